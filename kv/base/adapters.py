@@ -1,0 +1,44 @@
+"""The real clock, timers and randomness. The only place of the product that touches them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class LoopTimers:
+    """Timers of a running asyncio (or uvloop) event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.call_soon = loop.call_soon
+        self.monotonic = loop.time
+
+    def call_later(
+        self, delay_s: float, fn: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, fn, *args)
+
+
+class SystemRng:
+    """Randomness of the operating system for tokens, a seeded generator for jitter."""
+
+    def __init__(self) -> None:
+        self.random = random.SystemRandom().random
+
+    def token(self, n_bytes: int) -> bytes:
+        return secrets.token_bytes(n_bytes)

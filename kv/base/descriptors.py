@@ -1,0 +1,33 @@
+"""What a partition is: a key range, its epoch and its replicas. Travels and is stored as a msgpack list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kv.base.ids import NodeId, PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescriptor:
+    """`[start, end)` in storage keys, end b"" = no bound. `epoch` rises with every change of range or replicas."""
+
+    id: PartitionId
+    start: bytes
+    end: bytes
+    epoch: int
+    voters: tuple[NodeId, ...]
+    learners: tuple[NodeId, ...] = ()
+
+    def covers(self, key: bytes) -> bool:
+        return self.start <= key and (not self.end or key < self.end)
+
+    def to_wire(self) -> list[Any]:
+        return [self.id, self.start, self.end, self.epoch, list(self.voters), list(self.learners)]
+
+    @staticmethod
+    def from_wire(row: Sequence[Any]) -> PartitionDescriptor:
+        return PartitionDescriptor(
+            PartitionId(row[0]), row[1], row[2], row[3], tuple(row[4]), tuple(row[5])
+        )

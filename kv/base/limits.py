@@ -1,0 +1,85 @@
+"""Every bound of the product, with the relations between them asserted. docs/limits.md lists them for users.
+
+Units are the last word of a name. Nothing in Kvorum grows without a bound from here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
+
+# -- data
+KEY_BYTES_MAX: Final = 4 * KiB  # user key, without the table prefix
+VALUE_BYTES_MAX: Final = 4 * MiB
+NAME_CHARS_MAX: Final = 64  # namespaces, tables, procedures
+BATCH_OPS_MAX: Final = 10_000
+BATCH_BYTES_MAX: Final = 16 * MiB
+MULTI_KEYS_MAX: Final = 10_000
+SCAN_ROWS_MAX: Final = 10_000  # per page
+SCAN_PAGE_BYTES_MAX: Final = 4 * MiB
+SCAN_STEP_ROWS_MAX: Final = 1_000  # rows looked at in one synchronous step of the loop
+TTL_MS_MAX: Final = 10 * 365 * 86_400_000
+SPLIT_KEYS_MAX: Final = 1_000
+COLUMNS_MAX: Final = 1_000
+
+# -- transactions
+TXN_TTL_MS_DEFAULT: Final = 5_000
+TXN_TTL_MS_MAX: Final = 600_000
+TXN_LIFETIME_MS_MAX: Final = 3_600_000
+TXN_STATUS_RETENTION_MS: Final = 86_400_000  # how long a finished transaction's outcome is answered after its end
+TXN_BUFFER_BYTES_MAX: Final = 256 * MiB
+TXN_KEYS_MAX: Final = 1_000_000
+PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
+PREWRITE_BYTES_MAX: Final = 4 * MiB
+INTERACTIVE_TXNS_MAX: Final = 10_000  # open at one node through HTTP
+
+# -- wire
+FRAME_BYTES_MAX: Final = 32 * MiB
+REQUESTS_PER_FRAME_MAX: Final = 4_096
+IN_FLIGHT_PER_CONNECTION_MAX: Final = 8_192
+CONNECTIONS_MAX: Final = 10_000
+HTTP_BODY_BYTES_MAX: Final = 24 * MiB
+DEADLINE_MS_DEFAULT: Final = 10_000
+DEADLINE_MS_MAX: Final = 120_000
+
+# -- log and queues
+ENTRY_BYTES_MAX: Final = 32 * MiB
+ENTRY_TARGET_BYTES: Final = 4 * MiB  # an open entry is sealed above this
+QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
+QUEUE_BYTES_MAX: Final = 128 * MiB
+LOG_RECENT_BYTES_MAX: Final = 64 * MiB  # entries kept in memory, per node
+LOG_KEEP_ENTRIES: Final = 2_000
+
+# -- oracle
+TSO_COUNT_MAX: Final = 100_000
+TSO_AHEAD_MS: Final = 6_000  # the durable bound is raised to now + this …
+TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
+
+# -- garbage collection
+GC_RETENTION_MS_DEFAULT: Final = 600_000  # versions younger than this stay readable
+GC_STEP_ROWS_MAX: Final = 500
+
+# -- procedures
+PROCEDURE_ARGS_BYTES_MAX: Final = 1 * MiB
+PROCEDURE_STATE_BYTES_MAX: Final = 1 * MiB
+PROCEDURE_CHILDREN_MAX: Final = 10_000
+PROCEDURE_RETENTION_MS_DEFAULT: Final = 3_600_000
+NONCE_CHARS_MAX: Final = 200
+WAIT_MS_MAX: Final = 60_000
+
+# -- Spark sink
+SINK_LEASE_MS: Final = 600_000
+SINK_CHUNK_BYTES_MAX: Final = 4 * MiB
+SINK_TASKS_MAX: Final = 10_000
+
+assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
+assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
+assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, "a batch and its old versions' headers fit an entry"
+assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, "a page must fit a reply"
+assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
+assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
+assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
+assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
+assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX and WAIT_MS_MAX < DEADLINE_MS_MAX

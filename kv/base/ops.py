@@ -1,0 +1,29 @@
+"""One write of a batch, a transaction or a prewrite; travels as the msgpack list of its fields."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
+
+
+class Op(NamedTuple):
+    """`cond`: None = none, 0 = the key must be absent, else the version that it must have now."""
+
+    kind: int  # OP_PUT, OP_DELETE, OP_CHECK
+    key: bytes  # storage key, with the table prefix
+    value: bytes | None = None
+    cond: int | None = None
+    ttl_ms: int = 0  # 0 = for ever; counted from the commit timestamp
+
+
+def put(key: bytes, value: bytes, cond: int | None = None, ttl_ms: int = 0) -> Op:
+    return Op(OP_PUT, key, value, cond, ttl_ms)
+
+
+def delete(key: bytes, cond: int | None = None) -> Op:
+    return Op(OP_DELETE, key, None, cond, 0)
+
+
+def check(key: bytes, cond: int) -> Op:
+    return Op(OP_CHECK, key, None, cond, 0)

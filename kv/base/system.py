@@ -1,0 +1,21 @@
+"""Table ids of the system's own tables, all in the meta range. Never renumber: they are on disk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kv.base.ids import TableId
+
+NAMESPACES: Final = TableId(1)  # esc(name) → namespace descriptor
+TABLES: Final = TableId(2)  # esc(namespace) esc(name) → table descriptor
+TABLES_BY_ID: Final = TableId(3)  # u32 table id → (namespace, name)
+COUNTERS: Final = TableId(4)  # esc(name) → u64: next table id, next partition id, next procedure id
+PARTITIONS: Final = TableId(5)  # esc(start key) → partition descriptor
+PROCEDURES: Final = TableId(10)  # u64 procedure id → record
+PROCEDURE_STEPS: Final = TableId(11)  # u64 procedure id, u32 sequence → step history
+NONCES: Final = TableId(12)  # esc(owner) esc(nonce) → u64 procedure id
+RUNNABLE: Final = TableId(13)  # due time and procedure id of what must run, wait or be cleaned
+SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks
+SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged rows
+SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id
+CLUSTER: Final = TableId(30)  # cluster id, settings

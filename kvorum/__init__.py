@@ -1,0 +1,1 @@
+"""What users touch: the SDK, the command, node wiring, the HTTP API and the console."""

@@ -1,0 +1,1 @@
+"""Durable procedures: multi-step state machines whose steps commit with their effects."""

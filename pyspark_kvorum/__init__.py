@@ -1,0 +1,1 @@
+"""The Spark data source. Spark finds it by this package's name."""

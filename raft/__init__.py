@@ -1,0 +1,1 @@
+"""Consensus: many Raft groups on one event loop. Knows nothing of keys; usable on its own."""

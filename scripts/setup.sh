@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Makes .venv ready: creates it, installs the locked packages (hashes checked) and the project itself.
+#
+#   scripts/setup.sh            what tests and the demo need
+#   scripts/setup.sh --java     the same, and refuses early when there is no Java 17
+#
+# Quick when nothing changed: a stamp inside .venv holds the sum of everything that decides what is
+# installed, and is written last, so an interrupted run is simply done again. Two runs at once wait
+# for each other. PYTHON names the interpreter (3.11 or newer) when the usual names do not find it.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+venv=$root/.venv
+stamp=$venv/.kvorum-stamp
+locks=(requirements/build.lock requirements/dev.lock)
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+if [ "${1:-}" = --java ]; then
+  scripts/java_home.sh >/dev/null || exit 1
+fi
+
+# The lock is the open file, not its name: it goes with the process however that ends.
+if command -v flock >/dev/null 2>&1; then
+  exec 9<"$root/scripts/setup.sh"
+  flock 9
+fi
+
+new_enough='import sys; raise SystemExit(sys.version_info < (3, 11))'
+
+find_python() {
+  local name
+  for name in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.13 python3.14 python3 python; do
+    if command -v "$name" >/dev/null 2>&1 && "$name" -c "$new_enough" >/dev/null 2>&1 </dev/null; then
+      command -v "$name"
+      return 0
+    fi
+  done
+  return 1
+}
+
+venv_works() {
+  # Moved or copied environments run a Python that believes in another place: treat them as broken.
+  [ -x "$venv/bin/python" ] &&
+    "$venv/bin/python" -c "$new_enough" >/dev/null 2>&1 </dev/null &&
+    [ "$("$venv/bin/python" -c 'import os, sys; print(os.path.realpath(sys.prefix))' </dev/null)" = \
+      "$(readlink -f "$venv")" ] &&
+    "$venv/bin/python" -m pip --version >/dev/null 2>&1 </dev/null
+}
+
+wanted() {
+  {
+    sha256sum "${locks[@]}" pyproject.toml scripts/setup.sh
+    "$venv/bin/python" -c 'import sys; print(sys.version, sys.prefix)'
+  } | sha256sum | cut -d ' ' -f 1
+}
+
+if ! venv_works; then
+  python=$(find_python) || die "Python 3.11 or newer is needed: install it, or set PYTHON=/path/to/python3.11, then run again"
+  "$python" -c 'import venv, ensurepip' >/dev/null 2>&1 ||
+    die "this Python has no venv module: apt-get install python3-venv, then run again"
+  say "creating .venv with $("$python" --version 2>&1)"
+  "$python" -m venv --clear "$venv"
+fi
+
+sum=$(wanted)
+if [ "$(cat "$stamp" 2>/dev/null || true)" = "$sum" ]; then
+  exit 0
+fi
+rm -f "$stamp"
+
+pip() {
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$venv/bin/python" -m pip --quiet "$@" </dev/null
+}
+
+# Source packages are built with the locked build tools, not with whatever an index offers today.
+say "installing the locked packages (some minutes the first time)"
+pip install --require-hashes -r requirements/build.lock || die "installing the build tools failed: see above"
+pip install --require-hashes --no-build-isolation -r requirements/dev.lock || die "installing the locked packages failed: see above"
+pip install --no-deps --no-build-isolation --editable . || die "installing the project failed: see above"
+
+printf '%s\n' "$sum" >"$stamp.new"
+mv -f "$stamp.new" "$stamp"
+say "ready"

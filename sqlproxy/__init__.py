@@ -1,0 +1,1 @@
+"""The PostgreSQL front end: wire protocol, catalog, planning, execution."""

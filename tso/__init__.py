@@ -1,0 +1,1 @@
+"""The timestamp oracle: strictly increasing 64-bit timestamps with a durable bound."""

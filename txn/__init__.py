@@ -1,0 +1,1 @@
+"""The transaction coordinator that runs in the client."""
