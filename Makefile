@@ -1,0 +1,58 @@
+# Every target does its own set-up (Python 3.11 or newer; Spark needs Java 17) and is quick the
+# second time. `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types imports format bench lock setup clean distclean
+
+PY := .venv/bin/python
+PACKAGES := raft kv tso txn procedures sqlproxy kvorum pyspark_kvorum
+# Only one Java question, asked in one place; empty when there is none (the Spark tests then say so).
+JAVA = JAVA_HOME="$$(scripts/java_home.sh 2>/dev/null || true)"
+# Nothing waits for a keyboard, and a test run leaves no byte-code of half-written files behind.
+export PYTHONUNBUFFERED = 1
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+setup: ## .venv with the locked packages
+	@scripts/setup.sh
+
+demo: ## the tour: a node, transactions, procedures and Spark writing exactly once (needs Java 17)
+	@scripts/setup.sh --java
+	@$(JAVA) $(PY) -m demo
+
+test: setup lint types imports ## everything: style, types, import contracts, all tests, Spark's too
+	@$(JAVA) $(PY) -m pytest
+
+check: setup lint types imports ## under two minutes: the same without Spark, slow tests and clusters
+	@$(PY) -m pytest -m "not spark and not slow and not cluster"
+
+lint: setup
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+types: setup
+	@$(PY) -m mypy
+
+imports: setup
+	@.venv/bin/lint-imports --no-logo
+
+format: setup ## lay the code out, and fix what ruff can fix
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: setup ## the benchmarks; bench/PEERS.md tells how to put other stores beside them
+	@$(JAVA) $(PY) -m bench
+
+lock: setup ## requirements/*.lock from pyproject.toml (needs uv; UPGRADE=--upgrade for newer versions)
+	@scripts/lock.sh $(UPGRADE)
+
+clean: ## caches and what runs leave behind
+	@find $(PACKAGES) tests bench demo scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info \
+	  spark-warehouse metastore_db derby.log
+
+distclean: clean ## clean, and .venv
+	@rm -rf .venv
