@@ -1,8 +1,8 @@
 """The import contract that import-linter does not have: *pure* modules.
 
 A pure module decides; it does not act. Neither it nor anything of ours that it imports may import
-what brings in time, chance, threads, disk or network. That is import-linter's `forbidden` contract
-but for two things, which are the whole of this file:
+what brings in time, chance, threads, disk or network. (Clients are held to the same rule towards
+servers.) That is import-linter's `forbidden` contract but for two things, the whole of this file:
 
 - `source_modules` may hold wildcards, and `exempt_modules` takes the acting modules of such a
   package out again (a package of rules with one adapter beside them is the usual shape here);
@@ -47,8 +47,8 @@ class PureContract(Contract):
             chain
             for module in sorted(pure)
             for forbidden in sorted(self.forbidden_modules)
-            if forbidden in graph.modules
-            if (chain := graph.find_shortest_chain(importer=module, imported=forbidden))
+            for target in _package(graph, forbidden)
+            if (chain := graph.find_shortest_chain(importer=module, imported=target))
         ]
         return ContractCheck(kept=not chains, metadata={"chains": chains, "graph": graph})
 
@@ -60,6 +60,14 @@ class PureContract(Contract):
             line = details[0]["line_number"] if details else "?"
             output.print_error(f"{' -> '.join(chain)} (line {line})", bold=False)
         output.new_line()
+
+
+def _package(graph: ImportGraph, name: str) -> list[str]:
+    """The module and everything below it; nothing when nobody imports it and it is not ours."""
+    if name not in graph.modules:
+        return []
+    below = [] if graph.is_module_squashed(name) else sorted(graph.find_descendants(name))
+    return [name, *below]
 
 
 __all__ = ["PureContract"]

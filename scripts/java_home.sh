@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the home of a Java that Spark 4 can use (17 or newer): $JAVA_HOME, else the one on PATH,
-# else one of the places where Linux distributions put it. Without one: one line of advice, exit 1.
+# else one in $JVM_DIR (/usr/lib/jvm,
+# where Linux distributions put it). Without one: one line of advice, exit 1.
 set -u
 
 major() { # of the Java at $1; prints nothing when it does not run
@@ -22,7 +23,7 @@ if [ -n "$on_path" ]; then
   candidates+=("${on_path%/bin/java}")
 fi
 shopt -s nullglob
-candidates+=(/usr/lib/jvm/java-17* /usr/lib/jvm/*-17-* /usr/lib/jvm/*17*)
+candidates+=("${JVM_DIR:-/usr/lib/jvm}"/*17*)
 
 for home in "${candidates[@]}"; do
   if usable "$home"; then

@@ -71,15 +71,18 @@ if [ "$(cat "$stamp" 2>/dev/null || true)" = "$sum" ]; then
 fi
 rm -f "$stamp"
 
+# pip's chatter goes to a log beside what it made; what went wrong is shown.
 pip() {
-  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$venv/bin/python" -m pip --quiet "$@" </dev/null
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 \
+    "$venv/bin/python" -m pip "$@" </dev/null >"$venv/setup.log" 2>&1 ||
+    { tail -n 15 "$venv/setup.log" >&2; die "pip $1 failed (above is the end of .venv/setup.log)"; }
 }
 
 # Source packages are built with the locked build tools, not with whatever an index offers today.
 say "installing the locked packages (some minutes the first time)"
-pip install --require-hashes -r requirements/build.lock || die "installing the build tools failed: see above"
-pip install --require-hashes --no-build-isolation -r requirements/dev.lock || die "installing the locked packages failed: see above"
-pip install --no-deps --no-build-isolation --editable . || die "installing the project failed: see above"
+pip install --require-hashes -r requirements/build.lock
+pip install --require-hashes --no-build-isolation -r requirements/dev.lock
+pip install --no-deps --no-build-isolation --editable .
 
 printf '%s\n' "$sum" >"$stamp.new"
 mv -f "$stamp.new" "$stamp"

@@ -1,0 +1,47 @@
+"""Shared by all tests: hypothesis profiles, the rule for Spark tests, and free ports.
+
+A Spark test without Java fails with the remedy; it is never skipped, because a suite that quietly
+loses its Spark tests says "all passed" about a promise that nobody checked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.machine import free_port, free_port_base, java_home
+
+settings.register_profile(
+    "default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+# The build server repeats itself exactly: a red run there is red here, too.
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+settings.register_profile("deep", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
+)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Point Spark tests at a Java that Spark can use, or fail them with what to do."""
+    if item.get_closest_marker("spark") is None:
+        return
+    home, advice = java_home()
+    if home is None:
+        pytest.fail(advice, pytrace=False)
+    os.environ["JAVA_HOME"] = home
+
+
+@pytest.fixture
+def port() -> int:
+    """One port of this machine that nothing listens on."""
+    return free_port()
+
+
+@pytest.fixture
+def port_base() -> Callable[..., int]:
+    """`port_base(nodes=3)`: the `--port BASE` of a local cluster whose ports are all free."""
+    return free_port_base
