@@ -25,6 +25,20 @@ settings.load_profile(
 )
 
 
+# A test that starts processes waits for them; the limit in pyproject.toml is for code.
+_SLOW_STARTERS = ("spark", "cluster", "slow")
+_SLOW_TIMEOUT_S = 240
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the marked tests a longer limit unless they set their own."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None and any(
+            item.get_closest_marker(name) for name in _SLOW_STARTERS
+        ):
+            item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Point Spark tests at a Java that Spark can use, or fail them with what to do."""
     if item.get_closest_marker("spark") is None:
