@@ -1,0 +1,160 @@
+"""What a storage engine is: column families of ordered bytes with atomic batches, and one durable
+prefix.
+
+Invariants that every engine keeps and every caller may lean on
+  * a batch is all or nothing, in memory and after a crash;
+  * after a crash the engine holds a *prefix* of the written batches, at least those written before
+    the last `sync` that returned;
+  * one thread writes and scans (the event loop); only `sync`, `flush`, `compact` and `close` may
+    run in another one;
+  * order is plain byte order; keys and values are `bytes` and nothing else;
+  * a failed `sync` is for good: the engine refuses to claim durability again until it is opened
+    anew (after a failed fsync the kernel has dropped the dirty pages, so a second, successful one
+    proves nothing).
+ Errors: `Unavailable` (write stall, disk full, closed: nothing was written), `Corruption` (names
+family and key, or file), `InvalidArgument` (what cannot be opened, and why; a range whose end lies
+before its start).
+ Deliberately missing: transactions and snapshots (kv.mvcc keeps versions), merge operators,
+iterators that outlive a call (a live iterator pins files and memory, and rocksdict's can outlive
+its bounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, assert_never
+
+from kv.base.errors import InvalidArgument
+
+Family = Any
+"""Opaque: made by `Engine.family`, used in batches, meaningless to another engine."""
+
+Getter = Callable[[bytes], bytes | None]
+MultiGetter = Callable[[list[bytes]], list[bytes | None]]
+EngineKind = Literal["rocks", "memory"]
+
+STATE_FAMILIES: Final = ("cur", "hist", "lock", "txn", "gcq", "meta")
+LOG_FAMILIES: Final = ("log",)
+
+
+def check_range(start: bytes, end: bytes) -> bool:
+    """Whether `[start, end)` holds anything. Raises InvalidArgument if `end` lies before `start`."""
+    if end < start:
+        raise InvalidArgument(
+            f"delete_range: the end {end[:64]!r} lies before the start {start[:64]!r}; "
+            "give the smaller key first",
+            details={"start": start, "end": end},
+        )
+    return start < end
+
+
+class Batch(Protocol):
+    """Writes that become visible together; later ones win over earlier ones. Consumed by
+    `Engine.write`.
+    """
+
+    def put(self, key: bytes, value: bytes, family: Family) -> None: ...
+
+    def delete(self, key: bytes, family: Family) -> None: ...
+
+    def delete_range(self, start: bytes, end: bytes, family: Family) -> None:
+        """Forget `start <= key < end`. An empty range is nothing; `end < start` raises
+        InvalidArgument.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """One database: a directory, or memory. See the module for what holds at a crash."""
+
+    def family(self, name: str) -> Family:
+        """The handle that batches take. Raises InvalidArgument for a name that was not opened."""
+        ...
+
+    def batch(self) -> Batch: ...
+
+    def write(self, batch: Batch) -> None:
+        """Make the batch visible; NOT durable before the next `sync`. Consumes the batch, also
+        when it raises.
+
+        Never waits: a write stall or a full disk raises Unavailable, and then nothing of the batch
+        is visible.
+        """
+        ...
+
+    def getter(self, name: str) -> Getter:
+        """The bound point read of one family. Take it once and keep it."""
+        ...
+
+    def multi_getter(self, name: str) -> MultiGetter:
+        """The bound read of many keys of one family: sorted and unique in, one answer per key out.
+
+        Releases the GIL (rocks): in a thread it is the way to read what may be cold.
+        """
+        ...
+
+    def scan(
+        self, name: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int = 0
+    ) -> list[tuple[bytes, bytes]]:
+        """One consistent slice of `start <= key < end`, in key order or in reverse; `end` b"" = no
+        bound, limit 0 = all.
+
+        Synchronous: the caller bounds it (`limits.SCAN_STEP_ROWS_MAX`).
+        """
+        ...
+
+    def sync(self) -> None:
+        """Everything written before the call is durable when it returns. Releases the GIL: call it
+        in a thread.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Move what is in memory into files; blocks (a thread's work). Never needed for
+        durability.
+        """
+        ...
+
+    def compact(self, name: str, start: bytes, end: bytes) -> None:
+        """Rewrite the files of a range (`end` b"" = no bound), dropping what was deleted. Blocks:
+        a thread's work.
+        """
+        ...
+
+    def checkpoint(self, path: str | Path) -> None:
+        """A consistent, openable copy in the new directory `path`, sharing files by hard link
+        where possible.
+        """
+        ...
+
+    def stats(self) -> dict[str, int]:
+        """Figures for metrics, sizes in bytes. Cheap: no scan."""
+        ...
+
+    def close(self) -> None:
+        """Sync, then let go of the directory. Later calls raise Unavailable; closing twice is
+        allowed.
+        """
+        ...
+
+
+def open_engine(kind: EngineKind, path: str | Path, families: Sequence[str]) -> Engine:
+    """The engine of `kind` at `path` (made if missing; ignored by the memory engine) with exactly
+    these families.
+
+    Raises InvalidArgument (not a directory, unreadable, not Kvorum's, another format version, in
+    use by another process, other families) and Corruption.
+    """
+    match kind:
+        case "rocks":
+            # Imported here, so that a client machine or a simulation needs no rocksdict.
+            from kv.storage.rocks import RocksEngine
+
+            return RocksEngine(path, families)
+        case "memory":
+            from kv.storage.memory import MemoryEngine
+
+            return MemoryEngine(families)
+        case _:
+            assert_never(kind)

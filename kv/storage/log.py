@@ -1,0 +1,99 @@
+"""What raft needs of a storage engine: its log as ordered bytes, and a sync that does not block
+the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from threading import Thread
+
+from kv.storage.engine import LOG_FAMILIES, Batch, Engine, Family
+
+SyncDone = Callable[[BaseException | None], None]
+_CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 1, 64
+
+
+class LogBatch:
+    """raft.api.LogBatch over a batch of the engine: the family is understood."""
+
+    __slots__ = ("_family", "inner")
+
+    def __init__(self, inner: Batch, family: Family) -> None:
+        self.inner = inner
+        self._family = family
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.inner.put(key, value, self._family)
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        self.inner.delete_range(start, end, self._family)
+
+
+class LogAdapter:
+    """raft.api.LogDB over one family of an engine."""
+
+    def __init__(self, engine: Engine, family: str = LOG_FAMILIES[0]) -> None:
+        self._engine = engine
+        self._name = family
+        self._family = engine.family(family)
+
+    def batch(self) -> LogBatch:
+        return LogBatch(self._engine.batch(), self._family)
+
+    def write(self, batch: LogBatch) -> None:
+        self._engine.write(batch.inner)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs in key order, read in chunks that grow: the first pair costs one row, a long scan
+        few calls.
+        """
+        rows = _CHUNK_ROWS_FIRST
+        while True:
+            chunk = self._engine.scan(self._name, start, end, limit=rows)
+            yield from chunk
+            if len(chunk) < rows:
+                return
+            start = chunk[-1][0] + b"\x00"
+            rows = min(rows * 4, _CHUNK_ROWS_MAX)
+
+
+class ThreadSyncer:
+    """raft.api.Syncer: `engine.sync()` in a thread of its own, the answer back on the loop.
+
+    An own thread with a SimpleQueue rather than the loop's executor: no future per sync, and the
+    thread ends with `close`.
+    """
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, name: str = "sync") -> None:
+        self._engine = engine
+        self._loop = loop
+        self._jobs: SimpleQueue[SyncDone | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, done: SyncDone) -> None:
+        """Make everything written so far durable, then call `done(None)` or `done(error)` on the
+        loop.
+        """
+        self._jobs.put(done)
+
+    def close(self) -> None:
+        """Finish what was started, then end the thread. Its answers still arrive if the loop runs
+        on.
+        """
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (done := self._jobs.get()) is not None:
+            error: BaseException | None = None
+            try:
+                self._engine.sync()
+            except BaseException as caught:  # noqa: BLE001 - carried to the loop, which stops the node
+                error = caught
+            try:
+                self._loop.call_soon_threadsafe(done, error)
+            except RuntimeError:
+                return  # the loop was closed: nobody is left to tell

@@ -1,0 +1,254 @@
+"""An engine in memory with the semantics of the one on disk, including what a crash leaves and how
+disks fail.
+
+Two uses: `kvorum.open(":memory:")` and tests without files, and the simulator, which crashes it.
+ What a crash leaves: every batch that was synced, and of the later ones a prefix that chance
+chooses. The batch after the prefix may have been half on disk: RocksDB finds the torn record by
+its checksum and drops it whole, so here it is lost whole too. To be able to go back, each unsynced
+batch leaves an undo record (key and what was there before); `sync` drops them. So a plain write
+costs one dict lookup more, and nothing is stored twice.
+ `flip_bit` damages a stored value silently, as a faulty disk controller would: the engine returns
+it, and the checksums of the layers above must find it. (Bits that flip inside RocksDB's files are
+found by its own block checksums.)
+
+Deliberately missing: files. `checkpoint` is refused, `flush` and `compact` have nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+from sortedcontainers import SortedDict
+
+from kv.base.errors import InvalidArgument, KvorumError, Unavailable
+from kv.base.ports import Rng, Timers
+from kv.storage.engine import Batch, Family, Getter, MultiGetter, check_range
+
+_PUT, _DELETE, _DELETE_RANGE = 0, 1, 2
+_Undo = list[tuple[str, bytes, bytes | None]]  # family, key, what was there (None = absent)
+
+
+class MemoryBatch:
+    """The writes in order; see `engine.Batch`."""
+
+    __slots__ = ("consumed", "ops")
+
+    def __init__(self) -> None:
+        self.ops: list[tuple[int, str, bytes, bytes]] = []
+        self.consumed = False
+
+    def put(self, key: bytes, value: bytes, family: Family) -> None:
+        self.ops.append((_PUT, family, key, value))
+
+    def delete(self, key: bytes, family: Family) -> None:
+        self.ops.append((_DELETE, family, key, b""))
+
+    def delete_range(self, start: bytes, end: bytes, family: Family) -> None:
+        if check_range(start, end):
+            self.ops.append((_DELETE_RANGE, family, start, end))
+
+
+class MemoryEngine:
+    """See the module. `families` are fixed for the engine's life, as on disk."""
+
+    def __init__(self, families: Sequence[str]) -> None:
+        self._data: dict[str, SortedDict[bytes, bytes]] = {name: SortedDict() for name in families}
+        self._undo: deque[_Undo] = deque()  # one per unsynced batch, oldest first
+        self._written = 0  # batches since the start
+        self._closed = False
+        self._sync_failed: KvorumError | None = None
+        self._write_faults: deque[KvorumError] = deque()
+        self._sync_faults: deque[KvorumError] = deque()
+
+    # -- writing
+
+    def family(self, name: str) -> Family:
+        self._rows(name)
+        return name
+
+    def batch(self) -> Batch:
+        return MemoryBatch()
+
+    def write(self, batch: Batch) -> None:
+        assert isinstance(batch, MemoryBatch), "a batch of another engine"
+        assert not batch.consumed, "a batch is consumed by write"
+        batch.consumed = True
+        if self._closed:
+            raise _closed()
+        if self._write_faults:
+            raise self._write_faults.popleft()
+        undo: _Undo = []
+        for kind, family, key, value in batch.ops:
+            rows = self._data[family]
+            if kind == _PUT:
+                undo.append((family, key, rows.get(key)))
+                rows[key] = value
+            elif kind == _DELETE:
+                undo.append((family, key, rows.pop(key, None)))
+            else:
+                doomed = list(rows.irange(key, value, inclusive=(True, False)))
+                undo += [(family, k, rows.pop(k)) for k in doomed]
+        self._undo.append(undo)
+        self._written += 1
+
+    def sync(self) -> None:
+        self.sync_to(self._written)
+
+    def sync_to(self, mark: int) -> None:
+        """Make the first `mark` batches durable (`mark()` when the sync began): what a slow disk
+        completes later.
+        """
+        if self._closed:
+            raise _closed()
+        if self._sync_failed is None and self._sync_faults:
+            self._sync_failed = self._sync_faults.popleft()
+        if self._sync_failed is not None:
+            raise self._sync_failed
+        for _ in range(mark - (self._written - len(self._undo))):
+            self._undo.popleft()
+
+    def mark(self) -> int:
+        """How many batches were written so far."""
+        return self._written
+
+    # -- reading
+
+    def getter(self, name: str) -> Getter:
+        rows = self._rows(name)
+
+        def get(key: bytes) -> bytes | None:
+            if self._closed:
+                raise _closed()
+            value: bytes | None = rows.get(key)
+            return value
+
+        return get
+
+    def multi_getter(self, name: str) -> MultiGetter:
+        get = self.getter(name)
+        return lambda keys: [get(key) for key in keys]
+
+    def scan(
+        self, name: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int = 0
+    ) -> list[tuple[bytes, bytes]]:
+        rows = self._rows(name)
+        if self._closed:
+            raise _closed()
+        if end and end <= start:
+            return []
+        keys = rows.irange(start, end or None, inclusive=(True, False), reverse=reverse)
+        return [(key, rows[key]) for key in (islice(keys, limit) if limit else keys)]
+
+    # -- the rest of the protocol
+
+    def flush(self) -> None:
+        if self._closed:
+            raise _closed()
+
+    def compact(self, name: str, start: bytes, end: bytes) -> None:
+        self._rows(name)
+        if self._closed:
+            raise _closed()
+
+    def checkpoint(self, path: str | Path) -> None:
+        raise InvalidArgument(
+            f"checkpoint {path}: the memory engine has no files; use the engine 'rocks'"
+        )
+
+    def stats(self) -> dict[str, int]:
+        return {
+            "keys": sum(len(rows) for rows in self._data.values()),
+            "unsynced_batches": len(self._undo),
+        }
+
+    def close(self) -> None:
+        if not self._closed and self._sync_failed is None:
+            self.sync()
+        self._closed = True
+
+    # -- what the simulator does to it
+
+    def crash(self, rng: Rng) -> MemoryEngine:
+        """The engine as the next process finds it after a power loss now; this one is dead.
+
+        Survivors: what was synced and a prefix of the rest, its length drawn from `rng`.
+        """
+        survivors = int(rng.random() * (len(self._undo) + 1))
+        for undo in reversed(list(self._undo)[survivors:]):
+            for family, key, before in reversed(undo):
+                if before is None:
+                    self._data[family].pop(key, None)
+                else:
+                    self._data[family][key] = before
+        return self._successor()
+
+    def reopen(self) -> MemoryEngine:
+        """The engine as the next process finds it after `close` or a mere kill (the OS keeps what
+        was written).
+        """
+        return self._successor()
+
+    def _successor(self) -> MemoryEngine:
+        self._closed = True
+        heir = MemoryEngine(())
+        # Copied, so that getters of the dead engine cannot see (they raise) nor keep alive the new
+        # one's rows.
+        heir._data = {name: SortedDict(rows) for name, rows in self._data.items()}
+        return heir
+
+    def flip_bit(self, name: str, key: bytes, bit: int) -> None:
+        """Damage the stored value of `key`: bit 0 is the lowest bit of the first byte; counted
+        modulo its length.
+        """
+        value = bytearray(self._rows(name)[key])
+        value[bit // 8 % len(value)] ^= 1 << bit % 8
+        self._rows(name)[key] = bytes(value)
+
+    def fail_writes(self, error: KvorumError, count: int = 1) -> None:
+        """The next `count` writes raise `error` and write nothing (a full disk: Unavailable)."""
+        self._write_faults.extend([error] * count)
+
+    def fail_sync(self, error: KvorumError) -> None:
+        """The next sync raises `error`, and then every later one: the engine never claims
+        durability again.
+        """
+        self._sync_faults.append(error)
+
+    def _rows(self, name: str) -> SortedDict[bytes, bytes]:
+        try:
+            return self._data[name]
+        except KeyError:
+            raise InvalidArgument(
+                f"no family {name!r} in this engine; it has {', '.join(self._data)}"
+            ) from None
+
+
+class TimedSyncer:
+    """A raft Syncer in virtual time: the sync that began now is done after `delay_s()`, without a
+    thread.
+
+    What was written after `start` is not covered by it, as with a real disk.
+    """
+
+    def __init__(self, engine: MemoryEngine, timers: Timers, delay_s: Callable[[], float]) -> None:
+        self._engine = engine
+        self._timers = timers
+        self._delay_s = delay_s
+
+    def start(self, done: Callable[[BaseException | None], None]) -> None:
+        self._timers.call_later(self._delay_s(), self._finish, self._engine.mark(), done)
+
+    def _finish(self, mark: int, done: Callable[[BaseException | None], None]) -> None:
+        try:
+            self._engine.sync_to(mark)
+        except KvorumError as error:
+            done(error)
+        else:
+            done(None)
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the storage engine is closed")
