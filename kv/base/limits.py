@@ -33,13 +33,29 @@ TXN_BUFFER_BYTES_MAX: Final = 256 * MiB
 TXN_KEYS_MAX: Final = 1_000_000
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
+PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
+COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included
+MULTI_WRITE_IN_FLIGHT_MAX: Final = 1_024  # single writes of one non-atomic batch
+LOCK_WAIT_MS_FIRST: Final = 4  # a writer looks again at a living intent after this, doubling …
+LOCK_WAIT_MS_MAX: Final = 200  # … up to this: what an abandoned intent blocks beyond its ttl
+RETRY_WAIT_MS_FIRST: Final = 2  # the same for requests that were refused for now …
+RETRY_WAIT_MS_MAX: Final = 500  # … and for functions that run again
+RUN_ATTEMPTS_DEFAULT: Final = 32  # of one `run(fn)`
+IGNORED_TXNS_MAX: Final = 1_000  # intents that one read may step over
+OUTCOMES_CACHED_MAX: Final = 10_000  # of transactions that a client met
 INTERACTIVE_TXNS_MAX: Final = 10_000  # open at one node through HTTP
 
 # -- wire
 FRAME_BYTES_MAX: Final = 32 * MiB
 REQUESTS_PER_FRAME_MAX: Final = 4_096
 IN_FLIGHT_PER_CONNECTION_MAX: Final = 8_192
+LIST_ITEMS_MAX: Final = 65_536  # of any list or map in a message
 CONNECTIONS_MAX: Final = 10_000
+HELLO_MS_MAX: Final = 10_000  # a connection that said nothing until then is closed
+UNREAD_BYTES_MAX: Final = 256 * MiB  # replies that a peer does not read; above it: the connection is closed
+HANDLERS_MAX: Final = 10_000  # asynchronous handlers running at one node; above it: BUSY
+SILENCE_MS_MAX: Final = 15_000  # a client gives a connection up that owes replies and says nothing for so long
+LOCATIONS_MAX: Final = 100_000  # partitions in a client's location cache
 HTTP_BODY_BYTES_MAX: Final = 24 * MiB
 DEADLINE_MS_DEFAULT: Final = 10_000
 DEADLINE_MS_MAX: Final = 120_000
@@ -79,7 +95,13 @@ assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch m
 assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, "a batch and its old versions' headers fit an entry"
 assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, "a page must fit a reply"
 assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
+assert max(BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX, REQUESTS_PER_FRAME_MAX) <= LIST_ITEMS_MAX
+assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame must be admitted"
+assert FRAME_BYTES_MAX < UNREAD_BYTES_MAX, "one reply must never close a connection"
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
+assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, "an expired intent is noticed soon"
+assert RETRY_WAIT_MS_FIRST <= RETRY_WAIT_MS_MAX
+assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX and WAIT_MS_MAX < DEADLINE_MS_MAX
