@@ -89,6 +89,8 @@ WAIT_MS_MAX: Final = 60_000
 SINK_LEASE_MS: Final = 600_000
 SINK_CHUNK_BYTES_MAX: Final = 4 * MiB
 SINK_TASKS_MAX: Final = 10_000
+SINK_SMALL_ROWS: Final = 5_000  # a batch up to this is one transaction of one procedure step
+SINK_DROP_ROWS_MAX: Final = 2_000  # staged chunks removed per transaction
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"

@@ -56,11 +56,11 @@ PROC_GET: Final = 71  # id, wait_ms                             → map (Procedu
 PROC_LIST: Final = 72  # {state?, owner?, name?, limit?}        → [map, …]
 PROC_ACK: Final = 73  # id                                      → true   the result was fetched: forget it
 PROC_ABORT: Final = 74  # id, reason                            → true
-SINK_BEGIN: Final = 80  # attempt, namespace, table, lease_ms   → lease_ms
-SINK_STAGE: Final = 81  # attempt, part, task, seq, chunk       → true
-SINK_SEAL: Final = 82  # attempt, task, chunks, rows, crc       → true
-SINK_COMMIT: Final = 83  # {appId, version, queryId, attempt, namespace, table, manifest}  → procedure id (0 = already committed)
-SINK_ABORT: Final = 84  # attempt                               → true
+SINK_BEGIN: Final = 80  # attempt, table_id, lease_ms        → state    opens the attempt or renews its lease
+SINK_STAGE: Final = 81  # attempt, table_id, part, task, seq, chunk    → true    opens the attempt if it is new
+SINK_SEAL: Final = 82  # attempt, table_id, part, task, chunks, rows, crc, last_chunk|None    → true
+SINK_COMMIT: Final = 83  # {attempt, table, app, version, query, manifest} → procedure id (0 = already committed)
+SINK_ABORT: Final = 84  # attempt                               → state
 
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them idempotent
 REPEATABLE: Final = frozenset(

@@ -1,0 +1,183 @@
+"""What the Spark sink keeps in the system tables, and the chunks that it stages. Pure.
+
+    SINK_ATTEMPTS   esc(attempt)                       → [format, state, table id, lease until ms, procedure id]
+    SINK_ATTEMPTS   esc(attempt) esc(task)             → [format, part, chunks, rows, crc]         a sealed task
+    SINK_CHUNKS     esc(attempt) esc(task) [seq u32]   → chunk
+    SINK_MARKERS    esc(application) [table id u32]    → [format, version, query]                  the last committed batch
+
+All values are msgpack lists. A chunk is msgpack `[[user key, …], [value | nil, …]]`, sorted by key by its writer, nil = a
+deletion; user keys come without the table prefix, so that no chunk can reach into another table. `crc` is crc32 over a
+task's chunks in order. Deliberately missing: compression (the server would need another library to read it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+from zlib import crc32
+
+import msgpack
+
+from kv.base import limits, system
+from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.keys import escape, successor, table_prefix, u32, unescape
+
+FORMAT: Final = 1
+
+
+class AttemptState(IntEnum):
+    """OPEN → COMMITTING → gone (committed), or OPEN → ABORTED → gone when its lease ends."""
+
+    OPEN = 1
+    COMMITTING = 2
+    ABORTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One writer's try at one batch. Stages only while OPEN; a lease that ran out lets anybody remove it."""
+
+    state: AttemptState
+    table: int
+    lease_until_ms: int
+    procedure: int = 0
+
+    def pack(self) -> bytes:
+        row = [FORMAT, int(self.state), self.table, self.lease_until_ms, self.procedure]
+        packed: bytes = msgpack.packb(row)
+        return packed
+
+    @staticmethod
+    def unpack(data: bytes) -> Attempt:
+        _, state, table, lease, procedure = msgpack.unpackb(data)
+        return Attempt(AttemptState(state), table, lease, procedure)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a finished task staged; equal to its entry in the driver's manifest, or the batch is not committed."""
+
+    part: int
+    chunks: int
+    rows: int
+    crc: int
+
+    def pack(self) -> bytes:
+        packed: bytes = msgpack.packb([FORMAT, self.part, self.chunks, self.rows, self.crc])
+        return packed
+
+    @staticmethod
+    def unpack(data: bytes) -> Sealed:
+        _, part, chunks, rows, crc = msgpack.unpackb(data)
+        return Sealed(part, chunks, rows, crc)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The last batch of an application that reached a table, and the query that wrote it."""
+
+    version: int
+    query: str
+
+    def pack(self) -> bytes:
+        packed: bytes = msgpack.packb([FORMAT, self.version, self.query])
+        return packed
+
+    @staticmethod
+    def unpack(data: bytes) -> Marker:
+        _, version, query = msgpack.unpackb(data)
+        return Marker(version, query)
+
+
+def attempt_key(attempt: str) -> bytes:
+    return table_prefix(system.SINK_ATTEMPTS) + escape(attempt.encode())
+
+
+def task_key(attempt: str, task: str) -> bytes:
+    return attempt_key(attempt) + escape(task.encode())
+
+
+def task_of(key: bytes) -> str:
+    """The task in a key made by `task_key`; "" if it is the attempt's own row."""
+    _, end = unescape(key, 4)
+    return unescape(key, end)[0].decode() if end < len(key) else ""
+
+
+def attempt_of(key: bytes) -> str:
+    return unescape(key, 4)[0].decode()
+
+
+def chunk_key(attempt: str, task: str, seq: int) -> bytes:
+    return (
+        table_prefix(system.SINK_CHUNKS)
+        + escape(attempt.encode())
+        + escape(task.encode())
+        + u32(seq)
+    )
+
+
+def chunks_range(attempt: str) -> tuple[bytes, bytes]:
+    """`[start, end)` of everything that an attempt staged."""
+    start = table_prefix(system.SINK_CHUNKS) + escape(attempt.encode())
+    return start, successor(start)
+
+
+def marker_key(app: str, table: int) -> bytes:
+    return table_prefix(system.SINK_MARKERS) + escape(app.encode()) + u32(table)
+
+
+def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
+    """`keys` without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when packed."""
+    packed: bytes = msgpack.packb([keys, values], use_bin_type=True)
+    return packed
+
+
+def unpack_chunk(chunk: bytes, what: str) -> tuple[list[bytes], list[bytes | None]]:
+    """The rows of a chunk, checked: shapes, types, key and value sizes. `what` names it in errors.
+
+    Raises InvalidArgument or TooLarge.
+    """
+    try:
+        keys, values = msgpack.unpackb(chunk, use_list=True)
+        lengths = (len(keys), len(values))
+    except (ValueError, TypeError, msgpack.UnpackException) as e:
+        raise InvalidArgument(f"{what}: not a chunk of [[key], [value]]: {e}") from e
+    if lengths[0] != lengths[1]:
+        raise InvalidArgument(f"{what}: {lengths[0]} keys but {lengths[1]} values")
+    for key, value in zip(keys, values, strict=True):
+        if not isinstance(key, bytes) or not (value is None or isinstance(value, bytes)):
+            raise InvalidArgument(f"{what}: keys and values must be bytes, got {key!r:.60}")
+        _fits(what, "key", len(key), limits.KEY_BYTES_MAX)
+        if value is not None:
+            _fits(what, "value", len(value), limits.VALUE_BYTES_MAX)
+    return keys, values
+
+
+def _fits(what: str, part: str, actual: int, limit: int) -> None:
+    if actual > limit:
+        raise TooLarge(
+            f"{what}: a {part} of {actual} bytes, the limit is {limit}",
+            details={"what": part, "limit": limit, "actual": actual},
+        )
+
+
+def running_crc(chunk: bytes, crc: int = 0) -> int:
+    """crc32 over a task's chunks in the order of their sequence numbers."""
+    return crc32(chunk, crc)
+
+
+def checked_text(value: Any, what: str, chars_max: int = limits.NONCE_CHARS_MAX) -> str:
+    """A non-empty name from the wire. Raises InvalidArgument."""
+    if not isinstance(value, str) or not 0 < len(value) <= chars_max:
+        raise InvalidArgument(
+            f"{what} must be a text of 1 to {chars_max} characters, got {value!r:.80}"
+        )
+    return value
+
+
+def checked_int(value: Any, what: str, low: int, high: int) -> int:
+    """An integer in `[low, high]` from the wire. Raises InvalidArgument."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidArgument(f"{what} must be between {low} and {high}, got {value!r:.40}")
+    return value

@@ -1,0 +1,119 @@
+"""One process's connection to the cluster, for Spark's blocking callbacks.
+
+Spark calls us in short-lived Python workers (planner, tasks, commit), so a session owns a private event loop that runs
+only inside `run`. Everything it does is retried until a definite answer or `timeoutMs`: a node that is being
+restarted costs a query time, not its life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.errors import KvorumError, UnknownOutcome
+from kv.client.client import KvClient, connect
+from pyspark_kvorum.options import Options
+from sqlproxy import catalog
+from sqlproxy.schema import Table
+from tso.client import TsoClient, remote_tso
+from txn.client import TxnClient
+
+T = TypeVar("T")
+_PAUSE_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Session:
+    """Use as a context manager. `table` is looked up at entry unless given (tasks get the driver's)."""
+
+    def __init__(self, options: Options, table: Table | None = None) -> None:
+        self.options = options
+        self._table = table
+        self._loop = asyncio.new_event_loop()
+        self._timers = LoopTimers(self._loop)
+        self._rng = SystemRng()
+        self._kv: KvClient | None = None
+        self._tso: TsoClient | None = None
+        self._txn: TxnClient | None = None
+
+    @property
+    def table(self) -> Table:
+        assert self._table is not None
+        return self._table
+
+    @property
+    def txn(self) -> TxnClient:
+        assert self._txn is not None
+        return self._txn
+
+    @property
+    def kv(self) -> KvClient:
+        assert self._kv is not None
+        return self._kv
+
+    def __enter__(self) -> Self:
+        try:
+            self.run(self._open())
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._close())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Drive `work` to its end on the session's loop."""
+        return self._loop.run_until_complete(work)
+
+    async def _open(self) -> None:
+        self._kv = await self.definite(
+            lambda: connect(
+                self.options.addresses, timers=self._timers, rng=self._rng, client="spark"
+            )
+        )
+        self._tso = await self.definite(
+            lambda: remote_tso(self.options.addresses, timers=self._timers, rng=self._rng)
+        )
+        self._txn = TxnClient(self._kv, self._tso, SystemClock(), self._rng, self._timers)
+        if self._table is None:
+            self._table = await self.definite(self._lookup)
+
+    async def _lookup(self) -> Table:
+        return await catalog.lookup(self.txn, self.options.namespace, self.options.table)
+
+    async def _close(self) -> None:
+        if self._txn is not None:
+            await self._txn.close()
+        if self._tso is not None:
+            await self._tso.close()
+        if self._kv is not None:
+            await self._kv.close()
+
+    async def definite(self, ask: Any) -> Any:
+        """`await ask()`, again while the answer is "retry" or unknown, until `timeoutMs`. `ask` must be idempotent."""
+        end = self._loop.time() + self.options.timeout_ms / 1000
+        for attempt in range(1_000_000):
+            try:
+                answer: Awaitable[Any] = ask()
+                return await answer
+            except (KvorumError, OSError) as e:
+                again = isinstance(e, OSError | UnknownOutcome) or e.disposition in (
+                    "retry",
+                    "reroute",
+                )
+                if not again or self._loop.time() >= end:
+                    raise
+            await asyncio.sleep(_PAUSE_S[min(attempt, len(_PAUSE_S) - 1)])
+        raise AssertionError("unreachable")
+
+    async def ask(self, method: int, *args: Any) -> list[Any]:
+        """A node method whose repetition is harmless, until a definite answer."""
+        return list(await self.definite(lambda: self.kv.call_node(method, *args)))

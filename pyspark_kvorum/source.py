@@ -1,0 +1,71 @@
+"""The entry point that Spark calls on the driver: which schema, which reader, which writer.
+
+`pushFilters` is deliberately not offered: with it Spark 4.3 leaks filters between the scans of one `load()` and returns
+wrong rows (and by default refuses to read at all). Predicates are load options instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from kv.base.errors import InvalidArgument
+from pyspark_kvorum.options import Options
+from pyspark_kvorum.types import check_writable, narrowed, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark_kvorum.reader import KvorumReader
+    from pyspark_kvorum.writer import KvorumBatchWriter, KvorumStreamWriter
+
+
+class KvorumDataSource(DataSource):
+    """`spark.read.format("kvorum")` and `df.write.format("kvorum")`; options in pyspark_kvorum.options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kvorum"
+
+    def schema(self) -> StructType:
+        from pyspark_kvorum.session import Session
+
+        options = Options.parse(self.options)
+        with Session(options) as session:
+            return narrowed(spark_schema(session.table), options.columns)
+
+    def reader(self, schema: StructType) -> KvorumReader:
+        from pyspark_kvorum.reader import KvorumReader
+
+        return KvorumReader(Options.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> KvorumBatchWriter:
+        from pyspark_kvorum.session import Session
+        from pyspark_kvorum.writer import KvorumBatchWriter
+
+        options = Options.parse(self.options)
+        if overwrite:
+            raise InvalidArgument(
+                "mode overwrite is not offered: it would delete the table's other rows; use mode append"
+                " (rows with the same primary key are replaced)"
+            )
+        with Session(options) as session:
+            check_writable(session.table, schema)
+            return KvorumBatchWriter.create(options, session)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KvorumStreamWriter:
+        from pyspark_kvorum.session import Session
+        from pyspark_kvorum.writer import KvorumStreamWriter
+
+        options = Options.parse(self.options)
+        if overwrite:
+            raise InvalidArgument(
+                "output mode complete is not offered: kvorum replaces rows by primary key; use append or update"
+            )
+        with Session(options) as session:
+            check_writable(session.table, schema)
+            return KvorumStreamWriter.create(options, session)
+
+
+class DefaultSource(KvorumDataSource):
+    """The name under which Spark looks for a data source in a package called pyspark_<x>."""

@@ -1,0 +1,85 @@
+"""Kvorum's column types as Spark's and Arrow's, and the check of a DataFrame's schema against a table.
+
+A table without declared columns is a plain key-value table: columns `key BINARY`, `value BINARY`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+
+from kv.base.errors import InvalidArgument
+from sqlproxy.schema import Column, Table
+
+_SPARK: dict[str, T.DataType] = {
+    "bool": T.BooleanType(),
+    "int2": T.ShortType(),
+    "int4": T.IntegerType(),
+    "int8": T.LongType(),
+    "float4": T.FloatType(),
+    "float8": T.DoubleType(),
+    "text": T.StringType(),
+    "json": T.StringType(),
+    "uuid": T.StringType(),
+    "bytea": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampNTZType(),
+    "timestamptz": T.TimestampType(),
+    "numeric": T.DecimalType(38, 18),
+}
+PLAIN = T.StructType(
+    [T.StructField("key", T.BinaryType(), False), T.StructField("value", T.BinaryType(), False)]
+)
+
+
+def spark_schema(table: Table) -> T.StructType:
+    """The table as a Spark schema, columns in declared order. Raises InvalidArgument for a type Spark lacks."""
+    if not table.columns:
+        return PLAIN
+    return T.StructType([_field(table, column) for column in table.columns])
+
+
+def _field(table: Table, column: Column) -> T.StructField:
+    spark = _SPARK.get(column.type)
+    if spark is None:
+        raise InvalidArgument(
+            f"column {column.name} of {table.namespace}.{table.name} has type {column.type},"
+            " which Spark does not have; read it over HTTP or the SDK"
+        )
+    return T.StructField(column.name, spark, column.nullable)
+
+
+def narrowed(schema: T.StructType, columns: tuple[str, ...]) -> T.StructType:
+    """`schema` with only `columns`, in their order."""
+    by_name = {f.name: f for f in schema.fields}
+    missing = [c for c in columns if c not in by_name]
+    if missing:
+        raise InvalidArgument(
+            f"option columns names {missing[0]!r}; the table has {', '.join(by_name)}"
+        )
+    return T.StructType([by_name[c] for c in columns]) if columns else schema
+
+
+def check_writable(table: Table, given: T.StructType) -> None:
+    """A DataFrame's schema must fit the table: same names in any order, same types; a missing column must be
+    nullable or have a default. Raises InvalidArgument that names the column."""
+    want = {f.name: f for f in spark_schema(table).fields}
+    have = {f.name: f for f in given.fields}
+    where = f"table {table.namespace}.{table.name}"
+    for name, field in have.items():
+        if name not in want:
+            raise InvalidArgument(f"{where} has no column {name!r}; it has {', '.join(want)}")
+        if not _same(field.dataType, want[name].dataType):
+            raise InvalidArgument(
+                f"column {name} is {field.dataType.simpleString()} in the DataFrame and"
+                f" {want[name].dataType.simpleString()} in {where}; cast it first"
+            )
+    defaults = {c.name for c in table.columns if c.default is not None}
+    for name, field in want.items():
+        if name not in have and not field.nullable and name not in defaults:
+            raise InvalidArgument(f"{where} needs column {name!r}, which the DataFrame lacks")
+
+
+def _same(a: T.DataType, b: T.DataType) -> bool:
+    if isinstance(b, T.DecimalType):
+        return isinstance(a, T.DecimalType)
+    return type(a) is type(b)

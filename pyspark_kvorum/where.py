@@ -1,0 +1,148 @@
+"""The `where` option: a SQL condition over the table's columns, as a pyarrow expression evaluated at the source.
+
+Grammar: column, literal, comparison (= <> < <= > >=), AND, OR, NOT, IN (list), BETWEEN, LIKE, IS [NOT] NULL, TRUE/FALSE.
+Three-valued logic as in SQL: a row for which the condition is NULL is left out. Parsed by sqlglot in its PostgreSQL
+dialect. Deliberately missing: functions, arithmetic and subqueries; Spark evaluates those behind the source.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import expressions as E
+
+from kv.base.errors import InvalidArgument
+
+IN_LIST_MAX: Final = 1_000
+_COMPARE: Final[dict[type[Any], Any]] = {
+    E.EQ: operator.eq,
+    E.NEQ: operator.ne,
+    E.LT: operator.lt,
+    E.LTE: operator.le,
+    E.GT: operator.gt,
+    E.GTE: operator.ge,
+}
+_FLIPPED: Final[dict[type[Any], Any]] = {
+    E.EQ: operator.eq,
+    E.NEQ: operator.ne,
+    E.LT: operator.gt,
+    E.LTE: operator.ge,
+    E.GT: operator.lt,
+    E.GTE: operator.le,
+}
+
+
+def compile_where(text: str, schema: pa.Schema) -> pc.Expression:
+    """The condition as an expression over `schema`'s columns. Raises InvalidArgument that quotes the part at fault."""
+    try:
+        tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres").args["where"].this
+    except (sqlglot.errors.SqlglotError, AttributeError, KeyError) as e:
+        raise InvalidArgument(f"option where cannot be parsed: {text!r}: {e}") from e
+    return _Compiler(schema).condition(tree)
+
+
+def columns_of(text: str) -> set[str]:
+    """The columns that the condition names."""
+    tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres")
+    return {c.name for c in tree.find_all(E.Column)}
+
+
+class _Compiler:
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def condition(self, node: E.Expression) -> pc.Expression:
+        match node:
+            case E.Paren():
+                return self.condition(node.this)
+            case E.And():
+                return self.condition(node.left) & self.condition(node.right)
+            case E.Or():
+                return self.condition(node.left) | self.condition(node.right)
+            case E.Not():
+                return ~self.condition(node.this)
+            case E.Boolean():
+                return pc.scalar(bool(node.this))
+            case E.Is():
+                return self._is(node)
+            case E.In():
+                return self._in(node)
+            case E.Between():
+                field, kind = self._column(node.this)
+                low, high = (self._literal(node.args[k], kind) for k in ("low", "high"))
+                return (field >= low) & (field <= high)
+            case E.Like():
+                field, kind = self._column(node.this)
+                if not pa.types.is_string(kind):
+                    raise self._cannot(node, "LIKE needs a text column")
+                return pc.match_like(field, self._literal(node.expression, kind).as_py())
+            case E.Column():
+                field, kind = self._column(node)
+                if not pa.types.is_boolean(kind):
+                    raise self._cannot(node, f"a condition must be boolean, this is {kind}")
+                return field
+        if type(node) in _COMPARE:
+            return self._comparison(node)
+        raise self._cannot(node, "not supported at the source; filter it in Spark")
+
+    def _comparison(self, node: E.Expression) -> pc.Expression:
+        left, right, table = node.left, node.right, _COMPARE
+        if not isinstance(left, E.Column):
+            left, right, table = right, left, _FLIPPED
+        field, kind = self._column(left)
+        if isinstance(right, E.Column):
+            other = self._column(right)[0]
+        else:
+            other = pc.scalar(self._literal(right, kind))
+        compared: pc.Expression = table[type(node)](field, other)
+        return compared
+
+    def _is(self, node: E.Is) -> pc.Expression:
+        field, kind = self._column(node.this)
+        if isinstance(node.expression, E.Null):
+            return field.is_null()
+        if isinstance(node.expression, E.Boolean) and pa.types.is_boolean(kind):
+            return field.is_valid() & (field == bool(node.expression.this))
+        raise self._cannot(node, "only IS [NOT] NULL and, for booleans, IS TRUE/FALSE")
+
+    def _in(self, node: E.In) -> pc.Expression:
+        field, kind = self._column(node.this)
+        items = node.args.get("expressions") or []
+        if not 0 < len(items) <= IN_LIST_MAX:
+            raise self._cannot(node, f"IN takes 1 to {IN_LIST_MAX} literals")
+        tests = [field == pc.scalar(self._literal(item, kind)) for item in items]
+        return functools.reduce(operator.or_, tests)  # not isin(): x IN (…) is NULL for a NULL x
+
+    def _column(self, node: E.Expression) -> tuple[pc.Expression, pa.DataType]:
+        if not isinstance(node, E.Column):
+            raise self._cannot(node, "expected a column")
+        at = self.schema.get_field_index(node.name)
+        if at < 0:
+            raise self._cannot(node, f"no such column; there are {', '.join(self.schema.names)}")
+        return pc.field(node.name), self.schema.field(at).type
+
+    def _literal(self, node: E.Expression, kind: pa.DataType) -> pa.Scalar:
+        sign = ""
+        if isinstance(node, E.Cast):  # DATE '2013-01-01' and '…'::timestamp: the column's type decides
+            node = node.this
+        if isinstance(node, E.Neg):
+            node, sign = node.this, "-"
+        if isinstance(node, E.Boolean) and pa.types.is_boolean(kind):
+            return pa.scalar(bool(node.this), kind)
+        if not isinstance(node, E.Literal):
+            raise self._cannot(node, "expected a literal")
+        text = sign + str(node.this)
+        if pa.types.is_binary(kind):
+            return pa.scalar(text.encode(), kind)
+        try:
+            return pa.scalar(text, pa.string()).cast(kind)
+        except pa.ArrowInvalid as e:
+            raise self._cannot(node, f"not a {kind}") from e
+
+    def _cannot(self, node: E.Expression, why: str) -> InvalidArgument:
+        return InvalidArgument(f"option where: {node.sql(dialect='postgres')!r}: {why}")

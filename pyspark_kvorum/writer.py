@@ -1,0 +1,217 @@
+"""Exactly-once writes. The protocol (Flink's two-phase sink, on Spark's hooks):
+
+    begin      the first staged chunk opens the attempt (a random id made with the writer) under a lease
+    invoke     write(): rows become sorted chunks, staged under (attempt, task); refused once the attempt is aborted
+    preCommit  end of write(): the task is sealed with its counts and checksum; the message tells them to the driver
+    commit     the driver's manifest names the winning tasks; the procedure `kvorum.sink_commit` writes exactly those
+               rows and the marker (application, table) → version in one transaction
+    abort      the attempt refuses everything from then on; an attempt nobody can name ends with its lease
+
+A replayed batch finds its version at or below the marker and changes nothing. Task retries and speculative copies
+stage under their own task ids and are dropped unless the manifest names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from kv.base import limits
+from kv.base.adapters import SystemRng
+from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.methods import PROC_ACK, PROC_GET, SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
+from procedures.library.sink_records import pack_chunk, running_crc
+from pyspark_kvorum.options import Options
+from pyspark_kvorum.session import Session
+from sqlproxy import arrow_rows
+from sqlproxy.schema import Table
+
+CHUNK_ROWS: Final = 8_192
+CHUNK_BYTES_TARGET: Final = limits.SINK_CHUNK_BYTES_MAX // 4
+_QUERY_ID = "sql.streaming.queryId"
+
+
+def _fresh_id() -> str:
+    return SystemRng().token(16).hex()
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a finished task staged; equal to what the server sealed, or the commit is refused."""
+
+    attempt: str
+    part: int
+    task: str
+    chunks: int
+    rows: int
+    crc: int
+    query: str
+
+    def manifest_row(self) -> list[Any]:
+        return [self.part, self.task, self.chunks, self.rows, self.crc]
+
+
+@dataclass
+class _Writer:
+    options: Options
+    table: Table
+    attempt: str
+
+    @classmethod
+    def create(cls, options: Options, session: Session) -> Any:
+        """On the driver; the object is pickled to tasks and to the committing process."""
+        return cls(options, session.table, _fresh_id())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage one task's rows and seal it. Raises when the server refuses: the task then fails."""
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty(_QUERY_ID) or ""
+        with Session(self.options, self.table) as session:
+            stage = _Stage(session, self.table, self.attempt, context.partitionId(), query)
+            return session.run(stage.all(iterator))
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], app: str, version: int) -> None:
+        tasks = [m for m in messages if isinstance(m, Staged)]
+        if len(tasks) != len(messages):
+            raise InvalidArgument(f"{len(messages) - len(tasks)} of {len(messages)} tasks sent no message")
+        attempts = {m.attempt for m in tasks if m.rows}
+        if len(attempts) > 1:
+            raise InvalidArgument(f"tasks of {len(attempts)} attempts in one commit: {sorted(attempts)}")
+        request = {
+            "attempt": attempts.pop() if attempts else self.attempt,
+            "table": self.table.id,
+            "app": app,
+            "version": version,
+            "query": next((m.query for m in tasks if m.query), ""),
+            "manifest": [m.manifest_row() for m in tasks if m.rows],
+        }
+        with Session(self.options, self.table) as session:
+            session.run(_commit_until_definite(session, request))
+
+
+async def _commit_until_definite(session: Session, request: dict[str, Any]) -> None:
+    """Start or attach to the commit's procedure and wait for its end. Every message may be repeated."""
+    procedure = (await session.ask(SINK_COMMIT, request))[0]
+    while procedure:
+        info = (await session.ask(PROC_GET, procedure, limits.WAIT_MS_MAX // 4))[0]
+        if info["state"] == "SUCCESS":
+            await session.ask(PROC_ACK, procedure)
+            return
+        if info["state"] not in ("RUNNABLE", "WAITING"):
+            error = info.get("error") or {}
+            raise KvorumError(
+                f"the batch was not committed: {error.get('message', info['state'])}",
+                code=error.get("code", "SINK_FAILED"),
+            )
+
+
+class _Stage:
+    """One task's way from record batches to a sealed task."""
+
+    def __init__(self, session: Session, table: Table, attempt: str, part: int, query: str) -> None:
+        self.session, self.table, self.attempt, self.part = session, table, attempt, part
+        self.task, self.query = _fresh_id(), query
+        self.chunks = self.rows = self.crc = 0
+        self.keys: list[bytes] = []
+        self.values: list[bytes | None] = []
+        self.size = 0
+        self.flying: asyncio.Task[Any] | None = None
+
+    async def all(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        try:
+            for batch in iterator:
+                step = _rows_per_chunk(batch)
+                for at in range(0, batch.num_rows, step):
+                    await self._add(batch.slice(at, step))
+            last = self._take() if self.keys else None
+            await self._landed()
+            if self.rows:
+                await self.session.ask(
+                    SINK_SEAL, self.attempt, self.table.id, self.part, self.task,
+                    self.chunks, self.rows, self.crc, last,
+                )  # fmt: skip
+        finally:
+            if self.flying is not None:
+                self.flying.cancel()
+        return Staged(
+            self.attempt, self.part, self.task, self.chunks, self.rows, self.crc, self.query
+        )
+
+    async def _add(self, batch: pa.RecordBatch) -> None:
+        keys, values = arrow_rows.encode_batch(self.table, batch)
+        self.keys += keys
+        self.values += values
+        self.size += sum(map(len, keys)) + sum(map(len, values))
+        if self.size >= CHUNK_BYTES_TARGET:
+            seq, chunk = self.chunks, self._take()
+            await self._landed()  # one chunk is under way while the next is made
+            self.flying = asyncio.create_task(
+                self.session.ask(
+                    SINK_STAGE, self.attempt, self.table.id, self.part, self.task, seq, chunk
+                )
+            )
+            await asyncio.sleep(0)
+
+    def _take(self) -> bytes:
+        """The gathered rows as a chunk sorted by key; of rows with one key the last stays."""
+        rows = dict(zip(self.keys, self.values, strict=True))
+        keys = sorted(rows)
+        chunk = pack_chunk(keys, [rows[k] for k in keys])
+        self.chunks, self.rows = self.chunks + 1, self.rows + len(keys)
+        self.crc = running_crc(chunk, self.crc)
+        self.keys, self.values, self.size = [], [], 0
+        return chunk
+
+    async def _landed(self) -> None:
+        flying, self.flying = self.flying, None
+        if flying is not None:
+            await flying
+
+
+def _rows_per_chunk(batch: pa.RecordBatch) -> int:
+    """So many rows that a chunk stays near its target, whatever the width of the rows."""
+    width = max(1, batch.nbytes // max(1, batch.num_rows))
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES_TARGET // width))
+
+
+class KvorumBatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("kvorum").mode("append").save()`: all rows visible at once, or none."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages, self.options.txn_app, max(self.options.txn_version, 0))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        with Session(self.options, self.table) as session:
+            session.run(session.ask(SINK_ABORT, self.attempt))
+
+
+class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("kvorum")`: each micro-batch is one transaction, once."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        query = next((m.query for m in messages if isinstance(m, Staged) and m.query), "")
+        app = self.options.app or query
+        if not app:
+            raise InvalidArgument(
+                "Spark told no query id, so a replayed batch could not be recognised; set option appId"
+            )
+        self._commit(messages, app, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Spark names no attempt here unless a message survived; what is left ends with its lease."""
+        attempts = {m.attempt for m in messages if isinstance(m, Staged)}
+        if attempts:
+            with Session(self.options, self.table) as session:
+                for attempt in sorted(attempts):
+                    session.run(session.ask(SINK_ABORT, attempt))
