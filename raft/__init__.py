@@ -1,1 +1,69 @@
-"""Consensus: many Raft groups on one event loop. Knows nothing of keys; usable on its own."""
+"""Consensus: many Raft groups on one event loop. Knows nothing of keys; usable on its own (see
+README.md here).
+"""
+
+from raft.api import (
+    Command,
+    ConsensusGroup,
+    LogBatch,
+    LogDB,
+    PeerTransport,
+    RaftConfig,
+    RaftCounters,
+    ReadDone,
+    Recovery,
+    Rng,
+    StateMachine,
+    SyncDone,
+    Syncer,
+    TimerHandle,
+    Timers,
+)
+from raft.errors import (
+    ApplyFailed,
+    BadConfig,
+    EntryTooLarge,
+    InvariantBroken,
+    LibraryMismatch,
+    LogCorrupt,
+    LogHole,
+    NotLeader,
+    ProposalsFull,
+    RaftError,
+    Stopped,
+    SyncFailed,
+    UnknownGroup,
+)
+from raft.host import RaftHost
+
+__all__ = [
+    "ApplyFailed",
+    "BadConfig",
+    "Command",
+    "ConsensusGroup",
+    "EntryTooLarge",
+    "InvariantBroken",
+    "LibraryMismatch",
+    "LogBatch",
+    "LogCorrupt",
+    "LogDB",
+    "LogHole",
+    "NotLeader",
+    "PeerTransport",
+    "ProposalsFull",
+    "RaftConfig",
+    "RaftCounters",
+    "RaftError",
+    "RaftHost",
+    "ReadDone",
+    "Recovery",
+    "Rng",
+    "StateMachine",
+    "Stopped",
+    "SyncDone",
+    "SyncFailed",
+    "Syncer",
+    "TimerHandle",
+    "Timers",
+    "UnknownGroup",
+]

@@ -1,0 +1,310 @@
+"""The protocols between consensus and the world, its settings and its counters. No code that
+decides anything.
+
+Who calls whom, for one write on the leader (sources: Raft, Ongaro & Ousterhout 2014, section 5.3;
+Ongaro's thesis 10.2.1):
+
+    caller ── propose ──▶ ConsensusGroup ── put ──▶ LogBatch          one batch and one sync
+    caller ◀─ apply ───── RaftHost ◀─────── done ── Syncer            for all groups of the node
+    peers  ◀─ send ────── PeerTransport
+
+Invariants that every implementation may lean on
+  * one thread: every call in both directions happens on the event loop of the node;
+  * `StateMachine.apply` sees each index once per start, in order, without gaps, from `applied() +
+    1` on;
+  * an entry is applied only when it is committed *and* durable on this node.
+
+Left out: asyncio adapters for `Timers` and `Syncer` (the node's wiring has them), transport
+framing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from raft.errors import BadConfig
+
+Command = bytes | memoryview
+SyncDone = Callable[[BaseException | None], None]
+ReadDone = Callable[[int | None], None]
+
+
+# ------------------------------------------------------------------ what raft needs
+
+
+class LogBatch(Protocol):
+    """An ordered list of writes that becomes visible at once. Later writes win over earlier ones of
+    the same batch.
+    """
+
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Forget `start <= key < end`."""
+        ...
+
+
+class LogDB(Protocol):
+    """Ordered durable bytes. After a crash it holds a *prefix* of the written batches: at least
+    those that were synced.
+    """
+
+    def batch(self) -> LogBatch: ...
+
+    def write(self, batch: LogBatch) -> None:
+        """Make the batch visible to `scan`; it reaches the buffer or the OS, it is NOT synced. Must
+        not block.
+        """
+        ...
+
+    def scan(self, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Pairs with `start <= key < end` in key order. Lazy: taking the first pair must not read
+        all of them.
+        """
+        ...
+
+
+class Syncer(Protocol):
+    """Makes the log durable without blocking the loop."""
+
+    def start(self, done: SyncDone) -> None:
+        """Make everything written to the LogDB so far durable, then call `done(None)` on the loop,
+        once.
+
+        `done(error)` reports that it is not durable; the host stops for good. At most one sync is
+        in flight.
+        """
+        ...
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """Time and deferred calls. An asyncio loop fits, with `monotonic = loop.time`."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+        ...
+
+    def call_later(
+        self, delay_s: float, fn: Callable[..., object], *args: object
+    ) -> TimerHandle: ...
+
+    def call_soon(self, fn: Callable[..., object], *args: object) -> object: ...
+
+
+class Rng(Protocol):
+    def random(self) -> float:
+        """Uniform in [0, 1). Only election timeouts use it."""
+        ...
+
+
+class PeerTransport(Protocol):
+    """Carries messages to other nodes. It may lose, delay, duplicate and reorder; it must not
+    deliver synchronously.
+    """
+
+    def send(self, peer: int, group_id: int, message: Mapping[str, object], *, early: bool) -> None:
+        """`early` messages did not wait for a sync (appends, heartbeats); the others are covered by
+        the last one.
+        """
+        ...
+
+
+class StateMachine(Protocol):
+    """What a group replicates. Deterministic: equal commands in equal order give equal state on
+    every replica.
+    """
+
+    def applied(self) -> tuple[int, int]:
+        """(index, term) of the last entry in the state DB, (0, 0) for an empty one. Asked once,
+        when the group opens.
+        """
+        ...
+
+    def apply(self, index: int, term: int, command: Command, token: object | None) -> None:
+        """Execute a committed command. `token` is the object given to `propose` on this node, None
+        for all others.
+
+        May call `propose` of this or another group. Any exception stops the replica for good
+        (`on_fatal`).
+        """
+        ...
+
+    def advance(self, index: int, term: int) -> None:
+        """A committed entry without a command (no-op, membership): only the applied index moves."""
+        ...
+
+    def dropped(self, tokens: list[object], *, unknown: bool) -> None:
+        """Proposals that will get no `apply`: certainly not executed, or, if `unknown`, perhaps
+        executed later.
+        """
+        ...
+
+    def role(self, *, leader: bool, term: int) -> None:
+        """leader=True once this node may serve: its vote is durable and an entry of its own term is
+        applied.
+        """
+        ...
+
+
+# ------------------------------------------------------------------ what raft offers
+
+
+class ConsensusGroup(Protocol):
+    """One replica of one group, as its state machine and its clients see it."""
+
+    @property
+    def group_id(self) -> int: ...
+
+    @property
+    def leader(self) -> bool:
+        """True from `role(leader=True)` to `role(leader=False)`."""
+        ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def applied_index(self) -> int: ...
+
+    @property
+    def commit_index(self) -> int: ...
+
+    @property
+    def last_index(self) -> int: ...
+
+    @property
+    def leader_id(self) -> int | None: ...
+
+    def ready(self) -> bool:
+        """Would a proposal made now start or join a sync at once? False while a sync with an entry
+        of ours runs.
+        """
+        ...
+
+    def propose(self, command: bytes, token: object) -> int:
+        """Append a command; its index. The outcome arrives as `apply` or `dropped` with the token.
+
+        Raises NotLeader, EntryTooLarge, ProposalsFull, Stopped: then it was certainly not appended.
+        """
+        ...
+
+    def can_serve_reads(self) -> bool:
+        """May the applied state be read now as the newest? (Leader under its lease; a lone voter
+        needs no lease.)
+        """
+        ...
+
+    def read_barrier(self, done: ReadDone) -> None:
+        """ReadIndex (Raft section 8): `done(applied_index)` once a read is linearizable,
+        `done(None)` if not here.
+        """
+        ...
+
+    def compact(self, index: int) -> None:
+        """Forget entries up to `index`, which the caller knows to be durable in the state DB.
+        Beyond applied: an error.
+        """
+        ...
+
+
+# ------------------------------------------------------------------ settings and figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftConfig:
+    """Settings of a host. Every bound is here, with its relations asserted. Times in milliseconds,
+    sizes in bytes.
+    """
+
+    heartbeat_ms: int = 300
+    election_min_ms: int = 1000
+    election_max_ms: int = 2000
+    lease_ms: int = 800
+    """Counted from the moment a heartbeat is *sent*; shorter than election_min_ms by more than the
+    clocks may drift.
+    """
+    drift_percent_max: int = 5
+    tick_ms: int = 50
+    """Groups whose timers fall due within this time are ticked together, so that their heartbeats
+    share frames.
+    """
+    entry_bytes_max: int = 16 << 20
+    append_bytes_max: int = 32 << 20
+    """Bound of one AppendEntries. Longer than any entry: the library's path for longer ones is
+    broken (P8).
+    """
+    memory_entries_max: int = 4096
+    memory_bytes_max: int = 8 << 20
+    """Applied entries kept in memory per group, so that near-term catch-up reads no disk (F11)."""
+    replay_entries_max: int = 256
+    """Entries read from disk at once during recovery."""
+    proposals_max: int = 4096
+    """Proposals of one group without an outcome."""
+
+    def __post_init__(self) -> None:
+        drift = self.election_min_ms * self.drift_percent_max // 100
+        rules = {
+            "0 < heartbeat_ms * 3 < election_min_ms": 0
+            < self.heartbeat_ms * 3
+            < self.election_min_ms,
+            "election_min_ms < election_max_ms": self.election_min_ms < self.election_max_ms,
+            "0 < lease_ms <= election_min_ms - drift": 0
+            < self.lease_ms
+            <= self.election_min_ms - drift,
+            "0 < tick_ms <= heartbeat_ms": 0 < self.tick_ms <= self.heartbeat_ms,
+            "0 < entry_bytes_max < append_bytes_max - 1": 0
+            < self.entry_bytes_max
+            < self.append_bytes_max - 1,
+            "memory_entries_max > 0": self.memory_entries_max > 0,
+            "memory_bytes_max > 0": self.memory_bytes_max > 0,
+            "replay_entries_max > 0": self.replay_entries_max > 0,
+            "proposals_max > 0": self.proposals_max > 0,
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise BadConfig(f"RaftConfig must satisfy {rule}; got {self}")
+
+
+@dataclass(slots=True)
+class RaftCounters:
+    """Figures of one host since it was built; the owner exports them. Plain integers: the hot path
+    adds to them.
+    """
+
+    syncs: int = 0
+    entries_appended: int = 0
+    bytes_appended: int = 0
+    entries_applied: int = 0
+    entries_replayed: int = 0
+    """Applied without a token from a log that was read at the start."""
+    disk_reads: int = 0
+    """Scans of the LogDB for entries that were no longer in memory. Zero in steady state (F11)."""
+    torn_entries_cut: int = 0
+    logs_reset: int = 0
+    elections_won: int = 0
+    messages_dropped: int = 0
+    """Received messages that the armour refused: stale terms, strangers, unknown kinds."""
+    fatal_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening a group found. Indexes are inclusive; the state machine stood at
+    `applied_index`.
+    """
+
+    first_index: int
+    last_index: int
+    applied_index: int
+    torn_entries_cut: int
+    reset: bool
+    """The state DB was newer than the log, which was restarted at `applied_index`."""
+
+
+Members = Sequence[int]

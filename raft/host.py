@@ -1,0 +1,466 @@
+"""`RaftHost`: all groups of a node on one event loop, with one write and one sync for all of them
+(F7).
+
+The order of one sync's end is the speed of the hot path (and is tested):
+
+    1  mark     every group of the sync learns what is durable now
+    2  send     messages that waited for this sync leave (votes, append replies)
+    3  apply    per group: commit, `StateMachine.apply`; it may propose its next entry from there
+    4  hooks    `on_synced` callbacks: partitions seal what they collected meanwhile
+    5  kick     everything proposed in 3 and 4 goes into one write, and the next sync begins
+    6  defer    callbacks given to `defer`: writing replies, while the disk works
+
+Invariants
+  * at most one sync is in flight; what is written meanwhile waits for the next one, so syncs merge
+    under load;
+  * a message that claims durability leaves after a sync that began after it was made;
+  * after a failed sync nothing is acknowledged, applied or sent any more (a later sync of the same
+    bytes proves nothing: "Can Applications Recover from fsync Failures?", Rebello and others, ATC
+    2020).
+
+Sources: Raft thesis 10.2.1; multi-raft stores (CockroachDB's scheduler, TiKV's batch system) for
+sharing the disk. Left out: transport, hibernation, splitting the groups over several loops (a node
+is one loop; run more nodes).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from raft import records, recovery
+from raft.api import (
+    LogDB,
+    Members,
+    PeerTransport,
+    RaftConfig,
+    RaftCounters,
+    Recovery,
+    Rng,
+    StateMachine,
+    Syncer,
+    TimerHandle,
+    Timers,
+)
+from raft.errors import BadConfig, Stopped, SyncFailed
+from raft.group import Group, Message
+from raft.journal import Journal, LogBuffer
+from raft.records import Base, HardState
+from raft.replica import Replica
+from raft.rules.membership import membership
+
+Callback = Callable[[], object]
+
+
+class RaftHost:
+    """See the module. Everything is called on the loop; only the LogDB may block."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        log_db: LogDB,
+        syncer: Syncer,
+        timers: Timers,
+        rng: Rng,
+        on_fatal: Callable[[BaseException], object],
+        transport: PeerTransport | None = None,
+        config: RaftConfig | None = None,
+        counters: RaftCounters | None = None,
+    ) -> None:
+        """`on_fatal(error)` is called once per replica that stops itself, and once when a failed
+        sync stops them all.
+        """
+        self.node_id = node_id
+        self.config = RaftConfig() if config is None else config
+        self.counters = RaftCounters() if counters is None else counters
+        self._db, self._syncer, self._timers, self._rng, self._transport = (
+            log_db,
+            syncer,
+            timers,
+            rng,
+            transport,
+        )
+        self._on_fatal = on_fatal
+        self._buffer = LogBuffer(log_db)
+        self._replicas: dict[int, Replica] = {}
+        self._dirty: list[int] = []
+        self._flying: list[Replica] = []
+        self._held: list[tuple[int, int, Mapping[str, object]]] = []
+        self._held_flying: list[tuple[int, int, Mapping[str, object]]] = []
+        self._barriers: list[Callback] = []
+        self._barriers_flying: list[Callback] = []
+        self._hooks: list[Callback] = []
+        self._deferred: list[Callback] = []
+        self._syncing = False
+        self._starting = False
+        self._kick_scheduled = False
+        self._closed: str | None = None
+        self._due: list[tuple[float, int]] = []
+        self._due_of: dict[int, float] = {}
+        self._timer: TimerHandle | None = None
+        self._timer_at_s = 0.0
+
+    # ------------------------------------------------------------------ groups
+
+    def create_group(self, group_id: int, voters: Members, learners: Members = ()) -> None:
+        """Store the bootstrap record of a group: its first members and an empty log. Nothing
+        happens if it exists.
+
+        Durable with the next sync; a leader of the group cannot exist before. Every first voter
+        must be given the same members. A replica that joins later starts with no voters and learns
+        them from the leader. Raises BadConfig.
+        """
+        self._check_open(group_id)
+        if not 0 <= group_id <= records.GROUP_ID_MAX:
+            raise BadConfig(f"group id {group_id} must lie in 0..{records.GROUP_ID_MAX}")
+        config = membership(0, voters, learners)
+        self._buffer.write()
+        if recovery.exists(self._db, group_id):
+            return
+        base_key, hard_key = records.base_key(group_id), records.hard_key(group_id)
+        self._buffer.put(base_key, records.encode_base(base_key, Base(0, 0, config)))
+        self._buffer.put(hard_key, records.encode_hard(hard_key, HardState(0, None)))
+        self._kick_soon()
+
+    def open_group(self, group_id: int, sm: StateMachine) -> Replica:
+        """Recover a group and let it take part. Entries after `sm.applied()` are replayed once a
+        first sync has made sure that they are durable and they are known committed; for a lone
+        voter that is all of them. `sm.role(leader=True)` comes after the replay.
+
+        Raises UnknownGroup, LogCorrupt, LogHole, BadConfig (already open).
+        """
+        self._check_open(group_id)
+        if group_id in self._replicas:
+            raise BadConfig(
+                f"group {group_id} is open already; a group has one state machine per node"
+            )
+        self._buffer.write()
+        stored, applied = recovery.read_log(self._db, group_id), sm.applied()
+        reset = recovery.needs_reset(stored, group_id, self.node_id, applied)
+        term_max = max(stored.hard.term, stored.last_term, applied[1])
+        hard = stored.hard if stored.hard.term == term_max else HardState(term_max, None)
+        journal = Journal(
+            group_id,
+            stored.base,
+            hard,
+            stored.entries,
+            db=self._db,
+            buffer=self._buffer,
+            config=self.config,
+            counters=self.counters,
+            on_dirty=partial(self._note_dirty, group_id),
+        )
+        core = self._core(journal, applied[0], reset=applied if reset else None)
+        found = Recovery(journal.base_index + 1, journal.last_index, applied[0], stored.torn, reset)
+        self._count(found)
+        replica = Replica(self, journal, core, sm, self.config, found)
+        self._replicas[group_id] = replica
+        if stored.torn:
+            self._buffer.delete_range(
+                records.entry_key(group_id, stored.last_index + 1),
+                records.entry_key(group_id, records.INDEX_MAX),
+            )
+        if hard is not stored.hard:
+            journal.set_hard_state(hard.term, hard.vote)
+        journal.trim_memory(applied[0])
+        journal.touch()
+        self._start(replica, core, journal)
+        return replica
+
+    def _core(
+        self, journal: Journal, applied_index: int, *, reset: tuple[int, int] | None
+    ) -> Group:
+        if reset is not None:
+            journal.reset(*reset, journal.memberships.current)
+        return Group(
+            node_id=self.node_id,
+            journal=journal,
+            applied_index=applied_index,
+            timers=self._timers,
+            rng=self._rng,
+            config=self.config,
+            out=partial(self._post, journal.group_id),
+            drop=self._count_dropped,
+        )
+
+    def _start(self, replica: Replica, core: Group, journal: Journal) -> None:
+        """A lone voter need not wait for an election timeout, if its being alone is certain."""
+        current = journal.memberships.current
+        if current.voters == (self.node_id,) and current.index <= replica.applied_index:
+            core.campaign_now()
+            self._guard(replica, replica.tick)
+        self.schedule(replica)
+
+    def stored_groups(self) -> list[int]:
+        """Ids of all groups that this node has, open or not."""
+        self._buffer.write()
+        return list(recovery.stored_groups(self._db))
+
+    def group(self, group_id: int) -> Replica | None:
+        return self._replicas.get(group_id)
+
+    def drop_group(self, group_id: int) -> None:
+        """Stop a group and remove its log and hard state. Durable with the next sync (`barrier`
+        tells when).
+
+        A node id must not vote again in a group after its hard state was dropped: use a new id for
+        a new replica.
+        """
+        self._check_open(group_id)
+        replica = self._replicas.pop(group_id, None)
+        if replica is not None:
+            replica.stop("dropped")
+        self._buffer.delete_range(records.prefix(group_id), records.prefix(group_id + 1))
+        self._kick_soon()
+
+    def close(self) -> None:
+        """Stop all groups. What is not synced yet stays unknown: nothing is acknowledged."""
+        self._shut("closed")
+
+    def _check_open(self, group_id: int) -> None:
+        if self._closed is not None:
+            raise Stopped(group_id, self._closed)
+
+    def _count(self, found: Recovery) -> None:
+        self.counters.torn_entries_cut += found.torn_entries_cut
+        self.counters.logs_reset += found.reset
+
+    def _count_dropped(self) -> None:
+        self.counters.messages_dropped += 1
+
+    # ------------------------------------------------------------------ hooks of the hot path
+
+    def on_synced(self, callback: Callback) -> Callback:
+        """Call `callback` at the end of every sync, after applying and before the next one begins.
+
+        Returns a function that takes it off the list again.
+        """
+        self._hooks.append(callback)
+        return lambda: self._hooks.remove(callback)
+
+    def defer(self, callback: Callback) -> None:
+        """Call `callback` once, in this step of the loop, but after the next sync was started: for
+        writing replies.
+        """
+        self._deferred.append(callback)
+        self._kick_soon()
+
+    def barrier(self, done: Callback) -> None:
+        """Call `done` when everything written so far (by any group) is durable. Never after a
+        failure.
+        """
+        self._barriers.append(done)
+        self._kick_soon()
+
+    def kick(self) -> None:
+        """Start a sync now if there is something to sync and none is in flight. Called for you at
+        the end of each sync and once per pass of the loop; calling it from `apply` starts a sync
+        that other groups then miss."""
+        if self._syncing or self._closed is not None:
+            return
+        self._buffer.write()
+        if not self._buffer.unsynced and not self._dirty:
+            self._release_unneeded()
+            return
+        self._buffer.unsynced = False
+        dirty, self._dirty = self._dirty, []
+        self._flying = [
+            replica for group_id in dirty if (replica := self._replicas.get(group_id)) is not None
+        ]
+        for replica in self._flying:
+            replica.sync_begins()
+        self._held_flying, self._held = self._held, []
+        self._barriers_flying, self._barriers = self._barriers, []
+        self._syncing = self._starting = True
+        self._syncer.start(self._on_sync)
+        self._starting = False
+
+    def _release_unneeded(self) -> None:
+        """Nothing is unsynced, so what waits for a sync waits for nothing."""
+        held, self._held = self._held, []
+        barriers, self._barriers = self._barriers, []
+        self._send_held(held)
+        self._run(barriers)
+
+    def _kick_soon(self) -> None:
+        """At the end of this pass of the loop, so that the groups that it wakes share one sync."""
+        if not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._timers.call_soon(self._kick_now)
+
+    def _kick_now(self) -> None:
+        self._kick_scheduled = False
+        self.kick()
+        self._run_deferred()
+
+    def _run_deferred(self) -> None:
+        while self._deferred:
+            deferred, self._deferred = self._deferred, []
+            self._run(deferred)
+
+    def _run(self, callbacks: Iterable[Callback]) -> None:
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001 - fail-stop: a half-done step must not be acknowledged later
+                self._fail(error)
+
+    def _note_dirty(self, group_id: int) -> None:
+        self._dirty.append(group_id)
+        if not self._syncing:
+            self._kick_soon()
+
+    # ------------------------------------------------------------------ the end of a sync
+
+    def _on_sync(self, error: BaseException | None) -> None:
+        if self._starting:  # a syncer that is done at once must not recurse into us
+            self._timers.call_soon(self._on_sync, error)
+            return
+        if self._closed is not None:
+            return
+        if error is not None:
+            failure = SyncFailed()
+            failure.__cause__ = error
+            self._fail(failure)
+            return
+        self._syncing = False
+        self._kick_scheduled = (
+            True  # we kick below: proposals made on the way need not schedule one
+        )
+        self.counters.syncs += 1
+        flying = self._flying
+        for replica in flying:
+            replica.sync_ended()
+        held, self._held_flying = self._held_flying, []
+        self._send_held(held)
+        for replica in flying:
+            self._guard(replica, replica.after_sync)
+        self._flying = []
+        barriers, self._barriers_flying = self._barriers_flying, []
+        self._run((*barriers, *self._hooks))
+        self._kick_scheduled = False
+        self.kick()
+        self._run_deferred()
+        for replica in flying:
+            self.schedule(replica)
+
+    def _guard(self, replica: Replica, door: Callable[..., object], *args: object) -> None:
+        """Run a replica's door; whatever it raises stops that replica, for its state can no longer
+        be trusted.
+        """
+        if replica.stopped:
+            return
+        try:
+            door(*args)
+        except Exception as error:  # noqa: BLE001 - fail-stop: the state machine may raise anything
+            self._report(error)
+            self._stop_replica(replica, str(error))
+
+    def _stop_replica(self, replica: Replica, reason: str) -> None:
+        try:
+            replica.stop(reason)
+        except Exception as error:  # noqa: BLE001 - the state machine is broken already; the others must go on
+            self._report(error)
+
+    def _report(self, error: BaseException) -> None:
+        self.counters.fatal_errors += 1
+        self._on_fatal(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._shut(str(error))
+        self._report(error)
+
+    def _shut(self, reason: str) -> None:
+        if self._closed is not None:
+            return
+        self._closed = reason
+        if self._timer is not None:
+            self._timer.cancel()
+        self._held, self._held_flying, self._barriers, self._barriers_flying = [], [], [], []
+        for replica in list(self._replicas.values()):
+            self._stop_replica(replica, reason)
+
+    # ------------------------------------------------------------------ messages
+
+    def receive(self, peer: int, group_id: int, message: Message) -> None:
+        """A message from another node, in any order, perhaps twice. Groups that are not open here
+        ignore it.
+        """
+        replica = self._replicas.get(group_id)
+        if replica is None or self._closed is not None:
+            self._count_dropped()
+            return
+        self._guard(replica, replica.receive, peer, message)
+        self.schedule(replica)
+
+    def _post(
+        self, group_id: int, peer: int, message: Mapping[str, object], *, early: bool
+    ) -> None:
+        if self._transport is None or self._closed is not None:
+            return
+        if early:
+            self._transport.send(peer, group_id, message, early=True)
+        else:
+            self._held.append((peer, group_id, message))
+            self._kick_soon()
+
+    def _send_held(self, held: list[tuple[int, int, Mapping[str, object]]]) -> None:
+        if self._transport is not None:
+            for peer, group_id, message in held:
+                self._transport.send(peer, group_id, message, early=False)
+
+    # ------------------------------------------------------------------ time
+
+    def schedule(self, replica: Replica) -> None:
+        """Have the replica ticked when its next deadline is due. A deadline that moved later is
+        looked at again then.
+        """
+        deadline, group_id = replica.next_deadline_s(), replica.group_id
+        if (
+            deadline is None
+            or self._closed is not None
+            or self._due_of.get(group_id, deadline + 1) <= deadline
+        ):
+            return
+        self._due_of[group_id] = deadline
+        heapq.heappush(self._due, (deadline, group_id))
+        self._arm()
+
+    def _arm(self) -> None:
+        """One timer for all groups, never sooner than `tick_ms` from now: deadlines close together
+        share a tick.
+        """
+        now = self._timers.monotonic()
+        at = max(self._due[0][0], now + self.config.tick_ms / 1000)
+        if self._timer is not None:
+            if self._timer_at_s <= at:
+                return
+            self._timer.cancel()
+        self._timer_at_s = at
+        self._timer = self._timers.call_later(at - now, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for group_id in self._take_due(self._timers.monotonic()):
+            replica = self._replicas.get(group_id)
+            if replica is not None:
+                self._tick(replica)
+        if self._due and self._timer is None and self._closed is None:
+            self._arm()
+
+    def _take_due(self, now: float) -> list[int]:
+        due = []
+        while self._due and self._due[0][0] <= now:
+            at, group_id = heapq.heappop(self._due)
+            if self._due_of.get(group_id) == at:  # otherwise an earlier deadline took its place
+                del self._due_of[group_id]
+                due.append(group_id)
+        return due
+
+    def _tick(self, replica: Replica) -> None:
+        deadline = replica.next_deadline_s()
+        if deadline is not None and deadline <= self._timers.monotonic():
+            self._guard(replica, replica.tick)
+        self.schedule(replica)

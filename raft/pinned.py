@@ -1,0 +1,105 @@
+"""A private, disarmed copy of pysyncobj 0.3.17's consensus module.
+
+The module is loaded a second time under a name of its own, so that nothing here changes a pysyncobj
+that the same process uses for something else. In the copy
+  * time and randomness come from whoever is bound (`bind`), since the library reads module globals;
+  * the journal is the object that is handed in; the poller waits for nothing; no DNS, no threads,
+    no sockets;
+  * `pickle` and the file serializer raise: nothing of ours may ever reach them.
+
+The source is pinned by its hash: `raft/group.py` overrides private methods, so any other text is a
+different program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn
+
+from raft.api import Rng
+from raft.errors import LibraryMismatch
+
+VERSION = "0.3.17"
+SOURCE_SHA256 = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"
+
+
+def check_source(source: bytes, version: str) -> None:
+    """Raises LibraryMismatch unless `source` is the text that the hardening was proved with."""
+    found = hashlib.sha256(source).hexdigest()
+    if found != SOURCE_SHA256:
+        raise LibraryMismatch(
+            f"pysyncobj/syncobj.py (version {version}) has SHA-256 {found}, but raft is "
+            f"proved only with {VERSION}, {SOURCE_SHA256}. Install exactly pysyncobj=={VERSION}; "
+            "to move to another version, run the probes tests/raft/test_p*.py against it first"
+        )
+
+
+def _forbidden(what: str) -> Callable[..., NoReturn]:
+    def refuse(*_args: object, **_kwargs: object) -> NoReturn:
+        raise AssertionError(f"pysyncobj reached {what}, which raft never uses")
+
+    return refuse
+
+
+class _OperatingSystem:
+    """What the library believes to be time and chance. One event loop, so one binding at a time
+    suffices.
+    """
+
+    monotonic: Callable[[], float] = staticmethod(_forbidden("an unbound clock"))
+    random: Callable[[], float] = staticmethod(_forbidden("an unbound random generator"))
+
+
+def bind(monotonic: Callable[[], float], rng: Rng) -> None:
+    """Called at every door into a group: hosts of one process (a simulation) have clocks of their
+    own.
+    """
+    _OperatingSystem.monotonic = monotonic
+    _OperatingSystem.random = rng.random
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.find_spec("pysyncobj.syncobj")
+    if spec is None or spec.origin is None:
+        raise LibraryMismatch(f"pysyncobj is not installed; install pysyncobj=={VERSION}")
+    with open(spec.origin, "rb") as file:
+        source = file.read()
+    check_source(source, importlib.metadata.version("pysyncobj"))
+    own_spec = importlib.util.spec_from_file_location("pysyncobj._kvorum_core", spec.origin)
+    assert own_spec is not None
+    module = importlib.util.module_from_spec(own_spec)
+    exec(compile(source, spec.origin, "exec"), module.__dict__)
+    return module
+
+
+def _disarm(module: Any) -> None:
+    refuse_pickle = _forbidden("pickle")
+    module.monotonicTime = lambda: _OperatingSystem.monotonic()
+    module.random = SimpleNamespace(random=lambda: _OperatingSystem.random())
+    module.createJournal = lambda journal: journal
+    module.createPoller = lambda _kind: SimpleNamespace(poll=lambda _timeout: None)
+    module.pickle = SimpleNamespace(loads=refuse_pickle, dumps=refuse_pickle)
+    module.Serializer = lambda *_args: SimpleNamespace(
+        cancelTransmisstion=lambda _node: None,
+        getTransmissionData=_forbidden("snapshot transmission"),
+        setTransmissionData=_forbidden("snapshot transmission"),
+    )
+    module.globalDnsResolver = lambda: SimpleNamespace(
+        setTimeouts=lambda *_args: None, setPreferredAddrFamily=lambda *_args: None
+    )
+    module.PIPE_NOTIFIER_ENABLED = False
+    module.logger.disabled = True  # what it would complain about is an InvariantBroken here
+
+
+core: Any = _load()
+_disarm(core)
+
+SyncObj: Any = core.SyncObj
+SyncObjConf: Any = core.SyncObjConf
+Node: Any = core.Node
+Transport: Any = core.Transport
+FOLLOWER, CANDIDATE, LEADER = 0, 1, 2

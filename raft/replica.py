@@ -1,0 +1,280 @@
+"""`Replica`: one group on this node between its state machine and consensus. Implements
+`raft.api.ConsensusGroup`.
+
+It owns what the library knows nothing of: tokens of proposals, applying, the role that the state
+machine is told, reads.
+
+Invariants
+  * an entry is applied once per start, in order, at most up to min(commit, synced) (rule 4);
+  * `leader` turns true only after an entry of the own term was applied, so the state is complete
+    and no other node can have committed in between (rules 2 and 11);
+  * a token leaves exactly once: with `apply` of its own entry, or with `dropped`. That another
+    term's entry was applied at its index is the only proof that it was not executed; a truncation
+    alone proves nothing (another replica may still hold it and win).
+
+Source: Raft section 5.3, 8; the apply pipeline's doc of CockroachDB's `kvserver/apply` for keeping
+it in one place. Left out: snapshots, follower reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raft.api import RaftConfig, ReadDone, Recovery, StateMachine
+from raft.errors import ApplyFailed, BadConfig, EntryTooLarge, NotLeader, ProposalsFull, Stopped
+from raft.group import Group, Message
+from raft.journal import Journal
+from raft.records import DATA, DATA_KIND
+from raft.rules import membership
+from raft.rules.reads import PendingRead, ReadQueue
+
+if TYPE_CHECKING:
+    from raft.host import RaftHost
+
+
+class Replica:
+    """See the module. Built by `RaftHost.open_group`."""
+
+    def __init__(
+        self,
+        host: RaftHost,
+        journal: Journal,
+        core: Group,
+        sm: StateMachine,
+        config: RaftConfig,
+        recovery: Recovery,
+    ) -> None:
+        self.group_id = journal.group_id
+        self.recovery = recovery
+        self.leader = False
+        self.applied_index = recovery.applied_index
+        self._host, self._journal, self._core, self._sm = host, journal, core, sm
+        self._config = config
+        self._counters = host.counters
+        self._replayed_until = recovery.last_index
+        self._tokens: dict[int, tuple[int, object]] = {}
+        self._reads = ReadQueue()
+        self._told_term = 0
+        self._applying = False
+        self._stopped: str | None = None
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def term(self) -> int:
+        return self._core.term
+
+    @property
+    def commit_index(self) -> int:
+        return self._core.commit_index
+
+    @property
+    def last_index(self) -> int:
+        return self._journal.last_index
+
+    @property
+    def leader_id(self) -> int | None:
+        return self._core.leader_id
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        return self._journal.memberships.current.voters
+
+    @property
+    def learners(self) -> tuple[int, ...]:
+        return self._journal.memberships.current.learners
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped is not None
+
+    # ------------------------------------------------------------------ proposing
+
+    def ready(self) -> bool:
+        """See ConsensusGroup: False while a sync with an entry of ours runs, or when we may not
+        propose.
+        """
+        return self.leader and not self._journal.in_flight
+
+    def propose(self, command: bytes, token: object) -> int:
+        """See ConsensusGroup."""
+        if not self.leader:
+            if self._stopped is not None:
+                raise Stopped(self.group_id, self._stopped)
+            raise NotLeader(self.group_id, None if self._core.raft_leader else self._core.leader_id)
+        config = self._config
+        if len(command) > config.entry_bytes_max:
+            raise EntryTooLarge(self.group_id, len(command), config.entry_bytes_max)
+        if len(self._tokens) >= config.proposals_max:
+            raise ProposalsFull(self.group_id, config.proposals_max)
+        core = self._core
+        term = core.term
+        index = self._journal.append(DATA + command, term)
+        self._tokens[index] = (term, token)
+        if core.has_members:
+            core.replicate()
+        return index
+
+    def change_members(self, voters: list[int], learners: list[int]) -> int:
+        """Append a configuration that differs by at most one voter; its index. In force at once,
+        committed later.
+
+        Raises NotLeader, or BadConfig with the reason why it must not be proposed now.
+        """
+        if not self.leader:
+            raise NotLeader(self.group_id, self._core.leader_id)
+        refusal = self._core.change(
+            membership.membership(self._journal.last_index + 1, voters, learners)
+        )
+        if refusal is not None:
+            raise BadConfig(f"group {self.group_id}: {refusal}")
+        self._host.schedule(self)
+        return self._journal.last_index
+
+    # ------------------------------------------------------------------ reading
+
+    def can_serve_reads(self) -> bool:
+        """See ConsensusGroup."""
+        return self.leader and self._core.lease_holds()
+
+    def read_barrier(self, done: ReadDone) -> None:
+        """See ConsensusGroup."""
+        if not self.leader or len(self._reads) >= self._config.proposals_max:
+            done(None)
+            return
+        core = self._core
+        need = 0 if core.lease_holds() else core.confirm_leadership()
+        self._reads.add(PendingRead(core.term, need, core.commit_index, done))
+        self._serve_reads()
+
+    def _serve_reads(self) -> None:
+        if not len(self._reads):
+            return
+        leading = self._core.term if self.leader else None
+        for done in self._reads.take_lost(leading_term=leading):
+            done(None)
+        served = self._reads.take_served(
+            confirmed=self._core.rounds.confirmed, applied_index=self.applied_index
+        )
+        for done in served:
+            done(self.applied_index)
+
+    # ------------------------------------------------------------------ doors of the host
+
+    def tick(self) -> None:
+        """Let time act."""
+        self._core.tick()
+        self.advance()
+
+    def receive(self, peer: int, message: Message) -> None:
+        """A message of a peer."""
+        self._core.step(peer, message)
+        self._core.tick()
+        self.advance()
+
+    def sync_begins(self) -> None:
+        self._journal.sync_begins()
+
+    def sync_ended(self) -> None:
+        """Only marks; `after_sync` acts, once every group of the sync is marked."""
+        self._journal.sync_ended()
+
+    def after_sync(self) -> None:
+        """Commit and apply what the sync made durable."""
+        self._core.synced()
+        self.advance()
+
+    def next_deadline_s(self) -> float | None:
+        return None if self._stopped is not None else self._core.next_deadline_s()
+
+    def stop(self, reason: str) -> None:
+        """Answer everybody who waits and do nothing any more. The outcome of proposals in flight is
+        unknown.
+        """
+        if self._stopped is not None:
+            return
+        self._stopped = reason
+        was_leader, self.leader = self.leader, False
+        tokens = [token for _, token in self._tokens.values()]
+        self._tokens.clear()
+        self._serve_reads()
+        if tokens:
+            self._sm.dropped(tokens, unknown=True)
+        if was_leader:
+            self._sm.role(leader=False, term=self._core.term)
+
+    # ------------------------------------------------------------------ applying
+
+    def advance(self) -> None:
+        """Tell roles, apply what is committed and durable, serve reads. Safe to reach from within
+        `apply`.
+        """
+        if self._applying or self._stopped is not None:
+            return
+        self._applying = True
+        try:
+            self._tell_loss()
+            self._apply()
+        finally:
+            self._applying = False
+        self._serve_reads()
+
+    def _apply(self) -> None:
+        journal, core = self._journal, self._core
+        while self.applied_index < (upto := min(core.commit_index, journal.synced)):
+            for command, index, term in journal.entries(self.applied_index + 1, upto):
+                try:
+                    self._apply_one(command, index, term)
+                except Exception as error:
+                    raise ApplyFailed(self.group_id, index) from error
+                if (
+                    self._stopped is not None
+                ):  # the state machine dropped its own group, or the host was closed
+                    return
+            journal.trim_memory(self.applied_index)
+
+    def _apply_one(self, command: bytes, index: int, term: int) -> None:
+        proposed = self._tokens.pop(index, None)
+        token = None
+        if proposed is not None:
+            if proposed[0] == term:
+                token = proposed[1]
+            else:
+                self._sm.dropped([proposed[1]], unknown=False)
+        if command[0] == DATA_KIND:
+            self._sm.apply(index, term, memoryview(command)[1:], token)
+        else:
+            self._sm.advance(index, term)
+        self.applied_index = index
+        counters = self._counters
+        counters.entries_applied += 1
+        if index <= self._replayed_until:
+            counters.entries_replayed += 1
+        if not self.leader and self._stopped is None:
+            self._tell_gain(term)
+
+    # ------------------------------------------------------------------ roles
+
+    def _tell_gain(self, applied_term: int) -> None:
+        if self._core.raft_leader and applied_term == self._core.term:
+            self.leader, self._told_term = True, applied_term
+            self._counters.elections_won += 1
+            self._sm.role(leader=True, term=applied_term)
+
+    def _tell_loss(self) -> None:
+        if self.leader and not (self._core.raft_leader and self._core.term == self._told_term):
+            self.leader = False
+            self._sm.role(leader=False, term=self._core.term)
+
+    # ------------------------------------------------------------------ forgetting
+
+    def compact(self, index: int) -> None:
+        """See ConsensusGroup. Raises BadConfig if `index` is not applied yet."""
+        if self._stopped is not None:
+            return
+        if index > self.applied_index:
+            raise BadConfig(
+                f"group {self.group_id}: cannot forget entries up to {index}, "
+                f"only {self.applied_index} are applied"
+            )
+        self._journal.compact(index)
