@@ -35,9 +35,11 @@ PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in severa
 PREWRITE_BYTES_MAX: Final = 4 * MiB
 PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
 COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included
+RESOLVES_IN_FLIGHT_MAX: Final = 2_048  # of one client; above it a reader leaves an intent be
 MULTI_WRITE_IN_FLIGHT_MAX: Final = 1_024  # single writes of one non-atomic batch
 LOCK_WAIT_MS_FIRST: Final = 4  # a writer looks again at a living intent after this, doubling …
 LOCK_WAIT_MS_MAX: Final = 200  # … up to this: what an abandoned intent blocks beyond its ttl
+LOCK_WAIT_MS_YOUNGER: Final = 50  # a younger two-phase commit gives way to an older one after this
 RETRY_WAIT_MS_FIRST: Final = 2  # the same for requests that were refused for now …
 RETRY_WAIT_MS_MAX: Final = 500  # … and for functions that run again
 RUN_ATTEMPTS_DEFAULT: Final = 32  # of one `run(fn)`
@@ -67,6 +69,7 @@ QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
 QUEUE_BYTES_MAX: Final = 128 * MiB
 LOG_RECENT_BYTES_MAX: Final = 64 * MiB  # entries kept in memory, per node
 LOG_KEEP_ENTRIES: Final = 2_000
+DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 
 # -- oracle
 TSO_COUNT_MAX: Final = 100_000
@@ -83,6 +86,27 @@ PROCEDURE_STATE_BYTES_MAX: Final = 1 * MiB
 PROCEDURE_CHILDREN_MAX: Final = 10_000
 PROCEDURE_RETENTION_MS_DEFAULT: Final = 3_600_000
 NONCE_CHARS_MAX: Final = 200
+PROCEDURES_LIVE_MAX: Final = 100_000  # not yet ended, per executor; above it: BUSY
+PROCEDURE_RECORD_CACHED_BYTES_MAX: Final = 4 * KiB  # a larger record is read again before its step
+PROCEDURE_WORKERS_DEFAULT: Final = 64  # procedures whose step may be under way at once
+PROCEDURE_WORKERS_MAX: Final = 1_024
+PROCEDURE_THREADS_DEFAULT: Final = 16  # for steps that are plain (not async) methods
+PROCEDURE_STEPS_PER_TURN_MAX: Final = 64  # then the procedure goes to the tail of the queue
+PROCEDURE_HISTORY_INLINE_MAX: Final = 32  # step entries in the record itself …
+PROCEDURE_HISTORY_CHUNK: Final = 16  # … of which the oldest so many move to a row of their own
+PROCEDURE_HISTORY_SHOWN_MAX: Final = 512  # newest entries that a reader gets
+PROCEDURE_UNDO_ENTRIES_MAX: Final = 10_000  # finished steps that could still be undone
+PROCEDURE_ROUNDS_MAX: Final = 1_000  # rounds of children of one procedure
+PROCEDURE_LOCKS_MAX: Final = 64  # declared by one procedure
+PROCEDURE_ID_BLOCK: Final = 1_000  # ids reserved by one write
+PROCEDURE_PAGE_MAX: Final = 1_000  # records per page of a list, a resume or a clean-up
+PROCEDURE_LIST_DEFAULT: Final = 100
+PROCEDURE_RETRY_MS_FIRST: Final = 10  # a step that failed for the moment: first pause, doubled each time …
+PROCEDURE_RETRY_MS_MAX: Final = 10_000  # … up to this
+PROCEDURE_TIMER_MS_MAX: Final = 1_000  # the wall clock is looked at least this often while something is due
+PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
+PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
+PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
 
 # -- Spark sink
@@ -100,7 +124,13 @@ assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
 assert max(BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX, REQUESTS_PER_FRAME_MAX) <= LIST_ITEMS_MAX
 assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame must be admitted"
 assert FRAME_BYTES_MAX < UNREAD_BYTES_MAX, "one reply must never close a connection"
+assert ENTRY_BYTES_MAX * 3 <= DISK_FREE_BYTES_MIN, "what was admitted fits log, WAL and state"
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
+assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_BYTES_MAX, (
+    "arguments, state, result and history are one record"
+)
+assert PROCEDURE_HISTORY_CHUNK < PROCEDURE_HISTORY_INLINE_MAX <= PROCEDURE_HISTORY_SHOWN_MAX
+assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, "an expired intent is noticed soon"
 assert RETRY_WAIT_MS_FIRST <= RETRY_WAIT_MS_MAX

@@ -83,6 +83,15 @@ class Engine(Protocol):
         """
         ...
 
+    def check_room(self) -> None:
+        """Raise Unavailable if new work should not be admitted now: the disk is nearly full or too
+        slow.
+
+        Ask before accepting a request (2 µs), not before `write`: what was admitted has room to
+        complete, and a database that met a full disk refuses every write until it is opened anew.
+        """
+        ...
+
     def getter(self, name: str) -> Getter:
         """The bound point read of one family. Take it once and keep it."""
         ...

@@ -60,6 +60,7 @@ class MemoryEngine:
         self._written = 0  # batches since the start
         self._closed = False
         self._sync_failed: KvorumError | None = None
+        self._full: KvorumError | None = None
         self._write_faults: deque[KvorumError] = deque()
         self._sync_faults: deque[KvorumError] = deque()
 
@@ -93,6 +94,10 @@ class MemoryEngine:
                 undo += [(family, k, rows.pop(k)) for k in doomed]
         self._undo.append(undo)
         self._written += 1
+
+    def check_room(self) -> None:
+        if self._full is not None:
+            raise self._full
 
     def sync(self) -> None:
         self.sync_to(self._written)
@@ -210,6 +215,10 @@ class MemoryEngine:
     def fail_writes(self, error: KvorumError, count: int = 1) -> None:
         """The next `count` writes raise `error` and write nothing (a full disk: Unavailable)."""
         self._write_faults.extend([error] * count)
+
+    def fill_disk(self, error: KvorumError | None) -> None:
+        """`check_room` raises `error` from now on; None = there is room again."""
+        self._full = error
 
     def fail_sync(self, error: KvorumError) -> None:
         """The next sync raises `error`, and then every later one: the engine never claims

@@ -1,19 +1,50 @@
-"""RocksDB through rocksdict: the only module that imports it, and the owner of every trap of that
-library.
+"""RocksDB through rocksdict: the only module that imports it, and the owner of its traps.
 
-Raw mode everywhere: bytes only, nothing is pickled.
+tests/storage/test_traps.py shows each trap on the bare library and that it cannot be met here:
+
+    set_iterate_lower_bound sets the upper bound     never called; a reverse scan finds its end by a
+    forward seek
+    the upper bound is a pointer into Python bytes   the bytes live in the frame that iterates
+    iterators of a Snapshot read live data           no snapshots: a scan is one synchronous call
+    writing to a dropped family poisons the database families are fixed when it is opened
+    collecting a family object flushes the family    taken once, kept until `close`
+    close() leaves the lock while objects live       `close` closes them all, collects, and the
+    opening says so
+    Options() without raw mode reads None            one function makes options, raw
+    a put without a family goes to another family    `Batch.put` has no default; mypy refuses the
+    call an inverted delete_range poisons the database,
+      half of its batch applied                      refused before it gets into the batch
+    a scan ends silently at a corrupt block          an early end is proved by a second seek with
+    its status
+    replay ends silently at a corrupt WAL record     only a torn tail is tolerated, see `_options`
+    a batch is consumed, also by a failed write      said by the contract of `Engine.write`
+    a write stall freezes the interpreter            no_slowdown on every write
+    write(sync=True) holds the GIL                   never: `flush_wal(True)`, which releases it
+
+rocksdict raises bare `Exception`; `_translated` makes errors of ours from the text.
+
+Deliberately missing: SST ingest, transactions, per-partition families (they poison and cost open
+time).
 """
 
 from __future__ import annotations
 
+import gc
+import os
+import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    ChecksumType,
+    DbClosedError,
+    DBCompressionType,
+    DBRecoveryMode,
     Options,
     Rdict,
     ReadOptions,
@@ -21,9 +52,29 @@ from rocksdict import (
     WriteOptions,
 )
 
-from kv.base.errors import InvalidArgument, Unavailable
-from kv.base.limits import MiB
-from kv.storage.engine import Batch, Family, Getter, MultiGetter, check_range
+from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
+from kv.base.limits import DISK_FREE_BYTES_MIN, KiB, MiB
+from kv.storage.directory import DirectoryLock, check_format, write_format
+from kv.storage.engine import LOG_FAMILIES, Batch, Family, Getter, MultiGetter, check_range
+
+# Memory: all memtables of the state database share _STATE_MEMTABLES_BYTES, the log has at most
+# _LOG_BUFFER_BYTES * _BUFFERS_MAX, index and filter blocks live inside the block caches. Together
+# with the interpreter that keeps a node below 600 MiB, however much it stores. Buffers smaller than
+# these cost reads that leave the memtable (+2 µs per put at 16 MiB).
+_STATE_CACHE_BYTES: Final = 128 * MiB
+_STATE_MEMTABLES_BYTES: Final = 160 * MiB
+_LOG_CACHE_BYTES: Final = 8 * MiB
+_LOG_BUFFER_BYTES: Final = 32 * MiB
+_BUFFER_BYTES: Final = {"cur": 64 * MiB, "hist": 32 * MiB}  # of one memtable
+_BUFFER_BYTES_OTHER: Final = 16 * MiB
+# memtables per family, the active one included; writes stall when all are full
+_BUFFERS_MAX: Final = 4
+_WAL_BYTES_MAX: Final = 192 * MiB  # then the family that holds the oldest WAL is flushed
+_FILES_OPEN_MAX: Final = 512
+_BLOOM_BITS: Final = 10
+
+_FILE_IN_ERROR = re.compile(r"\bin (\S+\.\w+)|(\S+\.(?:sst|log|blob))")
+_DISK_FULL = ("No space left", "File too large", "quota exceeded")
 
 
 class RocksBatch:
@@ -41,104 +92,325 @@ class RocksBatch:
             self.raw.delete_range(start, end, family)
 
 
-def _options(cache: Cache) -> Options:
-    o = Options(raw_mode=True)
-    o.create_if_missing(True)
-    o.create_missing_column_families(True)
-    o.set_write_buffer_size(32 * MiB)
-    o.set_max_write_buffer_number(4)
-    table = BlockBasedOptions()
-    table.set_bloom_filter(10, False)
-    table.set_block_cache(cache)
-    o.set_block_based_table_factory(table)
-    return o
-
-
 class RocksEngine:
-    """See `engine.Engine`."""
+    """One RocksDB in one directory; see `engine.Engine` for the contract."""
 
     def __init__(self, path: str | Path, families: Sequence[str]) -> None:
         self._path = Path(path)
-        self._path.mkdir(parents=True, exist_ok=True)
-        cache = Cache(128 * MiB)
-        self._db = Rdict(
-            str(path), _options(cache), column_families={f: _options(cache) for f in families}
-        )
-        # Taken once and kept: collecting such an object flushes its family.
-        self._families = {name: self._db.get_column_family(name) for name in families}
-        self._handles = {name: self._db.get_column_family_handle(name) for name in families}
+        self._closed = False
+        self._sync_failed: KvorumError | None = None
         self._write_options = WriteOptions()
         self._write_options.no_slowdown = True
+        self._lock = DirectoryLock(self._path)
+        try:
+            check_format(self._path, families)
+            self._cache = Cache(_LOG_CACHE_BYTES if _is_log(families) else _STATE_CACHE_BYTES)
+            self._db = self._open(families)
+        except KvorumError:
+            self._lock.release()
+            raise
+        self._families = {name: self._db.get_column_family(name) for name in families}
+        self._handles: dict[str, Family] = {
+            name: self._db.get_column_family_handle(name) for name in families
+        }
+
+    def _open(self, families: Sequence[str]) -> Rdict:
+        def attempt() -> Rdict:
+            by_family = {name: _family_options(name, self._cache) for name in families}
+            options = _options(self._cache, log=_is_log(families))
+            return Rdict(str(self._path), options, column_families=by_family)
+
+        try:
+            return attempt()
+        except Exception as error:
+            if "lock hold by current process" not in str(error):
+                raise _translated(error, f"opening {self._path}") from error
+        # We hold the directory's lock, so an engine of this process was closed here while family
+        # handles or iterators of it live on, perhaps in a reference cycle.
+        gc.collect()
+        try:
+            return attempt()
+        except Exception as error:
+            raise _translated(error, f"opening {self._path}") from error
+
+    # -- writing
 
     def family(self, name: str) -> Family:
+        self._rows(name)
         return self._handles[name]
 
     def batch(self) -> Batch:
         return RocksBatch()
 
     def write(self, batch: Batch) -> None:
-        assert isinstance(batch, RocksBatch)
-        self._db.write(batch.raw, self._write_options)
+        assert isinstance(batch, RocksBatch), "a batch of another engine"
+        try:
+            self._db.write(batch.raw, self._write_options)
+        except Exception as error:
+            raise _translated(error, f"writing to {self._path}") from error
+
+    def check_room(self) -> None:
+        stat = os.statvfs(self._path)
+        free = stat.f_bavail * stat.f_frsize
+        if free < DISK_FREE_BYTES_MIN:
+            raise Unavailable(
+                f"the disk of {self._path} has {free >> 20} MiB left and writes need at least "
+                f"{DISK_FREE_BYTES_MIN >> 20} MiB; make room, then writes go on by themselves",
+                details={"what": "disk_free_bytes", "limit": DISK_FREE_BYTES_MIN, "actual": free},
+            )
+        for name, rows in self._families.items():
+            waiting = rows.property_int_value("rocksdb.num-immutable-mem-table") or 0
+            if waiting >= _BUFFERS_MAX - 1:
+                raise Unavailable(
+                    f"the disk of {self._path} is slower than the writes: {waiting} memtables of "
+                    f"family {name} wait to be written; try again shortly",
+                    details={"what": "memtables", "limit": _BUFFERS_MAX - 1, "actual": waiting},
+                )
+
+    def sync(self) -> None:
+        if self._sync_failed is not None:
+            raise self._sync_failed
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:
+            failure = _translated(error, f"syncing {self._path}")
+            if not self._closed:
+                self._sync_failed = failure
+            raise failure from error
+
+    # -- reading
 
     def getter(self, name: str) -> Getter:
-        return self._rows(name).get
+        raw = self._rows(name).get
+
+        def get(key: bytes) -> bytes | None:
+            try:
+                return raw(key)
+            except Exception as error:
+                raise _translated(error, f"reading {self._path}", name, key) from error
+
+        return get
 
     def multi_getter(self, name: str) -> MultiGetter:
-        return self._rows(name).get  # type: ignore[return-value]
+        raw = self._rows(name).get
+
+        def get(keys: list[bytes]) -> list[bytes | None]:
+            try:
+                values: list[bytes | None] = raw(keys)  # type: ignore[arg-type, assignment]
+            except Exception as error:
+                raise _translated(error, f"reading {self._path}", name) from error
+            return values
+
+        return get
 
     def scan(
         self, name: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int = 0
     ) -> list[tuple[bytes, bytes]]:
+        rows = self._rows(name)
         if end and end <= start:
             return []
-        rows = self._rows(name)
         options = ReadOptions()
         if end:
             options.set_iterate_upper_bound(end)
-        if not reverse:
-            found = rows.items(from_key=start, read_opt=options)
-            return list(islice(found, limit) if limit else found)  # type: ignore[arg-type]
-        first = next(iter(rows.keys(from_key=start, read_opt=options)), None)
-        out: list[tuple[bytes, bytes]] = []
-        if first is None:
-            return out
-        for pair in rows.items(backwards=True, from_key=end or None, read_opt=options):
-            out.append(pair)  # type: ignore[arg-type]
-            if pair[0] == first or len(out) == limit:
-                break
-        return out
+        try:
+            if reverse:
+                return self._scan_back(rows, start, end, options, limit)
+            return self._scan_on(rows, start, options, limit)
+        except KvorumError:
+            raise
+        except Exception as error:
+            raise _translated(error, f"scanning {self._path}", name, start) from error
 
-    def sync(self) -> None:
-        self._db.flush_wal(True)
+    @staticmethod
+    def _scan_on(
+        rows: Rdict, start: bytes, options: ReadOptions, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        items = rows.items(from_key=start, read_opt=options)
+        found: list[tuple[bytes, bytes]]
+        found = list(islice(items, limit) if limit else items)  # type: ignore[arg-type]
+        if not limit or len(found) < limit:
+            # `items` ends at a corrupt block as at the end of the range: only status() tells.
+            _first_key(rows, found[-1][0] + b"\x00" if found else start, options)
+        return found
+
+    @staticmethod
+    def _scan_back(
+        rows: Rdict, start: bytes, end: bytes, options: ReadOptions, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        # RocksDB has no lower bound here, and walking below `start` may cross any number of
+        # tombstones: so find the last row that is wanted first, and stop exactly there.
+        last = _first_key(rows, start, options)
+        found: list[tuple[bytes, bytes]] = []
+        if last is None:
+            return found
+        pair: tuple[bytes, bytes]
+        for pair in rows.items(backwards=True, from_key=end or None, read_opt=options):  # type: ignore[assignment]
+            found.append(pair)
+            if pair[0] == last or len(found) == limit:
+                return found
+        raise Corruption(
+            f"a reverse scan ended before {last[:64]!r}, a key that exists: a block is corrupt",
+            details={"key": last},
+        )
+
+    # -- the rest of the protocol
 
     def flush(self) -> None:
-        for rows in self._families.values():
-            rows.flush()
+        try:
+            for rows in self._families.values():
+                rows.flush()
+        except Exception as error:
+            raise _translated(error, f"flushing {self._path}") from error
 
     def compact(self, name: str, start: bytes, end: bytes) -> None:
-        self._rows(name).compact_range(start, end or None)
+        try:
+            self._rows(name).compact_range(start, end or None)
+        except KvorumError:
+            raise
+        except Exception as error:
+            raise _translated(error, f"compacting {self._path}", name) from error
 
     def checkpoint(self, path: str | Path) -> None:
-        Checkpoint(self._db).create_checkpoint(str(path))
+        if Path(path).exists():
+            raise InvalidArgument(f"checkpoint {path}: it exists; give the name of a new directory")
+        try:
+            Checkpoint(self._db).create_checkpoint(str(path))
+        except Exception as error:
+            raise _translated(error, f"copying {self._path} to {path}") from error
+        write_format(Path(path), list(self._families))
 
     def stats(self) -> dict[str, int]:
-        return {}
+        def total(name: str) -> int:
+            return sum(rows.property_int_value(name) or 0 for rows in self._families.values())
+
+        stat = os.statvfs(self._path)
+        return {
+            "memtable_bytes": total("rocksdb.size-all-mem-tables"),
+            "file_bytes": total("rocksdb.live-sst-files-size"),
+            "cache_bytes": self._cache.get_usage(),
+            "keys_estimated": total("rocksdb.estimate-num-keys"),
+            "compaction_pending_bytes": total("rocksdb.estimate-pending-compaction-bytes"),
+            "disk_free_bytes": stat.f_bavail * stat.f_frsize,
+        }
 
     def close(self) -> None:
-        if self._handles:
+        if self._closed:
+            return
+        self._closed = True
+        try:
             self.sync()
+        finally:
             self._handles.clear()
             for rows in self._families.values():
                 rows.close()
             self._db.close()
+            self._lock.release()
 
     def _rows(self, name: str) -> Rdict:
+        if self._closed:
+            raise _closed()
         try:
             return self._families[name]
         except KeyError:
             raise InvalidArgument(
                 f"no family {name!r} in {self._path}; it has {', '.join(self._families)}"
             ) from None
+
+
+def _first_key(rows: Rdict, start: bytes, options: ReadOptions) -> bytes | None:
+    """The first key from `start` within the bound of `options`; raises what the iterator met."""
+    cursor = rows.iter(options)
+    cursor.seek(start)
+    if cursor.valid():
+        key: bytes = cursor.key()
+        return key
+    cursor.status()
+    return None
+
+
+def _is_log(families: Sequence[str]) -> bool:
+    return tuple(families) == LOG_FAMILIES
+
+
+def _options(cache: Cache, *, log: bool) -> Options:
+    """Options of the database; every figure that bounds memory is at the top of this file."""
+    options = _family_options("log" if log else "default", cache)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    # The default, point_in_time, drops everything after a flipped bit without a word, synced or not
+    # (tests: half of the rows gone). This one accepts a cut tail and refuses the rest.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_paranoid_checks(True)
+    options.set_max_total_wal_size(_WAL_BYTES_MAX)
+    if not log:
+        options.set_db_write_buffer_size(_STATE_MEMTABLES_BYTES)
+    options.set_max_open_files(_FILES_OPEN_MAX)
+    options.set_max_background_jobs(2)
+    # spread the write-back of files, so that no WAL sync waits for it
+    options.set_bytes_per_sync(1 * MiB)
+    options.set_avoid_unnecessary_blocking_io(True)
+    options.set_keep_log_file_num(4)
+    options.set_max_log_file_size(4 * MiB)
+    options.set_stats_dump_period_sec(0)  # an idle node does nothing
+    options.set_stats_persist_period_sec(0)
+    return options
+
+
+def _family_options(name: str, cache: Cache) -> Options:
+    log = name in LOG_FAMILIES
+    options = Options(raw_mode=True)
+    size = _LOG_BUFFER_BYTES if log else _BUFFER_BYTES.get(name, _BUFFER_BYTES_OTHER)
+    options.set_write_buffer_size(size)
+    options.set_max_write_buffer_number(_BUFFERS_MAX)
+    # Writes never wait (no_slowdown), so a "slowdown" would be a refusal: let files pile up in
+    # level 0 instead, and refuse at the door (`check_room`) what the disk cannot follow.
+    options.set_level_zero_slowdown_writes_trigger(64)
+    options.set_level_zero_stop_writes_trigger(128)
+    none, lz4 = DBCompressionType.none(), DBCompressionType.lz4()
+    options.set_compression_per_level([none] * 7 if log else [none, none] + [lz4] * 5)
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_block_size(8 * KiB)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_checksum_type(ChecksumType.xxh3())
+    if not log:  # the log is only scanned
+        table.set_bloom_filter(_BLOOM_BITS, False)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _translated(error: Exception, doing: str, family: str = "", key: bytes = b"") -> KvorumError:
+    """The error of ours behind an exception of rocksdict, which says everything in its text."""
+    text = str(error)
+    where = f"{doing}, family {family}, at key {key[:64]!r}" if family else doing
+    if isinstance(error, DbClosedError):
+        return _closed()
+    if isinstance(error, (ValueError, KeyError, TypeError)):
+        return InvalidArgument(f"{where}: keys and values are bytes ({text})")
+    if "Corruption" in text:
+        found = _FILE_IN_ERROR.search(text)
+        file = (found[1] or found[2]) if found else ""
+        return Corruption(
+            f"{where}: {text}; the stored data is damaged: restore this node from a copy",
+            details={"key": key, "family": family, "file": file},
+        )
+    if "Write stall" in text:
+        return Unavailable(f"{where}: the disk is slower than the writes; nothing was written")
+    if any(sign in text for sign in _DISK_FULL):
+        return Unavailable(
+            f"{where}: the disk is full; nothing was written; make room and start the node again "
+            f"({text})",
+            details={"what": "disk"},
+        )
+    if "lock hold by current process" in text:
+        return InvalidArgument(
+            f"{where}: this process closed the engine but still holds a family or a batch of it; "
+            "drop those first"
+        )
+    if text.startswith("Invalid argument"):
+        return InvalidArgument(f"{where}: {text}")
+    return Unavailable(f"{where}: {text}")
 
 
 def _closed() -> Unavailable:
