@@ -1,0 +1,119 @@
+"""What a database is made of, whichever way it is reached: the two protocols that all surfaces
+share.
+
+`NativeBackend` (kvorum/native.py) speaks to the transaction client: embedded in a node, or through
+the native SDK connection. `HttpBackend` (kvorum/http/client.py) speaks HTTP. `AsyncDatabase` and
+the synchronous facade sit on either, and the HTTP server itself sits on the native one, so that one
+test-suite holds for all of them (A5, U8).
+
+Arguments are checked before they come here (kvorum.model): keys and values are bytes within their
+limits. Everything raises the errors of kv.base.errors. `at` 0 is the newest acknowledged state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from kv.base.errors import KvorumError
+from kvorum.model import (
+    BatchOp,
+    Page,
+    ProcedureInfo,
+    Record,
+    ScanSpec,
+    TableInfo,
+    TableKey,
+    TableSpec,
+    TxnState,
+)
+
+
+class Session(Protocol):
+    """An open transaction: reads at `start_ts`, own writes visible, nothing visible to others
+    before `commit`.
+    """
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def start_ts(self) -> int: ...
+
+    async def get(self, ns: str, table: str, key: bytes) -> Record | None:
+        """The version of a record that this transaction wrote itself is 0 until it commits."""
+        ...
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page: ...
+
+    async def put(self, ns: str, table: str, key: bytes, value: bytes) -> None: ...
+
+    async def delete(self, ns: str, table: str, key: bytes) -> None: ...
+
+    async def commit(self) -> int:
+        """The commit version. Raises RestartTxn (nothing was written) or UnknownOutcome (ask
+        `status`).
+        """
+        ...
+
+    async def abort(self) -> None: ...
+
+    async def heartbeat(self) -> None: ...
+
+
+class Backend(Protocol):
+    """One way to reach the data."""
+
+    async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None: ...
+
+    async def put(
+        self, ns: str, table: str, key: bytes, value: bytes, cond: int | None, ttl_ms: int
+    ) -> int: ...
+
+    async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int: ...
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page: ...
+
+    async def multi_get(
+        self, keys: Sequence[TableKey], at: int
+    ) -> tuple[list[Record | None], int]: ...
+
+    async def batch(self, ops: Sequence[BatchOp]) -> int: ...
+
+    async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]: ...
+
+    async def begin(self, *, ttl_ms: int, isolation: str) -> Session: ...
+
+    async def status(self, txn: int) -> TxnState: ...
+
+    async def timestamps(self, count: int) -> int: ...
+
+    async def namespaces(self) -> list[str]: ...
+
+    async def create_namespace(self, name: str) -> None: ...
+
+    async def drop_namespace(self, name: str) -> None: ...
+
+    async def tables(self, ns: str) -> list[TableInfo]: ...
+
+    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo: ...
+
+    async def drop_table(self, ns: str, name: str) -> None: ...
+
+    async def submit(self, name: str, args: Any, nonce: str | None) -> int: ...
+
+    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo: ...
+
+    async def procedures(
+        self, *, state: str | None, owner: str | None, name: str | None
+    ) -> list[ProcedureInfo]: ...
+
+    async def acknowledge(self, procedure: int) -> None: ...
+
+    async def abort_procedure(self, procedure: int, reason: str) -> None: ...
+
+    async def nodes(self) -> list[dict[str, Any]]: ...
+
+    async def partitions(self) -> list[dict[str, Any]]: ...
+
+    async def close(self) -> None: ...

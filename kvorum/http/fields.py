@@ -1,0 +1,258 @@
+"""What a request body may hold: one table per route, which both checks requests and writes the
+OpenAPI schema.
+
+A body is a JSON object or a msgpack map. Keys and values travel as text or, for other bytes, as
+`{"b64": "…"}` (msgpack has bytes and may use them); versions and timestamps as decimal strings.
+Unknown fields are refused: a misspelt condition that is silently ignored would write what it should
+not.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kv.base import limits, timestamps
+from kv.base.errors import InvalidArgument
+
+Schema = dict[str, Any]
+Convert = Callable[[Any, str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of field: its check and conversion, and its JSON schema."""
+
+    convert: Convert
+    schema: Schema
+
+
+class Field(NamedTuple):
+    """One field of a body."""
+
+    name: str
+    kind: Kind
+    doc: str
+    required: bool = True
+
+
+Fields = tuple[Field, ...]
+
+
+def wrong(where: str, expected: str, value: object) -> InvalidArgument:
+    """The one shape of a wrong type or value."""
+    shown = repr(value)
+    return InvalidArgument(
+        f"{where} must be {expected}, got {shown if len(shown) <= 60 else shown[:57] + '…'}"
+    )
+
+
+def _data(value: Any, where: str) -> bytes:
+    if type(value) is str:
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise wrong(where, "valid text", value) from None
+    if type(value) is bytes:
+        return value
+    if type(value) is dict and value.keys() == {"b64"} and type(value["b64"]) is str:
+        return from_b64(value["b64"], where)
+    raise wrong(where, 'text or {"b64": "…"}', value)
+
+
+def from_b64(text: str, where: str) -> bytes:
+    """The bytes of base64 or base64url, padded or not. Raises InvalidArgument."""
+    try:
+        plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise wrong(where, "base64", text) from None
+
+
+def _text(value: Any, where: str) -> str:
+    if type(value) is not str:
+        raise wrong(where, "text", value)
+    return value
+
+
+def _version(value: Any, where: str) -> int:
+    if type(value) is str:
+        try:
+            return timestamps.parse(value, where)
+        except ValueError as e:
+            raise InvalidArgument(str(e)) from None
+    raise wrong(where, "a decimal string", value)
+
+
+def _bool(value: Any, where: str) -> bool:
+    if type(value) is not bool:
+        raise wrong(where, "true or false", value)
+    return value
+
+
+def integer(low: int, high: int) -> Kind:
+    """A whole number between the two, inclusive."""
+
+    def convert(value: Any, where: str) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise wrong(where, f"a whole number from {low} to {high}", value)
+        return value
+
+    return Kind(convert, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def one_of(*names: str) -> Kind:
+    """One of these words."""
+
+    def convert(value: Any, where: str) -> str:
+        if value not in names or type(value) is not str:
+            raise wrong(where, " or ".join(names), value)
+        return value
+
+    return Kind(convert, {"type": "string", "enum": list(names)})
+
+
+def array(item: Kind, most: int) -> Kind:
+    """A list of at most `most` items of one kind."""
+
+    def convert(value: Any, where: str) -> list[Any]:
+        if type(value) is not list:
+            raise wrong(where, "a list", value)
+        if len(value) > most:
+            raise InvalidArgument(f"{where} has {len(value)} items, the limit is {most}")
+        return [item.convert(one, f"{where}[{i}]") for i, one in enumerate(value)]
+
+    return Kind(convert, {"type": "array", "items": item.schema, "maxItems": most})
+
+
+def record(fields: Fields) -> Kind:
+    """An object of these fields, as a dict."""
+
+    def convert(value: Any, where: str) -> dict[str, Any]:
+        return read(fields, value, where)
+
+    return Kind(convert, object_schema(fields))
+
+
+def read(fields: Fields, body: object, where: str = "the body") -> dict[str, Any]:
+    """The fields of a body, converted; an optional one that is missing or null is left out.
+
+    Raises InvalidArgument naming the field: missing, unknown, or of a wrong type.
+    """
+    if not isinstance(body, Mapping):
+        raise wrong(where, "an object", body)
+    found: dict[str, Any] = {}
+    nulls = 0
+    for name, kind, _, required in fields:
+        value = body.get(name)
+        if value is not None:
+            found[name] = kind.convert(value, name if where == "the body" else f"{where}.{name}")
+        elif required and kind is not ANY:
+            raise InvalidArgument(f"{where} lacks the field {name!r}")
+        elif name in body:
+            nulls += 1
+    if len(found) + nulls != len(body):
+        known = {f.name for f in fields}
+        unknown = next(str(name) for name in body if name not in known)
+        raise InvalidArgument(
+            f"{where} has an unknown field {unknown[:60]!r}; known are {', '.join(sorted(known))}"
+        )
+    return found
+
+
+def object_schema(fields: Sequence[Field]) -> Schema:
+    """The JSON schema of an object of these fields."""
+    schema: Schema = {
+        "type": "object",
+        "properties": {f.name: {**f.kind.schema, "description": f.doc} for f in fields},
+        "additionalProperties": False,
+    }
+    required = [f.name for f in fields if f.required]
+    return {**schema, "required": required} if required else schema
+
+
+_DATA_SCHEMA: Schema = {
+    "oneOf": [
+        {"type": "string"},
+        {"type": "object", "properties": {"b64": {"type": "string"}}, "required": ["b64"]},
+    ]
+}
+DATA = Kind(_data, _DATA_SCHEMA)
+TEXT = Kind(_text, {"type": "string"})
+VERSION = Kind(_version, {"type": "string", "pattern": "^[0-9]+$"})
+BOOL = Kind(_bool, {"type": "boolean"})
+ANY = Kind(lambda value, where: value, {})
+
+# -- the bodies of DESIGN 12
+_NS = Field("ns", TEXT, "Namespace.")
+_TABLE = Field("table", TEXT, "Table.")
+_KEY = Field("key", DATA, f"Key, 1 to {limits.KEY_BYTES_MAX} bytes.")
+_VALUE = Field("value", DATA, f"Value, at most {limits.VALUE_BYTES_MAX} bytes.")
+_AT = Field("at", VERSION, "Read the snapshot of this timestamp.", False)
+
+KEY: Fields = (_NS, _TABLE, _KEY)
+KEY_VALUE: Fields = (_NS, _TABLE, _KEY, _VALUE)
+OP: Fields = (
+    Field("op", one_of("put", "delete"), "What to do."),
+    _NS,
+    _TABLE,
+    _KEY,
+    Field("value", DATA, "Value of a put.", False),
+    Field("if_absent", BOOL, "Only if the key does not exist (put).", False),
+    Field("if_version", VERSION, "Only if this is its version now.", False),
+    Field("ttl_ms", integer(1, limits.TTL_MS_MAX), "Milliseconds to live (put).", False),
+)
+OPS: Fields = (
+    Field("ops", array(record(OP), limits.BATCH_OPS_MAX), "Puts and deletes, in any tables."),
+)
+MULTI_GET: Fields = (
+    Field("keys", array(record(KEY), limits.MULTI_KEYS_MAX), "Keys, in any tables."),
+    _AT,
+)
+BEGIN: Fields = (
+    Field(
+        "ttl_ms",
+        integer(1, limits.TXN_TTL_MS_MAX),
+        f"Silence after which the transaction is rolled back; {limits.TXN_TTL_MS_DEFAULT}.",
+        False,
+    ),
+    Field("isolation", one_of("snapshot", "serializable"), "snapshot if left out.", False),
+)
+SCAN: Fields = (
+    _NS,
+    _TABLE,
+    Field("prefix", DATA, "Only keys that begin with this.", False),
+    Field("start", DATA, "First key, inclusive.", False),
+    Field("end", DATA, "Last key, exclusive.", False),
+    Field("reverse", BOOL, "From the end.", False),
+    Field("limit", integer(1, limits.SCAN_ROWS_MAX), "Rows at most; 1000.", False),
+    Field("cursor", TEXT, "Go on where the page with this cursor ended.", False),
+)
+NOTHING: Fields = ()
+TSO: Fields = (Field("count", integer(1, limits.TSO_COUNT_MAX), "How many."),)
+NAMESPACE: Fields = (Field("name", TEXT, "Name of the namespace."),)
+COLUMN: Fields = (
+    Field("name", TEXT, "Name of the column."),
+    Field("type", TEXT, "SQL type, such as bigint, text, double precision, timestamp."),
+    Field("nullable", BOOL, "May hold nulls; true if left out.", False),
+)
+NEW_TABLE: Fields = (
+    Field("name", TEXT, "Name of the table."),
+    Field("replicas", integer(1, 9), "Copies of each partition.", False),
+    Field("tags", array(TEXT, 100), "Tags that nodes must carry to hold replicas.", False),
+    Field(
+        "split_keys",
+        array(DATA, limits.SPLIT_KEYS_MAX),
+        "Keys that cut the table into partitions, rising.",
+        False,
+    ),
+    Field("columns", array(record(COLUMN), limits.COLUMNS_MAX), "Columns of a SQL table.", False),
+    Field("primary_key", array(TEXT, limits.COLUMNS_MAX), "Columns of the primary key.", False),
+)
+ABORT: Fields = (
+    Field("dry_run", BOOL, "Only say whether it could be aborted.", False),
+    Field("reason", TEXT, "Why, for the records.", False),
+)

@@ -1,0 +1,236 @@
+"""The values that every surface gives and takes: records, pages, ops, states. Plain data, no
+behaviour.
+
+Keys and values are bytes inside. Where a user passes text it is encoded as UTF-8 (`as_bytes`),
+once, at the edge. Versions and timestamps are integers here and decimal strings on the wire of HTTP
+(JavaScript cannot hold 64 bits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.limits import KEY_BYTES_MAX, TTL_MS_MAX, VALUE_BYTES_MAX
+
+Bytes = bytes | str
+"""What users may pass for a key or a value: bytes, or text that is encoded as UTF-8."""
+
+
+class Record(NamedTuple):
+    """A value and the version (commit timestamp) that wrote it."""
+
+    value: bytes
+    version: int
+
+
+class Item(NamedTuple):
+    """A record of a scan, with its user key."""
+
+    key: bytes
+    value: bytes
+    version: int
+
+
+class TableKey(NamedTuple):
+    """A user key in a table that is named."""
+
+    ns: str
+    table: str
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a scan. `cursor` continues it at the same snapshot; None: that was all. `at` is
+    the snapshot.
+    """
+
+    items: list[Item]
+    cursor: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One put of a batch. At most one of `if_absent` and `if_version`; `ttl_ms` counts from the
+    commit, 0 = for ever.
+    """
+
+    ns: str
+    table: str
+    key: Bytes
+    value: Bytes
+    if_absent: bool = False
+    if_version: int | None = None
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """One delete of a batch."""
+
+    ns: str
+    table: str
+    key: Bytes
+    if_version: int | None = None
+
+
+BatchOp = Put | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class TxnState:
+    """What became of a transaction: `status` is pending, committed or aborted; `commit_ts` is None
+    unless committed.
+    """
+
+    status: str
+    commit_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A declared column; `type` is a name of the SQL layer (`bigint`, `text`, …)."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the catalog describes it. `columns` is empty for a plain key-value table."""
+
+    namespace: str
+    name: str
+    id: int
+    columns: tuple[Column, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    replicas: int | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """What a new table is to be. `split_keys` cut it into `len + 1` partitions at user keys, in
+    rising order.
+    """
+
+    replicas: int | None = None
+    tags: tuple[str, ...] = ()
+    split_keys: tuple[bytes, ...] = ()
+    columns: tuple[Column, ...] = ()
+    primary_key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanSpec:
+    """Which rows of a table: `[start, end)` cut down to `prefix`, `limit` rows at most, at the
+    snapshot `at` (0 = now).
+
+    `cursor` continues an earlier page; the other bounds may be repeated with it, but must not
+    contradict it.
+    """
+
+    prefix: bytes | None = None
+    start: bytes | None = None
+    end: bytes | None = None
+    reverse: bool = False
+    limit: int = 0
+    cursor: str | None = None
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureInfo:
+    """A procedure as users see it (DESIGN 12). `error` is the plain data of the error that ended
+    it.
+    """
+
+    id: int
+    name: str
+    state: str
+    step: str | None = None
+    steps: list[Mapping[str, Any]] = field(default_factory=list)
+    locks: list[Any] = field(default_factory=list)
+    result: Any = None
+    error: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else the engine tells: owner, parent, times."""
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINISHED
+
+
+FINISHED = frozenset({"SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"})
+
+
+def as_bytes(data: object, what: str) -> bytes:
+    """Text as UTF-8, bytes as they are. Raises InvalidArgument for anything else."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as e:
+            raise InvalidArgument(f"{what} is not valid text: {e.reason}; pass bytes") from None
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise InvalidArgument(f"{what} must be bytes or text, not {type(data).__name__}")
+
+
+def user_key(data: object) -> bytes:
+    """A user key. Raises InvalidArgument (empty, wrong type) or TooLarge."""
+    key = as_bytes(data, "key")
+    if not 0 < len(key) <= KEY_BYTES_MAX:
+        if not key:
+            raise InvalidArgument(f"key is empty; a key has 1 to {KEY_BYTES_MAX} bytes")
+        raise too_large("key", KEY_BYTES_MAX, len(key), "use a shorter key, such as a hash of it")
+    return key
+
+
+def user_value(data: object) -> bytes:
+    """A value. Raises InvalidArgument (wrong type) or TooLarge."""
+    value = as_bytes(data, "value")
+    if len(value) > VALUE_BYTES_MAX:
+        raise too_large(
+            "value", VALUE_BYTES_MAX, len(value), "cut it into several records of one batch"
+        )
+    return value
+
+
+def too_large(what: str, limit: int, actual: int, remedy: str) -> TooLarge:
+    """The one shape of every size refusal."""
+    return TooLarge(
+        f"{what} has {actual} bytes, the limit is {limit}; {remedy}",
+        details={"what": what, "limit": limit, "actual": actual},
+    )
+
+
+def condition(if_absent: bool, if_version: int | None) -> int | None:
+    """The `cond` of an op (kv.base.ops): None, 0 = must be absent, else the version."""
+    if if_absent:
+        if if_version is not None:
+            raise InvalidArgument("if_absent and if_version contradict each other: give one")
+        return 0
+    if if_version is None:
+        return None
+    if type(if_version) is not int or not 0 < if_version < 1 << 64:
+        raise InvalidArgument(
+            f"if_version must be a version as a read or a write gave it, got {if_version!r}; "
+            "for a key that must not exist use if_absent"
+        )
+    return if_version
+
+
+def checked_ttl(ttl_ms: int | None) -> int:
+    """Milliseconds to live, 0 = for ever. Raises InvalidArgument outside 1 … TTL_MS_MAX."""
+    if not ttl_ms:
+        return 0
+    if type(ttl_ms) is not int or not 0 < ttl_ms <= TTL_MS_MAX:
+        raise InvalidArgument(f"ttl_ms must be 1 to {TTL_MS_MAX}, got {ttl_ms!r}")
+    return ttl_ms

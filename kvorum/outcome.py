@@ -1,0 +1,99 @@
+"""What an ended attempt or procedure means for its caller: try again, return, raise. Pure; both
+facades share it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kv.base import errors
+from kv.base.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    KvorumError,
+    Refused,
+    TxnAborted,
+    UnknownOutcome,
+)
+from kv.base.ports import Rng
+from kvorum.model import ProcedureInfo, TxnState
+
+ATTEMPTS_DEFAULT = 20
+_PAUSE_FIRST_S = 0.002
+_PAUSE_MAX_S = 0.5
+
+
+class Retries:
+    """The attempts of `db.run`: full jitter over a bound that doubles, as in "Exponential Backoff
+    And Jitter" (AWS).
+    """
+
+    def __init__(self, rng: Rng, attempts: int) -> None:
+        if type(attempts) is not int or attempts < 0:
+            raise InvalidArgument(f"attempts must be a positive number, got {attempts!r}")
+        self._rng = rng
+        self._left = attempts or ATTEMPTS_DEFAULT
+        self._bound_s = _PAUSE_FIRST_S
+
+    def pause_s(self, error: KvorumError) -> float:
+        """Seconds until the next attempt; raises `error` if none is left or it would not help."""
+        self._left -= 1
+        again = error.disposition in ("restart_txn", "retry")
+        if not again or not self._left:
+            raise error
+        pause = self._rng.random() * self._bound_s
+        self._bound_s = min(self._bound_s * 2, _PAUSE_MAX_S)
+        return pause
+
+
+def committed_version(txn: int, state: TxnState, error: UnknownOutcome) -> int | None:
+    """The commit version of a transaction whose answer was lost. Raises TxnAborted, or `error`
+    while it is open.
+    """
+    match state.status:
+        case "committed":
+            return state.commit_ts
+        case "aborted":
+            raise TxnAborted(
+                f"transaction {txn} was aborted while its commit was under way; run it again",
+                details={"txn": str(txn), "reason": "commit interrupted"},
+            ) from error
+        case _:
+            raise error
+
+
+def result_of(info: ProcedureInfo, timeout_ms: int) -> Any:
+    """The result of an ended procedure. Raises what ended it, or DeadlineExceeded while it still
+    runs.
+    """
+    if not info.finished:
+        raise DeadlineExceeded(
+            f"procedure {info.id} ({info.name}) has not ended after {timeout_ms} ms: it goes on in "
+            f"state {info.state}; wait again",
+            details={"procedure": str(info.id), "state": info.state},
+        )
+    if info.state == "SUCCESS":
+        return info.result
+    raise error_of(info)
+
+
+def error_of(info: ProcedureInfo) -> KvorumError:
+    """The error that ended a procedure, as its step raised or returned it."""
+    told = info.error or {}
+    code = str(told.get("code", f"PROCEDURE_{info.state}"))
+    message = str(told.get("message", f"procedure {info.id} ({info.name}) ended {info.state}"))
+    details = {**dict(told.get("details") or {}), "procedure": str(info.id), "state": info.state}
+    cls = errors.BY_CLASS_CODE.get(code, Refused)
+    return cls(message, code=code, details=details)
+
+
+def procedure_name(name: str | type) -> str:
+    """The registered name of a procedure class, or the name itself."""
+    if isinstance(name, str):
+        return name
+    declared = getattr(name, "procedure_name", None)
+    if not isinstance(declared, str):
+        raise InvalidArgument(
+            f"{name.__name__} is not a procedure: decorate it with @kvorum.procedure(NAME)"
+        )
+    return declared
