@@ -35,6 +35,13 @@ from raft.errors import (
     UnknownGroup,
 )
 from raft.host import RaftHost
+from raft.memory import (
+    MemoryLogDB,
+    MemoryNetwork,
+    MemorySyncer,
+    MemoryTransport,
+    VirtualTimers,
+)
 
 __all__ = [
     "ApplyFailed",
@@ -48,6 +55,10 @@ __all__ = [
     "LogCorrupt",
     "LogDB",
     "LogHole",
+    "MemoryLogDB",
+    "MemoryNetwork",
+    "MemorySyncer",
+    "MemoryTransport",
     "NotLeader",
     "PeerTransport",
     "ProposalsFull",
@@ -66,4 +77,5 @@ __all__ = [
     "TimerHandle",
     "Timers",
     "UnknownGroup",
+    "VirtualTimers",
 ]

@@ -57,7 +57,8 @@ class EntryTooLarge(RaftError):
     def __init__(self, group_id: int, entry_bytes: int, entry_bytes_max: int) -> None:
         super().__init__(
             f"group {group_id}: command of {entry_bytes} bytes exceeds "
-            f"entry_bytes_max = {entry_bytes_max}; split it into several commands or raise RaftConfig.entry_bytes_max on every node"
+            f"entry_bytes_max = {entry_bytes_max}; split it into several commands or raise "
+            "RaftConfig.entry_bytes_max on every node"
         )
         self.entry_bytes = entry_bytes
         self.entry_bytes_max = entry_bytes_max
@@ -71,7 +72,8 @@ class ProposalsFull(RaftError):
     def __init__(self, group_id: int, proposals_max: int) -> None:
         super().__init__(
             f"group {group_id}: {proposals_max} proposals are waiting; "
-            "pack more commands into one entry, wait for `ready()`, or raise RaftConfig.proposals_max"
+            "pack more commands into one entry, wait for `ready()`, or raise "
+            "RaftConfig.proposals_max"
         )
 
 
@@ -114,7 +116,8 @@ class ApplyFailed(RaftError):
     def __init__(self, group_id: int, index: int) -> None:
         super().__init__(
             f"group {group_id}: the state machine failed at entry {index}; the replica is stopped "
-            "there. A rejected command must be a result, not an exception; fix the cause and restart"
+            "there. A rejected command must be a result, not an exception; fix the cause and "
+            "restart"
         )
         self.group_id = group_id
         self.index = index

@@ -21,22 +21,32 @@ Invariants
 
 Defects of the library that are repaired here are marked P1 to P15 at the place;
 `tests/raft/test_p*.py` shows each on the stock class and its absence here. S:n is line n of
-pysyncobj/syncobj.py 0.3.17. Left out: snapshots, witnesses, hibernation, flow control of appends,
-proposal freeze during a transfer.
+pysyncobj/syncobj.py 0.3.17.
+Left out: snapshots, witnesses, hibernation, flow control of appends, proposal freeze during a
+transfer. Longer than our other files, because everything that knows the library's inside is here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 
 from raft import pinned
 from raft.api import RaftConfig, Rng, Timers
 from raft.errors import InvariantBroken
 from raft.journal import Journal
-from raft.pinned import CANDIDATE, FOLLOWER, LEADER, Node, SyncObj, SyncObjConf, Transport
-from raft.records import CONFIG, NOOP, Entry
+from raft.pinned import (
+    CANDIDATE,
+    FOLLOWER,
+    LEADER,
+    LibraryLog,
+    Message,
+    Port,
+    SyncObj,
+    SyncObjConf,
+    node_of,
+)
+from raft.records import CONFIG, Entry
 from raft.rules import append, commit
 from raft.rules.backoff import Backoff
 from raft.rules.lease import Lease, Promise
@@ -45,8 +55,6 @@ from raft.rules.prevote import PreVote, log_is_current
 from raft.rules.reads import Rounds
 from raft.rules.votes import VoteBox
 
-Message = dict[str, Any]
-
 
 class Outbox(Protocol):
     """Where messages go; `early` ones need not wait for a sync."""
@@ -54,76 +62,25 @@ class Outbox(Protocol):
     def __call__(self, peer: int, message: Mapping[str, object], *, early: bool) -> None: ...
 
 
-@lru_cache(maxsize=4096)
-def _node(node_id: int) -> Any:
-    """Integer ids: the order of the library's sets must not depend on the hash seed."""
-    return Node(node_id)
-
-
-class _LibraryLog:
-    """The journal as the library sees it: a list whose element 0 is the base."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def __len__(self) -> int:
-        return self._journal.last_index - self._journal.base_index + 1
-
-    def __getitem__(self, position: int) -> Entry:
-        journal = self._journal
-        if position == -1:  # asked all the time, but never for its command
-            return NOOP, journal.last_index, journal.last_term
-        if position == 0:
-            return journal.base_entry
-        index = journal.base_index + position
-        return journal.entries(index, index)[0]
-
-    def add(self, command: bytes, index: int, term: int) -> None:
-        if index != self._journal.last_index + 1:
-            raise InvariantBroken(f"entry {index} would follow {self._journal.last_index}: a hole")
-        self._journal.append(command, term)
-
-    def deleteEntriesFrom(self, position: int) -> None:
-        self._journal.truncate(self._journal.base_index + position)
-
-    def setCurrentTerm(self, term: int, vote: int | None) -> None:
-        self._journal.set_hard_state(term, vote)
-
-    def getCurrentTerm(self) -> int:
-        return self._journal.term
-
-    def getVotedForNodeId(self) -> int | None:
-        return self._journal.vote
-
-    def setRaftCommitIndex(self, index: int) -> None:
-        """Not stored: the applied index is durable with the state, the rest is learnt again."""
-
-    def getRaftCommitIndex(self) -> int:
-        return self._journal.base_index
-
-    def onOneSecondTimer(self) -> None:
-        pass
-
-    def _destroy(self) -> None:
-        pass
-
-
-class _Port(Transport):
-    """The library's transport: hands every message to the group."""
-
-    def __init__(self) -> None:
-        super().__init__(None, None, [])
-        self.out: Callable[[Any, Message], None] = lambda _node, _message: None
-
-    def send(self, node: Any, message: Message) -> bool:
-        self.out(node, message)
-        return True
-
-
 class Group(SyncObj):
-    """Doors: `tick`, `step`, `synced`, `replicate`, `campaign_now`, `change`, `transfer`,
-    `confirm_leadership`.
+    """Doors: `tick`, `step`, `synced`, `replicate`, `campaign_now`, `confirm_leadership`, `change`,
+    `transfer`. After `step`, call `tick`.
     """
+
+    # What we read and write of the library's private state.
+    _SyncObj__raftState: int
+    _SyncObj__raftCurrentTerm: int
+    _SyncObj__raftCommitIndex: int
+    _SyncObj__raftLastApplied: int
+    _SyncObj__raftLeader: Any
+    _SyncObj__raftElectionDeadline: float
+    _SyncObj__newAppendEntriesTime: float
+    _SyncObj__otherNodes: set[Any]
+    _SyncObj__readonlyNodes: set[Any]
+    _SyncObj__connectedNodes: set[Any]
+    _SyncObj__raftNextIndex: dict[Any, int]
+    _SyncObj__raftMatchIndex: dict[Any, int]
+    _SyncObj__lastResponseTime: dict[Any, float]
 
     def __init__(
         self,
@@ -150,8 +107,8 @@ class Group(SyncObj):
         self._commit_floor = applied_index
         self.membership: Membership | None = None
         self.is_voter = False
-        port = _Port()
-        super().__init__(_node(node_id), [], self._library_conf(), transport=port)
+        port = Port()
+        super().__init__(node_of(node_id), [], self._library_conf(), transport=port)
         port.out = self._send
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex = applied_index
         self._adopt(journal.memberships.current)
@@ -164,19 +121,17 @@ class Group(SyncObj):
             appendEntriesPeriod=config.heartbeat_ms / 1000,
             raftMinTimeout=config.election_min_ms / 1000,
             raftMaxTimeout=config.election_max_ms / 1000,
-            leaderFallbackTimeout=config.election_max_ms
-            / 1000,  # check-quorum; 30 s by default (P6)
+            # Check-quorum: a leader without a majority gives way. 30 s by default (P6).
+            leaderFallbackTimeout=config.election_max_ms / 1000,
             connectionTimeout=1e9,
             commandsQueueSize=0,
             appendEntriesBatchSizeBytes=config.append_bytes_max,
-            journalFile=_LibraryLog(self.journal),
+            journalFile=LibraryLog(self.journal),
             dynamicMembershipChange=False,
         )
 
     def __dir__(self) -> list[str]:
-        """The library's constructor looks through every attribute for replicated methods. There are
-        none.
-        """
+        """The library's constructor looks through all attributes for replicated methods."""
         return []
 
     def _SyncObj__onSetCodeVersion(self, version: int) -> None:
@@ -187,15 +142,15 @@ class Group(SyncObj):
     @property
     def raft_leader(self) -> bool:
         """Leads in the sense of Raft. It may not serve yet."""
-        return bool(self._SyncObj__raftState == LEADER)
+        return self._SyncObj__raftState == LEADER
 
     @property
     def term(self) -> int:
-        return int(self._SyncObj__raftCurrentTerm)
+        return self._SyncObj__raftCurrentTerm
 
     @property
     def commit_index(self) -> int:
-        return int(self._SyncObj__raftCommitIndex)
+        return self._SyncObj__raftCommitIndex
 
     @property
     def leader_id(self) -> int | None:
@@ -220,14 +175,12 @@ class Group(SyncObj):
         return self.journal.term_at(self.commit_index) == self.term
 
     def next_deadline_s(self) -> float | None:
-        """When `tick` must run at the latest, in the time of `Timers.monotonic`; None if nothing is
-        ever due.
-        """
+        """When `tick` is due next, in the time of `Timers.monotonic`; None if never."""
         if self.raft_leader:
-            return float(self._SyncObj__newAppendEntriesTime) if self.has_members else None
+            return self._SyncObj__newAppendEntriesTime if self.has_members else None
         if not self.is_voter:
             return None
-        return float(self._SyncObj__raftElectionDeadline)
+        return self._SyncObj__raftElectionDeadline
 
     # ------------------------------------------------------------------ doors
 
@@ -256,7 +209,7 @@ class Group(SyncObj):
             self._drop()
             return
         pinned.bind(self._clock, self._rng)
-        door(self, _node(peer), message)
+        door(self, node_of(peer), message)
         self._adopt_latest()
 
     def replicate(self) -> None:
@@ -378,10 +331,10 @@ class Group(SyncObj):
 
     def transfer(self, target: int) -> None:
         """Ask `target` to take over. It overrides I6, so this term gets no lease any more."""
-        if self.raft_leader and _node(target) in self.peers:
+        if self.raft_leader and node_of(target) in self.peers:
             pinned.bind(self._clock, self._rng)
             self._lease.forbid()
-            self.transferLeadership(_node(target))
+            self.transferLeadership(node_of(target))
 
     # ------------------------------------------------------------------ commit
 
@@ -642,7 +595,7 @@ class Group(SyncObj):
 
 
 def _nodes(ids: Iterable[int], me: int) -> set[Any]:
-    return {_node(node_id) for node_id in ids if node_id != me}
+    return {node_of(node_id) for node_id in ids if node_id != me}
 
 
 _AFTER_SYNC = frozenset({"request_vote", "response_vote", "next_node_idx"})

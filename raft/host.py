@@ -44,8 +44,9 @@ from raft.api import (
     Timers,
 )
 from raft.errors import BadConfig, Stopped, SyncFailed
-from raft.group import Group, Message
+from raft.group import Group
 from raft.journal import Journal, LogBuffer
+from raft.pinned import Message
 from raft.records import Base, HardState
 from raft.replica import Replica
 from raft.rules.membership import membership
@@ -330,15 +331,15 @@ class RaftHost:
             True  # we kick below: proposals made on the way need not schedule one
         )
         self.counters.syncs += 1
-        flying = self._flying
+        # Taken before anything runs that may kick: the next sync has a cargo of its own.
+        flying, self._flying = self._flying, []
+        held, self._held_flying = self._held_flying, []
+        barriers, self._barriers_flying = self._barriers_flying, []
         for replica in flying:
             replica.sync_ended()
-        held, self._held_flying = self._held_flying, []
         self._send_held(held)
         for replica in flying:
             self._guard(replica, replica.after_sync)
-        self._flying = []
-        barriers, self._barriers_flying = self._barriers_flying, []
         self._run((*barriers, *self._hooks))
         self._kick_scheduled = False
         self.kick()
@@ -447,7 +448,7 @@ class RaftHost:
             replica = self._replicas.get(group_id)
             if replica is not None:
                 self._tick(replica)
-        if self._due and self._timer is None and self._closed is None:
+        if self._due and self._closed is None:
             self._arm()
 
     def _take_due(self, now: float) -> list[int]:

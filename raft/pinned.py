@@ -1,4 +1,4 @@
-"""A private, disarmed copy of pysyncobj 0.3.17's consensus module.
+"""A private, disarmed copy of pysyncobj 0.3.17's consensus module, and what it sees of us.
 
 The module is loaded a second time under a name of its own, so that nothing here changes a pysyncobj
 that the same process uses for something else. In the copy
@@ -17,11 +17,14 @@ import hashlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable
+from functools import lru_cache
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from raft.api import Rng
-from raft.errors import LibraryMismatch
+from raft.errors import InvariantBroken, LibraryMismatch
+from raft.journal import Journal
+from raft.records import NOOP, Entry
 
 VERSION = "0.3.17"
 SOURCE_SHA256 = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"
@@ -103,3 +106,71 @@ SyncObjConf: Any = core.SyncObjConf
 Node: Any = core.Node
 Transport: Any = core.Transport
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
+
+Message = dict[str, Any]
+
+
+@lru_cache(maxsize=4096)
+def node_of(node_id: int) -> Any:
+    """Integer ids: the order of the library's sets must not depend on the hash seed."""
+    return Node(node_id)
+
+
+class LibraryLog:
+    """The journal as the library sees it: a list whose element 0 is the base."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def __len__(self) -> int:
+        return self._journal.last_index - self._journal.base_index + 1
+
+    def __getitem__(self, position: int) -> Entry:
+        journal = self._journal
+        if position == -1:  # asked all the time, but never for its command
+            return NOOP, journal.last_index, journal.last_term
+        if position == 0:
+            return journal.base_entry
+        index = journal.base_index + position
+        return journal.entries(index, index)[0]
+
+    def add(self, command: bytes, index: int, term: int) -> None:
+        if index != self._journal.last_index + 1:
+            raise InvariantBroken(f"entry {index} would follow {self._journal.last_index}: a hole")
+        self._journal.append(command, term)
+
+    def deleteEntriesFrom(self, position: int) -> None:
+        self._journal.truncate(self._journal.base_index + position)
+
+    def setCurrentTerm(self, term: int, vote: int | None) -> None:
+        self._journal.set_hard_state(term, vote)
+
+    def getCurrentTerm(self) -> int:
+        return self._journal.term
+
+    def getVotedForNodeId(self) -> int | None:
+        return self._journal.vote
+
+    def setRaftCommitIndex(self, index: int) -> None:
+        """Not stored: the applied index is durable with the state, the rest is learnt again."""
+
+    def getRaftCommitIndex(self) -> int:
+        return self._journal.base_index
+
+    def onOneSecondTimer(self) -> None:
+        pass
+
+    def _destroy(self) -> None:
+        pass
+
+
+class Port(Transport):  # type: ignore[misc]
+    """The library's transport: hands every message to the group."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+        self.out: Callable[[Any, Message], None] = lambda _node, _message: None
+
+    def send(self, node: Any, message: Message) -> bool:
+        self.out(node, message)
+        return True

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 from raft.api import RaftConfig, ReadDone, Recovery, StateMachine
 from raft.errors import ApplyFailed, BadConfig, EntryTooLarge, NotLeader, ProposalsFull, Stopped
-from raft.group import Group, Message
+from raft.group import Group
 from raft.journal import Journal
+from raft.pinned import Message
 from raft.records import DATA, DATA_KIND
 from raft.rules import membership
 from raft.rules.reads import PendingRead, ReadQueue
@@ -241,10 +242,15 @@ class Replica:
                 token = proposed[1]
             else:
                 self._sm.dropped([proposed[1]], unknown=False)
-        if command[0] == DATA_KIND:
-            self._sm.apply(index, term, memoryview(command)[1:], token)
-        else:
-            self._sm.advance(index, term)
+        try:
+            if command[0] == DATA_KIND:
+                self._sm.apply(index, term, memoryview(command)[1:], token)
+            else:
+                self._sm.advance(index, term)
+        except Exception:
+            if token is not None:  # `stop` answers it: the state machine may have executed a part
+                self._tokens[index] = (term, token)
+            raise
         self.applied_index = index
         counters = self._counters
         counters.entries_applied += 1
