@@ -45,6 +45,8 @@ RETRY_WAIT_MS_MAX: Final = 500  # … and for functions that run again
 RUN_ATTEMPTS_DEFAULT: Final = 32  # of one `run(fn)`
 IGNORED_TXNS_MAX: Final = 1_000  # intents that one read may step over
 OUTCOMES_CACHED_MAX: Final = 10_000  # of transactions that a client met
+BULK_TTL_MS: Final = 30_000  # of a streamed transaction, kept alive by heartbeats
+BULK_PART_BUDGET_MS: Final = 60_000  # for one part of it, waits for others' intents included
 INTERACTIVE_TXNS_MAX: Final = 10_000  # open at one node through HTTP
 
 # -- wire
@@ -106,6 +108,7 @@ PROCEDURE_RETRY_MS_MAX: Final = 10_000  # … up to this
 PROCEDURE_TIMER_MS_MAX: Final = 1_000  # the wall clock is looked at least this often while something is due
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
+ERROR_CHARS_MAX: Final = 4_000  # of the message that a failed procedure keeps
 PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
 
@@ -135,5 +138,6 @@ assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, "an expired intent is noticed soon"
 assert RETRY_WAIT_MS_FIRST <= RETRY_WAIT_MS_MAX
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
+assert BULK_TTL_MS <= TXN_TTL_MS_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX and WAIT_MS_MAX < DEADLINE_MS_MAX

@@ -240,6 +240,8 @@ async def _bulk_chunks(ctx: StepContext, bulk: BulkTransactions) -> Any:
         running = 0
         for seq in range(chunks):
             chunk = await bulk.read(chunk_key(ctx.args["attempt"], task, seq))
+            if chunk is None:
+                raise Refused(f"chunk {seq} of staged task {task} is missing", code="SINK_MANIFEST")
             running = running_crc(chunk, running)
             yield _ops(ctx, chunk)
         if running != crc:

@@ -1,0 +1,96 @@
+"""The demo's processes: a node and a Spark driver, started, watched and killed by pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+
+def free_base_port() -> int:
+    """A base port with BASE … BASE+3 free on loopback."""
+    for base in range(17_600, 19_600, 10):
+        try:
+            for port in range(base, base + 4):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return base
+    raise RuntimeError("no four free ports between 17600 and 19600")
+
+
+class Process:
+    """A child in a group of its own, output to a log file."""
+
+    def __init__(self, name: str, argv: list[str], log: Path) -> None:
+        self.name, self.argv, self.log = name, argv, log
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        with self.log.open("ab") as out:
+            self._child = subprocess.Popen(
+                self.argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        return self
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, None while it runs."""
+        return None if self._child is None else self._child.poll()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group: nobody gets to say goodbye."""
+        self._signal(signal.SIGKILL)
+
+    def stop(self, wait_s: float = 15) -> None:
+        """SIGTERM, and SIGKILL to whoever does not go."""
+        self._signal(signal.SIGTERM, wait_s)
+        if self._child is not None and self._child.poll() is None:
+            self.kill()
+
+    def _signal(self, number: signal.Signals, wait_s: float = 10) -> None:
+        if self._child is None or self._child.poll() is not None:
+            return
+        try:
+            os.killpg(self._child.pid, number)
+            self._child.wait(wait_s)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+
+    def tail(self, lines: int = 25) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+class Node(Process):
+    """`kvorum start` on a directory and a base port."""
+
+    def __init__(self, data: Path, base: int, log: Path) -> None:
+        argv = [
+            sys.executable, "-m", "kvorum", "start", "--data", str(data), "--port", str(base),
+            "--procedure-modules", "demo.procedures",
+        ]  # fmt: skip
+        super().__init__("node", argv, log)
+        self.base = base
+
+    def wait_ready(self, timeout_s: float = 60) -> float:
+        """Seconds until /readyz says yes. Raises RuntimeError with the log's end if it never does."""
+        began = time.monotonic()
+        while time.monotonic() - began < timeout_s:
+            if self.code is not None:
+                break
+            try:
+                if httpx.get(f"http://127.0.0.1:{self.base + 2}/readyz", timeout=1).is_success:
+                    return time.monotonic() - began
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        raise RuntimeError(f"the node is not ready (exit code {self.code}):\n{self.tail()}")

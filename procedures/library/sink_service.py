@@ -1,0 +1,271 @@
+"""The server side of the Spark sink's staging: RPC methods SINK_*, each one transaction in the system tables.
+
+An attempt is opened by its first chunk and lives under a lease that every call renews when a third of it is gone.
+Staging checks the attempt's row in the same transaction that writes the chunk, so that nothing arrives after an abort.
+Attempts whose lease ran out are removed by `reap`, which the node calls from a timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from kv.base import limits, system
+from kv.base.errors import ConditionFailed, InvalidArgument, Refused, RestartTxn, TooLarge
+from kv.base.keys import table_range
+from kv.base.ops import Op, check, delete, put
+from kv.base.ports import Clock
+from procedures.library.sink import SINK_COMMIT, already_committed
+from procedures.library.sink_records import (
+    Attempt,
+    AttemptState,
+    Marker,
+    Sealed,
+    attempt_key,
+    attempt_of,
+    checked_int,
+    checked_text,
+    chunk_key,
+    chunks_range,
+    marker_key,
+    running_crc,
+    task_key,
+    task_of,
+    unpack_chunk,
+)
+
+_MANIFEST_FIELDS = 5
+_RACES_MAX = 8
+
+
+class Page(Protocol):
+    """A page of a scan: (key, value, version) items and where to go on."""
+
+    @property
+    def items(self) -> Sequence[Any]: ...
+    @property
+    def resume(self) -> bytes | None: ...
+
+
+class Transactions(Protocol):
+    """What the service needs of txn.TxnClient."""
+
+    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
+    async def write(self, ops: Sequence[Op]) -> int: ...
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
+
+
+class Procedures(Protocol):
+    """What the service needs of the procedure executor."""
+
+    async def submit(self, name: str, args: Any, *, owner: str, nonce: str | None = None) -> int: ...
+
+
+class SinkService:
+    """Handlers of the SINK_* methods; arguments as in kv.base.methods."""
+
+    def __init__(self, txn: Transactions, procedures: Procedures, clock: Clock) -> None:
+        self._txn, self._procedures, self._clock = txn, procedures, clock
+
+    async def begin(self, attempt: Any, table: Any, lease_ms: Any) -> list[Any]:
+        """Open the attempt, or renew its lease. Returns [state]. Raises Refused when it is aborted."""
+        name, table_id = _attempt_args(attempt, table)
+        lease = checked_int(lease_ms, "lease_ms", 1_000, limits.SINK_LEASE_MS)
+        for _ in range(_RACES_MAX):
+            found, version = await self._load(name)
+            if found is not None:
+                self._open(name, found, table_id)
+            row = Attempt(AttemptState.OPEN, table_id, self._clock.now_ms() + lease)
+            try:
+                await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
+            except ConditionFailed:
+                continue
+            return [AttemptState.OPEN.name]
+        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+
+    async def stage(
+        self, attempt: Any, table: Any, part: Any, task: Any, seq: Any, chunk: Any
+    ) -> list[Any]:
+        """Keep one chunk. The same chunk may come again; another one under its number is refused by the seal."""
+        name, table_id = _attempt_args(attempt, table)
+        op = self._chunk(name, task, seq, chunk)
+        checked_int(part, "part", 0, 2**31 - 1)
+        await self._guarded(name, table_id, [op])
+        return [True]
+
+    async def seal(
+        self,
+        attempt: Any,
+        table: Any,
+        part: Any,
+        task: Any,
+        chunks: Any,
+        rows: Any,
+        crc: Any,
+        last_chunk: Any,
+    ) -> list[Any]:
+        """End a task, together with its last chunk if given: a small task costs one message."""
+        name, table_id = _attempt_args(attempt, table)
+        count = checked_int(chunks, "chunks", 1, 2**31 - 1)
+        sealed = Sealed(
+            checked_int(part, "part", 0, 2**31 - 1),
+            count,
+            checked_int(rows, "rows", 1, 2**62),
+            checked_int(crc, "crc", 0, 2**32 - 1),
+        )
+        ops = [put(task_key(name, checked_text(task, "task")), sealed.pack())]
+        if last_chunk is not None:
+            ops.append(self._chunk(name, task, count - 1, last_chunk))
+            if count == 1 and running_crc(last_chunk) != crc:
+                raise InvalidArgument(f"task {task}: the chunk's checksum is not {crc}", code="SINK_CORRUPT")
+        await self._guarded(name, table_id, ops)
+        return [True]
+
+    async def commit(self, request: Any) -> list[Any]:
+        """Start the commit's procedure or attach to it: [procedure id], 0 if the batch was committed before."""
+        args = _commit_args(request)
+        if args["app"]:
+            raw, _ = await self._txn.get(marker_key(args["app"], args["table"]))
+            marker = Marker.unpack(raw) if raw else None
+            if already_committed(
+                marker, app=args["app"], version=args["version"], query=args["query"]
+            ):
+                return [0]
+        nonce = f"{args['app']}/{args['table']}/{args['version']}/{args['attempt']}"
+        return [await self._procedures.submit(SINK_COMMIT, args, owner="spark", nonce=nonce)]
+
+    async def abort(self, attempt: Any) -> list[Any]:
+        """Refuse everything of this attempt from now on. Raises Refused once it is being committed."""
+        name = checked_text(attempt, "attempt")
+        for _ in range(_RACES_MAX):
+            found, version = await self._load(name)
+            if found is not None and found.state is AttemptState.COMMITTING:
+                raise Refused(
+                    f"attempt {name} is being committed by procedure {found.procedure}; it cannot be aborted",
+                    code="SINK_COMMITTING",
+                )
+            lease = self._clock.now_ms() + limits.SINK_LEASE_MS
+            row = Attempt(AttemptState.ABORTED, found.table if found else 0, lease)
+            try:
+                await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
+            except ConditionFailed:
+                continue
+            await self._drop(*chunks_range(name))
+            return [AttemptState.ABORTED.name]
+        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+
+    async def reap(self) -> int:
+        """Remove attempts whose lease ran out, with what they staged. Returns how many."""
+        start, end = table_range(system.SINK_ATTEMPTS)
+        now, gone = self._clock.now_ms(), 0
+        while True:
+            page = await self._txn.scan(start, end, limit=limits.GC_STEP_ROWS_MAX)
+            for key, value, version in page.items:
+                if task_of(key) or Attempt.unpack(value).lease_until_ms > now:
+                    continue
+                name = attempt_of(key)
+                await self._txn.write([delete(key, cond=version)])
+                await self._drop(key, key + b"\xff")
+                await self._drop(*chunks_range(name))
+                gone += 1
+            if page.resume is None:
+                return gone
+            start = page.resume
+
+    def handlers(self) -> Mapping[str, Any]:
+        """By the name of the method in kv.base.methods."""
+        return {
+            "SINK_BEGIN": self.begin,
+            "SINK_STAGE": self.stage,
+            "SINK_SEAL": self.seal,
+            "SINK_COMMIT": self.commit,
+            "SINK_ABORT": self.abort,
+        }
+
+    # -- inside
+
+    async def _load(self, name: str) -> tuple[Attempt | None, int]:
+        raw, version = await self._txn.get(attempt_key(name))
+        return (Attempt.unpack(raw), version) if raw is not None else (None, 0)
+
+    def _open(self, name: str, found: Attempt, table: int) -> None:
+        if found.state is not AttemptState.OPEN:
+            raise Refused(f"attempt {name} is {found.state.name}: nothing can be staged", code="SINK_NOT_OPEN")
+        if found.table != table:
+            raise InvalidArgument(f"attempt {name} stages for table {found.table}, not {table}")
+
+    async def _guarded(self, name: str, table: int, ops: list[Op]) -> None:
+        """Write `ops` in one transaction with the check that the attempt is open; open it if it is new."""
+        for _ in range(_RACES_MAX):
+            found, version = await self._load(name)
+            if found is not None:
+                self._open(name, found, table)
+            now = self._clock.now_ms()
+            if found is None or found.lease_until_ms - now < limits.SINK_LEASE_MS * 2 // 3:
+                row = Attempt(AttemptState.OPEN, table, now + limits.SINK_LEASE_MS)
+                guard = put(attempt_key(name), row.pack(), cond=version)
+            else:
+                guard = check(attempt_key(name), version)
+            try:
+                await self._txn.write([guard, *ops])
+                return
+            except ConditionFailed:
+                continue  # another task opened the attempt or renewed its lease: look again
+        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+
+    def _chunk(self, name: str, task: Any, seq: Any, chunk: Any) -> Op:
+        number = checked_int(seq, "seq", 0, 2**31 - 1)
+        what = f"chunk {number} of task {checked_text(task, 'task')}"
+        if not isinstance(chunk, bytes):
+            raise InvalidArgument(f"{what} must be bytes")
+        if len(chunk) > limits.SINK_CHUNK_BYTES_MAX:
+            raise TooLarge(
+                f"{what} has {len(chunk)} bytes, the limit is {limits.SINK_CHUNK_BYTES_MAX}; stage smaller chunks",
+                details={"what": "chunk", "limit": limits.SINK_CHUNK_BYTES_MAX, "actual": len(chunk)},
+            )
+        unpack_chunk(chunk, what)
+        return put(chunk_key(name, task, number), chunk)
+
+    async def _drop(self, start: bytes, end: bytes) -> None:
+        while True:
+            page = await self._txn.scan(start, end, limit=limits.SINK_DROP_ROWS_MAX)
+            if page.items:
+                await self._txn.write([delete(item[0]) for item in page.items])
+            if page.resume is None:
+                return
+
+
+def _attempt_args(attempt: Any, table: Any) -> tuple[str, int]:
+    return checked_text(attempt, "attempt"), checked_int(table, "table id", 100, 2**31 - 1)
+
+
+def _commit_args(request: Any) -> dict[str, Any]:
+    """The checked request of SINK_COMMIT; names and shapes as in kv.base.methods."""
+    if not isinstance(request, dict):
+        raise InvalidArgument(f"SINK_COMMIT needs a map, got {type(request).__name__}")
+    missing = {"attempt", "table", "app", "version", "query", "manifest"} - set(request)
+    if missing:
+        raise InvalidArgument(f"SINK_COMMIT lacks {', '.join(sorted(missing))}")
+    attempt, table = _attempt_args(request["attempt"], request["table"])
+    app, query = request["app"], request["query"]
+    if app != "":
+        checked_text(app, "app")
+    if not isinstance(query, str):
+        raise InvalidArgument("query must be a text")
+    manifest = request["manifest"]
+    if not isinstance(manifest, list) or len(manifest) > limits.SINK_TASKS_MAX:
+        raise InvalidArgument(f"manifest must be a list of at most {limits.SINK_TASKS_MAX} tasks")
+    for entry in manifest:
+        if not isinstance(entry, list) or len(entry) != _MANIFEST_FIELDS:
+            raise InvalidArgument(f"a manifest entry is [part, task, chunks, rows, crc], got {entry!r:.80}")
+        checked_text(entry[1], "task")
+        for value, what in zip((entry[0], *entry[2:]), ("part", "chunks", "rows", "crc"), strict=True):
+            checked_int(value, what, 0, 2**62)
+    return {
+        "attempt": attempt,
+        "table": table,
+        "app": app,
+        "version": checked_int(request["version"], "version", 0, 2**62),
+        "query": query,
+        "manifest": manifest,
+    }

@@ -1,0 +1,221 @@
+"""Transactions whose writes do not fit in memory: the caller streams them, part by part, under one transaction id.
+
+The same protocol as `txn.core` (prewrite, fresh commit timestamp, one flip at the anchor, resolve), without a buffer: the
+caller chooses the anchor, keeps the id durably before it uses it, and can do every part again after a crash, because
+all messages are idempotent. So a durable procedure drives it, step by step (`procedures.library.sink`). Writes are
+blind: nothing was read, so there is nothing to conflict with; intents of others are waited for.
+
+Deliberately missing: deadlock avoidance between bulk loads (the intents' waits end with the deadline of a part).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+from kv.base.errors import KeyLocked, KvorumError, Reroute, TryLater, TxnAborted, Unavailable, UnknownOutcome
+from kv.base.limits import (
+    BULK_PART_BUDGET_MS,
+    BULK_TTL_MS,
+    PREWRITE_BYTES_MAX,
+    PREWRITE_KEYS_MAX,
+    PREWRITES_IN_FLIGHT_MAX,
+)
+from kv.base.methods import (
+    ABORTED,
+    BLIND,
+    CHECK,
+    COMMIT,
+    COMMITTED,
+    HEARTBEAT,
+    PENDING,
+    PREWRITE,
+    RESOLVE,
+)
+from kv.base.ops import Op
+from kv.base.ports import Timers
+from txn.grouping import by_partition
+from txn.ports import Kv, Tso
+from txn.resolver import Resolver
+from txn.waiting import Backoff, Deadline, sleep
+
+Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
+_ATTEMPTS_MAX: Final = 1_000
+
+
+class BulkTransactions:
+    """Begins, asks for and cleans up bulk transactions of one client."""
+
+    def __init__(
+        self, kv: Kv, tso: Tso, *, resolver: Resolver, backoff: Backoff, timers: Timers, get: Get
+    ) -> None:
+        """`get`: a point read that finishes what it meets (`TxnClient.get`)."""
+        self.kv, self.tso, self.timers = kv, tso, timers
+        self.resolver, self.backoff, self._get = resolver, backoff, get
+
+    async def read(self, key: bytes) -> bytes | None:
+        """The newest value at `key`, None if there is none."""
+        value, _ = await self._get(key)
+        return value
+
+    async def fresh_ts(self) -> int:
+        """A transaction id. Keep it durably before `begin`."""
+        return await self.tso.now()
+
+    async def status(self, anchor: bytes, start_ts: int) -> tuple[int, int]:
+        """(PENDING | COMMITTED | ABORTED, commit_ts) by the record at the anchor."""
+        status, commit_ts, _, _ = await self.kv.call(CHECK, anchor, anchor, start_ts, 0, BULK_TTL_MS)
+        return int(status), int(commit_ts)
+
+    def begin(self, start_ts: int, anchor: bytes) -> BulkTransaction:
+        """A transaction that goes on where an earlier run of the same id ended."""
+        return BulkTransaction(self, start_ts, anchor)
+
+    async def resolve(self, keys: Sequence[bytes], start_ts: int, commit_ts: int) -> None:
+        """Turn the intents on `keys` into versions of `commit_ts`. Doing it again is harmless."""
+        todo = list(range(len(keys)))
+        deadline = Deadline(self.timers, BULK_PART_BUDGET_MS)
+        for attempt in range(_ATTEMPTS_MAX):
+            moved: list[int] = []
+            for group in await by_partition(self.kv, keys, todo):
+                for at in range(0, len(group), PREWRITE_KEYS_MAX):
+                    part = group[at : at + PREWRITE_KEYS_MAX]
+                    try:
+                        await self.kv.call(
+                            RESOLVE, keys[part[0]], start_ts, commit_ts, [keys[i] for i in part],
+                            budget_ms=deadline.budget_ms(),
+                        )  # fmt: skip
+                    except (Reroute, TryLater, UnknownOutcome):
+                        if deadline.passed:
+                            raise
+                        moved += part
+            if not moved:
+                return
+            todo = moved
+            await self.backoff.wait(attempt, deadline)
+        raise Unavailable(f"intents of transaction {start_ts} keep moving; ask again")
+
+
+class BulkTransaction:
+    """One run of one transaction id. Close it when done, committed or not: a heartbeat runs until then."""
+
+    def __init__(self, owner: BulkTransactions, start_ts: int, anchor: bytes) -> None:
+        self._owner, self._start_ts, self._anchor = owner, start_ts, anchor
+        self._min_commit_ts = start_ts + 1
+        self._beat: asyncio.Task[None] | None = None
+        self._lost: TxnAborted | None = None
+
+    async def prewrite(self, ops: Sequence[Op]) -> None:
+        """Lay down intents. The part with the anchor comes first. Raises TxnAborted once it was rolled back."""
+        if self._lost is not None:
+            raise self._lost
+        keys = [op.key for op in ops]
+        limit = asyncio.Semaphore(PREWRITES_IN_FLIGHT_MAX)
+        groups = await by_partition(self._owner.kv, keys, range(len(ops)))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group in groups:
+                    for part in _parts([ops[i] for i in group]):
+                        await limit.acquire()
+                        send = tasks.create_task(self._send(part))
+                        send.add_done_callback(lambda _: limit.release())
+        except* KvorumError as failed:
+            raise failed.exceptions[0] from None
+        if self._beat is None:
+            self._beat = asyncio.get_running_loop().create_task(
+                self._heartbeats(), name=f"bulk-{self._start_ts}"
+            )
+
+    async def commit(self) -> int:
+        """Flip the status: everything prewritten is committed. Raises TxnAborted, or a retryable error: ask `status`."""
+        if self._lost is not None:
+            raise self._lost
+        deadline = Deadline(self._owner.timers, BULK_PART_BUDGET_MS)
+        attempt = 0
+        while True:
+            ts = await self._owner.tso.now()
+            if ts >= self._min_commit_ts:
+                status, commit_ts, min_commit_ts = await self._owner.kv.call(
+                    COMMIT, self._anchor, self._anchor, self._start_ts, ts,
+                    budget_ms=deadline.budget_ms(),
+                )  # fmt: skip
+                if status == COMMITTED:
+                    return int(commit_ts)
+                if status == ABORTED:
+                    raise self._killed()
+                assert status == PENDING
+                self._min_commit_ts = max(self._min_commit_ts, min_commit_ts)
+            if deadline.passed:
+                raise Unavailable(f"transaction {self._start_ts} is pushed all the time; ask again")
+            await self._owner.backoff.wait(attempt, deadline)
+            attempt += 1
+
+    async def close(self) -> None:
+        """End the heartbeat."""
+        beat, self._beat = self._beat, None
+        if beat is not None:
+            beat.cancel()
+            await asyncio.wait([beat])
+
+    # -- inside
+
+    async def _send(self, ops: list[Op]) -> None:
+        owner, deadline, attempt = self._owner, Deadline(self._owner.timers, BULK_PART_BUDGET_MS), 0
+        while True:
+            try:
+                (low,) = await owner.kv.call(
+                    PREWRITE, ops[0].key, self._start_ts, self._anchor, BULK_TTL_MS, ops, BLIND,
+                    budget_ms=deadline.budget_ms(),
+                )  # fmt: skip
+            except KeyLocked as met:
+                await owner.resolver.met_by_write(met, attempt, deadline)
+            except Reroute:
+                keys = [op.key for op in ops]
+                groups = await by_partition(owner.kv, keys, range(len(ops)))
+                if len(groups) > 1:
+                    for group in groups:
+                        await self._send([ops[i] for i in group])
+                    return
+                await owner.backoff.wait(attempt, deadline)
+            except (TryLater, UnknownOutcome):
+                if deadline.passed:
+                    raise
+                await owner.backoff.wait(attempt, deadline)
+            else:
+                self._min_commit_ts = max(self._min_commit_ts, low)
+                return
+            attempt += 1
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await sleep(self._owner.timers, BULK_TTL_MS / 3000)
+            try:
+                (status,) = await self._owner.kv.call(
+                    HEARTBEAT, self._anchor, self._anchor, self._start_ts, budget_ms=BULK_TTL_MS // 3
+                )
+            except (TryLater, Reroute, UnknownOutcome):
+                continue
+            if status == ABORTED:
+                self._lost = self._killed()
+                return
+
+    def _killed(self) -> TxnAborted:
+        return TxnAborted(
+            f"bulk transaction {self._start_ts} was rolled back: it went without a heartbeat for {BULK_TTL_MS} ms",
+            details={"txn": self._start_ts, "reason": "expired"},
+        )
+
+
+def _parts(ops: list[Op]) -> list[list[Op]]:
+    """`ops` cut into messages of a legal size."""
+    parts: list[list[Op]] = [[]]
+    size = 0
+    for op in ops:
+        more = len(op.key) + len(op.value or b"")
+        if parts[-1] and (len(parts[-1]) >= PREWRITE_KEYS_MAX or size + more > PREWRITE_BYTES_MAX):
+            parts.append([])
+            size = 0
+        parts[-1].append(op)
+        size += more
+    return [part for part in parts if part]
