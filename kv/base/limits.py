@@ -70,6 +70,10 @@ ENTRY_TARGET_BYTES: Final = 4 * MiB  # an open entry is sealed above this
 QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
 QUEUE_BYTES_MAX: Final = 128 * MiB
 LOG_RECENT_BYTES_MAX: Final = 64 * MiB  # entries kept in memory, per node
+SUPERSEDED_BYTES_MAX: Final = 64 * MiB  # old versions that one batch may move to history
+SHIP_OLD_BYTES_MAX: Final = 512  # longer old versions are not in the entry: replicas have them
+LOCK_INLINE_BYTES_MAX: Final = 1 * KiB  # intents keep up to this of their value in memory
+DRAIN_REQUESTS_MAX: Final = 2_048  # of one partition in one synchronous step of the loop
 LOG_KEEP_ENTRIES: Final = 2_000
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 

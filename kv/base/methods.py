@@ -68,3 +68,9 @@ REPEATABLE: Final = frozenset(
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
 )
+# those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction on that others decided
+QUERIES: Final = frozenset(
+    {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
+    | {PROC_GET, PROC_LIST, PROC_ACK}
+)
+assert QUERIES <= REPEATABLE

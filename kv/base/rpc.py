@@ -1,16 +1,20 @@
-"""Framing of the native protocol, without a socket: bytes in, messages out. docs/reference/rpc.md has every byte.
+"""Framing of the native protocol, without a socket: bytes in, messages out. docs/reference/rpc.md
+has every byte.
 
-A frame is `[u32 LE length][msgpack]`; a message is a list. The first frame of each side is its hello, later frames hold
-requests or replies (`kv.base.methods`). Row 0 of a reply, the *rid*, names the request; rid 0 means the connection
-itself: such an error is the last thing its sender says.
+A frame is `[u32 LE length][msgpack]`; a message is a list. The first frame of each side is its
+hello, later frames hold requests or replies (`kv.base.methods`). Row 0 of a reply, the *rid*, names
+the request; rid 0 means the connection itself: such an error is the last thing its sender says.
 
 Invariants
-  * a frame is refused by its length before its body is kept, so a decoder holds at most one frame and one chunk of the
-    socket, whatever the peer claims;
-  * what comes out is plain data: None, bool, int, float, str, bytes, list and dict. No extension types, no code;
-  * an encoder never sends a frame above the limits, and one row that cannot be sent does not take its neighbours along.
+  * a frame is refused by its length before its body is kept, so a decoder holds at most one frame
+    and one chunk of the socket, whatever the peer claims;
+  * what comes out is plain data: None, bool, int, float, str, bytes, list and dict. No extension
+    types, no code;
+  * an encoder never sends a frame above the limits, and one row that cannot be sent does not take
+    its neighbours along.
 
-Left out: compression and checksums (TCP has one; stored data has its own), encryption, authentication.
+Left out: compression and checksums (TCP has one; stored data has its own), encryption,
+authentication.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ def _no_ext(code: int, data: bytes) -> None:
 
 
 def decode(body: bytes | memoryview) -> list[Any]:
-    """The message in the body of a frame. Raises InvalidArgument (MALFORMED_FRAME) that says what is wrong."""
+    """The message in the body of a frame.
+
+    Raises InvalidArgument (MALFORMED_FRAME) that says what is wrong.
+    """
     try:
         message = msgpack.unpackb(
             body,
@@ -58,7 +65,7 @@ def decode(body: bytes | memoryview) -> list[Any]:
             max_ext_len=0,
             ext_hook=_no_ext,
         )
-    except (ValueError, TypeError) as error:  # every way msgpack refuses, unhashable map keys included
+    except (ValueError, TypeError) as error:  # every way msgpack refuses, bad map keys included
         reason = str(error) or type(error).__name__
         raise malformed(f"{reason} in a body of {len(body)} bytes") from error
     if type(message) is not list:
@@ -66,10 +73,53 @@ def decode(body: bytes | memoryview) -> list[Any]:
     return message
 
 
+def requests_of(message: list[Any]) -> list[list[Any]]:
+    """The rows of a frame of requests, all of the shape `[rid, method, budget_ms, …]`, three
+    unsigned integers first.
+
+    Raises InvalidArgument (MALFORMED_FRAME; details: rid of the bad row, where it has one) or
+    TooLarge; a frame is refused as a whole, before any of its rows is looked at.
+    """
+    if len(message) > REQUESTS_PER_FRAME_MAX:
+        raise TooLarge(
+            f"{len(message)} requests in a frame; the limit is {REQUESTS_PER_FRAME_MAX}:"
+            " send several frames",
+            details={
+                "what": "requests in a frame",
+                "limit": REQUESTS_PER_FRAME_MAX,
+                "actual": len(message),
+            },
+        )
+    for row in message:
+        if (
+            type(row) is not list
+            or len(row) < 3
+            or type(row[0]) is not int
+            or type(row[1]) is not int
+            or type(row[2]) is not int
+            or row[0] <= CONNECTION_RID
+            or row[1] < 0
+        ):
+            raise _bad_request(row)
+    return message
+
+
+def _bad_request(row: Any) -> InvalidArgument:
+    if type(row) is not list:
+        return malformed(f"a request is a list, this is {type(row).__name__}")
+    error = malformed(
+        "a request is [rid, method, budget_ms, …]: integers, rid above 0, method not negative"
+    )
+    if row and type(row[0]) is int and row[0] > CONNECTION_RID:
+        error.details["rid"] = row[0]
+    return error
+
+
 class FrameDecoder:
     """Cuts a byte stream into messages: `push` what arrived, then `pull` until None.
 
-    Pulling may stop at any time (backpressure); what is left waits here. After an error the stream has no meaning.
+    Pulling may stop at any time (backpressure); what is left waits here. After an error the stream
+    has no meaning.
     """
 
     __slots__ = ("_at", "_data")
@@ -98,14 +148,17 @@ class FrameDecoder:
         self._at = 0
 
     def pull(self) -> list[Any] | None:
-        """The next message, None if its bytes are not all here. Raises TooLarge, InvalidArgument (MALFORMED_FRAME)."""
+        """The next message, None if its bytes are not all here.
+
+        Raises TooLarge, InvalidArgument (MALFORMED_FRAME).
+        """
         data, at = self._data, self._at
         if len(data) - at < HEADER_BYTES:
             return None
         (length,) = _header_at(data, at)
         if length > FRAME_BYTES_MAX:
             raise TooLarge(
-                f"frame of {length} bytes; the limit is {FRAME_BYTES_MAX}: send less in one request",
+                f"frame of {length} bytes; the limit is {FRAME_BYTES_MAX}: send less at once",
                 details={"what": "frame", "limit": FRAME_BYTES_MAX, "actual": length},
             )
         start = at + HEADER_BYTES
@@ -123,7 +176,9 @@ class FrameDecoder:
 
 
 class FrameEncoder:
-    """Packs rows into frames within the limits. One per event loop is enough: it keeps one buffer for reuse."""
+    """Packs rows into frames within the limits. One per event loop is enough: it keeps one buffer
+    for reuse.
+    """
 
     __slots__ = ("_pack",)
 
@@ -140,8 +195,9 @@ class FrameEncoder:
     ) -> bytes:
         """The frames of `rows`, in order; one frame unless a limit forbids it.
 
-        A row that cannot be sent (too large, or a value that msgpack does not know) is given to `refused` with the
-        reason; what that returns is sent in its place, nothing if it returns None.
+        A row that cannot be sent (too large, or a value that msgpack does not know) is given to
+        `refused` with the reason; what that returns is sent in its place, nothing if it returns
+        None.
         """
         if len(rows) <= REQUESTS_PER_FRAME_MAX:
             try:
@@ -169,7 +225,8 @@ class FrameEncoder:
 
 def _unpackable(error: Exception) -> InvalidArgument:
     return InvalidArgument(
-        f"a value cannot be sent: {error}; use None, bool, 64-bit int, float, str, bytes, list or dict"
+        f"a value cannot be sent: {error};"
+        " use None, bool, 64-bit int, float, str, bytes, list or dict"
     )
 
 
@@ -209,7 +266,8 @@ class Hello:
 
 
 def read_hello(message: list[Any], own_cluster: str) -> Hello:
-    """The peer's hello. Raises InvalidArgument if it is none, Refused if the two must not talk, with the reason.
+    """The peer's hello. Raises InvalidArgument if it is none, Refused if the two must not talk,
+    with the reason.
 
     `own_cluster` "" accepts every cluster.
     """
@@ -227,7 +285,8 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
         )
     if version != VERSION:
         raise Refused(
-            f"this side speaks {PROTOCOL} version {VERSION}, the peer version {version}: upgrade the older one",
+            f"this side speaks {PROTOCOL} version {VERSION}, the peer version {version}:"
+            " upgrade the older one",
             code="WRONG_VERSION",
             details={"own": VERSION, "peer": version},
         )
@@ -236,7 +295,8 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
         raise malformed("hello: cluster must be a string and node an integer")
     if cluster and own_cluster and cluster != own_cluster:
         raise Refused(
-            f"this is cluster {own_cluster!r}, the peer belongs to {cluster[:64]!r}: check the address",
+            f"this is cluster {own_cluster!r}, the peer belongs to {cluster[:64]!r}:"
+            " check the address",
             code="WRONG_CLUSTER",
             details={"own": own_cluster, "peer": cluster[:64]},
         )

@@ -1,0 +1,118 @@
+"""How a client gets a link to an address: once per address, again after it broke, one attempt at a
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from kv.base.ports import Timers
+from kv.client.connection import open_connection
+from kv.client.links import Link, LocalLink, Submitter, client_closed
+from kv.client.router import ANYWHERE, Address
+
+
+class Channels(Protocol):
+    """Links by address."""
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where the cluster may be asked, in the order of preference; never empty."""
+        ...
+
+    def open_link(self, address: Address) -> Link | None:
+        """The link if there is one now."""
+        ...
+
+    async def link(self, address: Address) -> Link:
+        """The link, connecting if need be.
+
+        Raises OSError, Unavailable, or the refusal of the other side.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class LocalChannels:
+    """The embedded node, under any address: there is no other."""
+
+    def __init__(self, submitter: Submitter, timers: Timers) -> None:
+        self.addresses: list[Address] = [ANYWHERE]
+        self._link = LocalLink(submitter, timers)
+
+    def open_link(self, address: Address) -> Link | None:
+        return None if self._link.closed else self._link
+
+    async def link(self, address: Address) -> Link:
+        if self._link.closed:
+            raise client_closed()
+        return self._link
+
+    def close(self) -> None:
+        self._link.close()
+
+
+Connector = Callable[[Address], Awaitable[Link]]
+
+
+class SocketChannels:
+    """One connection per address.
+
+    Who waits for a connection while another caller makes it takes what comes of it.
+    """
+
+    def __init__(self, addresses: list[Address], connector: Connector) -> None:
+        assert addresses, "at least one address"
+        self.addresses = list(dict.fromkeys(addresses))
+        self.connects = 0
+        self._connector = connector
+        self._links: dict[Address, Link] = {}
+        self._connecting: dict[Address, asyncio.Event] = {}
+        self._closed = False
+
+    def open_link(self, address: Address) -> Link | None:
+        link = self._links.get(address)
+        return None if link is None or link.closed else link
+
+    async def link(self, address: Address) -> Link:
+        while True:
+            if self._closed:
+                raise client_closed()
+            if (link := self.open_link(address)) is not None:
+                return link
+            if (others := self._connecting.get(address)) is None:
+                return await self._connect(address)
+            await others.wait()
+
+    async def _connect(self, address: Address) -> Link:
+        done = self._connecting[address] = asyncio.Event()
+        self.connects += 1
+        try:
+            link = await self._connector(address)
+        finally:
+            del self._connecting[address]
+            done.set()
+        if self._closed:
+            link.close()
+            raise client_closed()
+        self._links[address] = link
+        return link
+
+    def close(self) -> None:
+        self._closed = True
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+
+def tcp_connector(timers: Timers, cluster: str) -> Connector:
+    """Connects over TCP with the native protocol."""
+
+    async def connect(address: Address) -> Link:
+        host, port = address
+        return await open_connection(host, port, timers=timers, cluster=cluster)
+
+    return connect

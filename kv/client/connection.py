@@ -1,0 +1,144 @@
+"""A link over TCP: one connection, many requests in flight, one frame per loop iteration.
+
+The client speaks first: hello, then the server's hello, then requests. A peer that owes replies and
+is silent for SILENCE_MS_MAX is given up (half of that: it is asked with a PING), so a half-open
+connection does not hang its callers until TCP notices. While the socket does not take more,
+requests wait unsent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, cast
+
+from kv.base.errors import KvorumError, Unavailable
+from kv.base.limits import SILENCE_MS_MAX
+from kv.base.methods import PING
+from kv.base.ports import Timers
+from kv.base.rpc import (
+    CONNECTION_RID,
+    FrameDecoder,
+    FrameEncoder,
+    Hello,
+    error_of,
+    malformed,
+    read_hello,
+)
+from kv.client.links import Link
+
+_PING_AFTER_S: Final = SILENCE_MS_MAX / 2_000
+
+
+class MuxConnection(Link, asyncio.Protocol):
+    """The client's end of a connection. `ready` ends when the hellos agree; only then requests may
+    be sent.
+    """
+
+    def __init__(self, timers: Timers, *, cluster: str = "") -> None:
+        super().__init__(timers)
+        self.ready: asyncio.Future[Hello] = self._new_future()
+        self._cluster = cluster
+        self._decoder = FrameDecoder()
+        self._encoder = FrameEncoder()
+        self._transport: asyncio.Transport | None = None
+        self._heard_at = 0.0
+        self._patience_s = _PING_AFTER_S
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        hello = Hello(cluster=self._cluster)
+        self._transport.write(self._encoder.message(hello.to_wire()))
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._timers.monotonic()
+        decoder = self._decoder
+        decoder.push(data)
+        try:
+            while not self.closed and (message := decoder.pull()) is not None:
+                if self.ready.done():
+                    self._take(message)
+                else:
+                    self._greet(message)
+        except KvorumError as error:
+            self.lose(f"the server broke the protocol: {error.message}", cause=error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if not self.closed:
+            self.lose(f"the connection broke: {error or 'closed by the server'}")
+
+    def pause_writing(self) -> None:
+        self._held = True
+
+    def resume_writing(self) -> None:
+        self._held = False
+        self._flush()
+
+    # -- messages
+
+    def _greet(self, message: list[Any]) -> None:
+        """The first message: the server's hello, or why it does not want to talk."""
+        if len(message) == 1 and type(message[0]) is list:
+            raise error_of(message[0])
+        self.ready.set_result(read_hello(message, self._cluster))
+
+    def _take(self, rows: list[Any]) -> None:
+        received = self.received
+        for row in rows:
+            if type(row) is not list or len(row) < 2:
+                raise malformed("a reply is [rid, 0, …] or [rid, 1, …]")
+            if row[0] == CONNECTION_RID:
+                self.lose(f"the server ended the connection: {error_of(row).message}")
+                return
+            received(row)
+
+    def _transmit(self, rows: list[list[Any]]) -> None:
+        assert self._transport is not None, "an open link has a transport"
+        frames = self._encoder.rows(rows, self._refused)
+        if frames:
+            self._transport.write(frames)
+
+    def _refused(self, row: list[Any], error: KvorumError) -> None:
+        """A request that cannot be packed fails alone."""
+        self._fail(row[0], error)
+
+    # -- the end
+
+    def lose(self, reason: str, *, cause: KvorumError | None = None) -> None:
+        super().lose(reason)
+        if not self.ready.done():
+            self.ready.set_exception(cause or Unavailable(reason, code="UNREACHABLE"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _idle(self, now: float) -> None:
+        """Called at least every `_patience_s` while replies are owed."""
+        silent = now - self._heard_at
+        if silent >= 2 * _PING_AFTER_S:
+            self.lose(f"the server owes replies and was silent for {silent:.0f} s")
+        elif silent >= _PING_AFTER_S and not self._held:
+            self._rid += 1
+            self._transmit(
+                [[self._rid, PING, 0]]
+            )  # nobody waits for the reply; it breaks the silence
+
+
+async def open_connection(
+    host: str, port: int, *, timers: Timers, cluster: str = ""
+) -> MuxConnection:
+    """Connect and exchange hellos. Raises OSError, or the KvorumError of a server that refuses.
+
+    Bound it with a timeout.
+    """
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(
+        lambda: MuxConnection(timers, cluster=cluster), host, port
+    )
+    try:
+        await link.ready
+    except BaseException:
+        link.close()
+        raise
+    return link

@@ -1,0 +1,233 @@
+"""One channel of requests and replies, and the embedded one. No policy: who calls decides what to
+do about a failure.
+
+    call ──▶ send: rid, pending ──▶ out ──(once per loop iteration)──▶ _transmit: one frame
+    future ◀── received: by rid, in any order ◀── replies
+
+Invariants
+  * a future ends exactly once: with the result, the peer's error, `LinkExpired` or `LinkLost`;
+  * `sent` in those two is False only if the request certainly never left this process;
+  * at most IN_FLIGHT_PER_CONNECTION_MAX requests are pending; one timer serves all their deadlines.
+
+Deadlines: the timer is set to the earliest deadline among those pending when it was set, and looks
+at all of them when it fires. Most requests end long before, so most never touch a timer (a wheel or
+heap would keep every finished one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any, Final, Protocol
+
+from kv.base.errors import Busy, Unavailable
+from kv.base.limits import IN_FLIGHT_PER_CONNECTION_MAX, REQUESTS_PER_FRAME_MAX
+from kv.base.ports import Handle, Timers
+from kv.base.rpc import OK, error_of
+
+Reply = asyncio.Future[list[Any]]
+_NEVER: Final = float("inf")
+_SWEEP_S: Final = 0.002  # deadlines this close together are looked at in one go
+
+
+class LinkLost(Exception):
+    """The channel is gone and with it the reply."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.sent = sent
+
+
+class LinkExpired(Exception):
+    """No reply within the deadline."""
+
+    def __init__(self, *, sent: bool) -> None:
+        super().__init__("deadline")
+        self.sent = sent
+
+
+class Link(ABC):
+    """Requests in, futures out. Subclasses transmit rows and hand the replies to `received`."""
+
+    def __init__(self, timers: Timers) -> None:
+        self.closed = False
+        self.requests = 0
+        self.frames = 0
+        self._timers = timers
+        self._new_future = asyncio.get_running_loop().create_future
+        self._pending: dict[int, tuple[Reply, float]] = {}
+        self._out: list[list[Any]] = []
+        self._rid = 0  # of the newest request
+        self._transmitted = 0  # rid of the newest request that left
+        self._patience_s = _NEVER  # a subclass wants to look at the silence this often
+        self._heard_at = 0.0  # when something came, or when waiting began
+        self._held = False  # rows wait in `_out` until the peer takes more
+        self._wake_at = _NEVER
+        self._timer: Handle | None = None
+
+    @abstractmethod
+    def _transmit(self, rows: list[list[Any]]) -> None:
+        """Send rows, at most REQUESTS_PER_FRAME_MAX."""
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def send(self, method: int, budget_ms: int, deadline: float, args: tuple[Any, ...]) -> Reply:
+        """The result of the method, later. Raises Busy when too much is pending, LinkLost when the
+        link is closed.
+
+        `deadline` in seconds of the timers' clock; `budget_ms` is what the peer is told.
+        """
+        if self.closed:
+            raise LinkLost("the connection is closed", sent=False)
+        pending = self._pending
+        if len(pending) >= IN_FLIGHT_PER_CONNECTION_MAX:
+            raise _too_many(len(pending))
+        self._rid = rid = self._rid + 1
+        future = self._new_future()
+        pending[rid] = (future, deadline)
+        out = self._out
+        out.append([rid, method, budget_ms, *args])
+        if len(out) == 1:
+            self._timers.call_soon(self._flush)
+        if deadline < self._wake_at:
+            if self._timer is None:
+                self._heard_at = (
+                    self._timers.monotonic()
+                )  # the silence of an idle link says nothing
+            self._arm(deadline)
+        return future
+
+    def _flush(self) -> None:
+        rows, self._out = self._out, []
+        if self.closed or self._held or not rows:
+            self._out = rows
+            return
+        self._transmitted = self._rid
+        self.requests += len(rows)
+        while rows:
+            self.frames += 1
+            if len(rows) <= REQUESTS_PER_FRAME_MAX:
+                self._transmit(rows)
+                return
+            self._transmit(rows[:REQUESTS_PER_FRAME_MAX])
+            rows = rows[REQUESTS_PER_FRAME_MAX:]
+
+    def received(self, row: list[Any]) -> None:
+        """A reply. One to a request that nobody waits for any more is dropped."""
+        entry = self._pending.pop(row[0], None)
+        if entry is None:
+            return
+        future = entry[0]
+        if future.done():
+            return
+        if row[1] == OK:
+            future.set_result(row[2:])
+        else:
+            future.set_exception(error_of(row))
+
+    def _fail(self, rid: int, error: Exception) -> None:
+        entry = self._pending.pop(rid, None)
+        if entry is not None and not entry[0].done():
+            entry[0].set_exception(error)
+
+    def lose(self, reason: str) -> None:
+        """End everything that is pending; the link is of no use any more."""
+        self.closed = True
+        self._disarm()
+        self._out = []
+        for rid in list(self._pending):
+            self._fail(rid, LinkLost(reason, sent=rid <= self._transmitted))
+
+    def close(self) -> None:
+        """Give the link up. Callers that still wait get LinkLost."""
+        if not self.closed:
+            self.lose("the client closed the connection")
+
+    # -- deadlines
+
+    def _arm(self, at: float) -> None:
+        now = self._timers.monotonic()
+        self._disarm()
+        delay = min(max(0.0, at - now), self._patience_s)
+        self._wake_at = now + delay
+        self._timer = self._timers.call_later(delay, self._expire)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake_at = _NEVER
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._wake_at = earliest = _NEVER
+        now = self._timers.monotonic()
+        limit = now + _SWEEP_S
+        overdue = []
+        for rid, (_, deadline) in self._pending.items():
+            if deadline <= limit:
+                overdue.append(rid)
+            elif deadline < earliest:
+                earliest = deadline
+        for rid in overdue:
+            self._fail(rid, LinkExpired(sent=rid <= self._transmitted))
+        if overdue and self._out:
+            self._out = [row for row in self._out if row[0] in self._pending]
+        if earliest < _NEVER:
+            self._idle(now)
+        if self._pending and not self.closed:
+            self._arm(earliest)
+
+    def _idle(self, now: float) -> None:
+        """Replies are owed; a subclass may look at how long the peer was silent."""
+        return
+
+
+def _too_many(actual: int) -> Busy:
+    return Busy(
+        f"{actual} requests are in flight on this connection, the limit:"
+        " wait for some, or use several clients",
+        details={
+            "what": "requests in flight",
+            "limit": IN_FLIGHT_PER_CONNECTION_MAX,
+            "actual": actual,
+        },
+    )
+
+
+# ---------------------------------------------------------------------------------------- embedded
+
+
+class Submitter(Protocol):
+    """What a LocalLink needs of kv.server.dispatcher.Dispatcher."""
+
+    def submit(self, conn: LocalLink, requests: list[list[Any]]) -> None: ...
+
+
+class LocalLink(Link):
+    """Straight into a dispatcher of the same loop: the same semantics, nothing is packed.
+
+    Rows are shared with the server: neither side may change what is inside an argument or a result.
+    """
+
+    def __init__(self, submitter: Submitter, timers: Timers) -> None:
+        super().__init__(timers)
+        self._submit = submitter.submit
+
+    def _transmit(self, rows: list[list[Any]]) -> None:
+        self._submit(self, rows)
+
+    def reply(self, row: list[Any]) -> None:
+        """The dispatcher's side: the row goes to its caller."""
+        self.received(row)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def client_closed() -> Unavailable:
+    """A call on a client that was closed."""
+    return Unavailable("this client is closed: open another one", code="CLOSED")

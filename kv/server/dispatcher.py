@@ -1,0 +1,322 @@
+"""From decoded requests to those who answer them. One call per frame; no task and no future per
+native request.
+
+    frame ──▶ Dispatcher.submit ──▶ validate ──┬─▶ Machine.submit (its queue; it replies when its
+    drain is done)
+                                               └─▶ handler ──▶ a list: replied at once
+                                                          └──▶ a coroutine: one of a bounded set of
+                                                          tasks
+
+Invariants
+  * every request gets exactly one reply, unless its connection is gone;
+  * what reaches a machine or a handler has the right types and sizes (kv/server/validate.py);
+  * field 2 of a row, the caller's budget in ms, is replaced by the deadline in seconds of
+    `timers.monotonic()`;
+  * a handler that breaks is answered INTERNAL with an id that the log has, too; no traceback leaves
+    the node. If the method may have done something, the answer is UNKNOWN_OUTCOME with that id;
+  * the frame's owner gives the rows away: they may be kept and changed.
+
+This is the boundary of the application for handlers, so it is where unexpected exceptions end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import (
+    Busy,
+    DeadlineExceeded,
+    InvalidArgument,
+    KvorumError,
+    Moved,
+    Unavailable,
+    UnknownOutcome,
+)
+from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
+from kv.base.methods import (
+    FIND_TXN,
+    LOOKUP,
+    NODE_METHODS,
+    PING,
+    REPEATABLE,
+    STATS,
+)
+from kv.base.ports import Rng, Timers
+from kv.base.rpc import OK, error_row
+from kv.server.counters import METHODS_MAX, Counters
+from kv.server.validate import ARGS_AT, CHECKS, Check, Row, routing_key
+
+log = logging.getLogger(__name__)
+
+STOPPING: Final = (
+    "STOPPING"  # code of Unavailable: this node will not answer again; ask another or wait for it
+)
+
+
+class Connection(Protocol):
+    """What a request answers to: sockets, HTTP and embedded callers alike."""
+
+    def reply(self, row: list[Any]) -> None:
+        """Queue `[rid, 0, *result]` or `[rid, 1, *error]`. A connection that is gone drops it."""
+        ...
+
+    def flush(self) -> None:
+        """Send what is queued; once per drain. Nothing queued: nothing happens."""
+        ...
+
+
+class Machine(Protocol):
+    """The replica of one partition at this node (kv/partition)."""
+
+    @property
+    def descriptor(self) -> PartitionDescriptor: ...
+
+    def submit(self, conn: Connection, request: Row) -> None:
+        """Queue `[rid, method, deadline, partition_id, epoch, *args]`. May raise Busy; must not
+        run anything yet.
+        """
+        ...
+
+
+class Partitions(Protocol):
+    """The node's replicas (kv/replica/manager.py)."""
+
+    def by_id(self, partition: PartitionId) -> Machine | None: ...
+
+    def covering(self, key: bytes) -> PartitionDescriptor | None:
+        """The partition whose range holds the key, as far as this node knows."""
+        ...
+
+    def find_txn(self, start_ts: int) -> bytes | None:
+        """The anchor key of a transaction whose status lies in this node's partitions."""
+        ...
+
+
+class Context(NamedTuple):
+    """What a handler knows about its caller."""
+
+    conn: Connection
+    rid: int
+    method: int
+    deadline: float  # seconds of timers.monotonic()
+
+
+Result = list[Any]
+Handler = Callable[[Context, list[Any]], Awaitable[Result] | Result]
+
+
+class Dispatcher:
+    """The node's methods. `address` is where other nodes' clients reach it; ("", 0) = where the
+    question came from.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        partitions: Partitions,
+        timers: Timers,
+        rng: Rng,
+        counters: Counters | None = None,
+        address: tuple[str, int] = ("", 0),
+    ) -> None:
+        self.counters = counters or Counters()
+        self.address = address
+        self._node_id = node_id
+        self._partitions = partitions
+        self._by_id = partitions.by_id
+        self._timers = timers
+        self._monotonic = timers.monotonic
+        self._rng = rng
+        self._handlers: dict[int, tuple[Handler, Check | None]] = {}
+        self._stats: list[Callable[[], Mapping[str, int]]] = [self.counters.as_map]
+        self._tasks: dict[asyncio.Task[None], tuple[Context, Awaitable[Result]]] = {}
+        self._closing = False
+        self.register(PING, lambda _context, _args: [self._node_id])
+        self.register(LOOKUP, self._lookup)
+        self.register(STATS, self._statistics)
+        self.register(FIND_TXN, lambda _context, args: [self._partitions.find_txn(args[0])])
+
+    def register(self, method: int, handler: Handler, check: Check | None = None) -> None:
+        """Serve a node method. `check` validates a row; methods in `validate.FIELDS` need none."""
+        assert NODE_METHODS <= method < METHODS_MAX, f"method {method} belongs to partitions"
+        assert method not in self._handlers, f"method {method} is registered twice"
+        self._handlers[method] = (handler, check or CHECKS.get(method))
+
+    def add_stats(self, source: Callable[[], Mapping[str, int]]) -> None:
+        """Let STATS answer the counters of `source`, too."""
+        self._stats.append(source)
+
+    def submit(self, conn: Connection, requests: Iterable[Row]) -> None:
+        """Take the rows of one frame (`kv.base.rpc.requests_of` checked their shape)."""
+        now = self._monotonic()
+        counts = self.counters.requests
+        replied = False
+        for row in requests:
+            method = row[1]
+            try:
+                row[2] = self._deadline(now, row[2])
+                if method < NODE_METHODS:
+                    self._to_partition(conn, row)
+                else:
+                    replied = self._to_handler(conn, row) or replied
+                counts[method] += 1
+            except KvorumError as error:
+                self._refuse(conn, row[0], error)
+                replied = True
+        if replied:
+            conn.flush()
+
+    @staticmethod
+    def _deadline(now: float, budget_ms: int) -> float:
+        if 0 < budget_ms <= DEADLINE_MS_MAX:
+            return now + budget_ms * 0.001
+        if budget_ms == 0:
+            return now + DEADLINE_MS_DEFAULT * 0.001
+        raise InvalidArgument(f"budget_ms must be in 0 … {DEADLINE_MS_MAX}, got {budget_ms}")
+
+    def _to_partition(self, conn: Connection, row: Row) -> None:
+        check = CHECKS.get(row[1])
+        if check is None:
+            raise _unknown_method(row[1])
+        check(row)
+        if self._closing:
+            raise _stopping(self._node_id)
+        machine = self._by_id(row[3])
+        if machine is None or machine.descriptor.epoch != row[4]:
+            raise self._moved(row)
+        machine.submit(conn, row)
+
+    def _moved(self, row: Row) -> Moved:
+        key = routing_key(row)
+        now_at = None if key is None else self._partitions.covering(key)
+        return Moved(
+            f"partition {row[3]} epoch {row[4]} is not served here: look the key up again",
+            details={"descriptor": None if now_at is None else now_at.to_wire()},
+        )
+
+    def _to_handler(self, conn: Connection, row: Row) -> bool:
+        """Whether a reply was queued at once."""
+        found = self._handlers.get(row[1])
+        if found is None:
+            raise _unknown_method(row[1])
+        handler, check = found
+        if check is not None:
+            check(row)
+        if self._closing:
+            raise _stopping(self._node_id)
+        context = Context(conn, row[0], row[1], row[2])
+        try:
+            result = handler(context, row[ARGS_AT:])
+        except KvorumError:
+            raise
+        except Exception as error:  # the boundary: a broken handler must not close the connection
+            raise self._internal(context, error) from error
+        if isinstance(result, list):
+            conn.reply([row[0], OK, *result])
+            return True
+        if len(self._tasks) >= HANDLERS_MAX:
+            _discard(result)
+            raise Busy(
+                f"{HANDLERS_MAX} requests are being worked on at this node, the limit: try again",
+                details={"what": "handlers", "limit": HANDLERS_MAX, "actual": len(self._tasks)},
+            )
+        task = asyncio.get_running_loop().create_task(self._run(context, result))
+        self._tasks[task] = (context, result)
+        self.counters.handlers += 1
+        task.add_done_callback(self._ran)
+        return False
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        """Forget a task. One that was cancelled replies here: it may have been before its first
+        step.
+        """
+        context, work = self._tasks.pop(task)
+        self.counters.handlers -= 1
+        if task.cancelled():
+            _discard(work)
+            self._refuse(context.conn, context.rid, _interrupted(context.method, self._node_id))
+            context.conn.flush()
+
+    async def _run(self, context: Context, work: Awaitable[Result]) -> None:
+        """Await a handler's work within the deadline and reply whatever comes of it."""
+        conn, rid, method, deadline = context
+        limit = asyncio.timeout(max(0.0, deadline - self._monotonic()))
+        try:
+            async with limit:
+                result = await work
+            conn.reply([rid, OK, *result])
+        except KvorumError as error:
+            self._refuse(conn, rid, error)
+        except Exception as error:  # noqa: BLE001 - the boundary: see the module
+            late = isinstance(error, TimeoutError) and limit.expired()
+            self._refuse(conn, rid, _late(method) if late else self._internal(context, error))
+        conn.flush()
+
+    async def close(self) -> None:
+        """Refuse what comes from now on and end the running handlers; each gets its reply."""
+        self._closing = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _refuse(self, conn: Connection, rid: int, error: KvorumError) -> None:
+        errors = self.counters.errors
+        errors[error.code] = errors.get(error.code, 0) + 1
+        conn.reply(error_row(rid, error))
+
+    def _internal(self, context: Context, error: Exception) -> KvorumError:
+        error_id = self._rng.token(6).hex()
+        self.counters.internal_errors += 1
+        log.error("internal error %s in method %d", error_id, context.method, exc_info=error)
+        what = f"internal error {error_id} at node {self._node_id}: the node's log has the rest"
+        details = {"id": error_id}
+        if context.method in REPEATABLE:
+            return KvorumError(what, details=details)
+        return UnknownOutcome(f"it may or may not have been done: {what}", details=details)
+
+    def _lookup(self, _context: Context, args: list[Any]) -> Result:
+        found = self._partitions.covering(args[0])
+        if found is None:
+            raise Unavailable(f"node {self._node_id} knows no partition of this key: try again")
+        return [found.to_wire(), list(self.address)]
+
+    def _statistics(self, _context: Context, _args: list[Any]) -> Result:
+        merged: dict[str, int] = {}
+        for source in self._stats:
+            merged |= source()
+        return [merged]
+
+
+def _discard(work: Awaitable[Result]) -> None:
+    """Close a coroutine that will not be awaited (again), so that Python does not warn about it."""
+    close = getattr(work, "close", None)
+    if close is not None:
+        close()
+
+
+def _unknown_method(method: int) -> InvalidArgument:
+    return InvalidArgument(f"this node has no method {method}", code="UNKNOWN_METHOD")
+
+
+def _stopping(node_id: NodeId) -> Unavailable:
+    return Unavailable(f"node {node_id} is stopping: ask again in a moment", code=STOPPING)
+
+
+def _interrupted(method: int, node_id: NodeId) -> KvorumError:
+    if method in REPEATABLE:
+        return _stopping(node_id)
+    return UnknownOutcome(f"node {node_id} stopped while it worked on this: ask for its status")
+
+
+def _late(method: int) -> KvorumError:
+    if method in REPEATABLE:
+        return DeadlineExceeded("the deadline passed while this node worked on the request")
+    return UnknownOutcome("the deadline passed while this node worked on it: ask for its status")
