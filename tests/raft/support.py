@@ -27,8 +27,8 @@ class Machine:
     unknown: list[object] = field(default_factory=list)
     roles: list[tuple[bool, int]] = field(default_factory=list)
     hash: int = 0
-    on_apply: Callable[[int, bytes], None] = lambda _index, _command: None
-    on_role: Callable[[bool], None] = lambda _leader: None
+    on_apply: Callable[[int, bytes], object] = lambda _index, _command: None
+    on_role: Callable[[bool], object] = lambda _leader: None
 
     def applied(self) -> tuple[int, int]:
         return self.at
