@@ -1,0 +1,228 @@
+"""The transactional client: what procedures, the SDK and the HTTP API write against.
+
+Keys are storage keys (table prefix and user key). Everything is autocommitted but for `begin` and
+`run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from kv.base.errors import InvalidArgument, KvorumError, NotFound
+from kv.base.limits import (
+    DEADLINE_MS_DEFAULT,
+    RETRY_WAIT_MS_FIRST,
+    RETRY_WAIT_MS_MAX,
+    RUN_ATTEMPTS_DEFAULT,
+    TXN_LIFETIME_MS_MAX,
+    TXN_STATUS_RETENTION_MS,
+    TXN_TTL_MS_DEFAULT,
+    TXN_TTL_MS_MAX,
+)
+from kv.base.methods import CHECK, FIND_TXN, STATUS_NAMES
+from kv.base.ops import Op
+from kv.base.ports import Clock, Rng, Timers
+from kv.base.timestamps import physical_ms
+from txn.coordinator import Coordinator
+from txn.ports import Kv, Tso
+from txn.reader import Reader
+from txn.resolver import Resolver
+from txn.results import ScanPage, TxnStatus
+from txn.transaction import Transaction
+from txn.waiting import Background, Backoff, Deadline
+from txn.writes import BatchWriter
+
+T = TypeVar("T")
+
+_DRAIN_S: Final = 5.0  # what close() grants to the cleaning under way
+_RERUN: Final = frozenset({"restart_txn", "retry", "reroute"})
+
+
+class TxnClient:
+    """`clock` measures the age of transactions, `timers` deadlines and waits, `rng` jitter."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        tso: Tso,
+        clock: Clock,
+        rng: Rng,
+        timers: Timers,
+        *,
+        budget_ms: int = DEADLINE_MS_DEFAULT,
+    ) -> None:
+        self.clock = clock
+        self.timers = timers
+        self._kv = kv
+        self._budget_ms = budget_ms
+        self._background = Background()
+        self.resolver = Resolver(kv, timers, rng, self._background)
+        self.reader = Reader(kv, tso, timers, self.resolver)
+        self.coordinator = Coordinator(
+            kv,
+            tso,
+            timers=timers,
+            rng=rng,
+            resolver=self.resolver,
+            background=self._background,
+        )
+        self._writer = BatchWriter(kv, self.reader.now, self.coordinator, timers, rng)
+        self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
+        self.open_elsewhere: Callable[[int], bool] = lambda _txn: False  # the sessions' hook
+
+    async def close(self, drain_s: float = _DRAIN_S) -> None:
+        """Finish what runs in the background, at most `drain_s`; what is left is healed by readers."""
+        await self._background.drain(drain_s)
+
+    # -- reads
+
+    async def now(self) -> int:
+        """A fresh timestamp: a snapshot at it contains everything that was acknowledged before the
+        call.
+        """
+        return await self.reader.now()
+
+    async def get(self, key: bytes, at: int = 0, *, budget_ms: int = 0) -> tuple[bytes | None, int]:
+        """The value and its version, (None, 0) if there is none. `at` 0 = the newest.
+
+        Raises SnapshotTooOld below the safepoint, InvalidArgument above the oracle's present.
+        """
+        if at:
+            at = await self.reader.past(at)
+        return await self.reader.get(key, at, budget_ms or self._budget_ms)
+
+    async def multi_get(
+        self, keys: Sequence[bytes], at: int = 0, *, budget_ms: int = 0
+    ) -> tuple[list[tuple[bytes, int] | None], int]:
+        """Value and version of each key (None: absent), all of one snapshot, and its timestamp."""
+        at = await self.reader.past(at) if at else await self.reader.now()
+        return await self.reader.multi_get(keys, at, budget_ms or self._budget_ms), at
+
+    async def scan(
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int,
+        reverse: bool = False,
+        at: int = 0,
+        budget_ms: int = 0,
+    ) -> ScanPage:
+        """At most `limit` rows of `[start, end)` (end b"" = no bound). Go on with `resume` and the
+        page's `at`.
+        """
+        at = await self.reader.past(at) if at else await self.reader.now()
+        return await self.reader.scan(
+            start, end, at, limit=limit, reverse=reverse, budget_ms=budget_ms or self._budget_ms
+        )
+
+    # -- writes
+
+    async def write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> int:
+        """All ops or none, in whatever partitions; the commit version. See txn/writes for the
+        rules.
+        """
+        return await self._writer.write(ops, budget_ms or self._budget_ms)
+
+    async def multi_write(
+        self, ops: Sequence[Op], *, budget_ms: int = 0
+    ) -> list[int | KvorumError]:
+        """Each op by itself: its version or its error, in the order of `ops`. Not atomic."""
+        return await self._writer.multi_write(ops, budget_ms or self._budget_ms)
+
+    # -- transactions
+
+    async def begin(
+        self,
+        *,
+        ttl_ms: int = TXN_TTL_MS_DEFAULT,
+        isolation: str = "snapshot",
+        owner: str = "",
+        budget_ms: int = 0,
+    ) -> Transaction:
+        """A transaction on a fresh snapshot. `ttl_ms`: how long its intents may stand without a
+        heartbeat.
+        """
+        if isolation != "snapshot":
+            raise InvalidArgument(
+                f"isolation {isolation!r:.40} is not offered; use 'snapshot', and "
+                "check(key, version) for rows whose reading must hold at the commit"
+            )
+        if not 0 < ttl_ms <= TXN_TTL_MS_MAX:
+            raise InvalidArgument(f"ttl_ms must be in 1 … {TXN_TTL_MS_MAX}, got {ttl_ms}")
+        start_ts = await self.reader.now()
+        budget_ms = budget_ms or self._budget_ms
+        return Transaction(self, start_ts, ttl_ms=ttl_ms, owner=owner, budget_ms=budget_ms)
+
+    async def run(
+        self,
+        fn: Callable[[Transaction], Awaitable[T]],
+        *,
+        attempts: int = RUN_ATTEMPTS_DEFAULT,
+        ttl_ms: int = TXN_TTL_MS_DEFAULT,
+        owner: str = "",
+        budget_ms: int = 0,
+    ) -> T:
+        """`fn(t)` and a commit; on a conflict again from the start, on a new snapshot, after a
+        growing wait.
+
+        `fn` may run several times, so it must have no effects but through `t`. Only errors that say
+        that nothing was written lead to another run, never UnknownOutcome. The last error is raised
+        when `attempts` or the time (`budget_ms` for all runs together, and for the commit of each)
+        is used up.
+        """
+        deadline = Deadline(self.timers, budget_ms or self._budget_ms)
+        attempt = 0
+        while True:
+            try:
+                t = await self.begin(ttl_ms=ttl_ms, owner=owner, budget_ms=deadline.budget_ms())
+                async with t:
+                    return await fn(t)
+            except KvorumError as error:
+                attempt += 1
+                if error.disposition not in _RERUN or attempt >= attempts or deadline.passed:
+                    raise
+            await self._backoff.wait(attempt - 1, deadline)
+
+    async def status(self, txn: int) -> TxnStatus:
+        """What became of a transaction, whoever began it and whatever restarted since.
+
+        Its record decides. Without one nothing was ever written for it: it is pending while it can
+        still commit, aborted once it is older than any transaction may become. Raises
+        InvalidArgument for an id that the oracle has not given out yet, NotFound (TXN_NOT_FOUND)
+        when it is so old that a commit would be forgotten, too.
+        """
+        now = await self.reader.now()
+        if not 0 < txn <= now:
+            raise InvalidArgument(
+                f"{txn} is no transaction: ids are timestamps that the oracle gave out, "
+                f"up to {now} by now"
+            )
+        (anchor,) = await self._kv.call_node(FIND_TXN, txn, budget_ms=self._budget_ms)
+        if anchor is not None:
+            status, commit_ts, _, _ = await self._kv.call(
+                CHECK, anchor, anchor, txn, 0, TXN_TTL_MS_MAX, budget_ms=self._budget_ms
+            )
+            return _status(status, commit_ts)
+        age_ms = physical_ms(now) - physical_ms(txn)
+        if self.open_elsewhere(txn) or age_ms <= TXN_LIFETIME_MS_MAX:
+            return TxnStatus("pending")
+        if age_ms <= TXN_STATUS_RETENTION_MS:
+            return TxnStatus("aborted")
+        raise NotFound(
+            f"transaction {txn} began {age_ms} ms ago and left no record; outcomes are kept for "
+            f"{TXN_STATUS_RETENTION_MS} ms, so whether it was committed is not known any more",
+            code="TXN_NOT_FOUND",
+            details={"txn": txn, "age_ms": age_ms, "limit": TXN_STATUS_RETENTION_MS},
+        )
+
+
+def _status(status: int, commit_ts: int) -> TxnStatus:
+    match STATUS_NAMES[status]:
+        case "committed":
+            return TxnStatus("committed", commit_ts)
+        case "aborted":
+            return TxnStatus("aborted")
+        case _:
+            return TxnStatus("pending")

@@ -1,0 +1,345 @@
+"""The shell around `txn.core`: sends its messages, feeds the answers back, answers the caller.
+
+One `Commit` per transaction. The caller awaits a future, while every message is a task of the
+client's background set, so that neither a caller that goes away nor an early answer leaves a
+message or its answer unowned: a commit that was cancelled before it was decided is rolled back, one
+that was decided is finished.
+
+The time of a commit is divided: the work (grouping, prewrites, timestamps) has `WORK_SHARE` of the
+deadline, the rest is for learning the outcome of what was sent last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+
+from kv.base.errors import Busy, KeyLocked, KvorumError, Reroute, TxnAborted
+from kv.base.limits import (
+    COMMITS_IN_FLIGHT_MAX,
+    PREWRITE_KEYS_MAX,
+    RETRY_WAIT_MS_FIRST,
+    RETRY_WAIT_MS_MAX,
+)
+from kv.base.methods import (
+    ABORTED,
+    BLIND,
+    COMMIT,
+    COMMITTED,
+    HEARTBEAT,
+    PREWRITE,
+    RESOLVE,
+    ROLLBACK,
+    WRITE,
+)
+from kv.base.ops import Op
+from kv.base.ports import Rng, Timers
+from txn import core
+from txn.grouping import by_partition
+from txn.ports import Kv, Tso
+from txn.resolver import Outcome, Resolver
+from txn.waiting import Background, Backoff, Deadline
+
+WORK_SHARE: Final = 0.8
+_CLEANING_BUDGET_MS: Final = 5_000  # of one RESOLVE of the coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to commit. `blind`: no check for versions newer than start_ts, because nothing was read."""
+
+    start_ts: int
+    ops: Sequence[Op]
+    ttl_ms: int
+    blind: bool = False
+
+
+class Coordinator:
+    """Commits transactions of one client."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        tso: Tso,
+        *,
+        timers: Timers,
+        rng: Rng,
+        resolver: Resolver,
+        background: Background,
+    ) -> None:
+        self.kv = kv
+        self.tso = tso
+        self.timers = timers
+        self.resolver = resolver
+        self.background = background
+        self.backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
+        self._slots = asyncio.Semaphore(COMMITS_IN_FLIGHT_MAX)
+
+    async def commit(self, request: Request, budget_ms: int) -> int:
+        """The commit version. Raises the participant's error, or UnknownOutcome (txn.core).
+
+        Waits for a slot first: each covers the cleaning behind the answer, too, so intents can not
+        pile up.
+        """
+        deadline = Deadline(self.timers, budget_ms)
+        try:
+            async with asyncio.timeout(deadline.left_ms() / 1000):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise Busy(
+                f"{COMMITS_IN_FLIGHT_MAX} transactions of this client are committing or being "
+                "cleaned up, the limit; try again",
+                details={"what": "commits in flight", "limit": COMMITS_IN_FLIGHT_MAX},
+            ) from None
+        commit = Commit(self, request, deadline, self._slots.release)
+        return await commit.run()
+
+
+class Commit:
+    """One run of the protocol."""
+
+    def __init__(
+        self,
+        owner: Coordinator,
+        request: Request,
+        deadline: Deadline,
+        ended: Callable[[], None],
+    ) -> None:
+        self._owner = owner
+        self._kv = owner.kv
+        self._request = request
+        self._core = core.CommitCore(request.start_ts, request.ops)
+        self._deadline = deadline
+        self._work = Deadline(owner.timers, deadline.left_ms() * WORK_SHARE)
+        self._keys = [op.key for op in request.ops]
+        self._answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._running = 0
+        self._release = ended
+        self._released = False
+        self._timers = [
+            owner.timers.call_later(self._work.left_ms() / 1000, self._work_is_over),
+            owner.timers.call_later(deadline.left_ms() / 1000, self._feed, core.OutOfTime()),
+            owner.timers.call_later(request.ttl_ms / 3000, self._beat),
+        ]
+
+    async def run(self) -> int:
+        self._perform(self._core.start())
+        try:
+            return await asyncio.shield(self._answer)
+        except asyncio.CancelledError:
+            self._answer.cancel()
+            gone = TxnAborted(
+                f"the caller of transaction {self._request.start_ts} went away",
+                details={"txn": self._request.start_ts, "reason": "cancelled"},
+            )
+            self._feed(core.GiveUp(gone))
+            raise
+
+    # -- events
+
+    def _feed(self, event: core.Event) -> None:
+        try:
+            self._perform(self._core.step(event))
+        except BaseException as bug:
+            self._break(bug)
+            raise
+
+    def _break(self, error: BaseException) -> None:
+        """A bug, or the client is being closed: whoever waits must not wait for ever."""
+        for timer in self._timers:
+            timer.cancel()
+        if isinstance(error, asyncio.CancelledError):
+            error = self._core.interrupted()
+        if not self._answer.done():
+            self._answer.set_exception(error)
+
+    def _work_is_over(self) -> None:
+        self._feed(core.GiveUp(core.deadline_exceeded(self._request.start_ts)))
+
+    def _beat(self) -> None:
+        """Every third of the ttl, while intents lie around and nothing is decided."""
+        if self._answer.done():
+            return
+        timer = self._owner.timers.call_later(self._request.ttl_ms / 3000, self._beat)
+        self._timers[2] = timer
+        if self._core.beating:
+            self._spawn(core.Heartbeat(), self._heartbeat())
+
+    def _ended(self) -> None:
+        if not self._released:
+            self._released = True
+            self._release()
+
+    # -- effects
+
+    def _perform(self, effects: Sequence[core.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case core.Finish(outcome):
+                    self._finish(outcome)
+                case core.Group():
+                    self._spawn(effect, self._group(effect))
+                case core.Write():
+                    self._spawn(effect, self._write(effect))
+                case core.Prewrite():
+                    self._spawn(effect, self._prewrite(effect))
+                case core.TakeTimestamp():
+                    self._spawn(effect, self._take(effect))
+                case core.Flip() | core.Rollback():
+                    self._spawn(effect, self._decide(effect))
+                case core.Heartbeat():
+                    self._spawn(effect, self._heartbeat())
+                case core.Resolve():
+                    self._spawn(effect, self._resolve(effect))
+                case _:
+                    assert_never(effect)
+
+    def _finish(self, outcome: int | KvorumError) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        if isinstance(outcome, int):
+            known = Outcome(COMMITTED, commit_ts=outcome)
+            self._owner.resolver.learn(self._request.start_ts, known)
+        if self._answer.done():
+            return  # the caller went away
+        if isinstance(outcome, int):
+            self._answer.set_result(outcome)
+        else:
+            self._answer.set_exception(outcome)
+
+    def _spawn(self, effect: core.Effect, work: Coroutine[Any, Any, core.Event | None]) -> None:
+        self._running += 1
+        name = f"txn-{self._request.start_ts}-{type(effect).__name__}"
+        self._owner.background.spawn(self._run(effect, work), name)
+
+    async def _run(self, effect: core.Effect, work: Coroutine[Any, Any, core.Event | None]) -> None:
+        try:
+            event = await work
+        except KvorumError as error:
+            event = self._failure(effect, error)
+        except BaseException as stop:
+            self._break(stop)
+            self._ended()
+            raise
+        self._running -= 1
+        if event is not None:
+            self._feed(event)
+        if not self._running:
+            self._ended()
+
+    @staticmethod
+    def _failure(effect: core.Effect, error: KvorumError) -> core.Event | None:
+        match effect:
+            case core.Heartbeat() | core.Resolve() | core.Finish():
+                return None  # the next one does it
+            case _:
+                return core.Failed(effect, error)
+
+    async def _wait(self, attempt: int, deadline: Deadline) -> None:
+        if attempt:
+            await self._owner.backoff.wait(attempt - 1, deadline)
+
+    async def _group(self, effect: core.Group) -> core.Event:
+        await self._wait(effect.attempt, self._work)
+        groups = await by_partition(self._kv, self._keys, effect.indexes)
+        return core.Grouped(effect, [tuple(group) for group in groups])
+
+    @property
+    def _flags(self) -> int:
+        return BLIND if self._request.blind else 0
+
+    async def _write(self, effect: core.Write) -> core.Event:
+        await self._wait(effect.attempt, self._work)
+        ops = list(self._request.ops)
+        args = (ops, self._request.start_ts, self._flags)
+        (version,) = await self._past_intents(WRITE, ops[0].key, args, holder_ts=0)
+        return core.Written(version)
+
+    async def _prewrite(self, effect: core.Prewrite) -> core.Event:
+        await self._wait(effect.attempt, self._work)
+        request, ops = self._request, [self._request.ops[i] for i in effect.indexes]
+        args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
+        (min_commit_ts,) = await self._past_intents(
+            PREWRITE, ops[0].key, args, holder_ts=request.start_ts
+        )
+        return core.Prewritten(effect, min_commit_ts)
+
+    async def _past_intents(
+        self, method: int, key: bytes, args: tuple[Any, ...], *, holder_ts: int
+    ) -> Any:
+        """Send a write; intents of others on its keys are resolved or waited for."""
+        attempt = 0
+        while True:
+            try:
+                return await self._kv.call(method, key, *args, budget_ms=self._work.budget_ms())
+            except KeyLocked as met:
+                await self._owner.resolver.met_by_write(
+                    met, attempt, self._work, holder_ts=holder_ts
+                )
+                attempt += 1
+
+    async def _take(self, effect: core.TakeTimestamp) -> core.Event:
+        attempt = 0
+        while (ts := await self._owner.tso.now()) < effect.above:
+            attempt += 1
+            await self._wait(attempt, self._work)
+        return core.Timestamp(ts)
+
+    async def _decide(self, effect: core.Flip | core.Rollback) -> core.Event:
+        await self._wait(effect.attempt, self._deadline)
+        anchor, start_ts = self._core.anchor, self._request.start_ts
+        budget_ms = self._deadline.budget_ms()
+        if isinstance(effect, core.Flip):
+            status, commit_ts, min_commit_ts = await self._kv.call(
+                COMMIT, anchor, anchor, start_ts, effect.commit_ts, budget_ms=budget_ms
+            )
+            return core.Answered(effect, status, commit_ts, min_commit_ts)
+        status, commit_ts = await self._kv.call(
+            ROLLBACK, anchor, anchor, start_ts, budget_ms=budget_ms
+        )
+        if status == ABORTED:
+            self._owner.resolver.learn(start_ts, Outcome(ABORTED))
+        return core.Answered(effect, status, commit_ts)
+
+    async def _heartbeat(self) -> core.Event:
+        anchor = self._core.anchor
+        (status,) = await self._kv.call(
+            HEARTBEAT,
+            anchor,
+            anchor,
+            self._request.start_ts,
+            budget_ms=max(1, self._request.ttl_ms // 3),
+        )
+        return core.Beat(status)
+
+    async def _resolve(self, effect: core.Resolve) -> None:
+        """Clean up, partition by partition in requests of a bounded size. What fails here is left
+        to readers.
+        """
+        todo: list[int] = list(effect.indexes)
+        for attempt in range(3):  # again only what moved meanwhile
+            moved: list[int] = []
+            await self._wait(attempt, self._deadline)
+            for group in await by_partition(self._kv, self._keys, todo):
+                for at in range(0, len(group), PREWRITE_KEYS_MAX):
+                    part = group[at : at + PREWRITE_KEYS_MAX]
+                    try:
+                        await self._resolve_part(effect.commit_ts, part)
+                    except Reroute:
+                        moved += part
+            todo = moved
+            if not todo:
+                return
+
+    async def _resolve_part(self, commit_ts: int, part: Sequence[int]) -> None:
+        keys = [self._keys[i] for i in part]
+        await self._kv.call(
+            RESOLVE,
+            keys[0],
+            self._request.start_ts,
+            commit_ts,
+            keys,
+            budget_ms=_CLEANING_BUDGET_MS,
+        )

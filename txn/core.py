@@ -1,0 +1,543 @@
+"""The commit protocol as a state machine: events in, effects out. No I/O, no clock, nothing awaits.
+
+Percolator's two-phase commit (Peng & Dabek 2010, section 2.2) with the status in one record at the
+*anchor* (the first written key) instead of in the first intent, so that deciding is one flip and
+everything after is cleaning:
+
+    GROUPING ── one partition ──▶ WRITING ── answered ─────────────────────────────▶ COMMITTED
+       │                             └─ connection lost ─▶ SETTLING ─ record says ─▶ COMMITTED |
+       ABORTED └─ several ─▶ PREWRITING ──▶ STAMPING ──▶ FLIPPING ── flipped ──────────────▶
+       COMMITTED ─▶ intents resolved
+                        │  ▲            ▲           │ pushed above commit_ts
+                        │  └ regroup    └───────────┤
+                        │ any "no", deadline        │ rolled back by somebody
+                        ▼                           ▼
+                     ABORTING ── rolled back ──▶ ABORTED ─▶ intents removed
+
+The anchor's record of a one-entry commit is written in that very entry, so WRITING can be settled
+in the same way.
+
+Invariants:
+- Nobody commits but by the flip (or the one entry of WRITING). So before the first flip is sent a
+  failure is certain; after it, only the record at the anchor knows, and what cannot be learned
+  until the deadline is UnknownOutcome.
+- commit_ts is asked for after the last prewrite was answered, and is at least every min_commit_ts
+  that was answered: a reader that looked at the keys meanwhile had an older timestamp, so it misses
+  nothing that it should have seen.
+- A write whose connection broke is settled by ROLLBACK, not by CHECK: its answer is final, because
+  it either finds the commit or forbids it; a check could only say "not yet" while the write still
+  sits in a queue.
+- Every message may arrive twice, late or never. Intents that are not cleaned are finished by
+  whoever meets them.
+- Finish is emitted exactly once; cleaning comes after it, and after every prewrite has been
+  answered, so that a slow prewrite does not leave an intent behind the cleaner.
+
+Deliberately missing: parallel commit (DESIGN 6, later): COMMITTED without a flip.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias, assert_never
+
+from kv.base.errors import (
+    ConditionFailed,
+    DeadlineExceeded,
+    KeyLocked,
+    KvorumError,
+    Reroute,
+    TryLater,
+    TxnAborted,
+    Unavailable,
+    UnknownOutcome,
+)
+from kv.base.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_OPS_MAX,
+    PREWRITE_BYTES_MAX,
+    PREWRITE_KEYS_MAX,
+    PREWRITES_IN_FLIGHT_MAX,
+    TXN_LIFETIME_MS_MAX,
+)
+from kv.base.methods import ABORTED, COMMITTED, PENDING
+from kv.base.ops import Op
+from kv.base.timestamps import physical_ms
+
+Indexes: TypeAlias = tuple[int, ...]  # of the transaction's ops, in its order
+
+
+class State(Enum):
+    GROUPING = auto()
+    WRITING = auto()
+    SETTLING = auto()
+    PREWRITING = auto()
+    STAMPING = auto()
+    FLIPPING = auto()
+    ABORTING = auto()
+    COMMITTED = auto()
+    ABORTED = auto()
+    UNKNOWN = auto()
+
+
+# -- effects. `attempt` counts from 0: the shell waits longer before each further one
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ask which partitions serve these keys now."""
+
+    indexes: Indexes
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """All ops, one partition, one entry."""
+
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prewrite:
+    indexes: Indexes
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TakeTimestamp:
+    """A fresh timestamp, at least `above`."""
+
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    commit_ts: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The answer for the caller: a commit version, or an error."""
+
+    outcome: int | KvorumError
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Turn the intents of these ops into versions of commit_ts, or remove them (0). The last
+    effect.
+    """
+
+    commit_ts: int
+    indexes: Indexes
+
+
+Effect: TypeAlias = (
+    Group | Write | Prewrite | TakeTimestamp | Flip | Rollback | Heartbeat | Finish | Resolve
+)
+
+
+# -- events. A failed effect carries its error
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    request: Group
+    groups: Sequence[Indexes]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prewritten:
+    request: Prewrite
+    min_commit_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the status record says, to a flip or a rollback."""
+
+    request: Flip | Rollback
+    status: int
+    commit_ts: int
+    min_commit_ts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    request: Group | Write | Prewrite | TakeTimestamp | Flip | Rollback
+    error: KvorumError
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The caller went away, or the time for the work is over: stop if nothing was decided yet."""
+
+    error: KvorumError
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfTime:
+    """The last deadline: answer now."""
+
+
+Event: TypeAlias = (
+    Grouped | Written | Prewritten | Timestamp | Answered | Beat | Failed | GiveUp | OutOfTime
+)
+
+OPEN = frozenset({State.GROUPING, State.WRITING, State.PREWRITING, State.STAMPING})
+
+
+class CommitCore:
+    """One transaction's commit. `ops` hold each key once; writes first (kv.base.ops)."""
+
+    def __init__(self, start_ts: int, ops: Sequence[Op]) -> None:
+        if not ops:
+            raise ValueError("nothing to commit")
+        self.start_ts = start_ts
+        self.ops = ops
+        self.anchor = ops[0].key  # also what a one-entry commit is recorded under
+        self.state = State.GROUPING
+        self._error: KvorumError | None = None  # why it is aborting
+        self._flipped = False  # a flip was sent: failures are uncertain from here
+        self._min_commit_ts = start_ts + 1
+        self._waiting: deque[Indexes] = deque()  # parts not sent yet
+        self._prewrites = 0  # sent and unanswered
+        self._groupings = 0  # asked and unanswered
+        self._touched: list[int] = []  # ops that may have left an intent
+        self._finished = False
+        self._outcome_ts = 0  # commit_ts, for the cleaning
+        self._cleaned = False
+
+    def start(self) -> list[Effect]:
+        """The first effects."""
+        self._groupings = 1
+        return [Group(tuple(range(len(self.ops))))]
+
+    @property
+    def beating(self) -> bool:
+        """Whether intents may lie around that a heartbeat keeps alive."""
+        return bool(self._touched) and self.state in (
+            State.PREWRITING,
+            State.STAMPING,
+            State.FLIPPING,
+        )
+
+    def step(self, event: Event) -> list[Effect]:
+        """One event; the effects in the order in which they are to be started."""
+        match event:
+            case Grouped():
+                effects = self._on_grouped(event)
+            case Written():
+                open_ = self.state in (State.WRITING, State.SETTLING)
+                effects = self._commit(event.version) if open_ else []
+            case Prewritten():
+                effects = self._on_prewritten(event)
+            case Timestamp():
+                effects = self._on_timestamp(event.ts)
+            case Answered():
+                effects = self._on_answer(event)
+            case Beat():
+                lost = event.status == ABORTED and self.state in OPEN
+                effects = self._abort(self._killed()) if lost else []
+            case Failed():
+                effects = self._on_failed(event)
+            case GiveUp():
+                effects = self._abort(event.error) if self.state in OPEN else []
+            case OutOfTime():
+                effects = self._on_out_of_time()
+            case _:
+                assert_never(event)
+        return effects + self._cleaning()
+
+    # -- forward
+
+    def _on_grouped(self, event: Grouped) -> list[Effect]:
+        self._groupings -= 1
+        if self.state not in (State.GROUPING, State.PREWRITING):
+            return []
+        if self.state is State.GROUPING and len(event.groups) == 1 and self._fits_one_entry():
+            self.state = State.WRITING
+            return [Write(event.request.attempt)]
+        self.state = State.PREWRITING
+        for group in event.groups:
+            self._waiting.extend(self._parts(group))
+        return self._send_prewrites()
+
+    def _fits_one_entry(self) -> bool:
+        size = sum(_op_bytes(op) for op in self.ops)
+        return len(self.ops) <= BATCH_OPS_MAX and size <= BATCH_BYTES_MAX
+
+    def _parts(self, group: Indexes) -> list[Indexes]:
+        """`group` cut into requests of a legal size, at least one op in each."""
+        parts: list[Indexes] = []
+        part: list[int] = []
+        size = 0
+        for index in group:
+            more = _op_bytes(self.ops[index])
+            if part and (len(part) >= PREWRITE_KEYS_MAX or size + more > PREWRITE_BYTES_MAX):
+                parts.append(tuple(part))
+                part, size = [], 0
+            part.append(index)
+            size += more
+        if part:
+            parts.append(tuple(part))
+        return parts
+
+    def _send_prewrites(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._waiting and self._prewrites < PREWRITES_IN_FLIGHT_MAX:
+            part = self._waiting.popleft()
+            self._touched.extend(part)
+            self._prewrites += 1
+            effects.append(Prewrite(part))
+        return effects
+
+    def _on_prewritten(self, event: Prewritten) -> list[Effect]:
+        self._prewrites -= 1
+        if self.state is not State.PREWRITING:
+            return []
+        self._min_commit_ts = max(self._min_commit_ts, event.min_commit_ts)
+        effects = self._send_prewrites()
+        if self._prewrites or self._groupings:
+            return effects
+        return self._stamp()
+
+    def _stamp(self) -> list[Effect]:
+        self.state = State.STAMPING
+        return [TakeTimestamp(self._min_commit_ts)]
+
+    def _on_timestamp(self, ts: int) -> list[Effect]:
+        if self.state is not State.STAMPING:
+            return []
+        if ts < self._min_commit_ts:
+            raise AssertionError(f"timestamp {ts} below the bound {self._min_commit_ts}")
+        age_ms = physical_ms(ts) - physical_ms(self.start_ts)
+        if age_ms > TXN_LIFETIME_MS_MAX:
+            return self._abort(too_old(self.start_ts, age_ms))
+        self.state, self._flipped = State.FLIPPING, True
+        return [Flip(ts)]
+
+    def _commit(self, version: int) -> list[Effect]:
+        self.state, self._outcome_ts = State.COMMITTED, version
+        return self._finish(version)
+
+    # -- the status record speaks
+
+    def _on_answer(self, event: Answered) -> list[Effect]:
+        if self.state not in (State.FLIPPING, State.ABORTING, State.SETTLING):
+            return []  # answered after the deadline: the caller has its answer
+        if event.status == COMMITTED:
+            return self._commit(event.commit_ts)
+        if event.status == ABORTED:
+            error = self._error or self._killed()
+            self.state = State.ABORTED
+            return self._finish(error)
+        assert event.status == PENDING, event
+        assert isinstance(event.request, Flip), "a rollback has an outcome"
+        # Pushed by a reader above our timestamp: it will not see us, so we commit above it. Copies
+        # of this flip that still travel will be refused as well, because the bound only rises:
+        # failures are certain again.
+        self._flipped = False
+        self._min_commit_ts = max(
+            self._min_commit_ts, event.min_commit_ts, event.request.commit_ts + 1
+        )
+        return self._stamp()
+
+    def _killed(self) -> TxnAborted:
+        return TxnAborted(
+            f"transaction {self.start_ts} was rolled back by another client: it went without a "
+            "heartbeat for longer than its ttl; run it again, with a longer ttl_ms if it is slow",
+            details={"txn": self.start_ts, "reason": "expired"},
+        )
+
+    # -- backward
+
+    def _on_failed(self, event: Failed) -> list[Effect]:
+        request, error = event.request, event.error
+        match request:
+            case Group():
+                self._groupings -= 1
+                return self._abort(error) if self.state in OPEN else []
+            case Write():
+                return self._write_failed(request, error)
+            case Prewrite():
+                return self._prewrite_failed(request, error)
+            case TakeTimestamp():
+                if self.state is not State.STAMPING:
+                    return []
+                return self._abort(error) if not self._flipped else self._ask_the_record(error)
+            case Flip():
+                if self.state is not State.FLIPPING:
+                    return []
+                if _may_pass(error):
+                    return [Flip(request.commit_ts, request.attempt + 1)]
+                return self._ask_the_record(error)
+            case Rollback():
+                if self.state not in (State.ABORTING, State.SETTLING):
+                    return []
+                if _may_pass(error):
+                    return [Rollback(request.attempt + 1)]
+                return self._on_out_of_time()
+            case _:
+                assert_never(request)
+
+    def _write_failed(self, request: Write, error: KvorumError) -> list[Effect]:
+        if self.state is not State.WRITING:
+            return []  # it was given up; the rollback that is under way settles it
+        if isinstance(error, Reroute):
+            self.state, self._groupings = State.GROUPING, 1
+            return [Group(tuple(range(len(self.ops))), request.attempt + 1)]
+        if isinstance(error, UnknownOutcome):
+            self.state = State.SETTLING
+            self._error = TxnAborted(
+                f"the connection broke before transaction {self.start_ts} was executed; nothing "
+                "was written; run it again",
+                details={"txn": self.start_ts, "reason": "connection lost"},
+            )
+            return [Rollback()]
+        if _may_pass(error):
+            return [Write(request.attempt + 1)]
+        self.state = State.ABORTED
+        return self._finish(self._in_our_terms(error, tuple(range(len(self.ops)))))
+
+    def _prewrite_failed(self, request: Prewrite, error: KvorumError) -> list[Effect]:
+        if self.state is not State.PREWRITING:
+            self._prewrites -= 1
+            return []
+        if isinstance(error, Reroute):
+            self._prewrites -= 1
+            self._groupings += 1
+            return [Group(request.indexes, request.attempt + 1)]
+        if _may_pass(error):
+            return [Prewrite(request.indexes, request.attempt + 1)]
+        self._prewrites -= 1
+        return self._abort(self._in_our_terms(error, request.indexes))
+
+    def _abort(self, error: KvorumError) -> list[Effect]:
+        """Roll back, then answer with `error`. Only before the first flip was sent."""
+        was = self.state
+        self._error = error
+        self._waiting.clear()
+        if was is State.GROUPING and not self._touched:
+            self.state = State.ABORTED
+            return self._finish(error)
+        # a write under way may still be executed, so its failure is only certain once the record
+        # says so
+        self.state = State.SETTLING if was is State.WRITING else State.ABORTING
+        return [Rollback()]
+
+    def _ask_the_record(self, error: KvorumError) -> list[Effect]:
+        """A flip was sent and can not be sent again: a rollback tells whether it was executed."""
+        self.state, self._error = State.SETTLING, error
+        return [Rollback()]
+
+    def _on_out_of_time(self) -> list[Effect]:
+        match self.state:
+            case State.COMMITTED | State.ABORTED | State.UNKNOWN:
+                return []
+            case State.WRITING | State.SETTLING:
+                return self._doubt()
+            case State.FLIPPING | State.STAMPING | State.ABORTING if self._flipped:
+                return self._doubt()
+            case (
+                State.GROUPING | State.PREWRITING | State.STAMPING | State.FLIPPING | State.ABORTING
+            ):
+                self.state = State.ABORTED
+                return self._finish(self._error or deadline_exceeded(self.start_ts))
+            case _:
+                assert_never(self.state)
+
+    def interrupted(self) -> KvorumError:
+        """What to tell a caller whose client is closed under it."""
+        if self._flipped or self.state in (State.WRITING, State.SETTLING):
+            return self._unknown()
+        return Unavailable(
+            f"the client was closed before transaction {self.start_ts} was committed",
+            details={"txn": self.start_ts},
+        )
+
+    def _doubt(self) -> list[Effect]:
+        self.state = State.UNKNOWN
+        return self._finish(self._unknown())
+
+    def _unknown(self) -> UnknownOutcome:
+        return UnknownOutcome(
+            f"the outcome of transaction {self.start_ts} could not be learned before the deadline: "
+            "it may or may not be committed; ask for its status by its id before doing it again",
+            details={"txn": self.start_ts, "anchor": self.anchor},
+        )
+
+    def _in_our_terms(self, error: KvorumError, indexes: Indexes) -> KvorumError:
+        """A condition is named by its place in the transaction, not in the request that carried it."""
+        at = error.details.get("op")
+        if isinstance(error, ConditionFailed) and isinstance(at, int) and at < len(indexes):
+            error.details["op"] = indexes[at]
+        return error
+
+    # -- the end
+
+    def _finish(self, outcome: int | KvorumError) -> list[Effect]:
+        assert not self._finished, "a commit has one answer"
+        self._finished = True
+        self._waiting.clear()
+        return [Finish(outcome)]
+
+    def _cleaning(self) -> list[Effect]:
+        """The intents' end, when the outcome is known and no prewrite is under way any more."""
+        if self.state not in (State.COMMITTED, State.ABORTED) or self._prewrites or self._cleaned:
+            return []
+        self._cleaned = True
+        keys = tuple(sorted(set(self._touched)))
+        return [Resolve(self._outcome_ts, keys)] if keys else []
+
+
+def too_old(start_ts: int, age_ms: int) -> TxnAborted:
+    """The transaction is older than any may become."""
+    return TxnAborted(
+        f"transaction {start_ts} is {age_ms} ms old; the limit is {TXN_LIFETIME_MS_MAX}; "
+        "split the work into shorter transactions",
+        details={"txn": start_ts, "reason": "lifetime"},
+    )
+
+
+def deadline_exceeded(start_ts: int) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"transaction {start_ts} could not be committed before its deadline; nothing was written",
+        details={"txn": start_ts},
+    )
+
+
+def _may_pass(error: KvorumError) -> bool:
+    """Whether the same message may be sent again. KeyLocked has been waited for by the shell."""
+    if isinstance(error, KeyLocked):
+        return False
+    return isinstance(error, TryLater | Reroute | UnknownOutcome)
+
+
+def _op_bytes(op: Op) -> int:
+    return len(op.key) + (len(op.value) if op.value is not None else 0)

@@ -1,0 +1,31 @@
+"""What the coordinator needs of the layers below, as protocols: any client of partitions and of the
+oracle will do.
+
+`Kv` is met by `kv.client.KvClient` (and by the fake of the tests), `Tso` by `tso.client`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kv.base.descriptors import PartitionDescriptor
+
+
+class Kv(Protocol):
+    """Partition methods of `kv.base.methods`, routed by key. Errors are those of `kv.base.errors`.
+
+    `call` raises Moved only when the arguments do not fit one partition any more, and
+    UnknownOutcome only for methods that are not REPEATABLE.
+    """
+
+    async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any: ...
+
+    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+
+    async def locate(self, key: bytes) -> PartitionDescriptor: ...
+
+
+class Tso(Protocol):
+    async def now(self) -> int:
+        """A timestamp above every one that was handed out before this call."""
+        ...

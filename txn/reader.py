@@ -1,0 +1,227 @@
+"""Snapshot reads: points, sets of keys and scans, over any number of partitions, all at one
+timestamp.
+
+A read at R sees every transaction with commit_ts ≤ R and none above. Partitions keep that promise
+for what they know (kv/partition); what they can not know is the fate of an intent, and that is
+asked here (txn/resolver).
+
+`at=0` means the newest. One key of one partition needs no timestamp for that: its leader knows what
+was acknowledged. Several keys do, since their partitions have no common clock but the oracle. A
+timestamp above the oracle's present is refused: transactions that commit later would slip below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge
+from kv.base.limits import (
+    IGNORED_TXNS_MAX,
+    KEY_BYTES_MAX,
+    MULTI_KEYS_MAX,
+    SCAN_PAGE_BYTES_MAX,
+    SCAN_ROWS_MAX,
+)
+from kv.base.methods import GET, MGET, SCAN
+from kv.base.ports import Timers
+from kv.base.timestamps import MAX
+from txn.grouping import by_partition
+from txn.ports import Kv, Tso
+from txn.resolver import Resolver
+from txn.results import Row, ScanPage
+from txn.waiting import Deadline
+
+_STORAGE_KEY_BYTES_MAX: Final = 4 + KEY_BYTES_MAX
+
+
+def last_below(end: bytes) -> bytes:
+    """The largest legal key below `end` (b"" = no bound): what routes a reverse scan to its first
+    partition.
+    """
+    if not end:
+        return b"\xff" * _STORAGE_KEY_BYTES_MAX
+    if end[-1] == 0:
+        return end[:-1]
+    below = end[:-1] + bytes([end[-1] - 1])
+    return below + b"\xff" * (_STORAGE_KEY_BYTES_MAX - len(below))
+
+
+class Reader:
+    """Reads of one client."""
+
+    def __init__(self, kv: Kv, tso: Tso, timers: Timers, resolver: Resolver) -> None:
+        self._kv = kv
+        self._tso = tso
+        self._timers = timers
+        self._resolver = resolver
+        self._seen = 0  # the highest timestamp that came from the oracle, directly or as a version
+
+    async def now(self) -> int:
+        """A fresh timestamp."""
+        ts = await self._tso.now()
+        self._seen = max(self._seen, ts)
+        return ts
+
+    async def past(self, at: int) -> int:
+        """`at`, if no transaction can commit below it any more. Raises InvalidArgument."""
+        if at <= self._seen:
+            if at < 0:
+                raise InvalidArgument(f"a timestamp is not negative, got {at}")
+            return at
+        if at > MAX or at > (now := await self.now()):
+            raise InvalidArgument(
+                f"at={at} lies in the future: transactions may still commit below it; read at a "
+                "timestamp that begin(), a scan or a write has returned",
+                details={"at": at, "now": self._seen},
+            )
+        return min(at, now)
+
+    async def get(self, key: bytes, at: int, budget_ms: int) -> tuple[bytes | None, int]:
+        """The value and its version, (None, 0) if there is none. `at` 0 = the newest acknowledged."""
+        try:
+            value, version = await self._kv.call(GET, key, key, at, None, budget_ms=budget_ms)
+        except KeyLocked as met:
+            return await self._get_past_intents(met, key, at, budget_ms)
+        return value, version
+
+    async def _get_past_intents(
+        self, met: KeyLocked, key: bytes, at: int, budget_ms: int
+    ) -> tuple[bytes | None, int]:
+        deadline = Deadline(self._timers, budget_ms)
+        read_ts = at or await self.now()
+        reading = _Reading(self._resolver, read_ts, deadline)
+        await reading.met(met)
+        value, version = await reading.past_intents(self._kv, GET, key, key)
+        return value, version
+
+    async def multi_get(
+        self, keys: Sequence[bytes], read_ts: int, budget_ms: int
+    ) -> list[tuple[bytes, int] | None]:
+        """Value and version of each key, None where there is none, in the order of `keys`."""
+        if len(keys) > MULTI_KEYS_MAX:
+            raise TooLarge(
+                f"multi_get of {len(keys)} keys; the limit is {MULTI_KEYS_MAX}; "
+                "ask in several calls at one `at`",
+                details={"what": "keys", "limit": MULTI_KEYS_MAX, "actual": len(keys)},
+            )
+        reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
+        found: list[tuple[bytes, int] | None] = [None] * len(keys)
+        todo: list[int] = list(range(len(keys)))
+        while todo:
+            moved: list[int] = []
+            for group in await by_partition(self._kv, keys, todo):
+                part = [keys[i] for i in group]
+                try:
+                    (rows,) = await reading.past_intents(self._kv, MGET, part[0], part)
+                except Moved:
+                    await reading.moved()
+                    moved += group
+                    continue
+                for index, row in zip(group, rows, strict=True):
+                    found[index] = None if row is None else (row[0], row[1])
+            todo = moved
+        return found
+
+    async def scan(
+        self, start: bytes, end: bytes, read_ts: int, *, limit: int, reverse: bool, budget_ms: int
+    ) -> ScanPage:
+        """At most `limit` rows of `[start, end)` (end b"" = no bound) in the direction of the scan."""
+        if not 0 < limit <= SCAN_ROWS_MAX:
+            raise InvalidArgument(f"limit must be in 1 … {SCAN_ROWS_MAX}, got {limit}")
+        reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
+        items: list[Row] = []
+        size = 0
+        resume: bytes | None = end if reverse else start
+        while resume is not None and not _empty(start, end):
+            try:
+                rows, resume = await self._scan_partition(
+                    reading, start, end, limit - len(items), reverse=reverse
+                )
+            except Moved:
+                await reading.moved()
+                continue
+            for key, value, version in rows:
+                items.append((key, value, version))
+                size += len(key) + len(value)
+            if resume is None or len(items) >= limit or size >= SCAN_PAGE_BYTES_MAX:
+                return ScanPage(items, resume, read_ts)
+            start, end = (start, resume) if reverse else (resume, end)
+        return ScanPage(items, None, read_ts)
+
+    async def _scan_partition(
+        self, reading: _Reading, start: bytes, end: bytes, limit: int, *, reverse: bool
+    ) -> tuple[list[Any], bytes | None]:
+        """One request: rows of the first partition of the range, and where the scan goes on (None =
+        finished).
+        """
+        route = last_below(end) if reverse else start
+        here = await self._kv.locate(route)
+        low = max(start, here.start)
+        high = min(end, here.end) if end and here.end else end or here.end
+        rows, resume = await reading.past_intents(
+            self._kv, SCAN, route, low, high, limit=limit, reverse=reverse
+        )
+        if resume is None:  # this partition is exhausted; the next one begins where it ends
+            border = low if reverse else high
+            resume = None if border == (start if reverse else end) else border
+        return rows, resume
+
+
+def _empty(start: bytes, end: bytes) -> bool:
+    return bool(end) and start >= end
+
+
+class _Reading:
+    """One user's read: the intents that it has learned to step over, and its patience."""
+
+    __slots__ = ("_attempt", "_deadline", "_ignore", "_resolver", "read_ts")
+
+    def __init__(self, resolver: Resolver, read_ts: int, deadline: Deadline) -> None:
+        self._resolver = resolver
+        self._deadline = deadline
+        self._ignore: dict[int, None] = {}
+        self._attempt = 0
+        self.read_ts = read_ts
+
+    async def met(self, locked: KeyLocked) -> None:
+        """Deal with an intent. Raises it when there is no time left."""
+        ignored = await self._resolver.met_by_read(
+            locked, self.read_ts, self._attempt, self._deadline
+        )
+        self._attempt += 1
+        if ignored is not None:
+            if len(self._ignore) >= IGNORED_TXNS_MAX:
+                del self._ignore[next(iter(self._ignore))]  # asked about again if met again
+            self._ignore[ignored] = None
+
+    async def moved(self) -> None:
+        """The range was served elsewhere: a little patience before the next look."""
+        await self._resolver.pause(self._attempt, self._deadline)
+        self._attempt += 1
+
+    async def past_intents(
+        self,
+        kv: Kv,
+        method: int,
+        route: bytes,
+        *args: Any,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Any:
+        """The reply of a read method at this snapshot."""
+        more = () if limit is None else (limit, reverse)
+        while True:
+            ignore = list(self._ignore) or None
+            try:
+                return await kv.call(
+                    method,
+                    route,
+                    *args,
+                    self.read_ts,
+                    *more,
+                    ignore,
+                    budget_ms=self._deadline.budget_ms(),
+                )
+            except KeyLocked as locked:
+                await self.met(locked)

@@ -1,0 +1,178 @@
+"""What to do about an intent of another transaction (DESIGN 6; Percolator section 2.2, pushing
+after CockroachDB).
+
+A reader never waits for a living writer. It asks the status record at the anchor and, in the same
+message, pushes the writer's commit timestamp above its own: whatever comes of the writer, it is not
+part of the reader's snapshot, so the reader may step over the intent (`ignore`). A writer waits,
+since two writers can not both be right; it looks again at growing distances, and the first look
+after the holder's ttl finds it rolled back.
+
+Outcomes are final and timestamps only rise, so what was learned once stays true; a bounded cache of
+it saves questions.
+
+Crossing two-phase commits would wait for each other for ever. The younger one (larger start_ts)
+waits LOCK_WAIT_MS_YOUNGER and then gives way, so that waits that last always point from old to
+young and no circle of them can stand. Deliberately missing: a wait-for graph that names the circle
+(D8), wait queues at the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError
+from kv.base.limits import (
+    LOCK_WAIT_MS_FIRST,
+    LOCK_WAIT_MS_MAX,
+    LOCK_WAIT_MS_YOUNGER,
+    OUTCOMES_CACHED_MAX,
+    RESOLVES_IN_FLIGHT_MAX,
+)
+from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE
+from kv.base.ports import Rng, Timers
+from txn.ports import Kv
+from txn.waiting import Background, Backoff, Deadline
+
+_RESOLVE_BUDGET_MS = 2_000  # of one background resolve; lost ones are done by the next to come
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is known of a transaction: final, or (PENDING) that it will not commit below
+    `min_commit_ts`.
+    """
+
+    status: int
+    commit_ts: int = 0
+    min_commit_ts: int = 0
+
+    def invisible_at(self, read_ts: int) -> bool:
+        """Whether a snapshot at `read_ts` certainly does not contain it."""
+        if self.status == COMMITTED:
+            return self.commit_ts > read_ts
+        return self.status == ABORTED or self.min_commit_ts > read_ts
+
+
+class Resolver:
+    def __init__(self, kv: Kv, timers: Timers, rng: Rng, background: Background) -> None:
+        self._kv = kv
+        self._background = background
+        self._backoff = Backoff(timers, rng, first_ms=LOCK_WAIT_MS_FIRST, max_ms=LOCK_WAIT_MS_MAX)
+        self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
+
+    def learn(self, start_ts: int, outcome: Outcome) -> None:
+        """Remember what is true for ever."""
+        self._known.pop(start_ts, None)
+        self._known[start_ts] = outcome
+        if len(self._known) > OUTCOMES_CACHED_MAX:
+            del self._known[next(iter(self._known))]
+
+    async def met_by_read(
+        self, met: KeyLocked, read_ts: int, attempt: int, deadline: Deadline
+    ) -> int | None:
+        """A read at `read_ts` met an intent: the start_ts to step over, or None: gone, read again.
+
+        Raises `met`, with what is known of the blocker, when the deadline passes first.
+        """
+        keys, start_ts = _keys(met), met.details["txn"]
+        if deadline.passed:
+            raise blocked(met, "it was still there at the deadline")
+        outcome = self._known.get(start_ts)
+        if outcome is None or (outcome.status == PENDING and not outcome.invisible_at(read_ts)):
+            outcome = await self._ask(met, push_above=read_ts, deadline=deadline)
+        if outcome.invisible_at(read_ts):
+            if outcome.status != PENDING and len(self._background) < RESOLVES_IN_FLIGHT_MAX:
+                self._background.spawn(
+                    self._resolve_quietly(start_ts, outcome, keys), name=f"resolve-{start_ts}"
+                )
+            return int(start_ts)
+        if outcome.status == COMMITTED:
+            await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
+            return None
+        await self._wait(met, attempt, deadline)
+        return None
+
+    async def met_by_write(
+        self, met: KeyLocked, attempt: int, deadline: Deadline, *, holder_ts: int = 0
+    ) -> None:
+        """A write met an intent: returns when it is worth trying again.
+
+        `holder_ts`: start_ts of the writer if it already holds intents of its own (0: it holds
+        nothing). Raises KeyLocked naming the blocker at the deadline, or earlier to break a circle
+        of waits.
+        """
+        keys, start_ts = _keys(met), met.details["txn"]
+        outcome = self._known.get(start_ts)
+        if outcome is None or outcome.status == PENDING:
+            outcome = await self._ask(met, push_above=0, deadline=deadline)
+        if outcome.status != PENDING:
+            await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
+            return
+        if holder_ts > start_ts and self._waited_ms(attempt) > LOCK_WAIT_MS_YOUNGER:
+            raise blocked(
+                met, "this younger transaction gives way, so that both can not wait for ever"
+            )
+        await self._wait(met, attempt, deadline)
+
+    def _waited_ms(self, attempt: int) -> int:
+        """About how long the waits before this attempt took together."""
+        return sum(
+            min(LOCK_WAIT_MS_MAX, LOCK_WAIT_MS_FIRST << min(i, 30)) for i in range(min(attempt, 16))
+        )
+
+    async def pause(self, attempt: int, deadline: Deadline) -> None:
+        """Wait before looking again. Raises DeadlineExceeded when there is no time left."""
+        if deadline.passed:
+            raise DeadlineExceeded(
+                "the partitions of these keys were still moving at the deadline; try again"
+            )
+        await self._backoff.wait(attempt, deadline)
+
+    async def _wait(self, met: KeyLocked, attempt: int, deadline: Deadline) -> None:
+        if deadline.passed:
+            raise blocked(met, "it was still there at the deadline")
+        await self._backoff.wait(attempt, deadline)
+
+    async def _ask(self, met: KeyLocked, *, push_above: int, deadline: Deadline) -> Outcome:
+        anchor, start_ts = met.details["anchor"], met.details["txn"]
+        ttl_ms = met.details["ttl_ms"]
+        status, commit_ts, min_commit_ts, age_ms = await self._kv.call(
+            CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=deadline.budget_ms()
+        )
+        met.details["age_ms"] = age_ms
+        outcome = Outcome(status, commit_ts, min_commit_ts)
+        self.learn(start_ts, outcome)
+        return outcome
+
+    async def _resolve(
+        self, start_ts: int, outcome: Outcome, keys: Sequence[bytes], budget_ms: int
+    ) -> None:
+        await self._kv.call(
+            RESOLVE, keys[0], start_ts, outcome.commit_ts, list(keys), budget_ms=budget_ms
+        )
+
+    async def _resolve_quietly(
+        self, start_ts: int, outcome: Outcome, keys: Sequence[bytes]
+    ) -> None:
+        try:
+            await self._resolve(start_ts, outcome, keys, _RESOLVE_BUDGET_MS)
+        except KvorumError:
+            return  # the next one who meets it resolves it
+
+
+def _keys(met: KeyLocked) -> Sequence[bytes]:
+    """The keys of one partition and transaction that the request met."""
+    keys: Sequence[bytes] = met.details.get("keys") or [met.details["key"]]
+    return keys
+
+
+def blocked(met: KeyLocked, why: str) -> KeyLocked:
+    """`met` for people: who blocks, since when, and what can be done."""
+    d = met.details
+    owner = f" of {d['owner']}" if d.get("owner") else ""
+    return KeyLocked(
+        f"{d['key']!r:.80} is held by transaction {d['txn']}{owner}, {d['age_ms']} ms old and "
+        f"alive; {why}; try again, or abort it (it ends by itself {d['ttl_ms']} ms after its last heartbeat)",
+        details=d,
+    )

@@ -1,0 +1,211 @@
+"""One transaction of a user: reads at start_ts, writes buffered here until the commit (snapshot
+isolation).
+
+Two transactions that overlap and write the same key can not both commit (first committer wins,
+checked by the participants). Two that read what the other writes can: write skew is allowed. A row
+whose reading must hold is protected by `check(key, version)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kv.base.errors import InvalidArgument, TxnAborted, UnknownOutcome
+from kv.base.ids import TxnId
+from kv.base.limits import TXN_LIFETIME_MS_MAX
+from kv.base.ops import Op, check, delete, put
+from txn.buffer import WriteBuffer
+from txn.coordinator import Request
+from txn.core import too_old
+from txn.results import ScanPage
+
+if TYPE_CHECKING:
+    from txn.client import TxnClient
+
+
+class TxnState(Enum):
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Transaction:
+    """Made by `TxnClient.begin`. Not for use by several tasks at once.
+
+    As a context manager it commits at the end of the block and aborts when the block raises.
+    """
+
+    def __init__(
+        self, client: TxnClient, start_ts: int, *, ttl_ms: int, owner: str, budget_ms: int
+    ) -> None:
+        self.id = TxnId(start_ts)
+        self.start_ts = start_ts
+        self.ttl_ms = ttl_ms
+        self.owner = owner
+        self.state = TxnState.OPEN
+        self._client = client
+        self._budget_ms = budget_ms
+        self._buffer = WriteBuffer()
+        self._began = client.clock.monotonic()
+        self._version = 0
+        self._why = "it was aborted by its owner"
+
+    # -- reads: the snapshot, with this transaction's own writes over it (their version is 0)
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        """The value and its version; (None, 0) if there is none or this transaction deleted it."""
+        self._check_open()
+        mine = self._buffer.written(key)
+        if mine is not None:
+            return mine.value, 0
+        return await self._client.reader.get(key, self.start_ts, self._budget_ms)
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        """Value and version of each key, None where there is none, in the order of `keys`."""
+        self._check_open()
+        mine = [self._buffer.written(key) for key in keys]
+        others = [key for key, op in zip(keys, mine, strict=True) if op is None]
+        stored = iter(
+            await self._client.reader.multi_get(others, self.start_ts, self._budget_ms)
+            if others
+            else ()
+        )
+        return [
+            next(stored) if op is None else None if op.value is None else (op.value, 0)
+            for op in mine
+        ]
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> ScanPage:
+        """At most `limit` rows of `[start, end)`; go on with `resume` as the start (in reverse: the
+        end).
+        """
+        self._check_open()
+        while True:
+            stored = await self._client.reader.scan(
+                start, end, self.start_ts, limit=limit, reverse=reverse, budget_ms=self._budget_ms
+            )
+            page = self._buffer.overlay(stored, start, end, reverse=reverse, limit=limit)
+            if page.items or page.resume is None:
+                return page
+            # every row of the page was deleted by this transaction
+            start, end = (start, page.resume) if reverse else (page.resume, end)
+
+    # -- writes: into the buffer
+
+    def put(self, key: bytes, value: bytes, *, cond: int | None = None, ttl_ms: int = 0) -> None:
+        """`cond`: 0 = only if absent, v = only if its version is v. Raises InvalidArgument,
+        TooLarge, ConditionFailed.
+        """
+        self.write(put(key, value, cond, ttl_ms))
+
+    def delete(self, key: bytes, *, cond: int | None = None) -> None:
+        """A tombstone; deleting what is not there is no error."""
+        self.write(delete(key, cond))
+
+    def check(self, key: bytes, version: int) -> None:
+        """Commit only if the key still has `version` (0 = is absent) then."""
+        self.write(check(key, version))
+
+    def write(self, op: Op) -> None:
+        """Buffer one op (`txn.buffer` says how several on one key combine)."""
+        self._check_open()
+        self._buffer.add(op)
+
+    # -- the end
+
+    async def commit(self) -> int:
+        """The version of all writes (start_ts if there are none). After an error the transaction is
+        over.
+
+        Raises WriteConflict, ConditionFailed, KeyLocked, TxnAborted, DeadlineExceeded: nothing was
+        written. UnknownOutcome: ask `TxnClient.status(id)`. Committing twice answers the same
+        version.
+        """
+        if self.state is TxnState.COMMITTED:
+            return self._version
+        self._check_open()
+        ops = self._buffer.ops()
+        if not ops:
+            self.state, self._version = TxnState.COMMITTED, self.start_ts
+            return self._version
+        age_ms = round((self._client.clock.monotonic() - self._began) * 1000)
+        if age_ms > TXN_LIFETIME_MS_MAX:
+            self.state = TxnState.ABORTED
+            raise too_old(self.start_ts, age_ms)
+        self.state = TxnState.COMMITTING
+        outcome = (
+            TxnState.UNKNOWN
+        )  # also when the caller is cancelled: the coordinator goes on alone
+        request = Request(self.start_ts, ops, self.ttl_ms)
+        try:
+            self._version = await self._client.coordinator.commit(request, self._budget_ms)
+            outcome = TxnState.COMMITTED
+        except UnknownOutcome:
+            raise
+        except Exception as error:
+            self._why, outcome = f"its commit failed: {error}", TxnState.ABORTED
+            raise
+        finally:
+            self.state = outcome
+        return self._version
+
+    async def abort(self) -> None:
+        """Drop the writes. Nothing left this client before the commit, so nothing has to be undone."""
+        if self.state is TxnState.OPEN:
+            self.state = TxnState.ABORTED
+            self._buffer = WriteBuffer()
+
+    async def heartbeat(self) -> None:
+        """Say that the owner is still there. Raises TxnAborted if the transaction is over.
+
+        Before the commit only sessions (txn/sessions) care; during it the coordinator sends its
+        own.
+        """
+        self._check_open()
+
+    def expire(self, reason: str) -> None:
+        """End an open transaction from outside; its owner learns `reason`."""
+        if self.state is TxnState.OPEN:
+            self.state, self._why = TxnState.ABORTED, reason
+            self._buffer = WriteBuffer()
+
+    def _check_open(self) -> None:
+        match self.state:
+            case TxnState.OPEN:
+                return
+            case TxnState.COMMITTED:
+                raise InvalidArgument(
+                    f"transaction {self.id} is committed; begin another",
+                    details={"txn": self.id, "version": self._version},
+                )
+            case TxnState.COMMITTING | TxnState.UNKNOWN:
+                raise UnknownOutcome(
+                    f"the commit of transaction {self.id} was not answered yet; ask for its status",
+                    details={"txn": self.id},
+                )
+            case TxnState.ABORTED:
+                raise TxnAborted(
+                    f"transaction {self.id} is over: {self._why}; begin another",
+                    details={"txn": self.id, "reason": self._why},
+                )
+
+    async def __aenter__(self) -> Transaction:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self.state is TxnState.OPEN:
+            await self.commit()
+        else:
+            await self.abort()

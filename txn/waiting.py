@@ -1,0 +1,113 @@
+"""Deadlines, waits with jitter, and background work: the only places of this package that touch
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from kv.base.ports import Rng, Timers
+
+
+async def sleep(timers: Timers, delay_s: float) -> None:
+    """Suspend for `delay_s` seconds of the injected timers."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    handle = timers.call_later(delay_s, _wake, done)
+    try:
+        await done
+    finally:
+        handle.cancel()
+
+
+def _wake(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+class Deadline:
+    """A point on the monotonic clock; shared by everything that one call of a user does."""
+
+    __slots__ = ("_at", "_timers")
+
+    def __init__(self, timers: Timers, budget_ms: float) -> None:
+        self._timers = timers
+        self._at = timers.monotonic() + budget_ms / 1000
+
+    def left_ms(self) -> int:
+        """Milliseconds that remain, at least 0."""
+        return max(0, round((self._at - self._timers.monotonic()) * 1000))
+
+    def budget_ms(self) -> int:
+        """The same as an RPC budget, where 0 would mean the default."""
+        return max(1, self.left_ms())
+
+    @property
+    def passed(self) -> bool:
+        return self.left_ms() == 0
+
+
+class Backoff:
+    """Doubling waits up to a maximum, each drawn from its upper half, so that rivals do not stay in
+    step.
+    """
+
+    __slots__ = ("_first_ms", "_max_ms", "_rng", "_timers")
+
+    def __init__(self, timers: Timers, rng: Rng, *, first_ms: int, max_ms: int) -> None:
+        self._timers = timers
+        self._rng = rng
+        self._first_ms = first_ms
+        self._max_ms = max_ms
+
+    def delay_ms(self, attempt: int) -> float:
+        """How long to wait before try number `attempt` (0 is the first wait)."""
+        full = min(self._max_ms, self._first_ms << min(attempt, 30))
+        return full * (0.5 + 0.5 * self._rng.random())
+
+    async def wait(self, attempt: int, deadline: Deadline | None = None) -> None:
+        delay_ms = self.delay_ms(attempt)
+        if deadline is not None:
+            delay_ms = min(delay_ms, deadline.left_ms())
+        await sleep(self._timers, delay_ms / 1000)
+
+
+class Background:
+    """Tasks that outlive the call that started them. Never forgotten: they are drained or cancelled
+    at close.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run `work` on the loop; a bug in it reaches the loop's exception handler."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            task.get_loop().call_exception_handler(
+                {"message": f"background work {task.get_name()} failed", "exception": bug}
+            )
+
+    async def drain(self, timeout_s: float) -> None:
+        """Give what runs (and what it starts) `timeout_s` to finish, then cancel the rest."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while self._tasks and (left := until - loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
+        await self.cancel()
+
+    async def cancel(self) -> None:
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)

@@ -1,0 +1,199 @@
+"""Autocommitted writes: single ops, atomic batches, and batches that are not atomic.
+
+    one op                  PUT or DELETE: no transaction, no status record; the hot path
+    several, one partition  WRITE without a transaction id: one log entry is atomic by itself
+    several partitions      a two-phase commit that read nothing (BLIND)
+
+A key may be named more than once in an atomic batch if none of its ops has a condition: the last
+one wins. With a condition it is InvalidArgument, since nobody could say which state the condition
+speaks of.
+
+The first two have no id that could be asked for, so a lost connection is UnknownOutcome at once. An
+atomic batch that meets an older transaction head-on starts again with a fresh timestamp; it read
+nothing, so that is no other batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from kv.base.errors import (
+    ConditionFailed,
+    InvalidArgument,
+    KeyLocked,
+    KvorumError,
+    Moved,
+    TooLarge,
+)
+from kv.base.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_OPS_MAX,
+    MULTI_WRITE_IN_FLIGHT_MAX,
+    RETRY_WAIT_MS_FIRST,
+    RETRY_WAIT_MS_MAX,
+    TXN_TTL_MS_DEFAULT,
+)
+from kv.base.methods import DELETE, OP_DELETE, OP_PUT, PUT, WRITE
+from kv.base.ops import Op
+from kv.base.ports import Rng, Timers
+from txn.buffer import validate
+from txn.coordinator import Coordinator, Request
+from txn.grouping import by_partition
+from txn.ports import Kv
+from txn.waiting import Backoff, Deadline
+
+
+class BatchWriter:
+    def __init__(
+        self,
+        kv: Kv,
+        now: Callable[[], Awaitable[int]],
+        coordinator: Coordinator,
+        timers: Timers,
+        rng: Rng,
+    ) -> None:
+        self._kv = kv
+        self._now = now
+        self._coordinator = coordinator
+        self._timers = timers
+        self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
+
+    async def write(self, ops: Sequence[Op], budget_ms: int) -> int:
+        """All ops or none; the version."""
+        if len(ops) == 1:
+            return await self._one(ops[0], budget_ms)
+        ops, places = _checked(ops)
+        try:
+            if len(ops) == 1:
+                return await self._one(ops[0], budget_ms)
+            return await self._several(ops, Deadline(self._timers, budget_ms))
+        except ConditionFailed as error:
+            at = error.details.get("op")
+            if isinstance(at, int) and at < len(places):
+                error.details["op"] = places[at]
+            raise
+
+    async def _one(self, op: Op, budget_ms: int) -> int:
+        kind, key, value, cond, ttl_ms = op
+        try:
+            if kind == OP_PUT:
+                reply = await self._kv.call(PUT, key, key, value, cond, ttl_ms, budget_ms=budget_ms)
+            elif kind == OP_DELETE:
+                reply = await self._kv.call(DELETE, key, key, cond, budget_ms=budget_ms)
+            else:
+                validate(op)
+                reply = await self._kv.call(WRITE, key, [op], 0, 0, budget_ms=budget_ms)
+        except KeyLocked as met:
+            return await self._one_past_intent(op, met, Deadline(self._timers, budget_ms))
+        version: int = reply[0]
+        return version
+
+    async def _one_past_intent(self, op: Op, met: KeyLocked, deadline: Deadline) -> int:
+        args = _arguments(op)
+        attempt = 0
+        while True:
+            await self._coordinator.resolver.met_by_write(met, attempt, deadline)
+            attempt += 1
+            try:
+                (version,) = await self._kv.call(
+                    args[0], op.key, *args[1:], budget_ms=deadline.budget_ms()
+                )
+            except KeyLocked as again:
+                met = again
+                continue
+            return int(version)
+
+    async def _several(self, ops: Sequence[Op], deadline: Deadline) -> int:
+        attempt = 0
+        keys = [op.key for op in ops]
+        while True:
+            try:
+                groups = await by_partition(self._kv, keys, range(len(ops)))
+                if len(groups) == 1:
+                    (version,) = await self._kv.call(
+                        WRITE, keys[0], list(ops), 0, 0, budget_ms=deadline.budget_ms()
+                    )
+                    return int(version)
+                request = Request(await self._now(), ops, TXN_TTL_MS_DEFAULT, blind=True)
+                return await self._coordinator.commit(request, deadline.budget_ms())
+            except KeyLocked as met:
+                if deadline.passed:
+                    raise
+                if len(groups) == 1:
+                    await self._coordinator.resolver.met_by_write(met, attempt, deadline)
+                else:
+                    await self._backoff.wait(attempt, deadline)
+            except Moved:
+                if deadline.passed:
+                    raise
+                await self._backoff.wait(attempt, deadline)
+            attempt += 1
+
+    async def multi_write(self, ops: Sequence[Op], budget_ms: int) -> list[int | KvorumError]:
+        """Each op by itself. Ops on one key run in their order, the rest side by side."""
+        if len(ops) > BATCH_OPS_MAX:
+            raise _too_large("operations", limit=BATCH_OPS_MAX, actual=len(ops))
+        results: list[int | KvorumError] = [0] * len(ops)
+        lanes: dict[bytes, list[int]] = {}
+        for index, op in enumerate(ops):
+            lanes.setdefault(op.key, []).append(index)
+        waiting = iter(lanes.values())
+
+        async def work() -> None:
+            for lane in waiting:
+                for index in lane:
+                    try:
+                        results[index] = await self._one(ops[index], budget_ms)
+                    except KvorumError as error:
+                        results[index] = error
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(lanes), MULTI_WRITE_IN_FLIGHT_MAX)):
+                group.create_task(work())
+        return results
+
+
+def _arguments(op: Op) -> tuple[Any, ...]:
+    if op.kind == OP_PUT:
+        return PUT, op.key, op.value, op.cond, op.ttl_ms
+    if op.kind == OP_DELETE:
+        return DELETE, op.key, op.cond
+    return WRITE, [op], 0, 0
+
+
+def _checked(ops: Sequence[Op]) -> tuple[Sequence[Op], list[int]]:
+    """The ops with each key once, and where each stood in the batch."""
+    if not ops:
+        raise InvalidArgument("a batch needs at least one operation")
+    if len(ops) > BATCH_OPS_MAX:
+        raise _too_large("operations", limit=BATCH_OPS_MAX, actual=len(ops))
+    size = 0
+    last: dict[bytes, int] = {}
+    for index, op in enumerate(ops):
+        validate(op)
+        size += len(op.key) + (len(op.value) if op.value is not None else 0)
+        last[op.key] = index
+    if size > BATCH_BYTES_MAX:
+        raise _too_large("bytes of keys and values", limit=BATCH_BYTES_MAX, actual=size)
+    if len(last) == len(ops):
+        return ops, list(range(len(ops)))
+    for index, op in enumerate(ops):
+        twice = last[op.key] != index
+        if twice and (op.cond is not None or ops[last[op.key]].cond is not None):
+            raise InvalidArgument(
+                f"{op.key!r:.80} is named twice in the batch, with a condition; "
+                "put one operation per key",
+                details={"key": op.key, "op": index},
+            )
+    places = sorted(last.values())
+    return [ops[i] for i in places], places
+
+
+def _too_large(what: str, *, limit: int, actual: int) -> TooLarge:
+    return TooLarge(
+        f"the batch has {actual} {what}; the limit is {limit}; "
+        "send several batches, or one transaction",
+        details={"what": what, "limit": limit, "actual": actual},
+    )
