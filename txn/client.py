@@ -72,7 +72,7 @@ class TxnClient:
         self.open_elsewhere: Callable[[int], bool] = lambda _txn: False  # the sessions' hook
 
     async def close(self, drain_s: float = _DRAIN_S) -> None:
-        """Finish what runs in the background, at most `drain_s`; what is left is healed by readers."""
+        """Finish what runs in the background, at most `drain_s`; readers heal the rest."""
         await self._background.drain(drain_s)
 
     # -- reads

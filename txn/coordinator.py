@@ -48,7 +48,7 @@ _CLEANING_BUDGET_MS: Final = 5_000  # of one RESOLVE of the coordinator
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to commit. `blind`: no check for versions newer than start_ts, because nothing was read."""
+    """What to commit. `blind`: no check for versions above start_ts, since nothing was read."""
 
     start_ts: int
     ops: Sequence[Op]

@@ -493,7 +493,7 @@ class CommitCore:
         )
 
     def _in_our_terms(self, error: KvorumError, indexes: Indexes) -> KvorumError:
-        """A condition is named by its place in the transaction, not in the request that carried it."""
+        """A condition is named by its place in the transaction, not in its request."""
         at = error.details.get("op")
         if isinstance(error, ConditionFailed) and isinstance(at, int) and at < len(indexes):
             error.details["op"] = indexes[at]

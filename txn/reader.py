@@ -78,7 +78,7 @@ class Reader:
         return min(at, now)
 
     async def get(self, key: bytes, at: int, budget_ms: int) -> tuple[bytes | None, int]:
-        """The value and its version, (None, 0) if there is none. `at` 0 = the newest acknowledged."""
+        """The value and its version, (None, 0) if there is none. `at` 0 = the newest."""
         try:
             value, version = await self._kv.call(GET, key, key, at, None, budget_ms=budget_ms)
         except KeyLocked as met:
@@ -126,7 +126,7 @@ class Reader:
     async def scan(
         self, start: bytes, end: bytes, read_ts: int, *, limit: int, reverse: bool, budget_ms: int
     ) -> ScanPage:
-        """At most `limit` rows of `[start, end)` (end b"" = no bound) in the direction of the scan."""
+        """At most `limit` rows of `[start, end)` (end b"" = no bound), in scan order."""
         if not 0 < limit <= SCAN_ROWS_MAX:
             raise InvalidArgument(f"limit must be in 1 … {SCAN_ROWS_MAX}, got {limit}")
         reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))

@@ -172,7 +172,7 @@ def blocked(met: KeyLocked, why: str) -> KeyLocked:
     d = met.details
     owner = f" of {d['owner']}" if d.get("owner") else ""
     return KeyLocked(
-        f"{d['key']!r:.80} is held by transaction {d['txn']}{owner}, {d['age_ms']} ms old and "
-        f"alive; {why}; try again, or abort it (it ends by itself {d['ttl_ms']} ms after its last heartbeat)",
+        f"{d['key']!r:.80} is held by transaction {d['txn']}{owner}, alive, {d['age_ms']} ms old; "
+        f"{why}; try again, or abort it (it ends {d['ttl_ms']} ms after its last heartbeat)",
         details=d,
     )

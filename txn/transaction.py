@@ -157,7 +157,7 @@ class Transaction:
         return self._version
 
     async def abort(self) -> None:
-        """Drop the writes. Nothing left this client before the commit, so nothing has to be undone."""
+        """Drop the writes. Nothing left this client yet, so nothing has to be undone."""
         if self.state is TxnState.OPEN:
             self.state = TxnState.ABORTED
             self._buffer = WriteBuffer()

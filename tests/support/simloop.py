@@ -1,0 +1,160 @@
+"""A deterministic asyncio event loop for tests: time is virtual and one seed decides every order.
+
+- the selector never waits, it adds the timeout to the clock: an hour of timers takes milliseconds;
+- the order of ready callbacks is drawn from the seed (asyncio promises FIFO; code that leans on it
+  breaks here); `seed=None` keeps FIFO;
+- a loop with nothing ready and no timer raises Deadlock instead of hanging; too many steps at one
+  instant raise Livelock;
+- tasks and futures hash by sequence number, since TaskGroup, wait() and gather() keep them in sets.
+
+Left out: sockets, threads, subprocesses, signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+_START = 1_700_000_000.0  # any moment will do, as long as timestamps made from it are plausible
+
+
+class Deadlock(RuntimeError):
+    """No timer, nothing ready: every task waits for another."""
+
+
+class Livelock(RuntimeError):
+    """The clock stands still while callbacks keep one another busy."""
+
+
+class _NoSelector:
+    """Looks like a selector; has no files; waiting is an addition."""
+
+    STEPS_MAX = 200_000
+
+    def __init__(self) -> None:
+        self.now, self.still = 0.0, 0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock(f"nothing to run at {self.now:.6f}")
+        self.still = 0 if timeout > 0 else self.still + 1
+        if self.still > self.STEPS_MAX:
+            raise Livelock(f"{self.still} steps at {self.now:.6f}")
+        self.now += max(0.0, timeout)
+        return []
+
+    def get_map(self) -> dict[Any, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class _Shuffled(collections.deque):  # type: ignore[type-arg]
+    """The ready queue: popleft takes any element, as the seed says."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+
+    def popleft(self) -> Any:
+        if (n := len(self)) > 1:
+            self.rotate(-int(self._rng.random() * n))
+        return super().popleft()
+
+
+class _Task(asyncio.Task):  # type: ignore[type-arg]
+    def __init__(self, coro: Any, *, loop: Any, **kw: Any) -> None:
+        self._seq = next(loop.sequence)  # before super: registration already hashes the task
+        super().__init__(coro, loop=loop, **kw)
+
+    def __hash__(self) -> int:
+        return self._seq
+
+
+class _Future(asyncio.Future):  # type: ignore[type-arg]
+    def __init__(self, *, loop: Any) -> None:
+        self._seq = next(loop.sequence)
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._seq
+
+
+class SimLoop(asyncio.SelectorEventLoop):
+    """`errors` holds what reached the exception handler: a test that ends with any should fail."""
+
+    def __init__(self, seed: int | None = 0) -> None:
+        self.rng, self.sequence = random.Random(seed), itertools.count(1)
+        self.errors: list[dict[str, Any]] = []
+        super().__init__(_NoSelector())  # type: ignore[arg-type]
+        self._clock_resolution = 1e-9
+        if seed is not None:
+            self._ready = _Shuffled(self.rng)
+        self.set_task_factory(lambda loop, coro, **kw: _Task(coro, loop=loop, **kw))
+        self.set_exception_handler(lambda _loop, context: self.errors.append(context))
+
+    def time(self) -> float:
+        return self._selector.now  # type: ignore[attr-defined,no-any-return]
+
+    def create_future(self) -> Any:
+        return _Future(loop=self)
+
+    # no wake-up pipe: nothing outside the loop exists
+    def _make_self_pipe(self) -> None:
+        self._ssock = self._csock = None
+
+    def _close_self_pipe(self) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+class SimClock:
+    """kv.base.ports.Clock on the loop's time; `skew_ms` may be set."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.skew_ms = 0
+
+    def now_ms(self) -> int:
+        return int((_START + self._loop.time()) * 1000) + self.skew_ms
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class SimRng:
+    """kv.base.ports.Rng from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self.random = self._rng.random
+
+    def token(self, n_bytes: int) -> bytes:
+        return self._rng.randbytes(n_bytes)
+
+
+def run(main: Callable[[SimLoop], Coroutine[Any, Any, Any]], seed: int | None = 0) -> Any:
+    """Run `main(loop)` to its end on a fresh loop. Fails on errors that nobody saw."""
+    loop = SimLoop(seed)
+    asyncio.set_event_loop(loop)
+    try:
+        result = loop.run_until_complete(main(loop))
+    finally:
+        tasks = sorted(asyncio.all_tasks(loop), key=hash)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
+        asyncio.set_event_loop(None)
+        loop._scheduled.clear()  # type: ignore[attr-defined]
+        loop._ready.clear()  # type: ignore[attr-defined]
+        loop.close()
+    assert not loop.errors, loop.errors
+    return result

@@ -1,0 +1,404 @@
+"""Participants, oracle and client in one small model: the verbs of kv/base/methods with simple data structures.
+
+Every message takes a random virtual time to arrive and another to be answered, and is executed in one
+step in between. Nothing of kv/mvcc is used: where both agree, the contract is what we think it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import (
+    ConditionFailed,
+    InvalidArgument,
+    KeyLocked,
+    Moved,
+    SnapshotTooOld,
+    TxnAborted,
+    Unavailable,
+    UnknownOutcome,
+    WriteConflict,
+)
+from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import TXN_LIFETIME_MS_MAX
+from kv.base.methods import (
+    ABORTED,
+    BLIND,
+    CHECK,
+    COMMIT,
+    COMMITTED,
+    DELETE,
+    FIND_TXN,
+    GET,
+    HEARTBEAT,
+    MGET,
+    OP_CHECK,
+    OP_PUT,
+    PENDING,
+    PREWRITE,
+    PUT,
+    REPEATABLE,
+    RESOLVE,
+    ROLLBACK,
+    SCAN,
+    WRITE,
+)
+from kv.base.ops import Op
+from kv.base.timestamps import compose, physical_ms
+from tests.support.simloop import SimClock, SimLoop
+
+
+@dataclass(frozen=True)
+class Lock:
+    start_ts: int
+    op: Op
+    anchor: bytes
+    ttl_ms: int
+
+
+@dataclass(frozen=True)
+class Record:
+    status: int = PENDING
+    commit_ts: int = 0
+    min_commit_ts: int = 0
+    heartbeat_ms: int = 0
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message, as tests see it."""
+
+    method: int
+    key: bytes
+    args: tuple[Any, ...]
+
+
+@dataclass
+class Cluster:
+    """All partitions and the oracle. `borders` cut the key space."""
+
+    loop: SimLoop
+    borders: list[bytes]
+    clock: SimClock = field(init=False)
+    locks: dict[bytes, Lock] = field(default_factory=dict)
+    records: dict[tuple[bytes, int], Record] = field(default_factory=dict)
+    versions: dict[bytes, list[tuple[int, bytes | None]]] = field(default_factory=dict)
+    down: set[int] = field(default_factory=set)
+    safepoint: int = 0
+    last_ts: int = 0
+
+    def __post_init__(self) -> None:
+        self.clock = SimClock(self.loop)
+        starts = [b"", *self.borders]
+        ends = [*self.borders, b""]
+        self.partitions = [
+            PartitionDescriptor(PartitionId(i + 1), start, end, 1, (NodeId(1),))
+            for i, (start, end) in enumerate(zip(starts, ends, strict=True))
+        ]
+
+    # -- oracle and map
+
+    def take(self) -> int:
+        self.last_ts = max(self.last_ts + 1, compose(self.clock.now_ms()))
+        return self.last_ts
+
+    def covering(self, key: bytes) -> PartitionDescriptor:
+        return next(p for p in self.partitions if p.covers(key))
+
+    def split(self, at: bytes) -> None:
+        old = self.covering(at)
+        i = self.partitions.index(old)
+        new_id = PartitionId(1 + max(p.id for p in self.partitions))
+        self.partitions[i : i + 1] = [
+            replace(old, end=at, epoch=old.epoch + 1),
+            PartitionDescriptor(new_id, at, old.end, 1, old.voters),
+        ]
+
+    # -- what the store shows without any protocol
+
+    def newest(self, key: bytes) -> bytes | None:
+        """The last committed value, intents not looked at."""
+        found = self.versions.get(key)
+        return found[-1][1] if found else None
+
+    def status_of(self, start_ts: int) -> Record | None:
+        return next((r for (_, ts), r in self.records.items() if ts == start_ts), None)
+
+    # -- execution of one message
+
+    def execute(self, method: int, args: tuple[Any, ...]) -> list[Any]:
+        verbs: dict[int, Callable[..., list[Any]]] = {
+            GET: self._get,
+            MGET: self._mget,
+            SCAN: self._scan,
+            PUT: lambda key, value, cond, ttl: self._write([Op(1, key, value, cond, ttl)], 0, 0),
+            DELETE: lambda key, cond: self._write([Op(2, key, None, cond, 0)], 0, 0),
+            WRITE: self._write,
+            PREWRITE: self._prewrite,
+            COMMIT: self._commit,
+            ROLLBACK: self._rollback,
+            CHECK: self._check,
+            RESOLVE: self._resolve,
+            HEARTBEAT: self._heartbeat,
+        }
+        return verbs[method](*args)
+
+    def _visible(self, key: bytes, read_ts: int, ignore: list[int] | None) -> tuple[Any, int]:
+        if read_ts and read_ts < self.safepoint:
+            raise SnapshotTooOld("too old", details={"at": read_ts, "safepoint": self.safepoint})
+        lock = self.locks.get(key)
+        if lock and lock.op.kind != OP_CHECK:
+            mine = not read_ts or lock.start_ts <= read_ts
+            if mine and lock.start_ts not in (ignore or ()):
+                raise self._locked(key, lock)
+        for ts, value in reversed(self.versions.get(key, [])):
+            if not read_ts or ts <= read_ts:
+                return (None, 0) if value is None else (value, ts)
+        return None, 0
+
+    def _locked(self, key: bytes, lock: Lock) -> KeyLocked:
+        details = {
+            "key": key,
+            "txn": lock.start_ts,
+            "anchor": lock.anchor,
+            "age_ms": self.clock.now_ms() - physical_ms(lock.start_ts),
+            "ttl_ms": lock.ttl_ms,
+        }
+        return KeyLocked("locked", details=details)
+
+    def _get(self, key: bytes, read_ts: int, ignore: list[int] | None) -> list[Any]:
+        return list(self._visible(key, read_ts, ignore))
+
+    def _mget(self, keys: list[bytes], read_ts: int, ignore: list[int] | None) -> list[Any]:
+        found = [self._visible(key, read_ts, ignore) for key in keys]
+        return [[None if value is None else [value, version] for value, version in found]]
+
+    def _scan(
+        self,
+        start: bytes,
+        end: bytes,
+        read_ts: int,
+        limit: int,
+        reverse: bool,
+        ignore: list[int] | None,
+    ) -> list[Any]:
+        keys = sorted({*self.versions, *self.locks}, reverse=reverse)
+        keys = [k for k in keys if k >= start and (not end or k < end)]
+        rows = []
+        for key in keys:
+            value, version = self._visible(key, read_ts, ignore)
+            if value is not None:
+                rows.append([key, value, version])
+                if len(rows) >= min(limit, 7):  # a short page must not look like the end
+                    return [rows, key if reverse else key + b"\x00"]
+        return [rows, None]
+
+    def _admit(self, i: int, op: Op, start_ts: int, blind: bool) -> None:
+        lock = self.locks.get(op.key)
+        if lock and lock.start_ts != start_ts:
+            raise self._locked(op.key, lock)
+        if lock:
+            return
+        newest, value = self.versions.get(op.key, [(0, None)])[-1]
+        if not blind and op.kind != OP_CHECK and newest > start_ts:
+            raise WriteConflict(
+                "conflict",
+                details={"key": op.key, "conflict_ts": newest, "start_ts": start_ts},
+            )
+        version = newest if value is not None else 0
+        if op.cond is not None and op.cond != version:
+            details = {"key": op.key, "version": str(version) if version else None, "op": i}
+            raise ConditionFailed("condition", details=details)
+
+    def _age(self, start_ts: int) -> None:
+        if self.clock.now_ms() - physical_ms(start_ts) > TXN_LIFETIME_MS_MAX:
+            raise TxnAborted("too old", details={"txn": start_ts, "reason": "lifetime"})
+
+    def _write(self, ops: list[Op], start_ts: int, flags: int) -> list[Any]:
+        record = self.records.get((ops[0].key, start_ts)) if start_ts else None
+        if record and record.status == COMMITTED:
+            return [record.commit_ts]
+        if record and record.status == ABORTED:
+            raise TxnAborted("rolled back", details={"txn": start_ts, "reason": "record"})
+        for i, op in enumerate(ops):
+            self._admit(i, op, start_ts, blind=not start_ts or bool(flags & BLIND))
+        commit_ts = self.take()
+        for op in ops:
+            self._apply(op, commit_ts)
+        if start_ts:
+            self._age(start_ts)
+            self.records[ops[0].key, start_ts] = Record(COMMITTED, commit_ts)
+        return [commit_ts]
+
+    def _apply(self, op: Op, commit_ts: int) -> None:
+        if op.kind != OP_CHECK:
+            value = op.value if op.kind == OP_PUT else None
+            self.versions.setdefault(op.key, []).append((commit_ts, value))
+            self.versions[op.key].sort(key=lambda v: v[0])
+
+    def _prewrite(
+        self, start_ts: int, anchor: bytes, ttl_ms: int, ops: list[Op], flags: int
+    ) -> list[Any]:
+        here = self.covering(ops[0].key).covers(anchor)
+        record = self.records.get((anchor, start_ts)) if here else None
+        if record and record.status == COMMITTED:
+            return [record.commit_ts]
+        if record and record.status == ABORTED:
+            raise TxnAborted("rolled back", details={"txn": start_ts, "reason": "record"})
+        self._age(start_ts)
+        for i, op in enumerate(ops):
+            self._admit(i, op, start_ts, blind=bool(flags & BLIND))
+        now = self.clock.now_ms()
+        lived = max(0, now - physical_ms(start_ts))
+        for op in ops:
+            self.locks.setdefault(op.key, Lock(start_ts, op, anchor, ttl_ms + lived))
+        bound = self.take()
+        if any(op.key == anchor for op in ops):
+            known = record.min_commit_ts if record else 0
+            bound = max(bound, known)
+            self.records[anchor, start_ts] = Record(PENDING, 0, known, now, ttl_ms)
+        return [bound]
+
+    def _commit(self, anchor: bytes, start_ts: int, commit_ts: int) -> list[Any]:
+        record = self.records.get((anchor, start_ts))
+        if record is None or (record.status == PENDING and anchor not in self.locks):
+            raise TxnAborted("never prewritten", details={"txn": start_ts, "reason": "record"})
+        if record.status == PENDING and commit_ts >= record.min_commit_ts:
+            record = self.records[anchor, start_ts] = Record(COMMITTED, commit_ts)
+        return [record.status, record.commit_ts, record.min_commit_ts]
+
+    def _rollback(self, anchor: bytes, start_ts: int) -> list[Any]:
+        record = self.records.get((anchor, start_ts))
+        if record is None or record.status == PENDING:
+            record = self.records[anchor, start_ts] = Record(ABORTED)
+        return [record.status, record.commit_ts]
+
+    def _check(self, anchor: bytes, start_ts: int, push_above: int, ttl_ms: int) -> list[Any]:
+        record = self.records.get((anchor, start_ts))
+        if record and record.status != PENDING:
+            return [record.status, record.commit_ts, 0, 0]
+        seen = record or Record(heartbeat_ms=physical_ms(start_ts), ttl_ms=ttl_ms)
+        age = self.clock.now_ms() - seen.heartbeat_ms
+        if age > seen.ttl_ms:
+            return [*self._rollback(anchor, start_ts), 0, age]
+        if push_above and seen.min_commit_ts <= push_above:
+            seen = replace(seen, min_commit_ts=push_above + 1)
+            self.records[anchor, start_ts] = seen
+        return [PENDING, 0, seen.min_commit_ts, age]
+
+    def _resolve(self, start_ts: int, commit_ts: int, keys: list[bytes]) -> list[Any]:
+        count = 0
+        for key in keys:
+            lock = self.locks.get(key)
+            if lock is None or lock.start_ts != start_ts:
+                continue
+            del self.locks[key]
+            count += 1
+            newest = self.versions.get(key, [(0, None)])[-1][0]
+            if commit_ts and newest < commit_ts:
+                self._apply(lock.op, commit_ts)
+        return [count]
+
+    def _heartbeat(self, anchor: bytes, start_ts: int) -> list[Any]:
+        record = self.records.get((anchor, start_ts))
+        if record and record.status == PENDING:
+            now = self.clock.now_ms()
+            self.records[anchor, start_ts] = replace(record, heartbeat_ms=now)
+        return [record.status if record else PENDING]
+
+
+def keys_of(method: int, args: tuple[Any, ...]) -> list[bytes]:
+    """Every key that a message needs its partition to serve."""
+    if method == WRITE:
+        return [op.key for op in args[0]]
+    if method == PREWRITE:
+        return [op.key for op in args[3]]
+    if method == MGET:
+        return list(args[0])
+    if method == RESOLVE:
+        return list(args[2])
+    return [args[0]]
+
+
+class FakeKv:
+    """One client's view: its own location cache, its own network.
+
+    `before(sent)` and `after(sent)` are awaited around the execution of each message; a test that wants a
+    message lost, late or its sender dead does it there. `latency_ms` is the most that one way takes.
+    """
+
+    def __init__(self, cluster: Cluster, *, latency_ms: float = 2.0) -> None:
+        self.cluster = cluster
+        self.latency_ms = latency_ms
+        self.cache = list(cluster.partitions)
+        self.log: list[Sent] = []
+        self.before: Callable[[Sent], Any] | None = None
+        self.after: Callable[[Sent], Any] | None = None
+
+    async def locate(self, key: bytes) -> PartitionDescriptor:
+        return next(p for p in self.cache if p.covers(key))
+
+    async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
+        assert budget_ms > 0, "every remote call has a deadline"
+        sent = Sent(method, key, args)
+        cached = await self.locate(key)
+        delivered = False
+        try:
+            async with asyncio.timeout(budget_ms / 1000):
+                await self._travel(self.before, sent)
+                delivered = True
+                reply = self._execute(method, key, args, cached)
+                await self._travel(self.after, sent)
+                return reply
+        except TimeoutError:
+            if method in REPEATABLE or not delivered:
+                raise Unavailable("no answer") from None
+            raise UnknownOutcome("no answer") from None
+
+    def _execute(
+        self, method: int, key: bytes, args: tuple[Any, ...], cached: PartitionDescriptor
+    ) -> list[Any]:
+        here = self.cluster.covering(key)
+        if here != cached:
+            self.cache = list(self.cluster.partitions)
+            keys = keys_of(method, args)
+            narrow = method != SCAN or (
+                here.covers(args[0]) and (not here.end or (args[1] and args[1] <= here.end))
+            )
+            if not narrow or not all(here.covers(k) for k in keys):
+                raise Moved("moved", details={"descriptor": here.to_wire()})
+        assert all(here.covers(k) for k in keys_of(method, args)), "keys of one partition"
+        if here.id in self.cluster.down:
+            raise Unavailable(f"partition {here.id} has no leader")
+        self.log.append(Sent(method, key, args))
+        return self.cluster.execute(method, args)
+
+    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any:
+        if method != FIND_TXN:
+            raise InvalidArgument(f"method {method}")
+        await self._travel(None, Sent(method, b"", args))
+        found = [a for (a, ts) in self.cluster.records if ts == args[0]]
+        return [found[0] if found else None]
+
+    async def _travel(self, hook: Callable[[Sent], Any] | None, sent: Sent) -> None:
+        await asyncio.sleep(self.cluster.loop.rng.random() * self.latency_ms / 1000)
+        if hook is not None:
+            await hook(sent)
+
+
+class FakeTso:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    async def now(self) -> int:
+        await asyncio.sleep(self.cluster.loop.rng.random() * 0.001)
+        ts = self.cluster.take()
+        await asyncio.sleep(self.cluster.loop.rng.random() * 0.001)
+        return ts
+
+
