@@ -1,0 +1,384 @@
+"""`HttpBackend`: the database behind an `http://` URL, in msgpack.
+
+Reads are repeated when a connection breaks; a write whose request may have arrived becomes
+UnknownOutcome, never a failure. Everything else is told by the server, in the errors that it raised
+itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from kv.base.errors import (
+    DeadlineExceeded,
+    KvorumError,
+    NotFound,
+    Unavailable,
+    UnknownOutcome,
+    from_json,
+)
+from kv.base.limits import WAIT_MS_MAX
+from kvorum.http.transport import Answer, HttpTransport, Lost
+from kvorum.model import (
+    BatchOp,
+    Column,
+    Delete,
+    Item,
+    Page,
+    ProcedureInfo,
+    Put,
+    Record,
+    ScanSpec,
+    TableInfo,
+    TableKey,
+    TableSpec,
+    TxnState,
+)
+
+_MSGPACK = "application/msgpack"
+_HEADERS = (("content-type", _MSGPACK), ("accept", _MSGPACK))
+_RAW = (("accept", f"{_MSGPACK}, */*"),)
+_TRIED = 3
+Effect = Literal["none", "same", "more"]
+"""Of sending a request twice: a read; a write that is then the same as once; a write done twice."""
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.decode
+
+
+class HttpBackend:
+    """One node's HTTP API. `timeout_ms` bounds every request, waiting for procedures apart."""
+
+    def __init__(self, transport: HttpTransport, timeout_ms: int) -> None:
+        self._transport = transport
+        self._timeout_ms = timeout_ms
+
+    # ------------------------------------------------------------------------------------ data
+
+    async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
+        target = _kv(ns, table, key, {"at": str(at)} if at else {})
+        try:
+            answer = await self._send("GET", target, b"", _RAW, twice="none")
+        except NotFound as e:
+            if e.code == "KEY_NOT_FOUND":
+                return None
+            raise
+        return Record(answer.body, int(answer.headers[b"etag"].strip(b'"')))
+
+    async def put(
+        self, ns: str, table: str, key: bytes, value: bytes, cond: int | None, ttl_ms: int
+    ) -> int:
+        params = _condition(cond)
+        if ttl_ms:
+            params["ttl_ms"] = str(ttl_ms)
+        answer = await self._send("PUT", _kv(ns, table, key, params), value, _RAW)
+        return _version(_decode(answer.body))
+
+    async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int:
+        answer = await self._send("DELETE", _kv(ns, table, key, _condition(cond)), b"", _RAW)
+        return _version(_decode(answer.body))
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
+        params: dict[str, str | bytes] = {}
+        for name in ("prefix", "start", "end", "cursor"):
+            bound = getattr(spec, name)
+            if bound is not None:
+                params[name] = bound
+        if spec.reverse:
+            params["reverse"] = "true"
+        if spec.limit:
+            params["limit"] = str(spec.limit)
+        if spec.at:
+            params["at"] = str(spec.at)
+        told = await self._call("GET", f"/v1/kv/{_q(ns)}/{_q(table)}?{urlencode(params)}")
+        return Page(_rows(told), told.get("cursor"), int(told["at"]))
+
+    async def multi_get(self, keys: Sequence[TableKey], at: int) -> tuple[list[Record | None], int]:
+        body: dict[str, Any] = {"keys": [k._asdict() for k in keys]}
+        if at:
+            body["at"] = str(at)
+        told = await self._call("POST", "/v1/multi-get", body, twice="none")
+        items = [None if i is None else Record(i["value"], _version(i)) for i in told["items"]]
+        return items, int(told["at"])
+
+    async def batch(self, ops: Sequence[BatchOp]) -> int:
+        return _version(await self._call("POST", "/v1/batch", {"ops": [_op(o) for o in ops]}))
+
+    async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
+        told = await self._call("POST", "/v1/multi-write", {"ops": [_op(o) for o in ops]})
+        return [_version(r) if "version" in r else from_json(409, r) for r in told["results"]]
+
+    # ---------------------------------------------------------------------------- transactions
+
+    async def begin(self, *, ttl_ms: int, isolation: str) -> HttpSession:
+        body = {"ttl_ms": ttl_ms, "isolation": isolation}
+        # An answer that was lost leaves a transaction that expires: beginning another is harmless.
+        told = await self._call("POST", "/v1/txn", body, twice="none")
+        return HttpSession(self, int(told["txn"]), int(told["start_ts"]))
+
+    async def status(self, txn: int) -> TxnState:
+        told = await self._call("GET", f"/v1/txn/{txn}")
+        commit_ts = told.get("commit_ts")
+        return TxnState(told["status"], int(commit_ts) if commit_ts else None)
+
+    async def timestamps(self, count: int) -> int:
+        told = await self._call("POST", "/v1/tso", {"count": count}, twice="none")
+        return int(told["first"])
+
+    # ------------------------------------------------------------------- namespaces and tables
+
+    async def namespaces(self) -> list[str]:
+        return [n["name"] for n in (await self._call("GET", "/v1/namespaces"))["items"]]
+
+    async def create_namespace(self, name: str) -> None:
+        await self._call("POST", "/v1/namespaces", {"name": name})
+
+    async def drop_namespace(self, name: str) -> None:
+        await self._call("DELETE", f"/v1/namespaces/{_q(name)}")
+
+    async def tables(self, ns: str) -> list[TableInfo]:
+        told = await self._call("GET", f"/v1/namespaces/{_q(ns)}/tables")
+        return [_table(t) for t in told["items"]]
+
+    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
+        body: dict[str, Any] = {"name": name}
+        if spec.replicas is not None:
+            body["replicas"] = spec.replicas
+        for field in ("tags", "split_keys", "primary_key"):
+            body[field] = list(getattr(spec, field))
+        body["columns"] = [
+            {"name": c.name, "type": c.type, "nullable": c.nullable} for c in spec.columns
+        ]
+        return _table(await self._call("POST", f"/v1/namespaces/{_q(ns)}/tables", body))
+
+    async def drop_table(self, ns: str, name: str) -> None:
+        await self._call("DELETE", f"/v1/namespaces/{_q(ns)}/tables/{_q(name)}")
+
+    # ------------------------------------------------------------------------------ procedures
+
+    async def submit(self, name: str, args: Any, nonce: str | None) -> int:
+        headers = _HEADERS if nonce is None else (*_HEADERS, ("idempotency-key", nonce))
+        body = b"" if args is None else _encode(args)
+        answer = await self._send(
+            "POST",
+            f"/v1/procedures/{_q(name)}",
+            body,
+            headers,
+            twice="more" if nonce is None else "same",
+        )
+        return int(_decode(answer.body)["id"])
+
+    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
+        query = f"?wait_ms={min(wait_ms, WAIT_MS_MAX)}" if wait_ms else ""
+        told = await self._call("GET", f"/v1/procedures/{procedure}{query}", extra_ms=wait_ms)
+        return _procedure(told)
+
+    async def procedures(
+        self, *, state: str | None, owner: str | None, name: str | None
+    ) -> list[ProcedureInfo]:
+        wanted = {"state": state, "owner": owner, "name": name}
+        query = urlencode({k: v for k, v in wanted.items() if v is not None})
+        told = await self._call("GET", f"/v1/procedures?{query}")
+        return [_procedure(p) for p in told["items"]]
+
+    async def acknowledge(self, procedure: int) -> None:
+        """Nothing to do: over HTTP results are kept for their time."""
+
+    async def abort_procedure(self, procedure: int, reason: str) -> None:
+        body = {"reason": reason}
+        await self._call("POST", f"/v1/procedures/{procedure}/abort", body, twice="same")
+
+    # --------------------------------------------------------------------------------- cluster
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        return list((await self._call("GET", "/v1/nodes"))["items"])
+
+    async def partitions(self) -> list[dict[str, Any]]:
+        return list((await self._call("GET", "/v1/partitions"))["items"])
+
+    async def close(self) -> None:
+        self._transport.close()
+
+    # -------------------------------------------------------------------------------- requests
+
+    async def _call(
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        *,
+        twice: Effect | None = None,
+        extra_ms: int = 0,
+    ) -> Any:
+        """A msgpack request; the plain data of its answer."""
+        raw = b"" if body is None else _encode(body)
+        effect = twice or ("none" if method == "GET" else "more")
+        answer = await self._send(method, target, raw, _HEADERS, twice=effect, extra_ms=extra_ms)
+        return _decode(answer.body)
+
+    async def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes,
+        headers: tuple[tuple[str, str], ...],
+        *,
+        twice: Effect = "more",
+        extra_ms: int = 0,
+    ) -> Answer:
+        what = f"{method} {target.partition('?')[0]}"
+        doubt = False  # whether an attempt may have been executed
+        try:
+            async with asyncio.timeout((self._timeout_ms + extra_ms) / 1000):
+                for left in reversed(range(_TRIED)):
+                    try:
+                        answer = await self._transport.request(method, target, body, headers)
+                        break
+                    except Lost as e:
+                        doubt = doubt or (e.sent and twice != "none")
+                        if doubt and (twice == "more" or not left):
+                            raise _unknown(f"{what}: {e}") from None
+                        if not left:
+                            raise Unavailable(str(e)) from None
+        except TimeoutError:
+            late = f"no answer to {what} in {self._timeout_ms + extra_ms} ms"
+            raise (DeadlineExceeded if twice == "none" else _unknown)(late) from None
+        if answer.status >= 400:
+            raise _error(answer)
+        return answer
+
+
+class HttpSession:
+    """A transaction that the server holds open."""
+
+    def __init__(self, backend: HttpBackend, txn: int, start_ts: int) -> None:
+        self._backend = backend
+        self._id = txn
+        self._start_ts = start_ts
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def start_ts(self) -> int:
+        return self._start_ts
+
+    async def _post(self, verb: str, body: Mapping[str, Any]) -> Any:
+        """Every verb may be sent twice: the buffer takes an op again, a commit answers the same."""
+        return await self._backend._call("POST", f"/v1/txn/{self._id}/{verb}", body, twice="same")
+
+    async def get(self, ns: str, table: str, key: bytes) -> Record | None:
+        told = await self._post("get", {"ns": ns, "table": table, "key": key})
+        if told["value"] is None:
+            return None
+        return Record(told["value"], int(told["version"] or 0))
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
+        body: dict[str, Any] = {"ns": ns, "table": table}
+        for name in ("prefix", "start", "end", "cursor", "reverse", "limit"):
+            bound = getattr(spec, name)
+            if bound:
+                body[name] = bound
+        told = await self._post("scan", body)
+        return Page(_rows(told), told.get("cursor"), self._start_ts)
+
+    async def put(self, ns: str, table: str, key: bytes, value: bytes) -> None:
+        await self._post("put", {"ns": ns, "table": table, "key": key, "value": value})
+
+    async def delete(self, ns: str, table: str, key: bytes) -> None:
+        await self._post("delete", {"ns": ns, "table": table, "key": key})
+
+    async def commit(self) -> int:
+        return _version(await self._post("commit", {}))
+
+    async def abort(self) -> None:
+        await self._post("abort", {})
+
+    async def heartbeat(self) -> None:
+        await self._post("heartbeat", {})
+
+
+def _unknown(what: str) -> UnknownOutcome:
+    return UnknownOutcome(
+        f"{what}; it may or may not have been executed: look before you repeat it"
+    )
+
+
+def _error(answer: Answer) -> KvorumError:
+    """The error behind an answer; one that is not Kvorum's (a proxy's, say) is Unavailable."""
+    try:
+        return from_json(answer.status, _decode(answer.body))
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return Unavailable(f"HTTP {answer.status}: {answer.body[:200]!r}")
+
+
+def _q(part: str | bytes) -> str:
+    return quote(part, safe="")
+
+
+def _kv(ns: str, table: str, key: bytes, params: Mapping[str, str]) -> str:
+    target = f"/v1/kv/{_q(ns)}/{_q(table)}/{_q(key)}"
+    return f"{target}?{urlencode(params)}" if params else target
+
+
+def _condition(cond: int | None) -> dict[str, str]:
+    if cond is None:
+        return {}
+    return {"if_version": str(cond)} if cond else {"if_absent": "true"}
+
+
+def _version(told: Mapping[str, Any]) -> int:
+    return int(told["version"])
+
+
+def _rows(told: Mapping[str, Any]) -> list[Item]:
+    return [Item(i["key"], i["value"], int(i["version"] or 0)) for i in told["items"]]
+
+
+def _op(op: BatchOp) -> dict[str, Any]:
+    row: dict[str, Any] = {"ns": op.ns, "table": op.table, "key": op.key}
+    if op.if_version is not None:
+        row["if_version"] = str(op.if_version)
+    match op:
+        case Put():
+            row |= {"op": "put", "value": op.value}
+            if op.if_absent:
+                row["if_absent"] = True
+            if op.ttl_ms:
+                row["ttl_ms"] = op.ttl_ms
+        case Delete():
+            row["op"] = "delete"
+    return row
+
+
+def _table(told: Mapping[str, Any]) -> TableInfo:
+    columns = tuple(Column(c["name"], c["type"], c["nullable"]) for c in told["columns"])
+    return TableInfo(
+        told["namespace"],
+        told["name"],
+        told["id"],
+        columns,
+        tuple(told["primary_key"]),
+        told.get("replicas"),
+        tuple(told.get("tags", ())),
+    )
+
+
+def _procedure(told: Mapping[str, Any]) -> ProcedureInfo:
+    known = {"id", "name", "state", "step", "steps", "locks", "result", "error"}
+    return ProcedureInfo(
+        int(told["id"]),
+        told["name"],
+        told["state"],
+        told["step"],
+        told["steps"],
+        told["locks"],
+        told.get("result"),
+        told.get("error"),
+        {k: v for k, v in told.items() if k not in known},
+    )

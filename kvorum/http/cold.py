@@ -1,0 +1,252 @@
+"""The other routes, by FastAPI: namespaces, tables, timestamps, procedures, nodes, health, metrics
+and /docs.
+
+Bodies are read by the same codec and field tables as the hot routes', so that JSON, msgpack and
+errors are alike everywhere; FastAPI routes, and its schema is the one of kvorum.http.routes.
+Imported only when HTTP is switched on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from kv.base.errors import KvorumError, Unavailable
+from kv.base.limits import HTTP_BODY_BYTES_MAX, NONCE_CHARS_MAX, WAIT_MS_MAX
+from kvorum.backend import Backend
+from kvorum.http import fields, hot
+from kvorum.http.codec import Query, Reply, decode, plain, refusal, reply
+from kvorum.http.metrics import CONTENT_TYPE, Metrics
+from kvorum.http.page import docs_page
+from kvorum.http.routes import openapi
+from kvorum.model import Column, ProcedureInfo, TableInfo, TableSpec
+
+
+class Health(NamedTuple):
+    """What the node says of itself: why it is not ready, or None."""
+
+    not_ready: Callable[[], str | None]
+
+
+Handler = Callable[[hot.Request, Request], Awaitable[Reply]]
+
+
+class ColdApi:
+    """The handlers; `application` mounts them."""
+
+    def __init__(self, backend: Backend, metrics: Metrics, health: Health, version: str) -> None:
+        self._backend = backend
+        self._metrics = metrics
+        self._health = health
+        self._schema = openapi(version)
+
+    def application(self) -> FastAPI:
+        """The FastAPI application."""
+        app = FastAPI(title="Kvorum", docs_url=None, redoc_url=None, openapi_url=None)
+        for method, path, handler in (
+            ("GET", "/v1/namespaces", self._namespaces),
+            ("POST", "/v1/namespaces", self._create_namespace),
+            ("DELETE", "/v1/namespaces/{ns}", self._drop_namespace),
+            ("GET", "/v1/namespaces/{ns}/tables", self._tables),
+            ("POST", "/v1/namespaces/{ns}/tables", self._create_table),
+            ("DELETE", "/v1/namespaces/{ns}/tables/{table}", self._drop_table),
+            ("POST", "/v1/tso", self._tso),
+            ("GET", "/v1/procedures", self._procedures),
+            ("GET", "/v1/procedures/{id}", self._procedure),
+            ("POST", "/v1/procedures/{name}", self._submit),
+            ("POST", "/v1/procedures/{id}/abort", self._abort),
+            ("GET", "/v1/nodes", self._nodes),
+            ("GET", "/v1/partitions", self._partitions),
+            ("GET", "/healthz", self._healthz),
+            ("GET", "/readyz", self._readyz),
+            ("GET", "/metrics", self._metrics_page),
+            ("GET", "/openapi.json", self._openapi),
+            ("GET", "/docs", self._docs),
+        ):
+            app.add_api_route(path, self._endpoint(handler), methods=[method])
+        app.add_exception_handler(HTTPException, self._http_exception)
+        return app
+
+    def _endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            raw = hot.Request(request.scope, request.receive)
+            try:
+                answer = await handler(raw, request)
+            except KvorumError as e:
+                answer = refusal(e, raw.formats.reply)
+            except hot.Disconnected:
+                return Response(status_code=499)
+            except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
+                self._metrics.requests.failed(request.url.path, e)
+                answer = refusal(hot.internal(), raw.formats.reply)
+            return _response(answer)
+
+        return endpoint
+
+    async def _http_exception(self, request: Request, error: Exception) -> Response:
+        """404 and 405 of the router, in our shape."""
+        assert isinstance(error, HTTPException)
+        raw = hot.Request(request.scope, request.receive)
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            return _response(refusal(hot.wrong_method(raw.method, allowed), raw.formats.reply))
+        return _response(refusal(hot.no_such_route(raw.path), raw.formats.reply))
+
+    # ------------------------------------------------------------------- namespaces and tables
+
+    async def _namespaces(self, raw: hot.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        names = await self._backend.namespaces()
+        return reply({"items": [{"name": n} for n in names]}, raw.formats.reply)
+
+    async def _create_namespace(self, raw: hot.Request, request: Request) -> Reply:
+        name = (await raw.fields(fields.NAMESPACE))["name"]
+        await self._backend.create_namespace(name)
+        return reply({"name": name}, raw.formats.reply, 201)
+
+    async def _drop_namespace(self, raw: hot.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        await self._backend.drop_namespace(request.path_params["ns"])
+        return reply({"name": request.path_params["ns"]}, raw.formats.reply)
+
+    async def _tables(self, raw: hot.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        tables = await self._backend.tables(request.path_params["ns"])
+        return reply({"items": [show_table(t) for t in tables]}, raw.formats.reply)
+
+    async def _create_table(self, raw: hot.Request, request: Request) -> Reply:
+        body = await raw.fields(fields.NEW_TABLE)
+        columns = tuple(
+            Column(c["name"], c["type"], c.get("nullable", True)) for c in body.get("columns", ())
+        )
+        spec = TableSpec(
+            replicas=body.get("replicas"),
+            tags=tuple(body.get("tags", ())),
+            split_keys=tuple(body.get("split_keys", ())),
+            columns=columns,
+            primary_key=tuple(body.get("primary_key", ())),
+        )
+        table = await self._backend.create_table(request.path_params["ns"], body["name"], spec)
+        return reply(show_table(table), raw.formats.reply, 201)
+
+    async def _drop_table(self, raw: hot.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        ns, table = request.path_params["ns"], request.path_params["table"]
+        await self._backend.drop_table(ns, table)
+        return reply({"namespace": ns, "name": table}, raw.formats.reply)
+
+    async def _tso(self, raw: hot.Request, request: Request) -> Reply:
+        count = (await raw.fields(fields.TSO))["count"]
+        first = await self._backend.timestamps(count)
+        return reply({"first": str(first), "count": count}, raw.formats.reply)
+
+    # ------------------------------------------------------------------------------ procedures
+
+    async def _submit(self, raw: hot.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        nonce = request.headers.get("idempotency-key")
+        if nonce is not None and not 0 < len(nonce) <= NONCE_CHARS_MAX:
+            raise fields.wrong("Idempotency-Key", f"1 to {NONCE_CHARS_MAX} characters", nonce)
+        body = await raw.body(HTTP_BODY_BYTES_MAX)
+        args = decode(body, raw.formats.body) if body else None
+        procedure = await self._backend.submit(request.path_params["name"], args, nonce)
+        return reply({"id": str(procedure)}, raw.formats.reply, 202)
+
+    async def _procedure(self, raw: hot.Request, request: Request) -> Reply:
+        procedure = _procedure_id(request)
+        query = Query(raw.query_string)
+        wait_ms = query.integer("wait_ms", 0, WAIT_MS_MAX) or 0
+        query.done()
+        info = await self._backend.procedure(procedure, wait_ms)
+        return reply(show_procedure(info, raw.formats.reply), raw.formats.reply)
+
+    async def _procedures(self, raw: hot.Request, request: Request) -> Reply:
+        query = Query(raw.query_string)
+        wanted = {name: query.text(name) for name in ("state", "owner", "name")}
+        query.done()
+        found = await self._backend.procedures(**wanted)
+        packed = raw.formats.reply
+        return reply({"items": [show_procedure(p, packed) for p in found]}, packed)
+
+    async def _abort(self, raw: hot.Request, request: Request) -> Reply:
+        procedure = _procedure_id(request)
+        body = await raw.fields(fields.ABORT)
+        await self._backend.abort_procedure(procedure, body.get("reason", ""))
+        return reply({"id": str(procedure)}, raw.formats.reply, 202)
+
+    # --------------------------------------------------------------------------------- cluster
+
+    async def _nodes(self, raw: hot.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        packed = raw.formats.reply
+        return reply({"items": plain(await self._backend.nodes(), packed)}, packed)
+
+    async def _partitions(self, raw: hot.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        packed = raw.formats.reply
+        return reply({"items": plain(await self._backend.partitions(), packed)}, packed)
+
+    async def _healthz(self, raw: hot.Request, request: Request) -> Reply:
+        return reply({"status": "ok"}, raw.formats.reply)
+
+    async def _readyz(self, raw: hot.Request, request: Request) -> Reply:
+        reason = self._health.not_ready()
+        if reason is not None:
+            raise Unavailable(f"not ready: {reason}")
+        return reply({"status": "ready"}, raw.formats.reply)
+
+    async def _metrics_page(self, raw: hot.Request, request: Request) -> Reply:
+        return Reply(200, self._metrics.text(), CONTENT_TYPE)
+
+    async def _openapi(self, raw: hot.Request, request: Request) -> Reply:
+        return reply(self._schema, packed=False)
+
+    async def _docs(self, raw: hot.Request, request: Request) -> Reply:
+        return Reply(200, docs_page(self._schema).encode(), b"text/html; charset=utf-8")
+
+
+def _response(answer: Reply) -> Response:
+    headers = {k.decode(): v.decode() for k, v in answer.headers}
+    headers["content-type"] = answer.content_type.decode()
+    return Response(answer.body, answer.status, headers)
+
+
+def _procedure_id(request: Request) -> int:
+    found: int = fields.VERSION.convert(request.path_params["id"], "procedure id")
+    return found
+
+
+def show_table(table: TableInfo) -> dict[str, Any]:
+    """A table as JSON has it."""
+    return {
+        "namespace": table.namespace,
+        "name": table.name,
+        "id": table.id,
+        "columns": [
+            {"name": c.name, "type": c.type, "nullable": c.nullable} for c in table.columns
+        ],
+        "primary_key": list(table.primary_key),
+        "replicas": table.replicas,
+        "tags": list(table.tags),
+    }
+
+
+def show_procedure(info: ProcedureInfo, packed: bool) -> dict[str, Any]:
+    """A procedure as DESIGN 12 has it: `result` and `error` only when there is one."""
+    shown: dict[str, Any] = {
+        **plain(info.extra, packed),
+        "id": str(info.id),
+        "name": info.name,
+        "state": info.state,
+        "step": info.step,
+        "steps": plain(info.steps, packed),
+        "locks": plain(info.locks, packed),
+    }
+    if info.state == "SUCCESS":
+        shown["result"] = plain(info.result, packed)
+    if info.error is not None:
+        shown["error"] = plain(info.error, packed)
+    return shown

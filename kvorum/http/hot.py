@@ -1,0 +1,457 @@
+"""The hot routes as a bare ASGI application, in front of FastAPI: 25 µs a request instead of 150.
+
+Routes (DESIGN 12): /v1/kv, /v1/batch, /v1/multi-get, /v1/multi-write, /v1/txn. Anything else goes
+to the application behind. Parsing, checks and error bodies are those of kvorum.http.codec and
+.fields, which the cold routes use too.
+
+A request is parsed and checked completely before anything is done, so a refused one has changed
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, ClassVar, Protocol
+from urllib.parse import unquote_to_bytes
+
+from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, Rejected, to_json
+from kv.base.limits import (
+    HTTP_BODY_BYTES_MAX,
+    IN_FLIGHT_PER_CONNECTION_MAX,
+    SCAN_ROWS_MAX,
+    TTL_MS_MAX,
+    TXN_TTL_MS_DEFAULT,
+    VALUE_BYTES_MAX,
+)
+from kvorum.backend import Backend
+from kvorum.database import checked_ops
+from kvorum.http import fields
+from kvorum.http.codec import (
+    OCTETS,
+    Formats,
+    Query,
+    Reply,
+    decode,
+    formats,
+    path_text,
+    plain,
+    refusal,
+    reply,
+    show,
+    show_record,
+)
+from kvorum.http.sessions import Sessions
+from kvorum.model import (
+    BatchOp,
+    Delete,
+    Item,
+    Page,
+    Put,
+    ScanSpec,
+    TableKey,
+    condition,
+    too_large,
+    user_key,
+    user_value,
+)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Observer(Protocol):
+    """Who counts requests (kvorum.http.metrics)."""
+
+    def observe(self, route: str, status: int, seconds: float) -> None: ...
+
+    def failed(self, route: str, error: BaseException) -> None:
+        """An exception that is no KvorumError: a bug of ours, to be logged."""
+        ...
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete: nothing was done, nobody is
+    to be answered.
+    """
+
+
+class Request:
+    """One request of a hot route."""
+
+    __slots__ = ("_receive", "formats", "headers", "method", "path", "query_string")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.method: str = scope["method"]
+        self.path: bytes = scope["raw_path"]
+        self.query_string: bytes = scope["query_string"]
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.formats: Formats = formats(self.headers)
+        self._receive = receive
+
+    async def body(self, limit: int, what: str = "request body") -> bytes:
+        """The whole body. Raises TooLarge before more than `limit` bytes are kept, Disconnected."""
+        for name, value in self.headers:
+            if name == b"content-length" and value.isdigit() and int(value) > limit:
+                raise _body_too_large(what, limit, int(value))
+        message = await self._receive()
+        parts = [message.get("body", b"")]
+        size = len(parts[0])
+        while message.get("more_body"):
+            message = await self._receive()
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _body_too_large(what, limit, size)
+            parts.append(part)
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        if size > limit:
+            raise _body_too_large(what, limit, size)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def fields(self, table: fields.Fields) -> dict[str, Any]:
+        """The checked fields of a JSON or msgpack body; the query string must be empty."""
+        Query(self.query_string).done()
+        raw = await self.body(HTTP_BODY_BYTES_MAX)
+        return fields.read(table, decode(raw, self.formats.body))
+
+
+def _body_too_large(what: str, limit: int, actual: int) -> KvorumError:
+    return too_large(what, limit, actual, "send it in several requests")
+
+
+Handler = Callable[[Request], Awaitable[Reply]]
+
+
+class HotApi:
+    """The ASGI application: hot routes itself, the rest by `behind`."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        sessions: Sessions,
+        behind: Asgi,
+        observer: Observer,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._backend = backend
+        self._sessions = sessions
+        self._behind = behind
+        self._observer = observer
+        self._monotonic = monotonic
+        self._in_flight = 0
+        self._exact: dict[bytes, tuple[str, Handler]] = {
+            b"/v1/batch": ("/v1/batch", self._batch),
+            b"/v1/multi-get": ("/v1/multi-get", self._multi_get),
+            b"/v1/multi-write": ("/v1/multi-write", self._multi_write),
+            b"/v1/txn": ("/v1/txn", self._begin),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._behind(scope, receive, send)
+            return
+        path: bytes = scope["raw_path"]
+        handler: Handler
+        if path.startswith(b"/v1/kv/"):
+            route, handler = "/v1/kv", self._kv
+        elif path in self._exact:
+            route, handler = self._exact[path]
+        elif path.startswith(b"/v1/txn/"):
+            route, handler = "/v1/txn", self._txn
+        else:
+            await self._behind(scope, receive, send)
+            return
+        began = self._monotonic()
+        self._in_flight += 1
+        try:
+            answer = await self._answer(route, handler, Request(scope, receive))
+        except Disconnected:
+            return
+        finally:
+            self._in_flight -= 1
+        await send_reply(send, answer)
+        self._observer.observe(route, answer.status, self._monotonic() - began)
+
+    async def _answer(self, route: str, handler: Handler, request: Request) -> Reply:
+        try:
+            if self._in_flight > IN_FLIGHT_PER_CONNECTION_MAX:
+                raise Busy(
+                    f"{self._in_flight} HTTP requests are being served, the limit is "
+                    f"{IN_FLIGHT_PER_CONNECTION_MAX}; try again later",
+                    details={"limit": IN_FLIGHT_PER_CONNECTION_MAX, "actual": self._in_flight},
+                )
+            return await handler(request)
+        except KvorumError as e:
+            return refusal(e, request.formats.reply)
+        except (Disconnected, asyncio.CancelledError):
+            raise
+        except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
+            self._observer.failed(route, e)
+            return refusal(internal(), request.formats.reply)
+
+    # -------------------------------------------------------------------------------------- kv
+
+    async def _kv(self, request: Request) -> Reply:
+        """/v1/kv/{ns}/{table} and /v1/kv/{ns}/{table}/{key}"""
+        parts = request.path[len(b"/v1/kv/") :].split(b"/", 2)
+        if len(parts) < 2 or not parts[0] or not parts[1]:
+            raise no_such_route(request.path)
+        ns, table = path_text(parts[0], "namespace"), path_text(parts[1], "table")
+        query = Query(request.query_string)
+        if len(parts) == 2:
+            if request.method != "GET":
+                raise wrong_method(request.method, "GET")
+            return await self._scan_table(request, ns, table, query)
+        key = unquote_to_bytes(parts[2])
+        if query.encoded():
+            key = fields.from_b64(key.decode("ascii", "replace"), "key")
+        key = user_key(key)
+        match request.method:
+            case "GET" | "HEAD":
+                return await self._get(ns, table, key, query)
+            case "PUT":
+                return await self._put(request, ns, table, key, query)
+            case "DELETE":
+                if_version = query.version("if_version")
+                query.done()
+                cond = condition(False, if_version)
+                version = await self._backend.delete(ns, table, key, cond)
+                return reply({"version": str(version)}, request.formats.reply)
+            case method:
+                raise wrong_method(method, "GET, HEAD, PUT, DELETE")
+
+    async def _get(self, ns: str, table: str, key: bytes, query: Query) -> Reply:
+        at = query.version("at") or 0
+        query.done()
+        record = await self._backend.get(ns, table, key, at)
+        if record is None:
+            raise NotFound(
+                f"there is no such key in table {ns}.{table}",
+                code="KEY_NOT_FOUND",
+                details={"ns": ns, "table": table, "key": key},
+            )
+        return Reply(200, record.value, OCTETS, ((b"etag", b'"%d"' % record.version),))
+
+    async def _put(self, request: Request, ns: str, table: str, key: bytes, query: Query) -> Reply:
+        cond, ttl_ms = None, 0
+        if request.query_string:
+            cond = condition(query.flag("if_absent"), query.version("if_version"))
+            ttl_ms = query.integer("ttl_ms", 1, TTL_MS_MAX) or 0
+            query.done()
+        value = await request.body(VALUE_BYTES_MAX, "value")
+        version = await self._backend.put(ns, table, key, value, cond, ttl_ms)
+        return reply({"version": str(version)}, request.formats.reply)
+
+    async def _scan_table(self, request: Request, ns: str, table: str, query: Query) -> Reply:
+        b64 = query.encoded()
+        spec = ScanSpec(
+            prefix=query.data("prefix", b64),
+            start=query.data("start", b64),
+            end=query.data("end", b64),
+            reverse=query.flag("reverse"),
+            limit=query.integer("limit", 1, SCAN_ROWS_MAX) or 0,
+            cursor=query.text("cursor"),
+            at=query.version("at") or 0,
+        )
+        query.done()
+        page = await self._backend.scan(ns, table, spec)
+        packed = request.formats.reply
+        return reply({**_show_page(page, packed), "at": str(page.at)}, packed)
+
+    # ------------------------------------------------------------------------------- many keys
+
+    async def _batch(self, request: Request) -> Reply:
+        ops = parse_ops(await _post(request, fields.OPS))
+        version = await self._backend.batch(ops)
+        return reply({"version": str(version)}, request.formats.reply)
+
+    async def _multi_write(self, request: Request) -> Reply:
+        ops = parse_ops(await _post(request, fields.OPS))
+        packed = request.formats.reply
+        results = [
+            {"version": str(r)} if isinstance(r, int) else plain(to_json(r), packed)
+            for r in await self._backend.multi_write(ops)
+        ]
+        return reply({"results": results}, packed)
+
+    async def _multi_get(self, request: Request) -> Reply:
+        body = await _post(request, fields.MULTI_GET)
+        keys = [TableKey(k["ns"], k["table"], user_key(k["key"])) for k in body["keys"]]
+        records, at = await self._backend.multi_get(keys, body.get("at", 0))
+        packed = request.formats.reply
+        items = [show_record(r, packed) for r in records]
+        return reply({"items": items, "at": str(at)}, packed)
+
+    # ---------------------------------------------------------------------------- transactions
+
+    async def _begin(self, request: Request) -> Reply:
+        body = await _post(request, fields.BEGIN)
+        session = await self._sessions.begin(
+            ttl_ms=body.get("ttl_ms", TXN_TTL_MS_DEFAULT),
+            isolation=body.get("isolation", "snapshot"),
+        )
+        answer = {"txn": str(session.id), "start_ts": str(session.start_ts)}
+        return reply(answer, request.formats.reply)
+
+    async def _txn(self, request: Request) -> Reply:
+        """/v1/txn/{id} and /v1/txn/{id}/{verb}"""
+        parts = request.path[len(b"/v1/txn/") :].split(b"/")
+        txn = fields.VERSION.convert(path_text(parts[0], "transaction id"), "transaction id")
+        if len(parts) == 1:
+            if request.method != "GET":
+                raise wrong_method(request.method, "GET")
+            Query(request.query_string).done()
+            state = await self._sessions.status(txn)
+            told = {"status": state.status}
+            if state.commit_ts:
+                told["commit_ts"] = str(state.commit_ts)
+            return reply(told, request.formats.reply)
+        verb = parts[1] if len(parts) == 2 else b""
+        handler = self._txn_verbs.get(verb)
+        if handler is None:
+            raise no_such_route(request.path)
+        if request.method != "POST":
+            raise wrong_method(request.method, "POST")
+        return reply(await handler(self, txn, request), request.formats.reply)
+
+    async def _txn_get(self, txn: int, request: Request) -> Any:
+        body = await request.fields(fields.KEY)
+        key = user_key(body["key"])
+        session = await self._sessions.get(txn)
+        record = await session.get(body["ns"], body["table"], key)
+        if record is None:
+            return {"value": None, "version": None}
+        # A write of the transaction itself has no version before it commits.
+        version = str(record.version) if record.version else None
+        return {"value": show(record.value, request.formats.reply), "version": version}
+
+    async def _txn_put(self, txn: int, request: Request) -> Any:
+        body = await request.fields(fields.KEY_VALUE)
+        key, value = user_key(body["key"]), user_value(body["value"])
+        session = await self._sessions.get(txn)
+        await session.put(body["ns"], body["table"], key, value)
+        return {}
+
+    async def _txn_delete(self, txn: int, request: Request) -> Any:
+        body = await request.fields(fields.KEY)
+        key = user_key(body["key"])
+        session = await self._sessions.get(txn)
+        await session.delete(body["ns"], body["table"], key)
+        return {}
+
+    async def _txn_scan(self, txn: int, request: Request) -> Any:
+        body = await request.fields(fields.SCAN)
+        ns, table = body.pop("ns"), body.pop("table")
+        session = await self._sessions.get(txn)
+        page = await session.scan(ns, table, ScanSpec(**body))
+        return _show_page(page, request.formats.reply)
+
+    async def _txn_commit(self, txn: int, request: Request) -> Any:
+        await request.fields(fields.NOTHING)
+        return {"version": str(await self._sessions.commit(txn))}
+
+    async def _txn_abort(self, txn: int, request: Request) -> Any:
+        await request.fields(fields.NOTHING)
+        await self._sessions.abort(txn)
+        return {}
+
+    async def _txn_heartbeat(self, txn: int, request: Request) -> Any:
+        await request.fields(fields.NOTHING)
+        await (await self._sessions.get(txn)).heartbeat()
+        return {}
+
+    _txn_verbs: ClassVar[dict[bytes, Callable[[HotApi, int, Request], Awaitable[Any]]]] = {
+        b"get": _txn_get,
+        b"put": _txn_put,
+        b"delete": _txn_delete,
+        b"scan": _txn_scan,
+        b"commit": _txn_commit,
+        b"abort": _txn_abort,
+        b"heartbeat": _txn_heartbeat,
+    }
+
+
+async def _post(request: Request, table: fields.Fields) -> dict[str, Any]:
+    if request.method != "POST":
+        raise wrong_method(request.method, "POST")
+    return await request.fields(table)
+
+
+def parse_ops(body: dict[str, Any]) -> list[BatchOp]:
+    """The ops of a batch body, checked. Raises InvalidArgument, TooLarge naming the op."""
+    ops: list[BatchOp] = []
+    for i, op in enumerate(body["ops"]):
+        kind, ns, table, key = op["op"], op["ns"], op["table"], op["key"]
+        if kind == "put":
+            if "value" not in op:
+                raise InvalidArgument(f"ops[{i}] is a put without a value")
+            ops.append(
+                Put(
+                    ns,
+                    table,
+                    key,
+                    op["value"],
+                    op.get("if_absent", False),
+                    op.get("if_version"),
+                    op.get("ttl_ms", 0),
+                )
+            )
+            continue
+        extra = op.keys() & {"value", "if_absent", "ttl_ms"}
+        if extra:
+            raise InvalidArgument(f"ops[{i}] is a delete and takes no {min(extra)}")
+        ops.append(Delete(ns, table, key, op.get("if_version")))
+    return checked_ops(ops)
+
+
+def _show_page(page: Page, packed: bool) -> dict[str, Any]:
+    def row(item: Item) -> dict[str, Any]:
+        version = str(item.version) if item.version else None
+        return {
+            "key": show(item.key, packed),
+            "value": show(item.value, packed),
+            "version": version,
+        }
+
+    shown: dict[str, Any] = {"items": [row(item) for item in page.items]}
+    if page.cursor is not None:
+        shown["cursor"] = page.cursor
+    return shown
+
+
+async def send_reply(send: Send, answer: Reply) -> None:
+    """One response by ASGI."""
+    headers = [
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % len(answer.body)),
+        *answer.headers,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def no_such_route(path: bytes) -> NotFound:
+    """404 for a path that is none of ours."""
+    shown = path[:200].decode("ascii", "replace")
+    return NotFound(f"there is no {shown}; /docs lists the routes", code="ROUTE_NOT_FOUND")
+
+
+class WrongMethod(Rejected):
+    """405: the path exists, but not with this method."""
+
+    code = "METHOD_NOT_ALLOWED"
+    status = 405
+
+
+def wrong_method(method: str, allowed: str) -> WrongMethod:
+    """405 with the methods that the path has."""
+    return WrongMethod(f"{method} is not possible here, only {allowed}", details={"allow": allowed})
+
+
+def internal() -> KvorumError:
+    """500 for a bug of ours; what went wrong is in the node's log, not in the reply."""
+    return KvorumError("an internal error; the node's log has the details")

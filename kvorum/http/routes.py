@@ -1,0 +1,353 @@
+"""Every route of the API in one table: what it does, takes and answers. The OpenAPI schema, /docs
+and the reference in docs/reference/http.md are made of it, for the bare-ASGI routes as for those of
+FastAPI.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from kv.base import limits
+from kvorum.http import fields
+from kvorum.http.fields import BOOL, DATA, TEXT, VERSION, Field, Fields, Schema, integer
+
+_OBJECT: Final[Schema] = {"type": "object"}
+
+
+class Route(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    path: str
+    tag: str
+    summary: str
+    description: str
+    query: Fields = ()
+    body: Fields | None = None
+    raw_body: bool = False
+    ok: int = 200
+    answer: Schema = _OBJECT
+    raw_answer: bool = False
+    errors: tuple[int, ...] = ()
+    headers: Fields = ()
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties}
+
+
+def _items(item: Schema, **more: Schema) -> Schema:
+    return _object(items={"type": "array", "items": item}, **more)
+
+
+_TS: Final[Schema] = {"type": "string", "description": "Decimal, below 2^64."}
+_D: Final[Schema] = DATA.schema
+_VERSIONED = _object(version=_TS)
+_ROW = _object(key=_D, value=_D, version=_TS)
+_ERROR: Final[Schema] = _object(
+    error=_object(
+        code={"type": "string"},
+        message={"type": "string"},
+        retry={
+            "type": "string",
+            "enum": ["no", "retry", "restart_txn", "reroute", "unknown_outcome"],
+        },
+        details={"type": "object"},
+    )
+)
+_ID: Final[Schema] = _object(id={"type": "string"})
+_TABLE_INFO = _object(
+    namespace={"type": "string"},
+    name={"type": "string"},
+    id={"type": "integer"},
+    columns={"type": "array", "items": fields.object_schema(fields.COLUMN)},
+    primary_key={"type": "array", "items": {"type": "string"}},
+)
+_PROCEDURE = _object(
+    id={"type": "string"},
+    name={"type": "string"},
+    state={"type": "string"},
+    step={"type": ["string", "null"]},
+    steps={"type": "array", "items": {"type": "object"}},
+    locks={"type": "array", "items": {}},
+    result={},
+    error={"type": "object"},
+)
+_ENC = Field(
+    "enc", fields.one_of("b64"), "`b64`: keys are base64url instead of %-encoded text.", False
+)
+_AT = Field("at", VERSION, "Read the snapshot of this timestamp.", False)
+_IF_VERSION = Field("if_version", VERSION, "Only if this is the version now.", False)
+_LIMIT = integer(1, limits.SCAN_ROWS_MAX)
+
+_DATA_ROUTES = (
+    Route(
+        "GET", "/v1/kv/{ns}/{table}/{key}", "data", "Read a value",
+        "The raw bytes of the value; the header `ETag` has its version in quotes.",
+        query=(_AT, _ENC), raw_answer=True, errors=(404, 410),
+    ),
+    Route(
+        "PUT", "/v1/kv/{ns}/{table}/{key}", "data", "Write a value",
+        "The body is the value, whatever its Content-Type. With a condition that does not hold: "
+        "412 `CONDITION_FAILED`, `details.version` has the version that is there (null: none).",
+        query=(
+            Field("if_absent", BOOL, "Only if the key does not exist.", False),
+            _IF_VERSION,
+            Field("ttl_ms", integer(1, limits.TTL_MS_MAX), "Milliseconds to live.", False),
+            _ENC,
+        ),
+        raw_body=True, answer=_VERSIONED, errors=(404, 412, 413),
+    ),
+    Route(
+        "DELETE", "/v1/kv/{ns}/{table}/{key}", "data", "Remove a record",
+        "Also succeeds for a key that does not exist, unless `if_version` is given.",
+        query=(_IF_VERSION, _ENC), answer=_VERSIONED, errors=(404, 412),
+    ),
+    Route(
+        "GET", "/v1/kv/{ns}/{table}", "data", "Scan a range",
+        "Records in bytewise key order, at one snapshot. `cursor` in the answer continues there.",
+        query=(
+            Field("prefix", TEXT, "Only keys that begin with this.", False),
+            Field("start", TEXT, "First key, inclusive.", False),
+            Field("end", TEXT, "Last key, exclusive.", False),
+            Field("reverse", BOOL, "From the end.", False),
+            Field("limit", _LIMIT, "Records of this page; 1000 if left out.", False),
+            Field("cursor", TEXT, "Go on where that page ended, at its snapshot.", False),
+            _AT,
+            _ENC,
+        ),
+        answer=_items(_ROW, cursor={"type": "string"}, at=_TS), errors=(404, 410),
+    ),
+    Route(
+        "POST", "/v1/batch", "data", "Write many records at once",
+        "All ops or none, in any tables, also across partitions. One condition that does not hold "
+        "refuses all: 412, `details` name the key and the index of the op.",
+        body=fields.OPS, answer=_VERSIONED, errors=(404, 409, 412, 413),
+    ),
+    Route(
+        "POST", "/v1/multi-get", "data", "Read many records",
+        "All at one snapshot, in the order of `keys`; null where there is no record.",
+        body=fields.MULTI_GET, answer=_items(_object(value=_D, version=_TS), at=_TS),
+        errors=(404, 410, 413),
+    ),
+    Route(
+        "POST", "/v1/multi-write", "data", "Write many records, each on its own",
+        "Not atomic: a result per op, `version` or `error`.",
+        body=fields.OPS,
+        answer=_object(results={"type": "array", "items": {"oneOf": [_VERSIONED, _ERROR]}}),
+        errors=(413,),
+    ),
+)  # fmt: skip
+
+_TXN_NOTE = "409 `TXN_ABORTED`: it has ended or expired; run the work in a new one."
+
+_TXN_ROUTES = (
+    Route(
+        "POST", "/v1/txn", "transactions", "Begin a transaction",
+        "It reads the snapshot of its `start_ts` and is rolled back after `ttl_ms` of silence.",
+        body=fields.BEGIN, answer=_object(txn=_TS, start_ts=_TS), errors=(429,),
+    ),
+    Route(
+        "GET", "/v1/txn/{id}", "transactions", "What became of a transaction",
+        "Always answers, also after every node was restarted.",
+        answer=_object(
+            status={"type": "string", "enum": ["pending", "committed", "aborted"]}, commit_ts=_TS
+        ),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/get", "transactions", "Read in a transaction",
+        "Its own writes included, those with version null. " + _TXN_NOTE,
+        body=fields.KEY, answer=_object(value=_D, version=_TS), errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/put", "transactions", "Write in a transaction",
+        "Seen by others when it commits. " + _TXN_NOTE,
+        body=fields.KEY_VALUE, errors=(404, 409, 413),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/delete", "transactions", "Remove in a transaction", _TXN_NOTE,
+        body=fields.KEY, errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/scan", "transactions", "Scan in a transaction",
+        "Own writes included. `cursor` in the answer: there is more. " + _TXN_NOTE,
+        body=fields.SCAN, answer=_items(_ROW, cursor={"type": "string"}), errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/commit", "transactions", "Commit",
+        "Asked again it answers the same. 409 `WRITE_CONFLICT`: nothing was written, run it again. "
+        "504 `UNKNOWN_OUTCOME`: ask `GET /v1/txn/{id}`.",
+        body=(), answer=_VERSIONED, errors=(409, 504),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/abort", "transactions", "Abort",
+        "Forgets all writes; fine for a transaction that was aborted already.",
+        body=(), errors=(409,),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/heartbeat", "transactions", "Keep alive",
+        "Renews the time after which silence aborts it.", body=(), errors=(409,),
+    ),
+    Route(
+        "POST", "/v1/tso", "transactions", "Take timestamps",
+        "`count` timestamps from `first` on, each by one: unique, above every version acknowledged "
+        "before.",
+        body=fields.TSO, answer=_object(first=_TS, count={"type": "integer"}),
+    ),
+)  # fmt: skip
+
+_WAIT = Field("wait_ms", integer(0, limits.WAIT_MS_MAX), "Wait so long for its end.", False)
+_OTHER_ROUTES = (
+    Route(
+        "GET", "/v1/namespaces", "tables", "List namespaces", "By name.",
+        answer=_items(_object(name={"type": "string"})),
+    ),
+    Route(
+        "POST", "/v1/namespaces", "tables", "Create a namespace", "",
+        body=fields.NAMESPACE, ok=201, answer=_object(name={"type": "string"}), errors=(409,),
+    ),
+    Route(
+        "DELETE", "/v1/namespaces/{ns}", "tables", "Drop a namespace", "It must have no tables.",
+        errors=(404, 409),
+    ),
+    Route(
+        "GET", "/v1/namespaces/{ns}/tables", "tables", "List tables", "By name.",
+        answer=_items(_TABLE_INFO), errors=(404,),
+    ),
+    Route(
+        "POST", "/v1/namespaces/{ns}/tables", "tables", "Create a table",
+        "Without `columns` it is a plain key-value table. Waits until the table can be used.",
+        body=fields.NEW_TABLE, ok=201, answer=_TABLE_INFO, errors=(404, 409),
+    ),
+    Route(
+        "DELETE", "/v1/namespaces/{ns}/tables/{table}", "tables", "Drop a table",
+        "With all its records.", errors=(404,),
+    ),
+    Route(
+        "POST", "/v1/procedures/{name}", "procedures", "Start a procedure",
+        "The body is its arguments. The header `Idempotency-Key` is its nonce: the same one gives "
+        "the same id.",
+        headers=(Field("Idempotency-Key", TEXT, "Nonce.", False),),
+        body=None, ok=202, answer=_ID, errors=(404, 413),
+    ),
+    Route(
+        "GET", "/v1/procedures/{id}", "procedures", "Look at a procedure",
+        "`result` when it succeeded, `error` when it did not. The result is kept for a while.",
+        query=(_WAIT,), answer=_PROCEDURE, errors=(404,),
+    ),
+    Route(
+        "GET", "/v1/procedures", "procedures", "List procedures",
+        "Running ones and ended ones that are kept.",
+        query=(
+            Field("state", TEXT, "Only in this state.", False),
+            Field("owner", TEXT, "Only of this owner.", False),
+            Field("name", TEXT, "Only of this name.", False),
+        ),
+        answer=_items(_PROCEDURE),
+    ),
+    Route(
+        "POST", "/v1/procedures/{id}/abort", "procedures", "Abort a procedure",
+        "It rolls back what it did. 409 when it has ended or has passed its point of no return.",
+        body=fields.ABORT, ok=202, answer=_ID, errors=(404, 409),
+    ),
+    Route("GET", "/v1/nodes", "cluster", "List nodes", "", answer=_items({"type": "object"})),
+    Route(
+        "GET", "/v1/partitions", "cluster", "List partitions",
+        "In key order; `start` and `end` are storage keys: the table's id in 4 bytes, then the key.",
+        answer=_items({"type": "object"}),
+    ),
+    Route("GET", "/healthz", "cluster", "Is the process alive", "", answer=_object(status={})),
+    Route(
+        "GET", "/readyz", "cluster", "Can the node serve", "503 while it starts or stops.",
+        answer=_object(status={}), errors=(503,),
+    ),
+    Route("GET", "/metrics", "cluster", "Prometheus metrics", "", raw_answer=True),
+)  # fmt: skip
+
+ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_OTHER_ROUTES)
+
+ERROR_MEANINGS: Final = {
+    400: "Bad input: nothing was done",
+    404: "No such key, table, namespace, procedure or route",
+    409: "Conflict",
+    410: "The snapshot is older than what is kept",
+    412: "A condition does not hold",
+    413: "Too large: details have the limit and the actual size",
+    429: "Too much at once: try again after Retry-After",
+    503: "Not now: try again after Retry-After",
+    504: "Deadline exceeded, or the outcome is unknown",
+}
+
+_DESCRIPTION = (
+    "Bodies are JSON, or msgpack with `Content-Type: application/msgpack`; replies too, chosen by "
+    '`Accept`. In JSON, keys and values are text, or `{"b64": "…"}` for other bytes. Versions and '
+    "timestamps are decimal strings. An error has a `code`, and `retry` says what to do: `no`, "
+    "`retry` (the same request later), `restart_txn` (the same work in a new transaction), "
+    "`reroute`, `unknown_outcome` (ask for the status)."
+)
+
+
+def openapi(version: str) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of all routes."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Kvorum", "version": version, "description": _DESCRIPTION},
+        "paths": paths,
+        "components": {"schemas": {"Error": _ERROR}},
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in (part[1:-1] for part in route.path.split("/") if part.startswith("{"))
+    ]
+    for where, table in (("query", route.query), ("header", route.headers)):
+        parameters += [
+            {
+                "name": f.name,
+                "in": where,
+                "required": f.required,
+                "description": f.doc,
+                "schema": f.kind.schema,
+            }
+            for f in table
+        ]
+    operation: dict[str, Any] = {
+        "tags": [route.tag],
+        "summary": route.summary,
+        "description": route.description,
+        "operationId": f"{route.method.lower()} {route.path}",
+        "parameters": parameters,
+        "responses": _responses(route),
+    }
+    if route.raw_body:
+        raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": raw}
+    elif route.body is not None:
+        operation["requestBody"] = {
+            "required": any(f.required for f in route.body),
+            "content": _content(fields.object_schema(route.body)),
+        }
+    elif route.method == "POST":
+        operation["requestBody"] = {"content": _content({"description": "Any value."})}
+    return operation
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    if route.raw_answer:
+        content: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string"}}}
+    else:
+        content = _content(route.answer)
+    found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}
+    error = _content({"$ref": "#/components/schemas/Error"})
+    for status in sorted({400, *route.errors}):
+        found[str(status)] = {"description": ERROR_MEANINGS[status], "content": error}
+    return found
+
+
+def _content(schema: Schema) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}, "application/msgpack": {"schema": schema}}
