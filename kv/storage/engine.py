@@ -12,8 +12,8 @@ Invariants that every engine keeps and every caller may lean on
     anew (after a failed fsync the kernel has dropped the dirty pages, so a second, successful one
     proves nothing).
  Errors: `Unavailable` (write stall, disk full, closed: nothing was written), `Corruption` (names
-family and key, or file), `InvalidArgument` (what cannot be opened, and why; a range whose end lies
-before its start).
+family and key, or file), `InvalidArgument` (a batch written twice, what cannot be opened, and why;
+a range whose end lies before its start).
  Deliberately missing: transactions and snapshots (kv.mvcc keeps versions), merge operators,
 iterators that outlive a call (a live iterator pins files and memory, and rocksdict's can outlive
 its bounds).
@@ -39,7 +39,7 @@ LOG_FAMILIES: Final = ("log",)
 
 
 def check_range(start: bytes, end: bytes) -> bool:
-    """Whether `[start, end)` holds anything. Raises InvalidArgument if `end` lies before `start`."""
+    """Whether `[start, end)` is not empty. Raises InvalidArgument if `end` lies before `start`."""
     if end < start:
         raise InvalidArgument(
             f"delete_range: the end {end[:64]!r} lies before the start {start[:64]!r}; "

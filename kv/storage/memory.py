@@ -75,7 +75,8 @@ class MemoryEngine:
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, MemoryBatch), "a batch of another engine"
-        assert not batch.consumed, "a batch is consumed by write"
+        if batch.consumed:
+            raise InvalidArgument("this batch was written before; make a new one")
         batch.consumed = True
         if self._closed:
             raise _closed()

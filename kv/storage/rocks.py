@@ -57,18 +57,21 @@ from kv.base.limits import DISK_FREE_BYTES_MIN, KiB, MiB
 from kv.storage.directory import DirectoryLock, check_format, write_format
 from kv.storage.engine import LOG_FAMILIES, Batch, Family, Getter, MultiGetter, check_range
 
-# Memory: all memtables of the state database share _STATE_MEMTABLES_BYTES, the log has at most
-# _LOG_BUFFER_BYTES * _BUFFERS_MAX, index and filter blocks live inside the block caches. Together
-# with the interpreter that keeps a node below 600 MiB, however much it stores. Buffers smaller than
-# these cost reads that leave the memtable (+2 µs per put at 16 MiB).
+# Memory: the memtables of the state database share _STATE_MEMTABLES_BYTES, those of the log have
+# _LOG_BUFFER_BYTES each, index and filter blocks live inside the block caches. Together with the
+# interpreter that keeps a node below 600 MiB, however much it stores. Smaller buffers cost reads
+# that leave the memtable (+2 µs per put at 16 MiB).
 _STATE_CACHE_BYTES: Final = 128 * MiB
 _STATE_MEMTABLES_BYTES: Final = 160 * MiB
 _LOG_CACHE_BYTES: Final = 8 * MiB
 _LOG_BUFFER_BYTES: Final = 32 * MiB
 _BUFFER_BYTES: Final = {"cur": 64 * MiB, "hist": 32 * MiB}  # of one memtable
 _BUFFER_BYTES_OTHER: Final = 16 * MiB
-# memtables per family, the active one included; writes stall when all are full
-_BUFFERS_MAX: Final = 4
+# Full memtables of one family that wait for the disk: at the first figure `check_room` refuses new
+# work, at the second RocksDB stalls. Far apart, because a stalled write of work that was already
+# admitted could only stop the replica.
+_BUFFERS_WAITING_MAX: Final = 3
+_BUFFERS_MAX: Final = 16
 _WAL_BYTES_MAX: Final = 192 * MiB  # then the family that holds the oldest WAL is flushed
 _FILES_OPEN_MAX: Final = 512
 _BLOOM_BITS: Final = 10
@@ -160,11 +163,11 @@ class RocksEngine:
             )
         for name, rows in self._families.items():
             waiting = rows.property_int_value("rocksdb.num-immutable-mem-table") or 0
-            if waiting >= _BUFFERS_MAX - 1:
+            if waiting >= _BUFFERS_WAITING_MAX:
                 raise Unavailable(
                     f"the disk of {self._path} is slower than the writes: {waiting} memtables of "
                     f"family {name} wait to be written; try again shortly",
-                    details={"what": "memtables", "limit": _BUFFERS_MAX - 1, "actual": waiting},
+                    details={"what": "memtables", "limit": _BUFFERS_WAITING_MAX, "actual": waiting},
                 )
 
     def sync(self) -> None:
@@ -237,21 +240,26 @@ class RocksEngine:
     def _scan_back(
         rows: Rdict, start: bytes, end: bytes, options: ReadOptions, limit: int
     ) -> list[tuple[bytes, bytes]]:
-        # RocksDB has no lower bound here, and walking below `start` may cross any number of
-        # tombstones: so find the last row that is wanted first, and stop exactly there.
+        # The library has no lower bound, and one step below `start` may cross any number of
+        # tombstones: so find the last row that is wanted first, and stop on it. Not with `items`,
+        # which has taken the next step already when it hands out a row.
         last = _first_key(rows, start, options)
         found: list[tuple[bytes, bytes]] = []
         if last is None:
             return found
-        pair: tuple[bytes, bytes]
-        for pair in rows.items(backwards=True, from_key=end or None, read_opt=options):  # type: ignore[assignment]
-            found.append(pair)
-            if pair[0] == last or len(found) == limit:
+        cursor = rows.iter(options)
+        if end:
+            cursor.seek_for_prev(end)
+        else:
+            cursor.seek_to_last()
+        while cursor.valid():
+            key = cursor.key()
+            found.append((key, cursor.value()))
+            if key == last or len(found) == limit:
                 return found
-        raise Corruption(
-            f"a reverse scan ended before {last[:64]!r}, a key that exists: a block is corrupt",
-            details={"key": last},
-        )
+            cursor.prev()
+        cursor.status()
+        raise Corruption(f"a reverse scan did not meet {last[:64]!r}, a key that exists")
 
     # -- the rest of the protocol
 
@@ -386,6 +394,8 @@ def _translated(error: Exception, doing: str, family: str = "", key: bytes = b""
     where = f"{doing}, family {family}, at key {key[:64]!r}" if family else doing
     if isinstance(error, DbClosedError):
         return _closed()
+    if "already consumed" in text:
+        return InvalidArgument("this batch was written before; make a new one")
     if isinstance(error, (ValueError, KeyError, TypeError)):
         return InvalidArgument(f"{where}: keys and values are bytes ({text})")
     if "Corruption" in text:
