@@ -112,10 +112,11 @@ class MemoryLogDB:
     def tamper(self, key: bytes, value: bytes | None) -> None:
         """Change (or with None remove) a stored value behind everybody's back."""
         for stored in (self._live, self._durable):
+            if key not in stored.values:
+                continue
             if value is not None:
-                assert key in stored.values
                 stored.values[key] = value
-            elif key in stored.values:
+            else:
                 del stored.values[key]
                 stored.keys.remove(key)
 

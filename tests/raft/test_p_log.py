@@ -1,4 +1,4 @@
-"""Probes of the defects in replicating the log: stock pysyncobj 0.3.17 shows each, ours does not."""
+"""Probes of the defects in replicating the log: stock pysyncobj shows each, ours does not."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def _snapshot_is_being_written(replica: Replica) -> int:
 
 
 def test_p13_a_follower_behind_the_base_costs_one_message() -> None:
-    """P13: the stock leader spins for a whole heartbeat period, with tens of thousands of messages."""
+    """P13: the stock leader spins for a heartbeat period, with tens of thousands of messages."""
     assert _snapshot_is_being_written(Stock([2])) > 1000
     assert _snapshot_is_being_written(Ours([2])) == 1
 

@@ -1,4 +1,4 @@
-"""Probes of the defects in elections, membership and durability: stock shows each, ours does not."""
+"""Probes of elections, membership and durability: stock shows each defect, ours does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_p05_acknowledged_entries_survive_the_loss_of_the_power() -> None:
 def test_p05_the_stock_journal_has_no_sync_and_no_checksum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P5: a thousand entries and a vote, and not one of them made durable; a flipped bit is served."""
+    """P5: a thousand entries and a vote, none of them made durable; a flipped bit is served."""
     flushed: list[str] = []
     monkeypatch.setattr(pysyncobj.journal.ResizableFile, "flush", lambda _self: flushed.append("x"))
     journal = pysyncobj.journal.FileJournal(str(tmp_path / "journal"))
@@ -167,9 +167,9 @@ def test_p12_an_overwritten_membership_is_taken_back() -> None:
     ours.elect([2])
     ours.deliver(2, success(ours.last() + 1))
     ours.group.change_members([1, 2], [])
-    assert ours.group.voters == (1, 2)
+    assert list(ours.group.voters) == [1, 2]
     ours.deliver(3, append_entries(ours.term() + 1, 1, 1, entries(2, 2, ours.term() + 1), 1))
-    assert ours.group.voters == (1, 2, 3)
+    assert list(ours.group.voters) == [1, 2, 3]
 
 
 def test_p15_a_lone_voter_does_not_lead_before_its_vote_is_durable() -> None:
@@ -181,15 +181,14 @@ def test_p15_a_lone_voter_does_not_lead_before_its_vote_is_durable() -> None:
     node, machine = Node(sync_s=0.5), Machine()
     group = node.open(machine)
     node.timers.run(0.4)
-    in_log = group.last_index
-    assert in_log == 0, "not even its no-op is in the log before the vote is durable"
     assert not group.leader
+    assert group.last_index < 1, "not even its no-op is in the log before the vote is durable"
     again = node.crash()
     assert again.host.stored_groups() == [], "the crash took everything, nothing was promised"
 
 
 def test_p15_the_same_term_is_not_won_twice() -> None:
-    """P15 as a history: crash at every moment of an election, and look for one term in two lives."""
+    """P15 as a history: crash at every moment of an election, look for one term in two lives."""
 
     def entries_of(node: Node) -> dict[tuple[int, int], bytes]:
         pairs = node.db.items().items()

@@ -1,0 +1,349 @@
+"""The rules of consensus one by one, as tables from the papers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raft import BadConfig
+from raft.rules import append, membership, prevote
+from raft.rules.backoff import Backoff
+from raft.rules.commit import commit_bound, majority_index
+from raft.rules.lease import Lease, Promise
+from raft.rules.membership import Membership, MembershipHistory, check_change
+from raft.rules.prevote import PreVote
+from raft.rules.reads import PendingRead, ReadQueue, Rounds
+from raft.rules.votes import VoteBox
+
+# ---------------------------------------------------------------------------------- commit
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "expected"),
+    [
+        (5, [], 5),
+        (5, [3], 3),
+        (5, [3, 4], 4),
+        (2, [9, 9], 9),
+        (9, [1, 2, 3], 2),
+        (9, [1, 2, 3, 4], 3),
+        (0, [7, 7, 7, 7], 7),
+    ],
+)
+def test_majority_index(own: int, others: list[int], expected: int) -> None:
+    """One rank too high commits what a majority does not hold."""
+    assert majority_index(own, others) == expected
+    assert sum(value >= expected for value in [own, *others]) * 2 > 1 + len(others)
+
+
+def test_only_entries_of_the_own_term_commit_by_counting() -> None:
+    """Figure 8 of the Raft paper: an older entry on a majority can still be overwritten."""
+    terms = {1: 1, 2: 2, 3: 4}
+    bound = commit_bound(1, 2, [2, 2], term=4, term_at=terms.get)
+    assert bound == 1, "entry 2 is of term 2, counted by a leader of term 4"
+    assert commit_bound(1, 3, [3, 0], term=4, term_at=terms.get) == 3, "entry 2 commits with 3"
+
+
+def test_commit_never_goes_back() -> None:
+    """A slow follower's old answer must not take a commit back."""
+    assert commit_bound(5, 3, [3], term=1, term_at=lambda _index: 1) == 5
+
+
+# ---------------------------------------------------------------------------------- votes
+
+
+def test_a_vote_counts_once_and_only_from_a_voter() -> None:
+    """P9: a duplicate, or a removed node, would make a minority a majority."""
+    box = VoteBox(1)
+    voters = (1, 2, 3, 4, 5)
+    assert [box.add(sender, voters) for sender in (2, 2, 9, 1)] == [True, False, False, False]
+    assert not box.has_majority(voters)
+    assert box.add(3, voters)
+    assert box.has_majority(voters)
+    box.restart()
+    assert not box.has_majority(voters)
+    assert box.has_majority((1,))
+
+
+def test_pre_vote_rounds_do_not_mix() -> None:
+    """Answers to an earlier round say nothing about now: a leader may have been heard since."""
+    pre = PreVote(1)
+    first = pre.start()
+    second = pre.start()
+    assert not pre.granted(2, first, (1, 2, 3))
+    assert pre.granted(2, second, (1, 2, 3))
+    assert pre.won
+    pre.cancel()
+    assert not pre.won
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "current"),
+    [
+        ((2, 1), (1, 9), True),
+        ((1, 9), (2, 1), False),
+        ((2, 5), (2, 5), True),
+        ((2, 4), (2, 5), False),
+    ],
+)
+def test_log_is_current(theirs: tuple[int, int], ours: tuple[int, int], current: bool) -> None:
+    """Raft 5.4.1: comparing lengths first would elect a leader without committed entries."""
+    assert prevote.log_is_current(theirs, ours) is current
+
+
+# ---------------------------------------------------------------------------------- back-off
+
+
+def test_acks_never_pull_next_back() -> None:
+    """P4: else every acknowledgement of a pipeline starts a retransmission."""
+    backoff = Backoff()
+    assert backoff.next_index(2, old=10, asked=4, match=3, last=9, rejected=False) == 10
+
+
+def test_next_stays_within_the_log() -> None:
+    """P10: beyond the end there is no previous entry to name."""
+    backoff = Backoff()
+    assert backoff.next_index(2, old=5, asked=40, match=0, last=9, rejected=True) == 10
+    assert backoff.next_index(2, old=5, asked=1, match=7, last=9, rejected=True) == 8
+
+
+def test_probing_only_goes_down_until_a_success() -> None:
+    """P14: rejections of messages already on their way would raise next again, for ever."""
+    backoff = Backoff()
+    assert backoff.next_index(2, old=100, asked=46, match=0, last=200, rejected=True) == 46
+    assert backoff.is_probing(2)
+    assert backoff.next_index(2, old=46, asked=90, match=0, last=200, rejected=True) == 46
+    assert backoff.next_index(2, old=46, asked=45, match=0, last=200, rejected=True) == 45
+    assert backoff.next_index(2, old=45, asked=60, match=59, last=200, rejected=False) == 60
+    assert not backoff.is_probing(2)
+    backoff.next_index(2, old=60, asked=50, match=0, last=200, rejected=True)
+    backoff.forget(2)
+    assert not backoff.is_probing(2)
+
+
+# ---------------------------------------------------------------------------------- append
+
+_TERMS = st.lists(st.integers(1, 4), max_size=6).map(sorted)
+
+
+def _term_at(base: tuple[int, int], log: list[int], index: int) -> int | None:
+    if index == base[0]:
+        return base[1]
+    return log[index - base[0] - 1] if 0 < index - base[0] <= len(log) else None
+
+
+@given(
+    ours=_TERMS,
+    theirs=_TERMS,
+    prev=st.integers(0, 6),
+    count=st.integers(0, 6),
+    base=st.integers(0, 3),
+)
+def test_place_equals_the_paper(
+    ours: list[int], theirs: list[int], prev: int, count: int, base: int
+) -> None:
+    """Figure 2, steps 2-5, by brute force: a wrong place drops committed entries."""
+    # Equal up to the base, as everything committed is; a log here is the list of its terms.
+    theirs = ours[:base] + [max(term, *ours[:base], 1) for term in theirs[base:]]
+    base = min(base, len(ours), len(theirs))
+    prev = min(prev, len(theirs))
+    sent = theirs[prev : prev + count]
+    whole = [0, *ours]
+    message_term = ([0, *theirs])[prev]
+    if prev < base or (prev < len(whole) and whole[prev] == message_term):
+        keep, expected = prev, list(whole)
+        for at, term in enumerate(sent, prev + 1):
+            if at <= base or (at < len(expected) and expected[at] == term):
+                keep = at
+            else:
+                expected = expected[:at] + sent[at - prev - 1 :]
+                break
+    else:
+        expected, keep = None, 0
+    base_pair = (base, whole[base])
+    placed = append.place(
+        prev,
+        message_term,
+        sent,
+        base=base_pair,
+        term_at=lambda index: _term_at(base_pair, ours[base:], index),
+    )
+    match placed:
+        case append.Mismatch():
+            assert expected is None
+        case append.Known(end):
+            assert expected == whole
+            assert end == prev + len(sent)
+        case append.Extend(at, term, skip):
+            assert whole[at] == term
+            assert at == keep
+            assert whole[: at + 1] + sent[skip:] == expected
+
+
+# ---------------------------------------------------------------------------------- leases and
+# reads
+
+
+def test_a_promise_binds_from_the_start_and_from_each_word_of_a_leader() -> None:
+    """A node that restarted may have promised just before: voting at once breaks a lease."""
+    promise = Promise(now_s=100.0, election_min_s=1.0)
+    assert promise.binds(100.99)
+    assert not promise.binds(101.0)
+    promise.heard_leader(101.5)
+    assert promise.binds(102.4)
+
+
+def test_a_lease_counts_from_the_sending() -> None:
+    """Counted from the answer, a slow network would stretch it beyond the voters' promises."""
+    lease = Lease(lease_s=0.8)
+    lease.sent(1, 10.0)
+    assert not lease.holds(10.0)
+    lease.confirmed(1)
+    assert lease.holds(10.79)
+    assert not lease.holds(10.8)
+    lease.sent(2, 10.5)
+    lease.confirmed(1)
+    assert not lease.holds(10.85), "round 2 was not answered"
+    lease.confirmed(2)
+    assert lease.holds(11.2)
+
+
+def test_no_lease_after_a_transfer_was_ordered() -> None:
+    """The order overrides the voters' promises, and may arrive at any time later in the term."""
+    lease = Lease(lease_s=0.8)
+    lease.sent(1, 10.0)
+    lease.confirmed(1)
+    lease.forbid()
+    lease.sent(2, 10.1)
+    lease.confirmed(2)
+    assert not lease.holds(10.2)
+    lease.restart()
+    lease.sent(3, 20.0)
+    lease.confirmed(3)
+    assert lease.holds(20.1), "a new term of leadership has leases again"
+
+
+def test_forgotten_rounds_extend_nothing() -> None:
+    """The table of rounds is bounded; an answer from before it must not raise."""
+    lease = Lease(lease_s=0.8)
+    for number in range(1, 200):
+        lease.sent(number, float(number))
+    lease.confirmed(1)
+    assert not lease.holds(1.0)
+    lease.confirmed(199)
+    assert lease.holds(199.5)
+
+
+def test_a_round_needs_a_majority_of_the_voters() -> None:
+    """One answer of four others would let a minority's leader serve stale reads."""
+    rounds = Rounds()
+    first = rounds.next()
+    others = [2, 3, 4, 5]
+    assert not rounds.answered(2, first, others)
+    assert not rounds.answered(2, first, others), "a duplicate is one voter"
+    assert rounds.answered(3, first, others)
+    assert rounds.confirmed == first
+    rounds.restart()
+    rounds.next()
+    assert not rounds.answered(4, 99, others), "an answer to a round that was never sent"
+    assert rounds.confirmed == first
+
+
+def test_reads_are_served_in_order_once_confirmed_and_applied() -> None:
+    """A read served at an older index, or under another term, may miss an acknowledged write."""
+    queue, seen = ReadQueue(), []
+    for name, number, index in (("a", 1, 5), ("b", 2, 5), ("c", 2, 7)):
+        queue.add(PendingRead(3, number, index, lambda at, name=name: seen.append((name, at))))  # type: ignore[misc]
+
+    def serve(confirmed: int, applied: int) -> None:
+        for done in queue.take_served(confirmed=confirmed, applied_index=applied):
+            done(applied)
+
+    serve(1, 4)
+    assert seen == []
+    serve(1, 5)
+    serve(2, 6)
+    assert seen == [("a", 5), ("b", 6)]
+    assert queue.take_lost(leading_term=3) == []
+    for done in queue.take_lost(leading_term=4):
+        done(None)
+    assert seen[-1] == ("c", None)
+    assert len(queue) == 0
+
+
+# ---------------------------------------------------------------------------------- membership
+
+
+@given(st.sets(st.integers(0, 1 << 62), max_size=9), st.integers(0, 9))
+def test_a_configuration_survives_its_bytes(ids: set[int], split: int) -> None:
+    """A voter that is lost in the encoding changes every majority."""
+    ordered = sorted(ids)
+    config = membership.membership(3, ordered[:split], ordered[split:])
+    assert membership.decode(3, config.encode()) == config
+    for cut in range(len(config.encode())):
+        with pytest.raises(ValueError, match=r"configuration|bytes"):
+            membership.decode(3, config.encode()[:cut])
+
+
+def test_bad_configurations_are_refused() -> None:
+    """A node that is voter and learner, or counted twice, breaks the count of majorities."""
+    for voters, learners in (([1, 1], []), ([1], [1]), ([-1], []), (range(100), [])):
+        with pytest.raises(BadConfig):
+            membership.membership(0, voters, learners)
+
+
+def test_the_last_configuration_of_the_log_counts() -> None:
+    """Thesis 4.1: waiting for its commit would let two disjoint majorities exist."""
+    history = MembershipHistory(Membership(0, (1,), ()))
+    history.append(Membership(5, (1, 2), ()))
+    history.append(Membership(9, (1, 2, 3), ()))
+    assert list(history.current.voters) == [1, 2, 3]
+    assert history.at(8).voters == (1, 2)
+    history.truncate(9)
+    assert list(history.current.voters) == [1, 2]
+    assert history.compact(7) == Membership(5, (1, 2), ())
+    history.truncate(1)
+    assert list(history.current.voters) == [1, 2], "the base is committed and never taken back"
+
+
+def test_changes_that_a_leader_must_not_propose() -> None:
+    """Each line guards against two leaders, or a group without a quorum."""
+    old = Membership(3, (1, 2, 3), (4,))
+
+    def refusal(
+        voters: tuple[int, ...], *, commit: int = 9, ours: bool = True, caught_up: int = 9
+    ) -> str | None:
+        new = Membership(10, voters, ())
+        return check_change(
+            old,
+            new,
+            me=1,
+            commit_index=commit,
+            commit_term_is_ours=ours,
+            match=lambda _node: caught_up,
+        )
+
+    assert refusal((1, 2, 3, 4)) is None
+    assert refusal((1, 2)) is None
+    for reason, change in {
+        "at most one voter": refusal((1, 2, 3, 4, 5)),
+        "does not remove itself": refusal((2, 3)),
+        "no entry of this term": refusal((1, 2), ours=False),
+        "previous change": refusal((1, 2), commit=2),
+        "not caught up": refusal((1, 2, 3, 4), caught_up=8),
+    }.items():
+        assert change is not None
+        assert reason in change
+
+
+def test_majorities_of_neighbouring_configurations_overlap() -> None:
+    """The proof behind one voter at a time, by enumeration up to five voters."""
+    for size in range(1, 5):
+        old = set(range(size))
+        for new in (old | {size}, old - {0}):
+            for a in itertools.combinations(sorted(old), len(old) // 2 + 1):
+                for b in itertools.combinations(sorted(new), len(new) // 2 + 1):
+                    assert set(a) & set(b) or not new
