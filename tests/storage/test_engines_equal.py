@@ -1,4 +1,6 @@
-"""The memory engine and RocksDB are one thing with two bodies: whatever is done, they answer alike."""
+"""The memory engine and RocksDB are one thing with two bodies: whatever is done, they answer
+alike.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ class Rng:
 
 @given(operations, st.integers(0, 1000))
 def test_a_crash_leaves_a_prefix_that_covers_the_last_sync(script: list[Any], seed: int) -> None:
-    """A crash that lost a synced batch, or kept half of one, would blame the layers above for it."""
+    """A crash that lost a synced batch, or kept half of one, would blame the layers above for
+    it.
+    """
     engine = MemoryEngine(("a",))
     family = engine.family("a")
     states: list[list[tuple[bytes, bytes]]] = [[]]  # after each batch
@@ -150,7 +152,9 @@ class VirtualTimers:
 
 
 def test_a_slow_sync_covers_what_was_written_before_it_began() -> None:
-    """If it also covered later writes, a lost acknowledged write would go unnoticed in simulation."""
+    """If it also covered later writes, a lost acknowledged write would go unnoticed in
+    simulation.
+    """
     engine, timers, answers = MemoryEngine(("a",)), VirtualTimers(), []
     syncer = TimedSyncer(engine, timers, lambda: 0.5)
     put(engine, b"1")

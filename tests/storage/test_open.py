@@ -160,7 +160,9 @@ def test_a_checkpoint_opens_as_it_was(tmp_path: Path) -> None:
 def test_room_is_refused_before_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RocksDB never recovers from a full disk; requests must be refused while there is still room."""
+    """RocksDB never recovers from a full disk; requests must be refused while there is still
+    room.
+    """
     engine = RocksEngine(tmp_path, ("a",))
     engine.check_room()
     free = engine.stats()["disk_free_bytes"]

@@ -191,7 +191,9 @@ def test_options_without_raw_mode_read_nothing(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_consumed_and_needs_its_family(tmp_path: Path, engine: RocksEngine) -> None:
-    """A batch written twice, or a put without a family, would go nowhere without an error of ours."""
+    """A batch written twice, or a put without a family, would go nowhere without an error of
+    ours.
+    """
     bare = Bare(tmp_path / "bare")
     batch = WriteBatch(raw_mode=True)
     batch.put(b"lost", b"v")  # no family: the default one, not `a`
@@ -358,7 +360,9 @@ def test_replay_ends_silently_at_a_flipped_bit(tmp_path: Path) -> None:
 def test_a_stall_refuses_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without no_slowdown a slow disk would freeze the whole process; half a batch would be worse."""
+    """Without no_slowdown a slow disk would freeze the whole process; half a batch would be
+    worse.
+    """
     monkeypatch.setattr(rocks, "_BUFFER_BYTES_OTHER", 64 * KiB)
     monkeypatch.setattr(rocks, "_BUFFERS_MAX", 2)
     engine = RocksEngine(tmp_path / "ours", ("a",))
