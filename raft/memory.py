@@ -99,14 +99,14 @@ class MemoryLogDB:
         del self._unsynced[:batches]
 
     def crash(self, batches_kept: int = 0) -> MemoryLogDB:
-        """The database that a restarted node finds: everything synced and the first `batches_kept`
-        batches after it.
+        """The database that a restarted node finds: everything synced, and the first `batches_kept`
+        batches after it, which the OS still had. Those are not durable yet: a second crash may
+        take them.
         """
         found = MemoryLogDB()
-        found._durable = self._durable.copy()
+        found._durable, found._live = self._durable.copy(), self._durable.copy()
         for batch in self._unsynced[:batches_kept]:
-            found._durable.run(batch)
-        found._live = found._durable.copy()
+            found.write(batch)
         return found
 
     def tamper(self, key: bytes, value: bytes | None) -> None:
