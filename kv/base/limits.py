@@ -56,7 +56,9 @@ IN_FLIGHT_PER_CONNECTION_MAX: Final = 8_192
 LIST_ITEMS_MAX: Final = 65_536  # of any list or map in a message
 CONNECTIONS_MAX: Final = 10_000
 HELLO_MS_MAX: Final = 10_000  # a connection that said nothing until then is closed
-UNREAD_BYTES_MAX: Final = 256 * MiB  # replies that a peer does not read; above it: the connection is closed
+HELLO_BYTES_MAX: Final = 4 * KiB  # the first frame of a connection
+REPLY_WINDOW_BYTES: Final = 64 * MiB  # replies expected by one connection; above it: it is not read for a while
+STALL_MS_MAX: Final = 60_000  # a connection whose peer reads nothing for so long is closed
 HANDLERS_MAX: Final = 10_000  # asynchronous handlers running at one node; above it: BUSY
 SILENCE_MS_MAX: Final = 15_000  # a client gives a connection up that owes replies and says nothing for so long
 LOCATIONS_MAX: Final = 100_000  # partitions in a client's location cache
@@ -130,7 +132,7 @@ assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, 
 assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
 assert max(BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX, REQUESTS_PER_FRAME_MAX) <= LIST_ITEMS_MAX
 assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame must be admitted"
-assert FRAME_BYTES_MAX < UNREAD_BYTES_MAX, "one reply must never close a connection"
+assert HELLO_BYTES_MAX < FRAME_BYTES_MAX < REPLY_WINDOW_BYTES
 assert ENTRY_BYTES_MAX * 3 <= DISK_FREE_BYTES_MIN, "what was admitted fits log, WAL and state"
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
 assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_BYTES_MAX, (

@@ -122,9 +122,10 @@ class FrameDecoder:
     has no meaning.
     """
 
-    __slots__ = ("_at", "_data")
+    __slots__ = ("_at", "_data", "limit")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
+        self.limit = limit  # bytes of a frame's body; may be changed between two frames
         self._data: bytes | bytearray = _EMPTY
         self._at = 0
 
@@ -156,10 +157,10 @@ class FrameDecoder:
         if len(data) - at < HEADER_BYTES:
             return None
         (length,) = _header_at(data, at)
-        if length > FRAME_BYTES_MAX:
+        if length > self.limit:
             raise TooLarge(
-                f"frame of {length} bytes; the limit is {FRAME_BYTES_MAX}: send less at once",
-                details={"what": "frame", "limit": FRAME_BYTES_MAX, "actual": length},
+                f"frame of {length} bytes; the limit is {self.limit} here: send less at once",
+                details={"what": "frame", "limit": self.limit, "actual": length},
             )
         start = at + HEADER_BYTES
         end = start + length

@@ -26,6 +26,7 @@ from kv.base.ports import Handle, Timers
 from kv.base.rpc import OK, error_of
 
 Reply = asyncio.Future[list[Any]]
+CLOSED: Final = "CLOSED"  # code of Unavailable: asking again on this client is pointless
 _NEVER: Final = float("inf")
 _SWEEP_S: Final = 0.002  # deadlines this close together are looked at in one go
 
@@ -230,4 +231,4 @@ class LocalLink(Link):
 
 def client_closed() -> Unavailable:
     """A call on a client that was closed."""
-    return Unavailable("this client is closed: open another one", code="CLOSED")
+    return Unavailable("this client is closed: open another one", code=CLOSED)

@@ -22,12 +22,12 @@ class Counters:
         "connections_total",
         "errors",
         "frames_in",
-        "frames_out",
         "handlers",
         "internal_errors",
         "pauses",
         "protocol_errors",
         "requests",
+        "writes",
     )
 
     def __init__(self) -> None:
@@ -40,7 +40,9 @@ class Counters:
         self.connections_refused = 0
         self.protocol_errors = 0
         self.frames_in = 0
-        self.frames_out = 0
+        self.writes = (
+            0  # one per connection and drain, each of one frame unless it would be too large
+        )
         self.bytes_in = 0
         self.bytes_out = 0
         self.pauses = (

@@ -1,0 +1,370 @@
+"""The native port: one protocol object per connection, no task, one write per drain.
+
+    socket ──▶ decoder ──▶ window ──▶ Dispatcher.submit
+    socket ◀── one frame per flush ◀── reply, reply, reply
+
+Backpressure: a connection is not read, and frames that already came wait in its decoder, while
+  * the peer does not read its replies (the socket's write buffer is above its high-water mark), or
+  * its window is used up: IN_FLIGHT_PER_CONNECTION_MAX requests, or so many that their replies
+    would come to REPLY_WINDOW_BYTES if they are as large as its last ones. It starts small, because
+    the first replies are not known.
+So what one connection makes the node hold is bounded whatever it asks for, and nobody gets BUSY
+for being fast. A peer that reads nothing for STALL_MS_MAX is dropped.
+
+An idle connection costs its object and its socket: no timer, no buffer. One timer of the server
+looks after those that have not said hello or are stalled, and only while there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, Final, Protocol, cast
+
+from kv.base.errors import Busy, InvalidArgument, KvorumError, Unavailable
+from kv.base.limits import (
+    CONNECTIONS_MAX,
+    FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    HELLO_MS_MAX,
+    IN_FLIGHT_PER_CONNECTION_MAX,
+    REPLY_WINDOW_BYTES,
+    STALL_MS_MAX,
+    KiB,
+)
+from kv.base.ports import Handle, Timers
+from kv.base.rpc import (
+    CONNECTION_RID,
+    FrameDecoder,
+    FrameEncoder,
+    Hello,
+    error_row,
+    read_hello,
+    requests_of,
+)
+from kv.server.counters import Counters
+
+_FIRST_REPLY_BYTES: Final = 256 * KiB  # assumed of a new connection: 256 requests at first
+_SWEEP_S: Final = 1.0
+_KEEPALIVE_IDLE_S: Final = 60
+_BACKLOG: Final = 1024
+_GOODBYE_S: Final = 1.0  # what a closing server gives its clients to take their last replies
+_LOOK_S: Final = 0.01
+
+
+class Submitter(Protocol):
+    """What a server needs of kv.server.dispatcher.Dispatcher."""
+
+    @property
+    def counters(self) -> Counters: ...
+
+    def submit(self, conn: ServerConnection, requests: list[list[Any]]) -> None: ...
+
+
+class ServerConnection(asyncio.Protocol):
+    """One client: what it asks goes to the dispatcher, what it is answered leaves in one write per
+    flush.
+    """
+
+    __slots__ = (
+        "_decoder",
+        "_delivering",
+        "_in_flight",
+        "_open",
+        "_out",
+        "_paused",
+        "_reply_bytes",
+        "_rest",
+        "_server",
+        "_transport",
+        "_window",
+        "greeted",
+        "unread",
+        "waiting_since",
+        "writable",
+    )
+
+    def __init__(self, server: SocketServer) -> None:
+        self.greeted = False
+        self.writable = True
+        self.waiting_since = 0.0  # for its hello, or for the peer to read anything
+        self.unread = 0  # bytes that the peer had left unread then
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._open = False  # requests are taken and replies sent
+        self._decoder = FrameDecoder(HELLO_BYTES_MAX)
+        self._out: list[list[Any]] = []
+        self._rest: list[list[Any]] = []  # of a frame that the window cut
+        self._in_flight = 0
+        self._reply_bytes = _FIRST_REPLY_BYTES
+        self._window = REPLY_WINDOW_BYTES // _FIRST_REPLY_BYTES
+        self._paused = False
+        self._delivering = False
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._open = True
+        _keep_alive(self._transport)
+        self._server.opened(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._open = False
+        self._out = []
+        self._rest = []
+        self._server.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._server.counters.bytes_in += len(data)
+        self._decoder.push(data)
+        self._deliver()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._server.watch(self)
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._reopen()
+
+    # -- in
+
+    def _deliver(self) -> None:
+        """Hand over what the window allows; stop reading when it allows no more."""
+        self._delivering = False
+        try:
+            while self._open:
+                room = self._window - self._in_flight
+                if room <= 0 or not self.writable:
+                    self._pause()
+                    return
+                rows = self._rest
+                if not rows:
+                    message = self._decoder.pull()
+                    if message is None:
+                        break
+                    self._server.counters.frames_in += 1
+                    if not self.greeted:
+                        self._greet(message)
+                        continue
+                    rows = requests_of(message)
+                self._rest = rows[room:]
+                if self._rest:
+                    rows = rows[:room]
+                self._in_flight += len(rows)
+                self._server.submit(self, rows)
+        except KvorumError as error:
+            self._server.counters.protocol_errors += 1
+            self.end(error)
+            return
+        if self._paused and self._open and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _greet(self, message: list[Any]) -> None:
+        read_hello(message, self._server.hello.cluster)
+        self.greeted = True
+        self._decoder.limit = FRAME_BYTES_MAX
+        assert self._transport is not None
+        self._transport.write(self._server.encoder.message(self._server.hello.to_wire()))
+
+    def _pause(self) -> None:
+        if not self._paused and self._open and self._transport is not None:
+            self._paused = True
+            self._server.counters.pauses += 1
+            self._transport.pause_reading()
+
+    def _reopen(self) -> None:
+        """Deliver what waited, from the loop: a flush must not run into the machine that called
+        it.
+        """
+        if self._paused and not self._delivering and self._open:
+            self._delivering = True
+            self._server.timers.call_soon(self._deliver)
+
+    # -- out: kv.server.dispatcher.Connection
+
+    def reply(self, row: list[Any]) -> None:
+        self._in_flight -= 1
+        if self._open:
+            self._out.append(row)
+
+    def flush(self) -> None:
+        out = self._out
+        transport = self._transport
+        if not out or transport is None:
+            return
+        self._out = []
+        server = self._server
+        frames = server.encoder.rows(out, _instead)
+        counters = server.counters
+        counters.writes += 1
+        counters.bytes_out += len(frames)
+        transport.write(frames)
+        self._reply_bytes = size = (3 * self._reply_bytes + len(frames) // len(out)) // 4 + 1
+        window = REPLY_WINDOW_BYTES // size
+        self._window = (
+            window if window < IN_FLIGHT_PER_CONNECTION_MAX else IN_FLIGHT_PER_CONNECTION_MAX
+        ) or 1
+        if self._paused and self.writable and self._in_flight < self._window:
+            self._reopen()
+
+    # -- the end
+
+    def end(self, error: KvorumError) -> None:
+        """Say why, and close: what is owed is sent first. Errors of a row name it, too."""
+        transport = self._transport
+        if transport is None or not self._open:
+            return
+        self.flush()
+        rid = error.details.get("rid", CONNECTION_RID)
+        rows = [] if rid == CONNECTION_RID else [error_row(rid, error)]
+        rows.append(error_row(CONNECTION_RID, error))
+        transport.write(self._server.encoder.message(rows))
+        self._open = False
+        self._rest = []
+        transport.close()  # when the rest is written; connection_lost follows
+
+    def stalled_s(self, now: float) -> float:
+        """How long the peer has read nothing of what waits for it."""
+        unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if unread < self.unread:
+            self.waiting_since = now
+        self.unread = unread
+        return now - self.waiting_since
+
+    def drop(self) -> None:
+        """Close at once, whatever is owed."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _instead(row: list[Any], error: KvorumError) -> list[Any]:
+    """A reply that cannot be sent: its caller is told so."""
+    return error_row(row[0], error)
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    """Let TCP find peers that vanished while nothing was said."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
+
+
+class SocketServer:
+    """The connections of one listening port. `start`, then `close`; both once."""
+
+    def __init__(
+        self,
+        dispatcher: Submitter,
+        timers: Timers,
+        *,
+        cluster: str,
+        node: int,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        self.hello = Hello(cluster=cluster, node=node)
+        self.counters = dispatcher.counters
+        self.encoder = FrameEncoder()
+        self.timers = timers
+        self.submit = dispatcher.submit
+        self._connections: set[ServerConnection] = set()
+        self._connections_max = connections_max
+        self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
+        self._sweeper: Handle | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port (of `port` 0: the one that was given).
+
+        Raises InvalidArgument (CANNOT_LISTEN).
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: ServerConnection(self), host, port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot listen on {host}:{port}: {error.strerror or error};"
+                " stop who uses it or choose another address with --listen and --port",
+                code="CANNOT_LISTEN",
+            ) from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Stop listening and end every connection; replies that were flushed before are sent."""
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        stopping = Unavailable(
+            f"node {self.hello.node} is stopping: ask again in a moment", code="STOPPING"
+        )
+        for conn in list(self._connections):
+            conn.end(stopping)
+        patience = round(_GOODBYE_S / _LOOK_S)
+        while self._connections and patience:
+            patience -= 1
+            await asyncio.sleep(_LOOK_S)
+        for conn in list(self._connections):
+            conn.drop()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    # -- called by the connections
+
+    def opened(self, conn: ServerConnection) -> None:
+        self._connections.add(conn)
+        self.counters.connections += 1
+        self.counters.connections_total += 1
+        if len(self._connections) > self._connections_max:
+            self.counters.connections_refused += 1
+            conn.end(
+                Busy(
+                    f"node {self.hello.node} has {self._connections_max} connections, the limit:"
+                    " share connections, or ask another node",
+                    details={
+                        "what": "connections",
+                        "limit": self._connections_max,
+                        "actual": len(self._connections),
+                    },
+                )
+            )
+            return
+        self.watch(conn)
+
+    def closed(self, conn: ServerConnection) -> None:
+        self._connections.discard(conn)
+        self._watched.pop(conn, None)
+        self.counters.connections -= 1
+
+    def watch(self, conn: ServerConnection) -> None:
+        """Look after a connection until it has greeted and can be written to."""
+        conn.waiting_since = self.timers.monotonic()
+        conn.unread = 0
+        self._watched[conn] = None
+        if self._sweeper is None:
+            self._sweeper = self.timers.call_later(_SWEEP_S, self._on_sweep)
+
+    def _on_sweep(self) -> None:
+        self._sweep()
+        again = bool(self._watched)
+        self._sweeper = self.timers.call_later(_SWEEP_S, self._on_sweep) if again else None
+
+    def _sweep(self) -> None:
+        now = self.timers.monotonic()
+        for conn in list(self._watched):
+            if conn.greeted and conn.writable:
+                del self._watched[conn]
+                continue
+            limit_ms = STALL_MS_MAX if conn.greeted else HELLO_MS_MAX
+            if conn.stalled_s(now) * 1000 > limit_ms:
+                conn.drop()

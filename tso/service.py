@@ -1,0 +1,128 @@
+"""Serves the oracle while this node leads the meta partition, and keeps its bound ahead of the
+clock.
+
+    role(True) ─▶ read the durable bound ─▶ Oracle.start ─▶ raise at once ─▶ serving
+    timer ──▶ bound_needed ──▶ persist (the meta partition's log) ──▶ raised
+    role(False) ─▶ nothing is handed out; what is still being persisted does not count
+
+A request never waits for a persist: it is answered from memory, or told to ask again. One persist
+is in flight at a time; one that failed is tried again soon, and as long as none succeeds the oracle
+runs into its bound and stops rather than risk a repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kv.base.errors import KvorumError, NotLeader
+from kv.base.ports import Clock, Handle, Timers
+from tso.oracle import Oracle
+
+Done = Callable[[KvorumError | None], None]
+Persist = Callable[[int, Done], None]
+
+_TICK_S: Final = 0.5
+_RETRY_S: Final = 0.05
+
+
+class TsoService:
+    """The timestamps of the cluster, at the node that leads the meta partition.
+
+    `read_bound()` gives the durable bound (0 = never set) as of everything that is committed;
+    `persist(bound, done)` makes one durable and calls `done(None)`, or `done(error)` if it is not
+    known to be; it may call it before it returns. `raises` counts the persists that succeeded.
+    """
+
+    def __init__(
+        self, clock: Clock, timers: Timers, *, read_bound: Callable[[], int], persist: Persist
+    ) -> None:
+        self.raises = 0
+        self.handed_out = 0
+        self.requests = 0
+        self._oracle = Oracle(clock)
+        self._timers = timers
+        self._read_bound = read_bound
+        self._persist = persist
+        self._reign = 0  # counts role changes: what an earlier reign began does not count
+        self._leading = False
+        self._persisting = False
+        self._timer: Handle | None = None
+
+    @property
+    def leading(self) -> bool:
+        return self._leading
+
+    @property
+    def last(self) -> int:
+        """The highest timestamp that was handed out, or may have been."""
+        return self._oracle.last
+
+    def role(self, *, leader: bool) -> None:
+        """This node leads the meta partition from now on, or does not any more."""
+        if leader == self._leading:
+            return
+        self._leading = leader
+        self._reign += 1
+        self._persisting = False
+        self._stop_timer()
+        if leader:
+            self._oracle.start(self._read_bound())
+            self._tick()
+
+    def close(self) -> None:
+        self.role(leader=False)
+
+    def take(self, n: int = 1) -> int:
+        """The first of `n` consecutive new timestamps.
+
+        Raises NotLeader, Unavailable (TSO_BOUND; nothing was handed out), InvalidArgument.
+        """
+        if not self._leading:
+            raise NotLeader("this node does not lead the meta partition: ask who does")
+        first = self._oracle.take(n)
+        self.requests += 1
+        self.handed_out += n
+        return first
+
+    def handle(self, _context: object, args: list[Any]) -> list[Any]:
+        """The node method TSO (`Dispatcher.register`)."""
+        return [self.take(args[0])]
+
+    def stats(self) -> dict[str, int]:
+        """For `Dispatcher.add_stats`."""
+        return {
+            "tso.requests": self.requests,
+            "tso.handed_out": self.handed_out,
+            "tso.raises": self.raises,
+        }
+
+    # -- the bound
+
+    def _tick(self) -> None:
+        self._timer = self._timers.call_later(_TICK_S, self._tick)
+        self._raise()
+
+    def _raise(self) -> None:
+        bound = self._oracle.bound_needed()
+        if bound is None or self._persisting:
+            return
+        self._persisting = True
+        reign = self._reign
+        self._persist(bound, lambda error: self._raised(reign, bound, error))
+
+    def _raised(self, reign: int, bound: int, error: KvorumError | None) -> None:
+        if reign != self._reign:
+            return
+        self._persisting = False
+        if error is None:
+            self.raises += 1
+            self._oracle.raised(bound)
+            return
+        self._stop_timer()
+        self._timer = self._timers.call_later(_RETRY_S, self._tick)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
