@@ -69,7 +69,6 @@ class TxnClient:
         )
         self._writer = BatchWriter(kv, self.reader.now, self.coordinator, timers, rng)
         self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
-        self.open_elsewhere: Callable[[int], bool] = lambda _txn: False  # the sessions' hook
 
     async def close(self, drain_s: float = _DRAIN_S) -> None:
         """Finish what runs in the background, at most `drain_s`; readers heal the rest."""
@@ -139,10 +138,14 @@ class TxnClient:
         ttl_ms: int = TXN_TTL_MS_DEFAULT,
         isolation: str = "snapshot",
         owner: str = "",
+        recorded: bool = False,
         budget_ms: int = 0,
     ) -> Transaction:
-        """A transaction on a fresh snapshot. `ttl_ms`: how long its intents may stand without a
-        heartbeat.
+        """A transaction on a fresh snapshot.
+
+        `ttl_ms`: how long its intents may stand without a heartbeat. `owner`: shown to those who
+        wait for it. `recorded`: `status` knows its end even if it wrote nothing or is aborted,
+        which costs one write; for transactions whose id others know.
         """
         if isolation != "snapshot":
             raise InvalidArgument(
@@ -153,7 +156,9 @@ class TxnClient:
             raise InvalidArgument(f"ttl_ms must be in 1 … {TXN_TTL_MS_MAX}, got {ttl_ms}")
         start_ts = await self.reader.now()
         budget_ms = budget_ms or self._budget_ms
-        return Transaction(self, start_ts, ttl_ms=ttl_ms, owner=owner, budget_ms=budget_ms)
+        return Transaction(
+            self, start_ts, ttl_ms=ttl_ms, owner=owner, recorded=recorded, budget_ms=budget_ms
+        )
 
     async def run(
         self,
@@ -206,7 +211,7 @@ class TxnClient:
             )
             return _status(status, commit_ts)
         age_ms = physical_ms(now) - physical_ms(txn)
-        if self.open_elsewhere(txn) or age_ms <= TXN_LIFETIME_MS_MAX:
+        if age_ms <= TXN_LIFETIME_MS_MAX:
             return TxnStatus("pending")
         if age_ms <= TXN_STATUS_RETENTION_MS:
             return TxnStatus("aborted")

@@ -43,6 +43,7 @@ from txn.resolver import Outcome, Resolver
 from txn.waiting import Background, Backoff, Deadline
 
 WORK_SHARE: Final = 0.8
+PATIENCE_SHARE: Final = 0.9  # of the work: waiting for an intent ends with its holder's name
 _CLEANING_BUDGET_MS: Final = 5_000  # of one RESOLVE of the coordinator
 
 
@@ -54,6 +55,7 @@ class Request:
     ops: Sequence[Op]
     ttl_ms: int
     blind: bool = False
+    owner: str = ""
 
 
 class Coordinator:
@@ -96,6 +98,11 @@ class Coordinator:
         commit = Commit(self, request, deadline, self._slots.release)
         return await commit.run()
 
+    async def roll_back(self, anchor: bytes, start_ts: int, budget_ms: int) -> None:
+        """Record that a transaction which sent nothing yet is over."""
+        await self.kv.call(ROLLBACK, anchor, anchor, start_ts, budget_ms=budget_ms)
+        self.resolver.learn(start_ts, Outcome(ABORTED))
+
 
 class Commit:
     """One run of the protocol."""
@@ -113,11 +120,14 @@ class Commit:
         self._core = core.CommitCore(request.start_ts, request.ops)
         self._deadline = deadline
         self._work = Deadline(owner.timers, deadline.left_ms() * WORK_SHARE)
+        self._patience = Deadline(owner.timers, self._work.left_ms() * PATIENCE_SHARE)
         self._keys = [op.key for op in request.ops]
         self._answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._running = 0
         self._release = ended
         self._released = False
+        if request.owner:
+            owner.resolver.owners[request.start_ts] = request.owner
         self._timers = [
             owner.timers.call_later(self._work.left_ms() / 1000, self._work_is_over),
             owner.timers.call_later(deadline.left_ms() / 1000, self._feed, core.OutOfTime()),
@@ -170,6 +180,7 @@ class Commit:
     def _ended(self) -> None:
         if not self._released:
             self._released = True
+            self._owner.resolver.owners.pop(self._request.start_ts, None)
             self._release()
 
     # -- effects
@@ -276,7 +287,7 @@ class Commit:
                 return await self._kv.call(method, key, *args, budget_ms=self._work.budget_ms())
             except KeyLocked as met:
                 await self._owner.resolver.met_by_write(
-                    met, attempt, self._work, holder_ts=holder_ts
+                    met, attempt, self._patience, holder_ts=holder_ts
                 )
                 attempt += 1
 

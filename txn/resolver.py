@@ -60,10 +60,13 @@ class Resolver:
         self._background = background
         self._backoff = Backoff(timers, rng, first_ms=LOCK_WAIT_MS_FIRST, max_ms=LOCK_WAIT_MS_MAX)
         self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
+        self.owners: dict[int, str] = {}  # of this client's own commits under way, for messages
 
     def learn(self, start_ts: int, outcome: Outcome) -> None:
-        """Remember what is true for ever."""
-        self._known.pop(start_ts, None)
+        """Remember what is true for ever. A late answer does not replace a final one."""
+        old = self._known.pop(start_ts, outcome)
+        if outcome.status == PENDING and old.status != PENDING:
+            outcome = old
         self._known[start_ts] = outcome
         if len(self._known) > OUTCOMES_CACHED_MAX:
             del self._known[next(iter(self._known))]
@@ -77,7 +80,7 @@ class Resolver:
         """
         keys, start_ts = _keys(met), met.details["txn"]
         if deadline.passed:
-            raise blocked(met, "it was still there at the deadline")
+            raise self._blocked(met, "it was still there at the deadline")
         outcome = self._known.get(start_ts)
         if outcome is None or (outcome.status == PENDING and not outcome.invisible_at(read_ts)):
             outcome = await self._ask(met, push_above=read_ts, deadline=deadline)
@@ -110,7 +113,7 @@ class Resolver:
             await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
             return
         if holder_ts > start_ts and self._waited_ms(attempt) > LOCK_WAIT_MS_YOUNGER:
-            raise blocked(
+            raise self._blocked(
                 met, "this younger transaction gives way, so that both can not wait for ever"
             )
         await self._wait(met, attempt, deadline)
@@ -130,16 +133,21 @@ class Resolver:
         await self._backoff.wait(attempt, deadline)
 
     async def _wait(self, met: KeyLocked, attempt: int, deadline: Deadline) -> None:
-        if deadline.passed:
-            raise blocked(met, "it was still there at the deadline")
-        await self._backoff.wait(attempt, deadline)
+        delay_ms = self._backoff.delay_ms(attempt)
+        if delay_ms + LOCK_WAIT_MS_FIRST >= deadline.left_ms():
+            raise self._blocked(met, "it would still be there at the deadline")
+        await self._backoff.sleep(delay_ms)
 
     async def _ask(self, met: KeyLocked, *, push_above: int, deadline: Deadline) -> Outcome:
         anchor, start_ts = met.details["anchor"], met.details["txn"]
         ttl_ms = met.details["ttl_ms"]
-        status, commit_ts, min_commit_ts, age_ms = await self._kv.call(
-            CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=deadline.budget_ms()
-        )
+        try:
+            status, commit_ts, min_commit_ts, age_ms = await self._kv.call(
+                CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=deadline.budget_ms()
+            )
+        except DeadlineExceeded as error:
+            why = "its status could not be learned before the deadline"
+            raise self._blocked(met, why) from error
         met.details["age_ms"] = age_ms
         outcome = Outcome(status, commit_ts, min_commit_ts)
         self.learn(start_ts, outcome)
@@ -160,19 +168,21 @@ class Resolver:
         except KvorumError:
             return  # the next one who meets it resolves it
 
+    def _blocked(self, met: KeyLocked, why: str) -> KeyLocked:
+        """`met` for people: who blocks, since when, and what can be done."""
+        d = met.details
+        name = self.owners.get(d["txn"])
+        owner = f" of {name}" if name else ""
+        if name:
+            d["owner"] = name
+        return KeyLocked(
+            f"{d['key']!r:.80} is held by transaction {d['txn']}{owner}, {d['age_ms']} ms old; "
+            f"{why}; try again, or abort it (it ends {d['ttl_ms']} ms after its last heartbeat)",
+            details=d,
+        )
+
 
 def _keys(met: KeyLocked) -> Sequence[bytes]:
     """The keys of one partition and transaction that the request met."""
     keys: Sequence[bytes] = met.details.get("keys") or [met.details["key"]]
     return keys
-
-
-def blocked(met: KeyLocked, why: str) -> KeyLocked:
-    """`met` for people: who blocks, since when, and what can be done."""
-    d = met.details
-    owner = f" of {d['owner']}" if d.get("owner") else ""
-    return KeyLocked(
-        f"{d['key']!r:.80} is held by transaction {d['txn']}{owner}, alive, {d['age_ms']} ms old; "
-        f"{why}; try again, or abort it (it ends {d['ttl_ms']} ms after its last heartbeat)",
-        details=d,
-    )

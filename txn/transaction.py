@@ -9,12 +9,14 @@ whose reading must hold is protected by `check(key, version)`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from kv.base.errors import InvalidArgument, TxnAborted, UnknownOutcome
+from kv.base.errors import InvalidArgument, KvorumError, TxnAborted, UnknownOutcome
 from kv.base.ids import TxnId
+from kv.base.keys import u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.ops import Op, check, delete, put
 from txn.buffer import WriteBuffer
@@ -24,6 +26,12 @@ from txn.results import ScanPage
 
 if TYPE_CHECKING:
     from txn.client import TxnClient
+
+
+STATUS_ONLY_KEY: Final = u32(0)
+"""The anchor of recorded transactions that wrote nothing: in the meta range, in a table that no one
+has.
+"""
 
 
 class TxnState(Enum):
@@ -41,7 +49,14 @@ class Transaction:
     """
 
     def __init__(
-        self, client: TxnClient, start_ts: int, *, ttl_ms: int, owner: str, budget_ms: int
+        self,
+        client: TxnClient,
+        start_ts: int,
+        *,
+        ttl_ms: int,
+        owner: str,
+        recorded: bool,
+        budget_ms: int,
     ) -> None:
         self.id = TxnId(start_ts)
         self.start_ts = start_ts
@@ -49,6 +64,7 @@ class Transaction:
         self.owner = owner
         self.state = TxnState.OPEN
         self._client = client
+        self._recorded = recorded
         self._budget_ms = budget_ms
         self._buffer = WriteBuffer()
         self._began = client.clock.monotonic()
@@ -132,6 +148,8 @@ class Transaction:
             return self._version
         self._check_open()
         ops = self._buffer.ops()
+        if not ops and self._recorded:
+            ops = [check(STATUS_ONLY_KEY, 0)]
         if not ops:
             self.state, self._version = TxnState.COMMITTED, self.start_ts
             return self._version
@@ -143,7 +161,7 @@ class Transaction:
         outcome = (
             TxnState.UNKNOWN
         )  # also when the caller is cancelled: the coordinator goes on alone
-        request = Request(self.start_ts, ops, self.ttl_ms)
+        request = Request(self.start_ts, ops, self.ttl_ms, owner=self.owner)
         try:
             self._version = await self._client.coordinator.commit(request, self._budget_ms)
             outcome = TxnState.COMMITTED
@@ -157,10 +175,16 @@ class Transaction:
         return self._version
 
     async def abort(self) -> None:
-        """Drop the writes. Nothing left this client yet, so nothing has to be undone."""
-        if self.state is TxnState.OPEN:
-            self.state = TxnState.ABORTED
-            self._buffer = WriteBuffer()
+        """Drop the writes. Nothing left this client yet, so nothing has to be undone; a `recorded`
+        transaction leaves a record that says so. Once is enough, again changes nothing.
+        """
+        if self.state is not TxnState.OPEN:
+            return
+        self.state = TxnState.ABORTED
+        ops, self._buffer = self._buffer.ops(), WriteBuffer()
+        if self._recorded:
+            anchor = ops[0].key if ops else STATUS_ONLY_KEY
+            await self._client.coordinator.roll_back(anchor, self.start_ts, self._budget_ms)
 
     async def heartbeat(self) -> None:
         """Say that the owner is still there. Raises TxnAborted if the transaction is over.
@@ -169,12 +193,6 @@ class Transaction:
         own.
         """
         self._check_open()
-
-    def expire(self, reason: str) -> None:
-        """End an open transaction from outside; its owner learns `reason`."""
-        if self.state is TxnState.OPEN:
-            self.state, self._why = TxnState.ABORTED, reason
-            self._buffer = WriteBuffer()
 
     def _check_open(self) -> None:
         match self.state:
@@ -207,5 +225,6 @@ class Transaction:
     ) -> None:
         if kind is None and self.state is TxnState.OPEN:
             await self.commit()
-        else:
+            return
+        with suppress(KvorumError):  # the block's own error is the one to see
             await self.abort()

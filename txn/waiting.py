@@ -67,9 +67,13 @@ class Backoff:
         return full * (0.5 + 0.5 * self._rng.random())
 
     async def wait(self, attempt: int, deadline: Deadline | None = None) -> None:
+        """Suspend for `delay_ms(attempt)`, or until the deadline."""
         delay_ms = self.delay_ms(attempt)
         if deadline is not None:
             delay_ms = min(delay_ms, deadline.left_ms())
+        await self.sleep(delay_ms)
+
+    async def sleep(self, delay_ms: float) -> None:
         await sleep(self._timers, delay_ms / 1000)
 
 

@@ -1,0 +1,171 @@
+"""The write buffer: what a transaction sees of itself, and how several writes of a key become one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kv.base.errors import ConditionFailed, InvalidArgument, KvorumError, TooLarge
+from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from kv.base.ops import Op, check, delete, put
+from txn.buffer import WriteBuffer
+from txn.results import ScanPage
+
+KEY = b"tab1key"
+
+
+def combined(*ops: Op) -> Op:
+    buffer = WriteBuffer()
+    for op in ops:
+        buffer.add(op)
+    (one,) = buffer.ops()
+    return one
+
+
+@pytest.mark.parametrize(
+    ("ops", "sent"),
+    [
+        ([put(KEY, b"1"), put(KEY, b"2")], put(KEY, b"2")),
+        ([put(KEY, b"1", cond=0), put(KEY, b"2")], put(KEY, b"2", cond=0)),
+        ([put(KEY, b"1", cond=7), delete(KEY)], delete(KEY, cond=7)),
+        ([delete(KEY), put(KEY, b"2")], put(KEY, b"2")),
+        ([delete(KEY, cond=7), put(KEY, b"2", cond=0)], put(KEY, b"2", cond=7)),
+        ([delete(KEY), put(KEY, b"2", cond=0)], put(KEY, b"2")),
+        ([check(KEY, 7), put(KEY, b"2")], put(KEY, b"2", cond=7)),
+        ([check(KEY, 7), put(KEY, b"2", cond=7)], put(KEY, b"2", cond=7)),
+        ([check(KEY, 7), check(KEY, 7)], check(KEY, 7)),
+        ([delete(KEY, cond=7), check(KEY, 0)], delete(KEY, cond=7)),
+        ([put(KEY, b"1", ttl_ms=5), put(KEY, b"2")], put(KEY, b"2")),
+    ],
+)
+def test_p10_writes_of_one_key_become_one(ops: list[Op], sent: Op) -> None:
+    """A lost condition would let a commit through that the user forbade."""
+    assert combined(*ops) == sent
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [put(KEY, b"1"), put(KEY, b"2", cond=0)],
+        [put(KEY, b"1"), delete(KEY, cond=7)],
+        [put(KEY, b"1"), check(KEY, 7)],
+        [delete(KEY), put(KEY, b"2", cond=7)],
+        [check(KEY, 7), put(KEY, b"2", cond=8)],
+        [check(KEY, 7), check(KEY, 0)],
+    ],
+)
+def test_p10_contradiction_is_refused_at_once_and_changes_nothing(ops: list[Op]) -> None:
+    """A condition that can not hold any more must not wait for the commit, nor spoil the buffer."""
+    buffer = WriteBuffer()
+    buffer.add(ops[0])
+    with pytest.raises(ConditionFailed) as refused:
+        buffer.add(ops[1])
+    assert refused.value.details["key"] == KEY
+    assert buffer.ops() == [ops[0]]
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (put(b"", b"v"), InvalidArgument),
+        (put("text", b"v"), InvalidArgument),  # type: ignore[arg-type]
+        (put(KEY, None), InvalidArgument),  # type: ignore[arg-type]
+        (put(KEY, b"v", cond=-1), InvalidArgument),
+        (put(KEY, b"v", ttl_ms=-1), InvalidArgument),
+        (Op(9, KEY), InvalidArgument),
+        (Op(3, KEY), InvalidArgument),
+        (put(b"k" * (KEY_BYTES_MAX + 5), b"v"), TooLarge),
+        (put(KEY, b"v" * (VALUE_BYTES_MAX + 1)), TooLarge),
+    ],
+)
+def test_p10_bad_op_never_enters_the_buffer(op: Op, error: type[KvorumError]) -> None:
+    """Found out at the commit, it would cost the user the whole transaction."""
+    buffer = WriteBuffer()
+    with pytest.raises(error):
+        buffer.add(op)
+    assert len(buffer) == 0
+
+
+def test_p10_limits_say_limit_and_actual() -> None:
+    """A transaction that grows without bound would take the client's memory."""
+    buffer = WriteBuffer(keys_max=2, bytes_max=20)
+    buffer.add(put(b"aaaa", b"12345"))
+    buffer.add(put(b"bbbb", b"1"))
+    with pytest.raises(TooLarge) as refused:
+        buffer.add(put(b"cccc", b""))
+    assert (refused.value.details["limit"], refused.value.details["actual"]) == (2, 3)
+    with pytest.raises(TooLarge) as refused:
+        buffer.add(put(b"bbbb", b"12345678"))
+    assert (refused.value.details["limit"], refused.value.details["actual"]) == (20, 21)
+    buffer.add(put(b"aaaa", b"1"))
+    assert buffer.size_bytes == 10
+
+
+def test_p10_writes_come_before_checks() -> None:
+    """The first op is the anchor; a commit's record should lie where it writes."""
+    buffer = WriteBuffer()
+    for op in (check(b"aaaa", 1), put(b"zzzz", b"1"), delete(b"bbbb")):
+        buffer.add(op)
+    assert [op.key for op in buffer.ops()] == [b"zzzz", b"bbbb", b"aaaa"]
+
+
+keys = st.binary(min_size=1, max_size=2).map(lambda b: b"tab1" + b)
+rows = st.dictionaries(keys, st.binary(max_size=2), max_size=12)
+writes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=2)), max_size=12)
+
+
+@given(rows, writes, keys, st.just(b"") | keys, st.integers(1, 4), st.integers(1, 4), st.booleans())
+def test_p10_pages_of_a_scan_equal_the_merged_whole(
+    stored: dict[bytes, bytes],
+    changes: list[tuple[bytes, bytes | None]],
+    start: bytes,
+    end: bytes,
+    limit: int,
+    page_rows: int,
+    reverse: bool,
+) -> None:
+    """A merge that is wrong at a page's edge loses or repeats a row."""
+    buffer = WriteBuffer()
+    wanted = dict(stored)
+    for key, value in changes:
+        buffer.add(delete(key) if value is None else put(key, value))
+        wanted.pop(key, None)
+        if value is not None:
+            wanted[key] = value
+    whole = [
+        (key, wanted[key])
+        for key in sorted(wanted, reverse=reverse)
+        if key >= start and (not end or key < end)
+    ]
+    got: list[tuple[bytes, bytes]] = []
+    low, high = start, end
+    for _ in range(100):
+        page = buffer.overlay(
+            stored_page(stored, low, high, min(limit, page_rows), reverse),
+            low,
+            high,
+            reverse=reverse,
+            limit=limit,
+        )
+        assert len(page.items) <= limit
+        got += [(key, value) for key, value, _ in page.items]
+        if page.resume is None:
+            break
+        low, high = (low, page.resume) if reverse else (page.resume, high)
+    assert got == whole
+
+
+def stored_page(
+    stored: dict[bytes, bytes], start: bytes, end: bytes, limit: int, reverse: bool
+) -> ScanPage:
+    """What a snapshot scan would answer."""
+    found = [
+        (key, stored[key], 1)
+        for key in sorted(stored, reverse=reverse)
+        if key >= start and (not end or key < end)
+    ]
+    if len(found) <= limit:
+        return ScanPage(found, None, 9)
+    last = found[limit - 1][0]
+    return ScanPage(found[:limit], last if reverse else last + b"\x00", 9)
