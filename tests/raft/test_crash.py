@@ -23,7 +23,7 @@ Row = tuple[int, int, bytes]
 
 @dataclass
 class StateDB:
-    """Applied rows (index, term, command). A crash keeps the flushed ones and a prefix of the rest."""
+    """Applied rows (index, term, command). A crash keeps the flushed and a prefix of the rest."""
 
     rows: list[Row] = field(default_factory=list)
     flushed: int = 0
@@ -105,16 +105,16 @@ class World:
     def act(self) -> None:
         group_id = self.rng.choice(GROUPS)
         group, state = self.open[group_id], self.states[group_id]
-        match self.rng.randrange(6):
-            case 0:
-                state.flushed = len(state.rows)
-            case 1 if state.flushed:
-                group.compact(self.rng.randint(1, state.flushed))
-            case _ if group.leader:
-                for _ in range(self.rng.randint(1, 4)):
-                    self.sequence += 1
-                    command = b"%d" % self.sequence
-                    group.propose(command, (group.last_index + 1, command))
+        choice = self.rng.randrange(6)
+        if choice == 0:
+            state.flushed = len(state.rows)
+        elif choice == 1 and state.flushed:
+            group.compact(self.rng.randint(1, state.flushed))
+        elif group.leader:
+            for _ in range(self.rng.randint(1, 4)):
+                self.sequence += 1
+                command = b"%d" % self.sequence
+                group.propose(command, (group.last_index + 1, command))
 
     def collect(self) -> None:
         for group_id, machine in self.machines.items():
