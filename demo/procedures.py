@@ -1,6 +1,8 @@
-"""A procedure for the demo: book a seat in three steps, of which the last one fails; what was done is undone.
+"""A procedure for the demo: book a seat in three steps, of which the last one fails; what was done
+is undone.
 
-Every step's writes commit together with the step itself, so a crash between any two of them leaves nothing half done.
+Every step's writes commit together with the step itself, so a crash between any two of them leaves
+nothing half done.
 """
 
 from __future__ import annotations

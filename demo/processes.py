@@ -82,7 +82,7 @@ class Node(Process):
         self.base = base
 
     def wait_ready(self, timeout_s: float = 60) -> float:
-        """Seconds until /readyz says yes. Raises RuntimeError with the log's end if it never does."""
+        """Seconds until /readyz says yes. Raises RuntimeError with the log's end if it does not."""
         began = time.monotonic()
         while time.monotonic() - began < timeout_s:
             if self.code is not None:

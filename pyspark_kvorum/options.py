@@ -1,17 +1,19 @@
 """The options of `format("kvorum")`, read from Spark's case-insensitive map into one checked value.
 
-    endpoint     HOST:BASE[,HOST:BASE…]          required
-    table        namespace.table                 required
-    columns      a,b,c                           read: only these, in this order
-    where        SQL condition over the columns  read: evaluated at the source (see pyspark_kvorum.where)
-    keyFrom, keyTo                               read: the first primary-key column (or the key) from, and up to but not including
-    at           a version                       read: the snapshot to read; default: the newest
-    pageRows     rows fetched per request        read: default 10000
-    appId        a name of the query             stream: default is Spark's query id, which survives restarts
-    txnAppId, txnVersion                         batch: makes a resubmitted write idempotent, as in Delta Lake
-    timeoutMs    how long one step may retry     default 120000
+    endpoint              HOST:BASE[,HOST:BASE…], required
+    table                 namespace.table, required
+    columns               read: a,b,c: only these, in this order
+    where                 read: a SQL condition, evaluated at the source (pyspark_kvorum.where)
+    keyFrom, keyTo        read: the first primary-key column (or the key) from, and up to but not
+                          including
+    at                    read: the version to read at; default: the newest
+    pageRows              read: rows fetched per request, default 10000
+    appId                 stream: a name; default is Spark's query id, which survives restarts
+    txnAppId, txnVersion  batch: make a resubmitted write idempotent, as in Delta Lake
+    timeoutMs             how long one step may retry, default 120000
 
-Predicates and columns are options because Spark's own pushdown hook leaks filters between scans of one `load()`.
+Predicates and columns are options because Spark's own pushdown hook leaks filters between scans of
+one `load()`.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from kv.base import limits, timestamps
 from kv.base.errors import InvalidArgument
 
 _KNOWN = {
-    "endpoint", "table", "columns", "where", "keyfrom", "keyto", "at", "pagerows", "appid", "txnappid",
-    "txnversion", "timeoutms",
+    "endpoint", "table", "columns", "where", "keyfrom", "keyto", "at", "pagerows", "appid",
+    "txnappid", "txnversion", "timeoutms",
 }  # fmt: skip
 # What Spark itself puts into the map of a stream or a save.
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode", "path"}
@@ -55,7 +57,8 @@ class Options:
         unknown = sorted(set(given) - _KNOWN - _SPARKS_OWN)
         if unknown:
             raise InvalidArgument(
-                f"unknown option {unknown[0]!r} for format kvorum; known: {', '.join(sorted(_KNOWN))}"
+                f"unknown option {unknown[0]!r} for format kvorum; known:"
+                f" {', '.join(sorted(_KNOWN))}"
             )
         if given.get("path"):
             raise InvalidArgument(
@@ -80,9 +83,7 @@ class Options:
             app=given.get("appid", ""),
             txn_app=given.get("txnappid", ""),
             txn_version=_number(given, "txnversion", -1, 0, 2**62),
-            timeout_ms=_number(
-                given, "timeoutms", limits.DEADLINE_MS_MAX, 1_000, 24 * 3_600_000
-            ),
+            timeout_ms=_number(given, "timeoutms", limits.DEADLINE_MS_MAX, 1_000, 24 * 3_600_000),
         )
 
 

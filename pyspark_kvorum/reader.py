@@ -1,7 +1,9 @@
-"""Batch reads: one snapshot timestamp per `load()`, one Spark partition per key range, Arrow record batches.
+"""Batch reads: one snapshot timestamp per `load()`, one Spark partition per key range, Arrow record
+batches.
 
-The timestamp is taken on the driver when Spark asks for the reader and stays pinned, so every action on every frame
-derived from one `load()` sees the same data, until the cluster's retention passes it (SNAPSHOT_TOO_OLD says so).
+The timestamp is taken on the driver when Spark asks for the reader and stays pinned, so every
+action on every frame derived from one `load()` sees the same data, until the cluster's retention
+passes it (SNAPSHOT_TOO_OLD says so).
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class KvorumReader(DataSourceReader):
                 compile_where(options.where, _arrow(spark_schema(self.table)))
 
     def partitions(self) -> list[InputPartition]:
-        """The table's partitions cut to the wanted key range; never empty, because Spark reads [] as one None."""
+        """The table's partitions cut to the wanted key range; never empty, because Spark reads []
+        as one None.
+        """
         start, end = self.bounds
         if start >= end:
             return [KeyRange(start, start)]
@@ -54,7 +58,9 @@ class KvorumReader(DataSourceReader):
         return [KeyRange(low, high) for low, high in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Pages of the range at the pinned timestamp, filtered and narrowed before they reach Spark."""
+        """Pages of the range at the pinned timestamp, filtered and narrowed before they reach
+        Spark.
+        """
         assert isinstance(partition, KeyRange)
         want = _arrow(self.schema)
         names = [f.name for f in self.schema.fields]
@@ -65,7 +71,9 @@ class KvorumReader(DataSourceReader):
         with Session(self.options, self.table) as session:
             start = partition.start
             while start < partition.end:
-                page = session.run(session.definite(lambda at=start: self._page(session, at, partition.end)))
+                page = session.run(
+                    session.definite(lambda at=start: self._page(session, at, partition.end))
+                )
                 if page.items:
                     batch = arrow_rows.decode_batch(
                         self.table, [i[0] for i in page.items], [i[1] for i in page.items], full
@@ -78,13 +86,14 @@ class KvorumReader(DataSourceReader):
                     return
                 start = page.resume
 
-    async def _page(self, session: Session, start: bytes, end: bytes):  # type: ignore[no-untyped-def]
+    # type: ignore[no-untyped-def]
+    async def _page(self, session: Session, start: bytes, end: bytes):
         try:
             return await session.txn.scan(start, end, limit=self.options.page_rows, at=self.at)
         except SnapshotTooOld as e:
             raise KvorumError(
-                f"this load() is pinned to version {self.at}, which the cluster no longer keeps; load() again,"
-                f" or raise gc_retention_ms: {e.message}",
+                f"this load() is pinned to version {self.at}, which the cluster no longer keeps;"
+                f" load() again, or raise gc_retention_ms: {e.message}",
                 code=e.code,
                 details=e.details,
             ) from e
@@ -103,7 +112,9 @@ def _bounds(table: Table, options: Options) -> tuple[bytes, bytes]:
     return start, end
 
 
-async def _partition_ranges(session: Session, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+async def _partition_ranges(
+    session: Session, start: bytes, end: bytes
+) -> list[tuple[bytes, bytes]]:
     ranges, at = [], start
     while at < end:
         descriptor = await session.definite(lambda key=at: session.kv.locate(key))

@@ -1,8 +1,8 @@
 """One process's connection to the cluster, for Spark's blocking callbacks.
 
-Spark calls us in short-lived Python workers (planner, tasks, commit), so a session owns a private event loop that runs
-only inside `run`. Everything it does is retried until a definite answer or `timeoutMs`: a node that is being
-restarted costs a query time, not its life.
+Spark calls us in short-lived Python workers (planner, tasks, commit), so a session owns a private
+event loop that runs only inside `run`. Everything it does is retried until a definite answer or
+`timeoutMs`: a node that is being restarted costs a query time, not its life.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _PAUSE_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Session:
-    """Use as a context manager. `table` is looked up at entry unless given (tasks get the driver's)."""
+    """Use as a context manager. `table` is looked up at entry unless given (tasks get the
+    driver's).
+    """
 
     def __init__(self, options: Options, table: Table | None = None) -> None:
         self.options = options
@@ -62,7 +64,10 @@ class Session:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         if not self._loop.is_closed():
             self._loop.run_until_complete(self._close())
@@ -98,7 +103,9 @@ class Session:
             await self._kv.close()
 
     async def definite(self, ask: Any) -> Any:
-        """`await ask()`, again while the answer is "retry" or unknown, until `timeoutMs`. `ask` must be idempotent."""
+        """`await ask()`, again while the answer is "retry" or unknown, until `timeoutMs`. `ask`
+        must be idempotent.
+        """
         end = self._loop.time() + self.options.timeout_ms / 1000
         for attempt in range(1_000_000):
             try:

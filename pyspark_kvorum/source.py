@@ -1,7 +1,8 @@
 """The entry point that Spark calls on the driver: which schema, which reader, which writer.
 
-`pushFilters` is deliberately not offered: with it Spark 4.3 leaks filters between the scans of one `load()` and returns
-wrong rows (and by default refuses to read at all). Predicates are load options instead.
+`pushFilters` is deliberately not offered: with it Spark 4.3 leaks filters between the scans of one
+`load()` and returns wrong rows (and by default refuses to read at all). Predicates are load options
+instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class KvorumDataSource(DataSource):
-    """`spark.read.format("kvorum")` and `df.write.format("kvorum")`; options in pyspark_kvorum.options."""
+    """`spark.read.format("kvorum")` and `df.write.format("kvorum")`; options in
+    pyspark_kvorum.options.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -46,8 +49,8 @@ class KvorumDataSource(DataSource):
         options = Options.parse(self.options)
         if overwrite:
             raise InvalidArgument(
-                "mode overwrite is not offered: it would delete the table's other rows; use mode append"
-                " (rows with the same primary key are replaced)"
+                "mode overwrite is not offered: it would delete the table's other rows; use mode"
+                " append (rows with the same primary key are replaced)"
             )
         with Session(options) as session:
             check_writable(session.table, schema)
@@ -60,7 +63,8 @@ class KvorumDataSource(DataSource):
         options = Options.parse(self.options)
         if overwrite:
             raise InvalidArgument(
-                "output mode complete is not offered: kvorum replaces rows by primary key; use append or update"
+                "output mode complete is not offered: kvorum replaces rows by primary key; use"
+                " append or update"
             )
         with Session(options) as session:
             check_writable(session.table, schema)

@@ -1,4 +1,5 @@
-"""Kvorum's column types as Spark's and Arrow's, and the check of a DataFrame's schema against a table.
+"""Kvorum's column types as Spark's and Arrow's, and the check of a DataFrame's schema against a
+table.
 
 A table without declared columns is a plain key-value table: columns `key BINARY`, `value BINARY`.
 """
@@ -32,7 +33,9 @@ PLAIN = T.StructType(
 
 
 def spark_schema(table: Table) -> T.StructType:
-    """The table as a Spark schema, columns in declared order. Raises InvalidArgument for a type Spark lacks."""
+    """The table as a Spark schema, columns in declared order. Raises InvalidArgument for a type
+    Spark lacks.
+    """
     if not table.columns:
         return PLAIN
     return T.StructType([_field(table, column) for column in table.columns])
@@ -60,7 +63,8 @@ def narrowed(schema: T.StructType, columns: tuple[str, ...]) -> T.StructType:
 
 
 def check_writable(table: Table, given: T.StructType) -> None:
-    """A DataFrame's schema must fit the table: same names in any order, same types; a missing column must be
+    """A DataFrame's schema must fit the table: same names in any order, same types; a missing
+    column must be
     nullable or have a default. Raises InvalidArgument that names the column."""
     want = {f.name: f for f in spark_schema(table).fields}
     have = {f.name: f for f in given.fields}

@@ -1,8 +1,10 @@
-"""The `where` option: a SQL condition over the table's columns, as a pyarrow expression evaluated at the source.
+"""The `where` option: a SQL condition over the table's columns, as a pyarrow expression evaluated
+at the source.
 
-Grammar: column, literal, comparison (= <> < <= > >=), AND, OR, NOT, IN (list), BETWEEN, LIKE, IS [NOT] NULL, TRUE/FALSE.
-Three-valued logic as in SQL: a row for which the condition is NULL is left out. Parsed by sqlglot in its PostgreSQL
-dialect. Deliberately missing: functions, arithmetic and subqueries; Spark evaluates those behind the source.
+Grammar: column, literal, comparison (= <> < <= > >=), AND, OR, NOT, IN (list), BETWEEN, LIKE, IS
+[NOT] NULL, TRUE/FALSE. Three-valued logic as in SQL: a row for which the condition is NULL is left
+out. Parsed by sqlglot in its PostgreSQL dialect. Deliberately missing: functions, arithmetic and
+subqueries; Spark evaluates those behind the source.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _FLIPPED: Final[dict[type[Any], Any]] = {
 
 
 def compile_where(text: str, schema: pa.Schema) -> pc.Expression:
-    """The condition as an expression over `schema`'s columns. Raises InvalidArgument that quotes the part at fault."""
+    """The condition as an expression over `schema`'s columns. Raises InvalidArgument that quotes
+    the part at fault.
+    """
     try:
         tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres").args["where"].this
     except (sqlglot.errors.SqlglotError, AttributeError, KeyError) as e:
@@ -68,6 +72,12 @@ class _Compiler:
                 return ~self.condition(node.this)
             case E.Boolean():
                 return pc.scalar(bool(node.this))
+            case E.Column():
+                return self._boolean(node)
+        return self._predicate(node)
+
+    def _predicate(self, node: E.Expression) -> pc.Expression:
+        match node:
             case E.Is():
                 return self._is(node)
             case E.In():
@@ -81,14 +91,15 @@ class _Compiler:
                 if not pa.types.is_string(kind):
                     raise self._cannot(node, "LIKE needs a text column")
                 return pc.match_like(field, self._literal(node.expression, kind).as_py())
-            case E.Column():
-                field, kind = self._column(node)
-                if not pa.types.is_boolean(kind):
-                    raise self._cannot(node, f"a condition must be boolean, this is {kind}")
-                return field
         if type(node) in _COMPARE:
             return self._comparison(node)
         raise self._cannot(node, "not supported at the source; filter it in Spark")
+
+    def _boolean(self, node: E.Column) -> pc.Expression:
+        field, kind = self._column(node)
+        if not pa.types.is_boolean(kind):
+            raise self._cannot(node, f"a condition must be boolean, this is {kind}")
+        return field
 
     def _comparison(self, node: E.Expression) -> pc.Expression:
         left, right, table = node.left, node.right, _COMPARE
@@ -128,7 +139,9 @@ class _Compiler:
 
     def _literal(self, node: E.Expression, kind: pa.DataType) -> pa.Scalar:
         sign = ""
-        if isinstance(node, E.Cast):  # DATE '2013-01-01' and '…'::timestamp: the column's type decides
+        if isinstance(
+            node, E.Cast
+        ):  # DATE '2013-01-01' and '…'::timestamp: the column's type decides
             node = node.this
         if isinstance(node, E.Neg):
             node, sign = node.this, "-"

@@ -1,14 +1,19 @@
 """Exactly-once writes. The protocol (Flink's two-phase sink, on Spark's hooks):
 
-    begin      the first staged chunk opens the attempt (a random id made with the writer) under a lease
-    invoke     write(): rows become sorted chunks, staged under (attempt, task); refused once the attempt is aborted
-    preCommit  end of write(): the task is sealed with its counts and checksum; the message tells them to the driver
-    commit     the driver's manifest names the winning tasks; the procedure `kvorum.sink_commit` writes exactly those
-               rows and the marker (application, table) → version in one transaction
-    abort      the attempt refuses everything from then on; an attempt nobody can name ends with its lease
+    begin      the first staged chunk opens the attempt (a random id made with the writer) under a
+               lease
+    invoke     write(): rows become sorted chunks, staged under (attempt, task); refused once the
+               attempt is aborted
+    preCommit  end of write(): the task is sealed with its counts and checksum; the message tells
+               them to the driver
+    commit     the driver's manifest names the winning tasks; the procedure `kvorum.sink_commit`
+               writes exactly those rows and the marker (application, table) → version in one
+               transaction
+    abort      the attempt refuses everything from then on; an attempt nobody can name ends with its
+               lease
 
-A replayed batch finds its version at or below the marker and changes nothing. Task retries and speculative copies
-stage under their own task ids and are dropped unless the manifest names them.
+A replayed batch finds its version at or below the marker and changes nothing. Task retries and
+speculative copies stage under their own task ids and are dropped unless the manifest names them.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from kv.base import limits
 from kv.base.adapters import SystemRng
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.methods import PROC_ACK, PROC_GET, SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
-from procedures.library.sink_records import pack_chunk, running_crc
+from procedures.library.sink_records import add_crc, pack_chunk
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
 from sqlproxy import arrow_rows
@@ -73,7 +78,7 @@ class _Writer:
         return cls(options, session.table, _fresh_id())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage one task's rows and seal it. Raises when the server refuses: the task then fails."""
+        """Stage one task's rows and seal it. Raises when the server refuses it."""
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty(_QUERY_ID) or ""
@@ -81,13 +86,19 @@ class _Writer:
             stage = _Stage(session, self.table, self.attempt, context.partitionId(), query)
             return session.run(stage.all(iterator))
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], app: str, version: int) -> None:
+    def _commit(
+        self, messages: Sequence[WriterCommitMessage | None], app: str, version: int
+    ) -> None:
         tasks = [m for m in messages if isinstance(m, Staged)]
         if len(tasks) != len(messages):
-            raise InvalidArgument(f"{len(messages) - len(tasks)} of {len(messages)} tasks sent no message")
+            raise InvalidArgument(
+                f"{len(messages) - len(tasks)} of {len(messages)} tasks sent no message"
+            )
         attempts = {m.attempt for m in tasks if m.rows}
         if len(attempts) > 1:
-            raise InvalidArgument(f"tasks of {len(attempts)} attempts in one commit: {sorted(attempts)}")
+            raise InvalidArgument(
+                f"tasks of {len(attempts)} attempts in one commit: {sorted(attempts)}"
+            )
         request = {
             "attempt": attempts.pop() if attempts else self.attempt,
             "table": self.table.id,
@@ -101,7 +112,9 @@ class _Writer:
 
 
 async def _commit_until_definite(session: Session, request: dict[str, Any]) -> None:
-    """Start or attach to the commit's procedure and wait for its end. Every message may be repeated."""
+    """Start or attach to the commit's procedure and wait for its end. Every message may be
+    repeated.
+    """
     procedure = (await session.ask(SINK_COMMIT, request))[0]
     while procedure:
         info = (await session.ask(PROC_GET, procedure, limits.WAIT_MS_MAX // 4))[0]
@@ -156,7 +169,7 @@ class _Stage:
         if self.size >= CHUNK_BYTES_TARGET:
             seq, chunk = self.chunks, self._take()
             await self._landed()  # one chunk is under way while the next is made
-            self.flying = asyncio.create_task(
+            self.flying = asyncio.get_running_loop().create_task(
                 self.session.ask(
                     SINK_STAGE, self.attempt, self.table.id, self.part, self.task, seq, chunk
                 )
@@ -168,8 +181,8 @@ class _Stage:
         rows = dict(zip(self.keys, self.values, strict=True))
         keys = sorted(rows)
         chunk = pack_chunk(keys, [rows[k] for k in keys])
+        self.crc = add_crc(self.crc, self.chunks, chunk)
         self.chunks, self.rows = self.chunks + 1, self.rows + len(keys)
-        self.crc = running_crc(chunk, self.crc)
         self.keys, self.values, self.size = [], [], 0
         return chunk
 
@@ -204,12 +217,13 @@ class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
         app = self.options.app or query
         if not app:
             raise InvalidArgument(
-                "Spark told no query id, so a replayed batch could not be recognised; set option appId"
+                "Spark told no query id, so a replayed batch could not be recognised; set option"
+                " appId"
             )
         self._commit(messages, app, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Spark names no attempt here unless a message survived; what is left ends with its lease."""
+        """Names no attempt unless a message survived; what is left ends with its lease."""
         attempts = {m.attempt for m in messages if isinstance(m, Staged)}
         if attempts:
             with Session(self.options, self.table) as session:

@@ -1,11 +1,14 @@
-"""Transactions whose writes do not fit in memory: the caller streams them, part by part, under one transaction id.
+"""Transactions whose writes do not fit in memory: the caller streams them, part by part, under one
+transaction id.
 
-The same protocol as `txn.core` (prewrite, fresh commit timestamp, one flip at the anchor, resolve), without a buffer: the
-caller chooses the anchor, keeps the id durably before it uses it, and can do every part again after a crash, because
-all messages are idempotent. So a durable procedure drives it, step by step (`procedures.library.sink`). Writes are
-blind: nothing was read, so there is nothing to conflict with; intents of others are waited for.
+The same protocol as `txn.core` (prewrite, fresh commit timestamp, one flip at the anchor, resolve),
+without a buffer: the caller chooses the anchor, keeps the id durably before it uses it, and can do
+every part again after a crash, because all messages are idempotent. So a durable procedure drives
+it, step by step (`procedures.library.sink`). Writes are blind: nothing was read, so there is
+nothing to conflict with; intents of others are waited for.
 
-Deliberately missing: deadlock avoidance between bulk loads (the intents' waits end with the deadline of a part).
+Deliberately missing: deadlock avoidance between bulk loads (the intents' waits end with the
+deadline of a part).
 """
 
 from __future__ import annotations
@@ -14,7 +17,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
-from kv.base.errors import KeyLocked, KvorumError, Reroute, TryLater, TxnAborted, Unavailable, UnknownOutcome
+from kv.base.errors import (
+    KeyLocked,
+    KvorumError,
+    Reroute,
+    TryLater,
+    TxnAborted,
+    Unavailable,
+    UnknownOutcome,
+)
 from kv.base.limits import (
     BULK_PART_BUDGET_MS,
     BULK_TTL_MS,
@@ -65,7 +76,9 @@ class BulkTransactions:
 
     async def status(self, anchor: bytes, start_ts: int) -> tuple[int, int]:
         """(PENDING | COMMITTED | ABORTED, commit_ts) by the record at the anchor."""
-        status, commit_ts, _, _ = await self.kv.call(CHECK, anchor, anchor, start_ts, 0, BULK_TTL_MS)
+        status, commit_ts, _, _ = await self.kv.call(
+            CHECK, anchor, anchor, start_ts, 0, BULK_TTL_MS
+        )
         return int(status), int(commit_ts)
 
     def begin(self, start_ts: int, anchor: bytes) -> BulkTransaction:
@@ -98,7 +111,9 @@ class BulkTransactions:
 
 
 class BulkTransaction:
-    """One run of one transaction id. Close it when done, committed or not: a heartbeat runs until then."""
+    """One run of one transaction id. Close it when done, committed or not: a heartbeat runs until
+    then.
+    """
 
     def __init__(self, owner: BulkTransactions, start_ts: int, anchor: bytes) -> None:
         self._owner, self._start_ts, self._anchor = owner, start_ts, anchor
@@ -107,7 +122,9 @@ class BulkTransaction:
         self._lost: TxnAborted | None = None
 
     async def prewrite(self, ops: Sequence[Op]) -> None:
-        """Lay down intents. The part with the anchor comes first. Raises TxnAborted once it was rolled back."""
+        """Lay down intents. The part with the anchor comes first. Raises TxnAborted once it was
+        rolled back.
+        """
         if self._lost is not None:
             raise self._lost
         keys = [op.key for op in ops]
@@ -128,7 +145,9 @@ class BulkTransaction:
             )
 
     async def commit(self) -> int:
-        """Flip the status: everything prewritten is committed. Raises TxnAborted, or a retryable error: ask `status`."""
+        """Flip the status: everything prewritten is committed. Raises TxnAborted, or a retryable
+        error: ask `status`.
+        """
         if self._lost is not None:
             raise self._lost
         deadline = Deadline(self._owner.timers, BULK_PART_BUDGET_MS)
@@ -192,7 +211,11 @@ class BulkTransaction:
             await sleep(self._owner.timers, BULK_TTL_MS / 3000)
             try:
                 (status,) = await self._owner.kv.call(
-                    HEARTBEAT, self._anchor, self._anchor, self._start_ts, budget_ms=BULK_TTL_MS // 3
+                    HEARTBEAT,
+                    self._anchor,
+                    self._anchor,
+                    self._start_ts,
+                    budget_ms=BULK_TTL_MS // 3,
                 )
             except (TryLater, Reroute, UnknownOutcome):
                 continue
@@ -202,7 +225,8 @@ class BulkTransaction:
 
     def _killed(self) -> TxnAborted:
         return TxnAborted(
-            f"bulk transaction {self._start_ts} was rolled back: it went without a heartbeat for {BULK_TTL_MS} ms",
+            f"bulk transaction {self._start_ts} was rolled back: it went without a heartbeat for"
+            f" {BULK_TTL_MS} ms",
             details={"txn": self._start_ts, "reason": "expired"},
         )
 

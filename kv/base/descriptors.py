@@ -1,4 +1,6 @@
-"""What a partition is: a key range, its epoch and its replicas. Travels and is stored as a msgpack list."""
+"""What a partition is: a key range, its epoch and its replicas. Travels and is stored as a msgpack
+list.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from kv.base.ids import NodeId, PartitionId
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescriptor:
-    """`[start, end)` in storage keys, end b"" = no bound. `epoch` rises with every change of range or replicas."""
+    """`[start, end)` in storage keys, end b"" = no bound. `epoch` rises with every change of range
+    or replicas.
+    """
 
     id: PartitionId
     start: bytes

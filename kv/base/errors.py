@@ -1,29 +1,41 @@
 """Every error that a user or another node can see.
 
-The tree (a class exists only where a caller reacts differently; `code` says precisely what happened):
+The tree (a class exists only where a caller reacts differently; `code` says precisely what
+happened):
 
     KvorumError
-    ├── Rejected            disposition "no": the request is wrong or refused; asking again changes nothing
+    ├── Rejected            disposition "no": the request is wrong or refused; asking again changes
+                            nothing
     │   ├── InvalidArgument     INVALID_ARGUMENT 400
     │   ├── TooLarge            TOO_LARGE 413              details: what, limit, actual
-    │   ├── NotFound            KEY_NOT_FOUND, NAMESPACE_NOT_FOUND, TABLE_NOT_FOUND, PROCEDURE_NOT_FOUND, … 404
+    │   ├── NotFound            KEY_NOT_FOUND, NAMESPACE_NOT_FOUND, TABLE_NOT_FOUND,
+        PROCEDURE_NOT_FOUND, … 404
     │   ├── AlreadyExists       ALREADY_EXISTS 409
-    │   ├── ConditionFailed     CONDITION_FAILED 412       details: key, version (decimal string, None if absent), op (index)
+    │   ├── ConditionFailed     CONDITION_FAILED 412       details: key, version (decimal string,
+        None if absent), op (index)
     │   ├── SnapshotTooOld      SNAPSHOT_TOO_OLD 410       details: at, safepoint
-    │   ├── Refused             a state that forbids it: code given by the raiser (NOT_ABORTABLE, SINK_REFUSED, …) 409
+    │   ├── Refused             a state that forbids it: code given by the raiser (NOT_ABORTABLE,
+        SINK_REFUSED, …) 409
     │   └── Corruption          CORRUPTION 500             details: key, file or family
     ├── RestartTxn          disposition "restart_txn": run the function again on a new snapshot
     │   ├── WriteConflict       WRITE_CONFLICT 409         details: key, conflict_ts, start_ts
     │   └── TxnAborted          TXN_ABORTED 409            details: txn, reason
-    ├── TryLater            disposition "retry": nothing was done; the same request may be sent again
-    │   ├── Busy                BUSY 429                   details: what, limit, actual, retry_after_ms
-    │   ├── Unavailable         UNAVAILABLE 503            no leader, stopping, disk full, timestamp bound not raised yet
-    │   ├── KeyLocked           KEY_LOCKED 409             details: key, txn (start_ts), anchor, age_ms, ttl_ms
-    │   └── DeadlineExceeded    DEADLINE_EXCEEDED 504      of a read, or of a write that certainly was not executed
+    ├── TryLater            disposition "retry": nothing was done; the same request may be sent
+                            again
+    │   ├── Busy                BUSY 429                   details: what, limit, actual,
+        retry_after_ms
+    │   ├── Unavailable         UNAVAILABLE 503            no leader, stopping, disk full, timestamp
+        bound not raised yet
+    │   ├── KeyLocked           KEY_LOCKED 409             details: key, txn (start_ts), anchor,
+        age_ms, ttl_ms
+    │   └── DeadlineExceeded    DEADLINE_EXCEEDED 504      of a read, or of a write that certainly
+        was not executed
     ├── Reroute             disposition "reroute": ask the node or partition in the details
     │   ├── NotLeader           NOT_LEADER 503             details: leader (node id or None)
-    │   └── Moved               MOVED 409                  details: descriptor of what serves the key now, or None
-    └── UnknownOutcome      disposition "unknown_outcome": UNKNOWN_OUTCOME 504; it may or may not have been executed
+    │   └── Moved               MOVED 409                  details: descriptor of what serves the
+        key now, or None
+    └── UnknownOutcome      disposition "unknown_outcome": UNKNOWN_OUTCOME 504; it may or may not
+                            have been executed
 """
 
 from __future__ import annotations
@@ -35,7 +47,9 @@ Disposition = Literal["no", "restart_txn", "retry", "reroute", "unknown_outcome"
 
 
 class KvorumError(Exception):
-    """Base of the tree. `message` says what, where, the limit, and what to do; `details` is plain data."""
+    """Base of the tree. `message` says what, where, the limit, and what to do; `details` is plain
+    data.
+    """
 
     code: str = "INTERNAL"
     status: int = 500
@@ -167,7 +181,9 @@ class Moved(Reroute):
 
 
 class UnknownOutcome(KvorumError):
-    """The request may or may not have been executed. Never reported as a failure; ask for the status by its id."""
+    """The request may or may not have been executed. Never reported as a failure; ask for the
+    status by its id.
+    """
 
     code = "UNKNOWN_OUTCOME"
     status = 504

@@ -1,4 +1,5 @@
-"""Every bound of the product, with the relations between them asserted. docs/limits.md lists them for users.
+"""Every bound of the product, with the relations between them asserted. docs/limits.md lists them
+for users.
 
 Units are the last word of a name. Nothing in Kvorum grows without a bound from here.
 """
@@ -28,7 +29,8 @@ COLUMNS_MAX: Final = 1_000
 TXN_TTL_MS_DEFAULT: Final = 5_000
 TXN_TTL_MS_MAX: Final = 600_000
 TXN_LIFETIME_MS_MAX: Final = 3_600_000
-TXN_STATUS_RETENTION_MS: Final = 86_400_000  # how long a finished transaction's outcome is answered after its end
+# how long a finished transaction's outcome is answered after its end
+TXN_STATUS_RETENTION_MS: Final = 86_400_000
 TXN_BUFFER_BYTES_MAX: Final = 256 * MiB
 TXN_KEYS_MAX: Final = 1_000_000
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
@@ -57,10 +59,12 @@ LIST_ITEMS_MAX: Final = 65_536  # of any list or map in a message
 CONNECTIONS_MAX: Final = 10_000
 HELLO_MS_MAX: Final = 10_000  # a connection that said nothing until then is closed
 HELLO_BYTES_MAX: Final = 4 * KiB  # the first frame of a connection
-REPLY_WINDOW_BYTES: Final = 64 * MiB  # replies expected by one connection; above it: it is not read for a while
+# replies expected by one connection; above it: it is not read for a while
+REPLY_WINDOW_BYTES: Final = 64 * MiB
 STALL_MS_MAX: Final = 60_000  # a connection whose peer reads nothing for so long is closed
 HANDLERS_MAX: Final = 10_000  # asynchronous handlers running at one node; above it: BUSY
-SILENCE_MS_MAX: Final = 15_000  # a client gives a connection up that owes replies and says nothing for so long
+# a client gives a connection up that owes replies and says nothing for so long
+SILENCE_MS_MAX: Final = 15_000
 LOCATIONS_MAX: Final = 100_000  # partitions in a client's location cache
 HTTP_BODY_BYTES_MAX: Final = 24 * MiB
 DEADLINE_MS_DEFAULT: Final = 10_000
@@ -109,9 +113,11 @@ PROCEDURE_LOCKS_MAX: Final = 64  # declared by one procedure
 PROCEDURE_ID_BLOCK: Final = 1_000  # ids reserved by one write
 PROCEDURE_PAGE_MAX: Final = 1_000  # records per page of a list, a resume or a clean-up
 PROCEDURE_LIST_DEFAULT: Final = 100
-PROCEDURE_RETRY_MS_FIRST: Final = 10  # a step that failed for the moment: first pause, doubled each time …
+# a step that failed for the moment: first pause, doubled each time …
+PROCEDURE_RETRY_MS_FIRST: Final = 10
 PROCEDURE_RETRY_MS_MAX: Final = 10_000  # … up to this
-PROCEDURE_TIMER_MS_MAX: Final = 1_000  # the wall clock is looked at least this often while something is due
+# the wall clock is looked at least this often while something is due
+PROCEDURE_TIMER_MS_MAX: Final = 1_000
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
 ERROR_CHARS_MAX: Final = 4_000  # of the message that a failed procedure keeps
@@ -127,8 +133,12 @@ SINK_DROP_ROWS_MAX: Final = 2_000  # staged chunks removed per transaction
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
-assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, "a batch and its old versions' headers fit an entry"
-assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, "a page must fit a reply"
+assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (
+    "a batch and its old versions' headers fit an entry"
+)
+assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, (
+    "a page must fit a reply"
+)
 assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
 assert max(BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX, REQUESTS_PER_FRAME_MAX) <= LIST_ITEMS_MAX
 assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame must be admitted"
@@ -141,9 +151,12 @@ assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_B
 assert PROCEDURE_HISTORY_CHUNK < PROCEDURE_HISTORY_INLINE_MAX <= PROCEDURE_HISTORY_SHOWN_MAX
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
-assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, "an expired intent is noticed soon"
+assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
+    "an expired intent is noticed soon"
+)
 assert RETRY_WAIT_MS_FIRST <= RETRY_WAIT_MS_MAX
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
-assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX and WAIT_MS_MAX < DEADLINE_MS_MAX
+assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
+assert WAIT_MS_MAX < DEADLINE_MS_MAX

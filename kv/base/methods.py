@@ -1,11 +1,14 @@
-"""The native protocol's methods: their numbers and arguments. The bytes are in docs/reference/rpc.md.
+"""The native protocol's methods: their numbers and arguments. The bytes are in
+docs/reference/rpc.md.
 
-A frame is `[u32 LE length][msgpack]`. The first frame of each side is a hello, `["kvorum-rpc", VERSION, {…}]`. Then a
-frame holds a list of requests `[rid, method, budget_ms, *args]` or of replies `[rid, 0, *result]` / `[rid, 1, *error]`
-(`kv.base.errors.to_wire`). Replies come in any order. `budget_ms` is the time the caller still waits, 0 = the default.
+A frame is `[u32 LE length][msgpack]`. The first frame of each side is a hello, `["kvorum-rpc",
+VERSION, {…}]`. Then a frame holds a list of requests `[rid, method, budget_ms, *args]` or of
+replies `[rid, 0, *result]` / `[rid, 1, *error]` (`kv.base.errors.to_wire`). Replies come in any
+order. `budget_ms` is the time the caller still waits, 0 = the default.
 
-Methods below NODE_METHODS go to a partition; their arguments begin with `partition_id, epoch` of the caller's location
-cache; a mismatch is answered MOVED with the descriptor that serves now. Timestamps are plain integers.
+Methods below NODE_METHODS go to a partition; their arguments begin with `partition_id, epoch` of
+the caller's location cache; a mismatch is answered MOVED with the descriptor that serves now.
+Timestamps are plain integers.
 """
 
 from __future__ import annotations
@@ -15,17 +18,25 @@ from typing import Final
 PROTOCOL: Final = "kvorum-rpc"
 VERSION: Final = 1
 
-# -- partition methods; `read_ts` 0 = the newest acknowledged; `ignore` = start_ts of intents known to commit above read_ts
+# -- partition methods; `read_ts` 0 = the newest acknowledged; `ignore` = start_ts of intents known
+# to commit above read_ts
 GET: Final = 1  # key, read_ts, ignore|None                     → value|None, version (0 if none)
-PUT: Final = 2  # key, value, cond|None, ttl_ms                 → version      cond: 0 = absent, else the version it must have
+# key, value, cond|None, ttl_ms                 → version      cond: 0 = absent, else the version it
+# must have
+PUT: Final = 2
 DELETE: Final = 3  # key, cond|None                             → version
-WRITE: Final = 4  # ops, start_ts, flags                        → version      one atomic entry; start_ts 0 = no transaction id
+# ops, start_ts, flags                        → version      one atomic entry; start_ts 0 = no
+# transaction id
+WRITE: Final = 4
 MGET: Final = 5  # keys, read_ts, ignore|None                   → [[value, version]|None, …]
-SCAN: Final = 6  # start, end, read_ts, limit, reverse, ignore|None   → [[key, value, version], …], resume|None
+# start, end, read_ts, limit, reverse, ignore|None   → [[key, value, version], …], resume|None
+SCAN: Final = 6
 PREWRITE: Final = 10  # start_ts, anchor, ttl_ms, ops, flags    → min_commit_ts
-COMMIT: Final = 11  # anchor, start_ts, commit_ts               → status, commit_ts, min_commit_ts    the status flip
+# anchor, start_ts, commit_ts               → status, commit_ts, min_commit_ts    the status flip
+COMMIT: Final = 11
 ROLLBACK: Final = 12  # anchor, start_ts                        → status, commit_ts
-CHECK: Final = 13  # anchor, start_ts, push_above, ttl_ms       → status, commit_ts, min_commit_ts, age_ms
+# anchor, start_ts, push_above, ttl_ms       → status, commit_ts, min_commit_ts, age_ms
+CHECK: Final = 13
 RESOLVE: Final = 14  # start_ts, commit_ts (0 = rolled back), keys    → number resolved
 HEARTBEAT: Final = 15  # anchor, start_ts                       → status
 
@@ -46,29 +57,38 @@ OP_CHECK: Final = 3  # condition only, writes nothing
 # -- node methods
 NODE_METHODS: Final = 64
 PING: Final = 64  #                                             → node_id
-LOOKUP: Final = 65  # key                                       → descriptor (list), [host, port] of the leader
+# key                                       → descriptor (list), [host, port] of the leader
+LOOKUP: Final = 65
 TSO: Final = 66  # count                                        → first
 STATS: Final = 67  #                                            → map of counters
-FIND_TXN: Final = 68  # start_ts                                → anchor|None   (this node's partitions)
-SAFEPOINT: Final = 69  #                                        → safepoint ts: reads below it are refused
+# start_ts                                → anchor|None   (this node's partitions)
+FIND_TXN: Final = 68
+#                                        → safepoint ts: reads below it are refused
+SAFEPOINT: Final = 69
 PROC_SUBMIT: Final = 70  # name, args, owner, nonce|None        → id
 PROC_GET: Final = 71  # id, wait_ms                             → map (ProcedureInfo)
 PROC_LIST: Final = 72  # {state?, owner?, name?, limit?}        → [map, …]
-PROC_ACK: Final = 73  # id                                      → true   the result was fetched: forget it
+# id                                      → true   the result was fetched: forget it
+PROC_ACK: Final = 73
 PROC_ABORT: Final = 74  # id, reason                            → true
-SINK_BEGIN: Final = 80  # attempt, table_id, lease_ms        → state    opens the attempt or renews its lease
-SINK_STAGE: Final = 81  # attempt, table_id, part, task, seq, chunk    → true    opens the attempt if it is new
+# attempt, table_id, lease_ms        → state    opens the attempt or renews its lease
+SINK_BEGIN: Final = 80
+# attempt, table_id, part, task, seq, chunk    → true    opens the attempt if it is new
+SINK_STAGE: Final = 81
 SINK_SEAL: Final = 82  # attempt, table_id, part, task, chunks, rows, crc, last_chunk|None    → true
-SINK_COMMIT: Final = 83  # {attempt, table, app, version, query, manifest} → procedure id (0 = already committed)
+# {attempt, table, app, version, query, manifest} → procedure id (0 = already committed)
+SINK_COMMIT: Final = 83
 SINK_ABORT: Final = 84  # attempt                               → state
 
-# methods that may be sent again after a lost connection: reads, and writes whose id makes them idempotent
+# methods that may be sent again after a lost connection: reads, and writes whose id makes them
+# idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
 )
-# those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction on that others decided
+# those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
+# on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
     | {PROC_GET, PROC_LIST, PROC_ACK}

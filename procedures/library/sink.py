@@ -1,21 +1,27 @@
 """`kvorum.sink_commit`: one batch of a Spark sink becomes visible, once.
 
-    verify   the marker: a version at or below the last one is done already; another query under the same name is
-             refused (a fresh checkpoint that starts at batch 0 would otherwise be skipped silently). The manifest: each
-             task sealed with the same counts. A batch of at most SINK_SMALL_ROWS ends here: its rows, the marker and
-             the removal of everything staged are the step's own transaction.
-    write    a larger batch: intents for the manifest's rows, chunk by chunk, under a transaction id kept in the state
-    flip     (end of write) one status flip commits the rows together with the marker, which is the anchor
-    clean    intents resolved and everything staged removed, losers of retries and speculation included
+    verify   the marker: a version at or below the last one is done already; another query under the
+             same name is refused (a fresh checkpoint that starts at batch 0 would otherwise be
+             skipped silently). The manifest: each task sealed with the same counts. A batch of at
+             most SINK_SMALL_ROWS ends here: its rows, the marker and the removal of everything
+             staged are the step's own transaction.
+    write    a larger batch: intents for the manifest's rows, chunk by chunk, under a transaction id
+             kept in the state
+    flip     (end of write) one status flip commits the rows together with the marker, which is the
+             anchor
+    clean    intents resolved and everything staged removed, losers of retries and speculation
+             included
 
-Every step may run twice: `verify` is one transaction; `write` first asks for the outcome of its transaction id;
-`clean` removes. Protocol after Flink's TwoPhaseCommitSinkFunction; why staging and not direct intents: speculative
-copies write the same keys and would conflict. Deliberately missing: overwriting modes.
+Every step may run twice: `verify` is one transaction; `write` first asks for the outcome of its
+transaction id; `clean` removes. Protocol after Flink's TwoPhaseCommitSinkFunction; why staging and
+not direct intents: speculative copies write the same keys and would conflict. Deliberately missing:
+overwriting modes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from kv.base import limits
 from kv.base.errors import Refused, TxnAborted
@@ -30,11 +36,11 @@ from procedures.library.sink_records import (
     AttemptState,
     Marker,
     Sealed,
+    add_crc,
     attempt_key,
     chunk_key,
     chunks_range,
     marker_key,
-    running_crc,
     task_key,
     unpack_chunk,
 )
@@ -55,50 +61,55 @@ class SinkRefused(Exception):
 
 
 def already_committed(marker: Marker | None, *, app: str, version: int, query: str) -> bool:
-    """Whether the batch is at or below the marker. Raises Refused if the marker belongs to another query."""
+    """Whether the batch is at or below the marker. Raises Refused if the marker belongs to another
+    query.
+    """
     if marker is None:
         return False
     if marker.query != query:
         raise Refused(
-            f"application {app!r} was written by query {marker.query!r} up to batch {marker.version}; this is query"
-            f" {query!r}: a new checkpoint needs a new appId, or its first batches would be taken for replays",
+            f"application {app!r} was written by query {marker.query!r} up to batch"
+            f" {marker.version}; this is query {query!r}: a new checkpoint needs a new appId, or"
+            " its first batches would be taken for replays",
             code="SINK_OTHER_QUERY",
             details={"app": app, "last_version": marker.version, "query": marker.query},
         )
     return version <= marker.version
 
 
-def sink_commit(bulk: BulkTransactions) -> type:
-    """The procedure's class, bound to what writes large batches."""
+@procedure(SINK_COMMIT)
+class SinkCommit:
+    """args: {attempt, table, app, version, query, manifest}, as SINK_COMMIT of kv.base.methods."""
 
-    @procedure(SINK_COMMIT)
-    class SinkCommit:
-        @step(first=True)
-        async def verify(self, ctx: StepContext) -> Outcome:
-            try:
-                return await _verify(ctx)
-            except (SinkRefused, Refused) as e:
-                return fail(e.code, e.message)
+    def __init__(self, bulk: BulkTransactions) -> None:
+        """`bulk`: what writes large batches (`Registry.add(SinkCommit, make=…)`)."""
+        self._bulk = bulk
 
-        @step
-        async def write(self, ctx: StepContext) -> Outcome:
-            return await _write(ctx, bulk)
+    @step(first=True)
+    async def verify(self, ctx: StepContext) -> Outcome:
+        try:
+            return await _verify(ctx)
+        except (SinkRefused, Refused) as e:
+            return fail(e.code, e.message)
 
-        @step
-        async def clean(self, ctx: StepContext) -> Outcome:
-            return await _clean(ctx, bulk)
+    @step
+    async def write(self, ctx: StepContext) -> Outcome:
+        try:
+            return await _write(ctx, self._bulk)
+        except SinkRefused as e:
+            return fail(e.code, e.message)
 
-    return SinkCommit
+    @step
+    async def clean(self, ctx: StepContext) -> Outcome:
+        return await _clean(ctx, self._bulk)
 
 
 async def _verify(ctx: StepContext) -> Outcome:
     args = ctx.args
     if args["app"]:
-        raw = await ctx.txn.get(marker_key(args["app"], args["table"]))
-        marker = Marker.unpack(raw) if raw else None
-        if already_committed(
-            marker, app=args["app"], version=args["version"], query=args["query"]
-        ):
+        found = await ctx.txn.get(marker_key(args["app"], args["table"]))
+        marker = Marker.unpack(found[0]) if found else None
+        if already_committed(marker, app=args["app"], version=args["version"], query=args["query"]):
             await _drop_staging(ctx, args["attempt"])
             return done({"outcome": "already_committed", "version": args["version"]})
     if args["manifest"]:
@@ -111,7 +122,7 @@ async def _verify(ctx: StepContext) -> Outcome:
             Attempt(AttemptState.COMMITTING, args["table"], 2**62, ctx.id).pack(),
         )
         return next_step("write")
-    for _, _, chunk in await _chunks(ctx):
+    for chunk in await _chunks(ctx):
         for op in _ops(ctx, chunk):
             if op.value is None:
                 ctx.txn.delete(op.key)
@@ -124,43 +135,52 @@ async def _verify(ctx: StepContext) -> Outcome:
 
 async def _check_attempt(ctx: StepContext) -> None:
     name = ctx.args["attempt"]
-    raw = await ctx.txn.get(attempt_key(name))
-    if raw is None:
-        raise SinkRefused("SINK_ATTEMPT_GONE", f"attempt {name} is unknown: its lease ended; run the batch again")
-    attempt = Attempt.unpack(raw)
+    found = await ctx.txn.get(attempt_key(name))
+    if found is None:
+        raise SinkRefused(
+            "SINK_ATTEMPT_GONE", f"attempt {name} is unknown: its lease ended; run the batch again"
+        )
+    attempt = Attempt.unpack(found[0])
     if attempt.table != ctx.args["table"]:
         raise SinkRefused("SINK_OTHER_TABLE", f"attempt {name} staged for table {attempt.table}")
     if attempt.state is AttemptState.ABORTED:
         raise SinkRefused("SINK_ABORTED", f"attempt {name} was aborted")
     if attempt.state is AttemptState.COMMITTING and attempt.procedure != ctx.id:
-        raise SinkRefused("SINK_COMMITTING", f"attempt {name} is being committed by {attempt.procedure}")
+        raise SinkRefused(
+            "SINK_COMMITTING", f"attempt {name} is being committed by {attempt.procedure}"
+        )
 
 
 async def _check_manifest(ctx: StepContext) -> None:
-    for part, task, chunks, rows, crc in ctx.args["manifest"]:
-        raw = await ctx.txn.get(task_key(ctx.args["attempt"], task))
-        if raw is None or Sealed.unpack(raw) != Sealed(part, chunks, rows, crc):
+    attempt, manifest = ctx.args["attempt"], ctx.args["manifest"]
+    sealed = await ctx.txn.multi_get([task_key(attempt, entry[1]) for entry in manifest])
+    for (part, task, chunks, rows, crc), found in zip(manifest, sealed, strict=True):
+        if found is None or Sealed.unpack(found[0]) != Sealed(part, chunks, rows, crc):
             raise SinkRefused(
                 "SINK_MANIFEST",
-                f"task {task} of partition {part} is not sealed as the manifest says: {rows} rows in {chunks}"
-                f" chunks expected, {Sealed.unpack(raw) if raw else 'nothing'} found",
+                f"task {task} of partition {part} is not sealed as the manifest says: {rows} rows"
+                f" in {chunks} chunks expected, {found and Sealed.unpack(found[0])} found",
             )
 
 
-async def _chunks(ctx: StepContext) -> list[tuple[str, int, bytes]]:
-    """(task, sequence number, chunk) of a small batch, in the manifest's order; checksums verified."""
-    found = []
-    for part, task, chunks, _, crc in sorted(ctx.args["manifest"]):
+async def _chunks(ctx: StepContext) -> list[bytes]:
+    """The chunks of a small batch, in the manifest's order; checksums verified."""
+    chunks = []
+    for _, task, count, _, crc in sorted(ctx.args["manifest"]):
+        keys = [chunk_key(ctx.args["attempt"], task, seq) for seq in range(count)]
         running = 0
-        for seq in range(chunks):
-            chunk = await ctx.txn.get(chunk_key(ctx.args["attempt"], task, seq))
-            if chunk is None:
+        for seq, found in enumerate(await ctx.txn.multi_get(keys)):
+            if found is None:
                 raise SinkRefused("SINK_MANIFEST", f"chunk {seq} of task {task} is missing")
-            running = running_crc(chunk, running)
-            found.append((task, seq, chunk))
-        if running != crc:
-            raise SinkRefused("SINK_CORRUPT", f"checksum of task {task}, partition {part}, differs")
-    return found
+            running = add_crc(running, seq, found[0])
+            chunks.append(found[0])
+        _intact(task, running, crc)
+    return chunks
+
+
+def _intact(task: str, running: int, crc: int) -> None:
+    if running != crc:
+        raise SinkRefused("SINK_CORRUPT", f"checksum of task {task} is {running}, not {crc}")
 
 
 def _ops(ctx: StepContext, chunk: bytes) -> list[Op]:
@@ -176,7 +196,9 @@ def _marker(ctx: StepContext) -> Op | None:
     args = ctx.args
     if not args["app"]:
         return None
-    return put(marker_key(args["app"], args["table"]), Marker(args["version"], args["query"]).pack())
+    return put(
+        marker_key(args["app"], args["table"]), Marker(args["version"], args["query"]).pack()
+    )
 
 
 def _put_marker(ctx: StepContext) -> None:
@@ -187,15 +209,19 @@ def _put_marker(ctx: StepContext) -> None:
 
 async def _drop_staging(ctx: StepContext, attempt: str) -> bool:
     """Delete what the attempt staged, a bounded number of rows; True when nothing is left."""
-    rows = 0
     own = attempt_key(attempt)
     for start, end in (chunks_range(attempt), (own, own + b"\xff")):
-        page = await ctx.txn.scan(start, end, limit=limits.SINK_DROP_ROWS_MAX - rows, keys_only=True)
-        for item in page.items:
-            ctx.txn.delete(item[0])
-        rows += len(page.items)
-        if page.resume is not None or rows >= limits.SINK_DROP_ROWS_MAX:
-            return False
+        rows = 0
+        while True:
+            page = await ctx.txn.scan(start, end, limit=limits.SINK_DROP_ROWS_MAX)
+            for item in page.items:
+                ctx.txn.delete(item[0])
+            rows += len(page.items)
+            if page.resume is None:
+                break
+            if rows >= limits.SINK_DROP_ROWS_MAX:
+                return False
+            start = page.resume
     return True
 
 
@@ -218,7 +244,9 @@ async def _write(ctx: StepContext, bulk: BulkTransactions) -> Outcome:
             await transaction.prewrite(ops)
         ctx.state["commit_ts"] = await transaction.commit()
     except TxnAborted:
-        ctx.state["spent"] = True  # somebody met our intents after a crash and rolled them back: a new id
+        ctx.state["spent"] = (
+            True  # somebody met our intents after a crash and rolled them back: a new id
+        )
         return again(delay_ms=10)
     finally:
         await transaction.close()
@@ -226,7 +254,7 @@ async def _write(ctx: StepContext, bulk: BulkTransactions) -> Outcome:
 
 
 def _first_row_marker(ctx: StepContext) -> Op:
-    """Without an application name the attempt's own row is the anchor: it changes with the commit."""
+    """Without an application name the attempt's own row is the anchor."""
     args = ctx.args
     return put(
         attempt_key(args["attempt"]),
@@ -234,18 +262,21 @@ def _first_row_marker(ctx: StepContext) -> Op:
     )
 
 
-async def _bulk_chunks(ctx: StepContext, bulk: BulkTransactions) -> Any:
-    """The batch's rows, one chunk at a time: a large batch is never in memory as a whole."""
-    for _, task, chunks, _, crc in sorted(ctx.args["manifest"]):
+async def _bulk_chunks(ctx: StepContext, bulk: BulkTransactions) -> AsyncIterator[list[Op]]:
+    """The batch's rows, one chunk at a time: a large batch is never in memory as a whole.
+
+    Last chunk first, since of two intents on one key the first stays: so the last row of a key
+    wins, as in a small batch.
+    """
+    for _, task, count, _, crc in sorted(ctx.args["manifest"], reverse=True):
         running = 0
-        for seq in range(chunks):
+        for seq in reversed(range(count)):
             chunk = await bulk.read(chunk_key(ctx.args["attempt"], task, seq))
             if chunk is None:
-                raise Refused(f"chunk {seq} of staged task {task} is missing", code="SINK_MANIFEST")
-            running = running_crc(chunk, running)
+                raise SinkRefused("SINK_MANIFEST", f"chunk {seq} of task {task} is missing")
+            running = add_crc(running, seq, chunk)
             yield _ops(ctx, chunk)
-        if running != crc:
-            raise Refused(f"checksum of staged task {task} differs", code="SINK_CORRUPT")
+        _intact(task, running, crc)
 
 
 async def _clean(ctx: StepContext, bulk: BulkTransactions) -> Outcome:

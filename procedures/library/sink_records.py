@@ -1,13 +1,15 @@
 """What the Spark sink keeps in the system tables, and the chunks that it stages. Pure.
 
-    SINK_ATTEMPTS   esc(attempt)                       → [format, state, table id, lease until ms, procedure id]
-    SINK_ATTEMPTS   esc(attempt) esc(task)             → [format, part, chunks, rows, crc]         a sealed task
-    SINK_CHUNKS     esc(attempt) esc(task) [seq u32]   → chunk
-    SINK_MARKERS    esc(application) [table id u32]    → [format, version, query]                  the last committed batch
+    SINK_ATTEMPTS  esc(attempt)                      → [format, state, table, lease_ms, procedure]
+    SINK_ATTEMPTS  esc(attempt) esc(task)            → [format, part, chunks, rows, crc]  sealed
+    SINK_CHUNKS    esc(attempt) esc(task) [seq u32]  → chunk
+    SINK_MARKERS   esc(application) [table id u32]   → [format, version, query]  last committed
 
-All values are msgpack lists. A chunk is msgpack `[[user key, …], [value | nil, …]]`, sorted by key by its writer, nil = a
-deletion; user keys come without the table prefix, so that no chunk can reach into another table. `crc` is crc32 over a
-task's chunks in order. Deliberately missing: compression (the server would need another library to read it).
+All values are msgpack lists. A chunk is msgpack `[[user key, …], [value | nil, …]]`, sorted by key
+by its writer, nil = a deletion; user keys come without the table prefix, so that no chunk can reach
+into another table. `crc` is the sum of (seq + 1) * crc32(chunk) modulo 2^32, so that it can be
+checked in any order. Deliberately missing: compression (the server would need another library to
+read it).
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class AttemptState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One writer's try at one batch. Stages only while OPEN; a lease that ran out lets anybody remove it."""
+    """One writer's try at one batch. Stages only while OPEN; a lease that ran out lets anybody
+    remove it.
+    """
 
     state: AttemptState
     table: int
@@ -56,7 +60,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a finished task staged; equal to its entry in the driver's manifest, or the batch is not committed."""
+    """What a finished task staged; equal to its entry in the driver's manifest, or the batch is not
+    committed.
+    """
 
     part: int
     chunks: int
@@ -162,9 +168,9 @@ def _fits(what: str, part: str, actual: int, limit: int) -> None:
         )
 
 
-def running_crc(chunk: bytes, crc: int = 0) -> int:
-    """crc32 over a task's chunks in the order of their sequence numbers."""
-    return crc32(chunk, crc)
+def add_crc(crc: int, seq: int, chunk: bytes) -> int:
+    """A task's checksum with chunk number `seq` added, in any order of the chunks; start with 0."""
+    return (crc + (seq + 1) * crc32(chunk)) & 0xFFFFFFFF
 
 
 def checked_text(value: Any, what: str, chars_max: int = limits.NONCE_CHARS_MAX) -> str:

@@ -1,8 +1,10 @@
-"""The server side of the Spark sink's staging: RPC methods SINK_*, each one transaction in the system tables.
+"""The server side of the Spark sink's staging: RPC methods SINK_*, each one transaction in the
+system tables.
 
-An attempt is opened by its first chunk and lives under a lease that every call renews when a third of it is gone.
-Staging checks the attempt's row in the same transaction that writes the chunk, so that nothing arrives after an abort.
-Attempts whose lease ran out are removed by `reap`, which the node calls from a timer.
+An attempt is opened by its first chunk and lives under a lease that every call renews when a third
+of it is gone. Staging checks the attempt's row in the same transaction that writes the chunk, so
+that nothing arrives after an abort. Attempts whose lease ran out are removed by `reap`, which the
+node calls from a timer.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from procedures.library.sink_records import (
     AttemptState,
     Marker,
     Sealed,
+    add_crc,
     attempt_key,
     attempt_of,
     checked_int,
@@ -28,7 +31,6 @@ from procedures.library.sink_records import (
     chunk_key,
     chunks_range,
     marker_key,
-    running_crc,
     task_key,
     task_of,
     unpack_chunk,
@@ -58,7 +60,9 @@ class Transactions(Protocol):
 class Procedures(Protocol):
     """What the service needs of the procedure executor."""
 
-    async def submit(self, name: str, args: Any, *, owner: str, nonce: str | None = None) -> int: ...
+    async def submit(
+        self, name: str, args: Any, *, owner: str, nonce: str | None = None
+    ) -> int: ...
 
 
 class SinkService:
@@ -68,7 +72,7 @@ class SinkService:
         self._txn, self._procedures, self._clock = txn, procedures, clock
 
     async def begin(self, attempt: Any, table: Any, lease_ms: Any) -> list[Any]:
-        """Open the attempt, or renew its lease. Returns [state]. Raises Refused when it is aborted."""
+        """Open the attempt or renew its lease: [state]. Raises Refused when it is aborted."""
         name, table_id = _attempt_args(attempt, table)
         lease = checked_int(lease_ms, "lease_ms", 1_000, limits.SINK_LEASE_MS)
         for _ in range(_RACES_MAX):
@@ -86,7 +90,9 @@ class SinkService:
     async def stage(
         self, attempt: Any, table: Any, part: Any, task: Any, seq: Any, chunk: Any
     ) -> list[Any]:
-        """Keep one chunk. The same chunk may come again; another one under its number is refused by the seal."""
+        """Keep one chunk. The same chunk may come again; another one under its number is refused by
+        the seal.
+        """
         name, table_id = _attempt_args(attempt, table)
         op = self._chunk(name, task, seq, chunk)
         checked_int(part, "part", 0, 2**31 - 1)
@@ -116,13 +122,17 @@ class SinkService:
         ops = [put(task_key(name, checked_text(task, "task")), sealed.pack())]
         if last_chunk is not None:
             ops.append(self._chunk(name, task, count - 1, last_chunk))
-            if count == 1 and running_crc(last_chunk) != crc:
-                raise InvalidArgument(f"task {task}: the chunk's checksum is not {crc}", code="SINK_CORRUPT")
+            if count == 1 and add_crc(0, 0, last_chunk) != crc:
+                raise InvalidArgument(
+                    f"task {task}: the chunk's checksum is not {crc}", code="SINK_CORRUPT"
+                )
         await self._guarded(name, table_id, ops)
         return [True]
 
     async def commit(self, request: Any) -> list[Any]:
-        """Start the commit's procedure or attach to it: [procedure id], 0 if the batch was committed before."""
+        """Start the commit's procedure or attach to it: [procedure id], 0 if the batch was
+        committed before.
+        """
         args = _commit_args(request)
         if args["app"]:
             raw, _ = await self._txn.get(marker_key(args["app"], args["table"]))
@@ -135,13 +145,14 @@ class SinkService:
         return [await self._procedures.submit(SINK_COMMIT, args, owner="spark", nonce=nonce)]
 
     async def abort(self, attempt: Any) -> list[Any]:
-        """Refuse everything of this attempt from now on. Raises Refused once it is being committed."""
+        """Refuse everything of this attempt. Raises Refused once it is being committed."""
         name = checked_text(attempt, "attempt")
         for _ in range(_RACES_MAX):
             found, version = await self._load(name)
             if found is not None and found.state is AttemptState.COMMITTING:
                 raise Refused(
-                    f"attempt {name} is being committed by procedure {found.procedure}; it cannot be aborted",
+                    f"attempt {name} is being committed by procedure {found.procedure}; it cannot"
+                    " be aborted",
                     code="SINK_COMMITTING",
                 )
             lease = self._clock.now_ms() + limits.SINK_LEASE_MS
@@ -190,12 +201,16 @@ class SinkService:
 
     def _open(self, name: str, found: Attempt, table: int) -> None:
         if found.state is not AttemptState.OPEN:
-            raise Refused(f"attempt {name} is {found.state.name}: nothing can be staged", code="SINK_NOT_OPEN")
+            raise Refused(
+                f"attempt {name} is {found.state.name}: nothing can be staged", code="SINK_NOT_OPEN"
+            )
         if found.table != table:
             raise InvalidArgument(f"attempt {name} stages for table {found.table}, not {table}")
 
     async def _guarded(self, name: str, table: int, ops: list[Op]) -> None:
-        """Write `ops` in one transaction with the check that the attempt is open; open it if it is new."""
+        """Write `ops` in one transaction with the check that the attempt is open; open it if it is
+        new.
+        """
         for _ in range(_RACES_MAX):
             found, version = await self._load(name)
             if found is not None:
@@ -220,8 +235,13 @@ class SinkService:
             raise InvalidArgument(f"{what} must be bytes")
         if len(chunk) > limits.SINK_CHUNK_BYTES_MAX:
             raise TooLarge(
-                f"{what} has {len(chunk)} bytes, the limit is {limits.SINK_CHUNK_BYTES_MAX}; stage smaller chunks",
-                details={"what": "chunk", "limit": limits.SINK_CHUNK_BYTES_MAX, "actual": len(chunk)},
+                f"{what} has {len(chunk)} bytes, the limit is {limits.SINK_CHUNK_BYTES_MAX}; stage"
+                " smaller chunks",
+                details={
+                    "what": "chunk",
+                    "limit": limits.SINK_CHUNK_BYTES_MAX,
+                    "actual": len(chunk),
+                },
             )
         unpack_chunk(chunk, what)
         return put(chunk_key(name, task, number), chunk)
@@ -257,9 +277,13 @@ def _commit_args(request: Any) -> dict[str, Any]:
         raise InvalidArgument(f"manifest must be a list of at most {limits.SINK_TASKS_MAX} tasks")
     for entry in manifest:
         if not isinstance(entry, list) or len(entry) != _MANIFEST_FIELDS:
-            raise InvalidArgument(f"a manifest entry is [part, task, chunks, rows, crc], got {entry!r:.80}")
+            raise InvalidArgument(
+                f"a manifest entry is [part, task, chunks, rows, crc], got {entry!r:.80}"
+            )
         checked_text(entry[1], "task")
-        for value, what in zip((entry[0], *entry[2:]), ("part", "chunks", "rows", "crc"), strict=True):
+        for value, what in zip(
+            (entry[0], *entry[2:]), ("part", "chunks", "rows", "crc"), strict=True
+        ):
             checked_int(value, what, 0, 2**62)
     return {
         "attempt": attempt,
