@@ -18,27 +18,33 @@ from typing import Final
 PROTOCOL: Final = "kvorum-rpc"
 VERSION: Final = 1
 
-# -- partition methods; `read_ts` 0 = the newest acknowledged; `ignore` = start_ts of intents known
-# to commit above read_ts
-GET: Final = 1  # key, read_ts, ignore|None                     → value|None, version (0 if none)
-# key, value, cond|None, ttl_ms                 → version      cond: 0 = absent, else the version it
-# must have
+# -- partition methods. `read_ts` 0 = the newest acknowledged; `ignore` = start_ts of intents known
+#    to commit above read_ts, or None; `cond` 0 = absent, else the version it must have, or None
+
+# key, read_ts, ignore → value|None, version (0 if there is none)
+GET: Final = 1
+# key, value, cond, ttl_ms → version
 PUT: Final = 2
-DELETE: Final = 3  # key, cond|None                             → version
-# ops, start_ts, flags                        → version      one atomic entry; start_ts 0 = no
-# transaction id
+# key, cond → version
+DELETE: Final = 3
+# ops, start_ts, flags → version. One atomic entry; start_ts 0 = no transaction id
 WRITE: Final = 4
-MGET: Final = 5  # keys, read_ts, ignore|None                   → [[value, version]|None, …]
-# start, end, read_ts, limit, reverse, ignore|None   → [[key, value, version], …], resume|None
+# keys, read_ts, ignore → [[value, version] | None, …]
+MGET: Final = 5
+# start, end, read_ts, limit, reverse, ignore → [[key, value, version], …], resume | None
 SCAN: Final = 6
-PREWRITE: Final = 10  # start_ts, anchor, ttl_ms, ops, flags    → min_commit_ts
-# anchor, start_ts, commit_ts               → status, commit_ts, min_commit_ts    the status flip
+# start_ts, anchor, ttl_ms, ops, flags → min_commit_ts
+PREWRITE: Final = 10
+# anchor, start_ts, commit_ts → status, commit_ts, min_commit_ts. The status flip
 COMMIT: Final = 11
-ROLLBACK: Final = 12  # anchor, start_ts                        → status, commit_ts
-# anchor, start_ts, push_above, ttl_ms       → status, commit_ts, min_commit_ts, age_ms
+# anchor, start_ts → status, commit_ts
+ROLLBACK: Final = 12
+# anchor, start_ts, push_above, ttl_ms → status, commit_ts, min_commit_ts, age_ms
 CHECK: Final = 13
-RESOLVE: Final = 14  # start_ts, commit_ts (0 = rolled back), keys    → number resolved
-HEARTBEAT: Final = 15  # anchor, start_ts                       → status
+# start_ts, commit_ts (0 = rolled back), keys → number resolved
+RESOLVE: Final = 14
+# anchor, start_ts → status
+HEARTBEAT: Final = 15
 
 # -- flags of WRITE and PREWRITE
 BLIND: Final = 1  # no check for versions newer than start_ts (a batch that read nothing)
@@ -56,29 +62,38 @@ OP_CHECK: Final = 3  # condition only, writes nothing
 
 # -- node methods
 NODE_METHODS: Final = 64
-PING: Final = 64  #                                             → node_id
-# key                                       → descriptor (list), [host, port] of the leader
+# → node_id
+PING: Final = 64
+# key → descriptor (list), [host, port] of the leader
 LOOKUP: Final = 65
-TSO: Final = 66  # count                                        → first
-STATS: Final = 67  #                                            → map of counters
-# start_ts                                → anchor|None   (this node's partitions)
+# count → first
+TSO: Final = 66
+# → map of counters
+STATS: Final = 67
+# start_ts → anchor | None, among this node's partitions
 FIND_TXN: Final = 68
-#                                        → safepoint ts: reads below it are refused
+# → the safepoint: reads below it are refused
 SAFEPOINT: Final = 69
-PROC_SUBMIT: Final = 70  # name, args, owner, nonce|None        → id
-PROC_GET: Final = 71  # id, wait_ms                             → map (ProcedureInfo)
-PROC_LIST: Final = 72  # {state?, owner?, name?, limit?}        → [map, …]
-# id                                      → true   the result was fetched: forget it
+# name, args, owner, nonce | None → id
+PROC_SUBMIT: Final = 70
+# id, wait_ms → map (ProcedureInfo)
+PROC_GET: Final = 71
+# {state?, owner?, name?, limit?} → [map, …]
+PROC_LIST: Final = 72
+# id → true. The result was fetched: forget it
 PROC_ACK: Final = 73
-PROC_ABORT: Final = 74  # id, reason                            → true
-# attempt, table_id, lease_ms        → state    opens the attempt or renews its lease
+# id, reason → true
+PROC_ABORT: Final = 74
+# attempt, table_id, lease_ms → state. Opens the attempt or renews its lease
 SINK_BEGIN: Final = 80
-# attempt, table_id, part, task, seq, chunk    → true    opens the attempt if it is new
+# attempt, table_id, part, task, seq, chunk → true. Opens the attempt if it is new
 SINK_STAGE: Final = 81
-SINK_SEAL: Final = 82  # attempt, table_id, part, task, chunks, rows, crc, last_chunk|None    → true
-# {attempt, table, app, version, query, manifest} → procedure id (0 = already committed)
+# attempt, table_id, part, task, chunks, rows, crc, last_chunk | None → true
+SINK_SEAL: Final = 82
+# {attempt, table, app, version, query, manifest} → procedure id (0 = committed before)
 SINK_COMMIT: Final = 83
-SINK_ABORT: Final = 84  # attempt                               → state
+# attempt → state
+SINK_ABORT: Final = 84
 
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
 # idempotent
