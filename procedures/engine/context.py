@@ -1,0 +1,431 @@
+"""What a step gets: its arguments, its state, and a transaction that commits with the step.
+
+`ctx.txn` collects writes and takes a snapshot only when something is read, so that a step that
+just writes costs one request. Writes cannot fail half-way: they are stored with the step's new
+record or not at all. `put` and `delete` take effect when the step ends; in an async step they may
+be awaited or not, both do the same. In a plain (not async) step the reads block its thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from kv.base import limits, ops
+from kv.base.errors import InvalidArgument, Refused, TooLarge
+from kv.base.ids import TableId
+from kv.base.keys import successor, table_prefix, u32
+from kv.base.ops import Op
+from procedures.engine import plain
+from procedures.engine.records import Record
+from procedures.engine.store import ProcedureStore, Reads, Row
+from txn.buffer import WriteBuffer
+from txn.results import ScanPage
+
+T = TypeVar("T")
+Bytes = bytes | str  # text is taken as UTF-8
+
+
+class Tables(Protocol):
+    """Finds a table by name; kept in memory by whoever owns the catalog."""
+
+    async def resolve(self, namespace: str, table: str) -> TableId:
+        """Raises NotFound (NAMESPACE_NOT_FOUND, TABLE_NOT_FOUND)."""
+        ...
+
+
+class Item(NamedTuple):
+    """A record of a scan, with its user key."""
+
+    key: bytes
+    value: bytes
+    version: int
+
+
+class _Nothing:
+    """An awaitable that is done: `put` and `delete` may be awaited."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_NOTHING: Final = _Nothing()
+
+
+class StepTxn:
+    """The transaction of an async step. Keys are storage keys; `table` gives user keys."""
+
+    def __init__(self, store: ProcedureStore, tables: Tables) -> None:
+        self._store = store
+        self._tables = tables
+        self._known: dict[tuple[str, str], TableId] = {}
+        self._later: list[tuple[tuple[str, str] | None, Op]] = []
+        self._buffer = WriteBuffer()
+        self._reads: Reads | None = None
+        self._ended = False
+
+    def table(self, namespace: str, name: str) -> StepTable:
+        """A table by name. It is looked up when it is used, an unknown one then fails the step."""
+        return StepTable(self, namespace, name)
+
+    async def get(self, key: bytes) -> Row | None:
+        """The value and its version (0: written by this step itself), None = absent."""
+        reads = await self._snapshot()
+        own = self._buffer.written(key)
+        if own is not None:
+            return None if own.value is None else Row(own.value, 0)
+        return await reads.get(key)
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
+        if len(keys) > limits.MULTI_KEYS_MAX:
+            raise _too_large("keys of one multi_get", limits.MULTI_KEYS_MAX, len(keys))
+        reads = await self._snapshot()
+        found = await reads.multi_get(keys)
+        for i, key in enumerate(keys):
+            own = self._buffer.written(key)
+            if own is not None:
+                found[i] = None if own.value is None else Row(own.value, 0)
+        return found
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int = 0, reverse: bool = False
+    ) -> ScanPage:
+        """A page of `[start, end)`; its `resume` is the next start (in reverse: the next end)."""
+        limit = _page_limit(limit)
+        reads = await self._snapshot()
+        page = await reads.scan(start, end, limit=limit, reverse=reverse)
+        return self._buffer.overlay(page, start, end, reverse=reverse, limit=limit)
+
+    def put(
+        self, key: bytes, value: bytes, *, cond: int | None = None, ttl_ms: int = 0
+    ) -> _Nothing:
+        """Write when the step commits; `cond` as in kv.base.ops (0 = must be absent)."""
+        return self.add(None, ops.put(key, value, cond, ttl_ms))
+
+    def delete(self, key: bytes, *, cond: int | None = None) -> _Nothing:
+        return self.add(None, ops.delete(key, cond))
+
+    def check(self, key: bytes, cond: int) -> _Nothing:
+        """The step commits only if the key has this version then (0 = is absent)."""
+        return self.add(None, ops.check(key, cond))
+
+    # -- for StepTable and the executor
+    def add(self, table: tuple[str, str] | None, op: Op) -> _Nothing:
+        self._open()
+        if len(self._later) >= limits.TXN_KEYS_MAX:
+            raise _too_large("writes of one step", limits.TXN_KEYS_MAX, len(self._later) + 1)
+        self._later.append((table, op))
+        return _NOTHING
+
+    async def table_id(self, table: tuple[str, str]) -> TableId:
+        found = self._known.get(table)
+        if found is None:
+            found = self._known[table] = await self._tables.resolve(*table)
+        return found
+
+    async def writes(self) -> list[Op]:
+        """Everything written, with storage keys. Raises what a write is refused for."""
+        later, self._later = self._later, []
+        for table, op in later:
+            if table is not None:
+                op = op._replace(key=table_prefix(await self.table_id(table)) + op.key)
+            self._buffer.add(op)
+        return self._buffer.ops()
+
+    @property
+    def reads(self) -> Reads | None:
+        """The snapshot, if the step read anything."""
+        return self._reads
+
+    async def end(self) -> None:
+        """No more use: the step committed, failed or was given up."""
+        self._ended = True
+        reads, self._reads = self._reads, None
+        if reads is not None:
+            await reads.close()
+
+    async def _snapshot(self) -> Reads:
+        self._open()
+        if self._later:
+            await self.writes()
+        if self._reads is None:
+            self._reads = await self._store.reads()
+        return self._reads
+
+    def _open(self) -> None:
+        if self._ended:
+            raise Refused(
+                "ctx.txn was used after its step had ended: it commits with the step; "
+                "keep what a later step needs in ctx.state",
+                code="STEP_ENDED",
+            )
+
+
+class StepTable:
+    """A table in the transaction of an async step. Keys and values are bytes, or text as UTF-8."""
+
+    __slots__ = ("_name", "_txn")
+
+    def __init__(self, txn: StepTxn, namespace: str, name: str) -> None:
+        self._txn = txn
+        self._name = (namespace, name)
+
+    async def get(self, key: Bytes) -> Row | None:
+        return await self._txn.get(await self._prefix() + _user_key(key))
+
+    async def multi_get(self, keys: Sequence[Bytes]) -> list[Row | None]:
+        prefix = await self._prefix()
+        return await self._txn.multi_get([prefix + _user_key(key) for key in keys])
+
+    async def scan(
+        self,
+        *,
+        prefix: Bytes = b"",
+        start: Bytes = b"",
+        end: Bytes = b"",
+        limit: int = 0,
+        reverse: bool = False,
+    ) -> list[Item]:
+        """At most `limit` rows of `[start, end)` and `prefix`; as many as asked for unless there
+        are no more. 0 = SCAN_ROWS_MAX.
+        """
+        limit = _page_limit(limit)
+        table = await self._txn.table_id(self._name)
+        base = table_prefix(table)
+        low, high = base + _bytes("start", start), u32(table + 1)
+        if end:
+            high = min(high, base + _bytes("end", end))
+        if prefix:
+            within = base + _bytes("prefix", prefix)
+            low, high = max(low, within), min(high, successor(within))
+        items: list[Item] = []
+        while low < high:
+            page = await self._txn.scan(low, high, limit=limit - len(items), reverse=reverse)
+            items += [Item(k[len(base) :], value, version) for k, value, version in page.items]
+            if page.resume is None or len(items) >= limit:
+                break
+            low, high = (low, page.resume) if reverse else (page.resume, high)
+        return items
+
+    def put(
+        self,
+        key: Bytes,
+        value: Bytes,
+        *,
+        if_absent: bool = False,
+        if_version: int | None = None,
+        ttl_ms: int = 0,
+    ) -> _Nothing:
+        """Write when the step commits; a condition that does not hold then fails the step."""
+        if if_absent and if_version is not None:
+            raise InvalidArgument("if_absent and if_version contradict each other: give one")
+        data = _bytes("value", value)
+        if len(data) > limits.VALUE_BYTES_MAX:
+            raise _too_large("bytes of a value", limits.VALUE_BYTES_MAX, len(data))
+        cond = 0 if if_absent else if_version
+        return self._txn.add(self._name, ops.put(_user_key(key), data, cond, ttl_ms))
+
+    def delete(self, key: Bytes, *, if_version: int | None = None) -> _Nothing:
+        return self._txn.add(self._name, ops.delete(_user_key(key), if_version))
+
+    async def _prefix(self) -> bytes:
+        return table_prefix(await self._txn.table_id(self._name))
+
+
+class SyncStepTxn:
+    """The transaction of a plain step: the same, its reads block the step's thread."""
+
+    def __init__(self, txn: StepTxn, loop: asyncio.AbstractEventLoop) -> None:
+        self._txn = txn
+        self._loop = loop
+        self.put = txn.put
+        self.delete = txn.delete
+        self.check = txn.check
+
+    def table(self, namespace: str, name: str) -> SyncStepTable:
+        return SyncStepTable(self, self._txn.table(namespace, name))
+
+    def get(self, key: bytes) -> Row | None:
+        return self.wait(self._txn.get(key))
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
+        return self.wait(self._txn.multi_get(keys))
+
+    def scan(self, start: bytes, end: bytes, *, limit: int = 0, reverse: bool = False) -> ScanPage:
+        return self.wait(self._txn.scan(start, end, limit=limit, reverse=reverse))
+
+    def wait(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run on the loop, wait in this thread."""
+        return asyncio.run_coroutine_threadsafe(coro, self._loop).result()
+
+
+class SyncStepTable:
+    """A table in the transaction of a plain step."""
+
+    def __init__(self, txn: SyncStepTxn, table: StepTable) -> None:
+        self._txn = txn
+        self._table = table
+        self.put = table.put
+        self.delete = table.delete
+
+    def get(self, key: Bytes) -> Row | None:
+        return self._txn.wait(self._table.get(key))
+
+    def multi_get(self, keys: Sequence[Bytes]) -> list[Row | None]:
+        return self._txn.wait(self._table.multi_get(keys))
+
+    def scan(
+        self,
+        *,
+        prefix: Bytes = b"",
+        start: Bytes = b"",
+        end: Bytes = b"",
+        limit: int = 0,
+        reverse: bool = False,
+    ) -> list[Item]:
+        return self._txn.wait(
+            self._table.scan(prefix=prefix, start=start, end=end, limit=limit, reverse=reverse)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """How a child of the last round ended."""
+
+    id: int
+    name: str
+    state: str
+    result: Any
+    error: dict[str, Any] | None
+
+
+class StepContext:
+    """One execution of a step or an undo.
+
+    id, name, owner, parent   of the procedure (`parent` 0 = none)
+    step, attempt             attempt counts from 1, over `again` and retries
+    token                     the same for every attempt of this execution, different for any other:
+                              hand it to systems outside as their idempotency key
+    txn                       commits with the step
+    args                      what was submitted
+    state                     a dict kept between steps; changes are stored with the step
+    wake                      why a waiting step runs: event, timeout, restart, children; else ""
+    children                  how the children of the round that led here ended, in order
+    now_ms                    the engine's clock when the step began
+    """
+
+    __slots__ = (
+        "_args",
+        "_record",
+        "_signals",
+        "_state",
+        "attempt",
+        "children",
+        "id",
+        "name",
+        "now_ms",
+        "owner",
+        "parent",
+        "step",
+        "token",
+        "txn",
+        "wake",
+    )
+
+    def __init__(
+        self,
+        record: Record,
+        *,
+        step: str,
+        token: str,
+        attempt: int,
+        wake: str,
+        now_ms: int,
+        children: tuple[Child, ...],
+        txn: Any,
+    ) -> None:
+        self._record = record
+        self._args: Any = _UNSET
+        self._state: Any = _UNSET
+        self._signals: list[str] = []
+        self.id = record.id
+        self.name = record.name
+        self.owner = record.owner
+        self.parent = record.parent
+        self.step = step
+        self.token = token
+        self.attempt = attempt
+        self.wake = wake
+        self.now_ms = now_ms
+        self.children = children
+        self.txn = txn
+
+    @property
+    def args(self) -> Any:
+        if self._args is _UNSET:
+            self._args = plain.decode(self._record.args)
+        return self._args
+
+    @property
+    def state(self) -> dict[str, Any]:
+        if self._state is _UNSET:
+            self._state = plain.decode(self._record.data)
+        state: dict[str, Any] = self._state
+        return state
+
+    def signal(self, event: str) -> None:
+        """Wake, once this step has committed, every procedure that is suspended on `event`."""
+        self._signals.append(event)
+
+    # -- for the executor
+    def signals(self) -> list[str]:
+        return self._signals
+
+    def state_bytes(self) -> bytes:
+        """The state to store. Raises InvalidArgument or TooLarge."""
+        if self._state is _UNSET:
+            return self._record.data
+        what = f"ctx.state of {self.name}"
+        return plain.encode(self._state, what, limits.PROCEDURE_STATE_BYTES_MAX)
+
+
+class _Unset:
+    pass
+
+
+_UNSET: Final = _Unset()
+
+
+def _page_limit(limit: int) -> int:
+    if type(limit) is not int or not 0 <= limit <= limits.SCAN_ROWS_MAX:
+        raise InvalidArgument(f"limit must be 0 to {limits.SCAN_ROWS_MAX}, got {limit!r:.40}")
+    return limit or limits.SCAN_ROWS_MAX
+
+
+def _bytes(what: str, data: Bytes) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    raise InvalidArgument(f"{what} must be bytes or text, not {type(data).__name__}")
+
+
+def _user_key(key: Bytes) -> bytes:
+    data = _bytes("key", key)
+    if not data:
+        raise InvalidArgument(f"key is empty; a key has 1 to {limits.KEY_BYTES_MAX} bytes")
+    if len(data) > limits.KEY_BYTES_MAX:
+        raise _too_large("bytes of a key", limits.KEY_BYTES_MAX, len(data))
+    return data
+
+
+def _too_large(what: str, limit: int, actual: int) -> TooLarge:
+    return TooLarge(
+        f"{actual} {what}, the limit is {limit}; use less in one step",
+        details={"what": what, "limit": limit, "actual": actual},
+    )

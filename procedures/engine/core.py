@@ -1,0 +1,576 @@
+"""The rules of procedures, pure: a record and what happened → the new record and what else to write
+with it.
+
+Nothing here waits, reads or looks at a clock. The executor asks `action` what a record wants, does
+it, and hands the result to one of the functions below; what comes back is a `Change`, which the
+store commits as ONE transaction with the step's own writes.
+
+    submission ──check, create──→ RUNNABLE
+    advance        a step returned an outcome
+    fail           a step failed, or time ran out, or somebody aborts: rollback begins (never past
+                   the point of no return)
+    undone         an undo method returned
+    undo_child     the newest child that still stands is told to roll back
+
+Rules that are easy to get wrong:
+- a child's end is written in the child's own record only. A parent waits until none of its children
+  is live; that is derived, in memory and again after a restart, so it can neither be lost nor
+  counted twice, and children that end at the same time do not conflict over a counter in the parent
+  (docs/decisions/procedures-children.md);
+- a step that failed is not undone: its writes in ctx.txn were dropped with it. Exceptions: it
+  committed something through `again`, or it says `undo_partial`;
+- undo runs in strict reverse order, children of one round from the last to the first, one at a
+  time;
+- a procedure past its point of no return never rolls back, and its children are born past theirs.
+
+Source: HBase Procedure V2, RootProcedureState and ProcedureExecutor.executeRollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias, assert_never
+
+from msgspec.structs import replace
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge
+from procedures.engine import plain
+from procedures.engine.procedure import (
+    Again,
+    Children,
+    Done,
+    Fail,
+    Next,
+    Outcome,
+    State,
+    Suspend,
+)
+from procedures.engine.records import FORMAT, Entry, Failure, Record, Undo
+from procedures.engine.registry import ProcedureType, Registry
+
+CHILDREN_STEP: Final = "children"  # "undo:children" in the history
+
+
+class Flow(Enum):
+    """What the executor does with a procedure after a change (HBase: HAS_MORE_STATE,
+    NO_MORE_STATE).
+    """
+
+    MORE = "go on at once"
+    TAIL = "to the tail of the queue"
+    WAIT = "until an event, a time or the children"
+    ENDED = "it ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit writes besides the step's own writes."""
+
+    record: Record
+    flow: Flow
+    created: tuple[Record, ...] = ()  # children, inserted
+    revived: Record | None = None  # a finished child that begins to roll back (or did so at once)
+    spill: tuple[int, tuple[Entry, ...]] | None = (
+        None  # sequence number of the first entry, entries
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    step: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunUndo:
+    method: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRound:
+    """Find the last of these children that still stands, and undo it."""
+
+    first: int
+    count: int
+
+
+Action: TypeAlias = RunStep | RunUndo | UndoRound
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a client wants started. Leave the last three alone: a submission has no history."""
+
+    name: str
+    args: Any = None
+    owner: str = ""
+    nonce: str = ""
+    parent: int = 0
+    step: str = ""
+    state: State | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A submission that passed its checks."""
+
+    type: ProcedureType
+    args: bytes
+    locks: tuple[tuple[str, str], ...]
+    owner: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One execution of a step or an undo: the state it left, and when."""
+
+    data: bytes
+    attempt: int
+    start_ms: int
+    now_ms: int
+
+
+# ---------------------------------------------------------------------- submission
+def check(sub: Submission, types: Registry) -> Admitted:
+    """J3. Raises NotFound, InvalidArgument (codes OWNER_MISSING, PARENT_FORBIDDEN, NOT_INITIAL) or
+    TooLarge.
+    """
+    declared = types.get(_text("procedure name", sub.name, limits.NAME_CHARS_MAX))
+    if not sub.owner:
+        raise InvalidArgument(
+            f"procedure {sub.name}: the owner is not set; every procedure belongs to somebody",
+            code="OWNER_MISSING",
+        )
+    _text("owner", sub.owner, limits.NONCE_CHARS_MAX)
+    if sub.parent:
+        raise InvalidArgument(
+            f"procedure {sub.name}: submitted with parent {sub.parent}; only a step makes children",
+            code="PARENT_FORBIDDEN",
+        )
+    if sub.state is not None or sub.step not in ("", declared.first):
+        raise InvalidArgument(
+            f"procedure {sub.name}: submitted in the middle (state {sub.state}, "
+            f"step {sub.step!r:.80}); a submission begins at the first step",
+            code="NOT_INITIAL",
+        )
+    nonce = _text("nonce", sub.nonce, limits.NONCE_CHARS_MAX) if sub.nonce else ""
+    return _admit(declared, sub.args, sub.owner, nonce)
+
+
+def create(ok: Admitted, *, id: int, salt: bytes, now_ms: int) -> Record:
+    """The first record of an admitted submission."""
+    return _create(ok, id=id, salt=salt, now_ms=now_ms, parent=0, final=False)
+
+
+def _admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitted:
+    data = plain.encode(args, f"arguments of {declared.name}", limits.PROCEDURE_ARGS_BYTES_MAX)
+    locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
+    return Admitted(declared, data, locks, owner, nonce)
+
+
+def _create(ok: Admitted, *, id: int, salt: bytes, now_ms: int, parent: int, final: bool) -> Record:
+    t = ok.type
+    return Record(
+        format=FORMAT,
+        id=id,
+        name=t.name,
+        version=t.version,
+        owner=ok.owner,
+        nonce=ok.nonce,
+        parent=parent,
+        salt=salt,
+        locks=ok.locks,
+        args=ok.args,
+        created_ms=now_ms,
+        deadline_ms=now_ms + t.timeout_ms if t.timeout_ms else 0,
+        retention_ms=t.retention_ms,
+        state=State.RUNNABLE,
+        step=t.first,
+        final=final,
+        updated_ms=now_ms,
+    )
+
+
+def _text(what: str, value: object, chars_max: int) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= chars_max:
+        raise InvalidArgument(
+            f"{what} must be a text of 1 to {chars_max} characters, got {value!r:.80}"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{what} is not valid Unicode text: {value!r:.80}") from None
+    return value
+
+
+# ---------------------------------------------------------------------- what comes next
+def action(record: Record) -> Action:
+    """What a record that may run wants done. It must not have ended, nor have live children."""
+    assert not record.ended, record.id
+    if record.state is not State.ROLLING_BACK:
+        return RunStep(record.step, _token(record, record.seq))
+    top = record.undo[-1]
+    if not top.method:
+        return UndoRound(top.first, top.count)
+    return RunUndo(top.method, _token(record, top.first + top.count - 1) + "-undo")
+
+
+def _token(record: Record, seq: int) -> str:
+    return f"{record.salt.hex()}-{record.id}-{seq}"
+
+
+def missing(record: Record, types: Registry) -> str:
+    """Why this program cannot run the record (type, step or undo is not there), "" if it can."""
+    declared = types.find(record.name)
+    if declared is None:
+        return f"no procedure named {record.name!r} is registered in this process"
+    if record.ended:
+        return ""
+    if record.state is State.ROLLING_BACK:
+        names = [u.method for u in record.undo if u.method and u.method not in declared.undos]
+        return f"{record.name} has no undo method {names[-1]!r} any more" if names else ""
+    if record.step not in declared.steps:
+        return f"{record.name} has no step {record.step!r} any more"
+    return ""
+
+
+# ---------------------------------------------------------------------- forward
+def advance(
+    record: Record,
+    outcome: Outcome,
+    ran: Ran,
+    types: Registry,
+    first_child: int = 0,
+) -> Change:
+    """A step returned `outcome`; `first_child` is the first of as many ids as it has children.
+
+    Raises Rejected (nothing changes) for an outcome that cannot be: unknown step or procedure, data
+    that is not plain or too large, too many rounds. The executor then fails the step with that
+    error.
+    """
+    declared = types.get(record.name)
+    match outcome:
+        case Fail(code, message, details):
+            return fail(record, declared, failure(code, message, details=details), ran)
+        case Again(delay_ms):
+            return _again(record, declared, _duration("delay_ms", delay_ms), ran)
+        case Next(step):
+            after = _finish(record, declared, ran)
+            after = replace(after, state=State.RUNNABLE, step=_known_step(declared, step))
+            return _logged(after, record.step, "next", ran, Flow.MORE)
+        case Suspend(then, event, timeout_ms):
+            return _suspend(record, declared, ran, then, event, _duration("timeout_ms", timeout_ms))
+        case Done(result):
+            after = _finish(record, declared, ran)
+            data = plain.encode(
+                result, f"result of {record.name}", limits.PROCEDURE_STATE_BYTES_MAX
+            )
+            # a child keeps what its parent may still have to undo
+            undo = after.undo if record.parent else ()
+            after = replace(after, state=State.SUCCESS, result=data, undo=undo)
+            return _logged(after, record.step, "done", ran, Flow.ENDED)
+        case Children():
+            return _spawn(record, declared, outcome, ran, types, first_child)
+        case _:
+            assert_never(outcome)
+
+
+def _finish(record: Record, declared: ProcedureType, ran: Ran) -> Record:
+    """The current step is finished: it counts for undo, and the waits that led to it are over."""
+    mark = declared.steps[record.step].mark
+    undo = record.undo if record.partial else _push(record.undo, mark.undo, record.seq)
+    final = record.final or mark.point_of_no_return
+    return replace(
+        record,
+        seq=record.seq + 1,
+        attempt=0,
+        partial=False,
+        data=ran.data,
+        due_ms=0,
+        event="",
+        waits_for=False,
+        final=final,
+        undo=() if final else undo,
+        updated_ms=ran.now_ms,
+    )
+
+
+def _again(record: Record, declared: ProcedureType, delay_ms: int, ran: Ran) -> Change:
+    mark = declared.steps[record.step].mark
+    undo = record.undo if record.partial else _push(record.undo, mark.undo, record.seq)
+    after = replace(
+        record,
+        state=State.WAITING if delay_ms else State.RUNNABLE,
+        attempt=record.attempt + 1,
+        partial=True,
+        data=ran.data,
+        due_ms=ran.now_ms + delay_ms if delay_ms else 0,
+        event="",
+        waits_for=False,
+        undo=() if record.final else undo,
+        updated_ms=ran.now_ms,
+    )
+    return Change(after, Flow.WAIT if delay_ms else Flow.TAIL)
+
+
+def _suspend(
+    record: Record, declared: ProcedureType, ran: Ran, then: str, event: str, timeout_ms: int
+) -> Change:
+    if not event and not timeout_ms:
+        raise InvalidArgument(
+            f"{record.name}.{record.step}: suspend wants event= or timeout_ms=, "
+            "nothing would wake it"
+        )
+    if event:
+        _text("event", event, limits.NONCE_CHARS_MAX)
+    after = replace(
+        _finish(record, declared, ran),
+        state=State.WAITING,
+        step=_known_step(declared, then),
+        event=event,
+        due_ms=ran.now_ms + timeout_ms if timeout_ms else 0,
+    )
+    return _logged(after, record.step, "suspend", ran, Flow.WAIT)
+
+
+def _spawn(
+    record: Record,
+    declared: ProcedureType,
+    outcome: Children,
+    ran: Ran,
+    types: Registry,
+    first: int,
+) -> Change:
+    """The parent's update and its children are one transaction (J15): no child or all."""
+    count = len(outcome.calls)
+    where = f"{record.name}.{record.step}"
+    if not 0 < count <= limits.PROCEDURE_CHILDREN_MAX:
+        raise InvalidArgument(
+            f"{where}: children wants 1 to {limits.PROCEDURE_CHILDREN_MAX} procedures, "
+            f"got {count}; make several rounds, or give each child a share of the work"
+        )
+    if len(record.rounds) >= limits.PROCEDURE_ROUNDS_MAX:
+        raise _too_many(where, "rounds of children", limits.PROCEDURE_ROUNDS_MAX)
+    after = _finish(record, declared, ran)
+    made = []
+    for i, (name, args) in enumerate(outcome.calls):
+        ok = _admit(
+            types.get(_text("procedure name", name, limits.NAME_CHARS_MAX)), args, record.owner, ""
+        )
+        made.append(
+            _create(
+                ok,
+                id=first + i,
+                salt=record.salt,
+                now_ms=ran.now_ms,
+                parent=record.id,
+                final=after.final,
+            )
+        )
+    undo = after.undo if after.final else (*after.undo, Undo("", first, count))
+    after = replace(
+        after,
+        state=State.WAITING,
+        step=_known_step(declared, outcome.then),
+        waits_for=True,
+        rounds=(*after.rounds, (first, count)),
+        undo=undo,
+    )
+    return _logged(after, record.step, "children", ran, Flow.WAIT, tuple(made))
+
+
+def _push(undo: tuple[Undo, ...], method: str, seq: int) -> tuple[Undo, ...]:
+    if not method:
+        return undo
+    if undo and undo[-1].method == method and undo[-1].first + undo[-1].count == seq:
+        return (*undo[:-1], Undo(method, undo[-1].first, undo[-1].count + 1))
+    if len(undo) >= limits.PROCEDURE_UNDO_ENTRIES_MAX:
+        raise _too_many(method, "finished steps to undo", limits.PROCEDURE_UNDO_ENTRIES_MAX)
+    return (*undo, Undo(method, seq, 1))
+
+
+# ---------------------------------------------------------------------- failure and rollback
+def failure(
+    code: str, message: str, *, type: str = "", details: dict[str, Any] | None = None
+) -> Failure:
+    """The error of a record. What is not plain in `details` is kept as its repr."""
+    code, message = str(code), str(message)  # from the application: perhaps not text
+    try:
+        data = plain.encode(details or {}, "details of an error", limits.KiB * 16)
+    except KvorumError:
+        data = plain.encode({"repr": f"{details!r:.1000}"}, "details of an error", limits.KiB * 16)
+    return Failure(code[: limits.NAME_CHARS_MAX], message[: limits.ERROR_CHARS_MAX], type, data)
+
+
+def error_failure(error: KvorumError) -> Failure:
+    """A refusal of the store or of a service, as a step met it: its own code and message come back
+    to the client.
+    """
+    return failure(error.code, error.message, type=type(error).__name__, details=error.details)
+
+
+def fail(
+    record: Record, declared: ProcedureType, error: Failure, ran: Ran | None, *, now_ms: int = 0
+) -> Change:
+    """The current step failed (`ran`), or something outside ended the procedure (`ran` None, at
+    `now_ms`).
+
+    Must not be asked past the point of no return: the executor retries there.
+    """
+    assert not record.final, record.id
+    assert not record.ended, record.id
+    undo = record.undo
+    mark = declared.steps[record.step].mark
+    if ran is not None and mark.undo_partial and not record.partial:
+        undo = _push(undo, mark.undo, record.seq)
+    after = replace(
+        record,
+        state=State.ROLLING_BACK,
+        error=record.error or error,
+        due_ms=0,
+        event="",
+        waits_for=False,
+        undo=undo,
+        updated_ms=ran.now_ms if ran else now_ms,
+    )
+    after, flow = _settled(after)
+    if ran is None:
+        return Change(after, flow)
+    return _logged(after, record.step, f"fail:{error.code}", ran, flow)
+
+
+def doom(record: Record, error: Failure, now_ms: int) -> Change:
+    """A parent whose children still run is to fail: it waits for them, then it rolls back."""
+    assert record.waits_for, record.id
+    assert not record.final, record.id
+    return Change(replace(record, error=record.error or error, updated_ms=now_ms), Flow.WAIT)
+
+
+def refuse_abort(record: Record) -> bool:
+    """Whether an abort changes nothing because it already happened. Raises Refused (NOT_ABORTABLE)
+    when it cannot.
+    """
+    if record.error is not None and record.error.code == "ABORTED":
+        return True
+    why = ""
+    if record.ended:
+        why = f"it ended {record.state.name}"
+    elif record.state is State.ROLLING_BACK or record.error is not None:
+        why = "it already failed and rolls back"
+    elif record.final:
+        why = "it is past its point of no return and will finish"
+    if why:
+        raise Refused(
+            f"procedure {record.id} ({record.name}) cannot be aborted: {why}", code="NOT_ABORTABLE"
+        )
+    return False
+
+
+def children_failure(round_: Sequence[Record]) -> Failure | None:
+    """The error of the first child of a round that failed, as the parent's own error."""
+    for child in round_:
+        if child.state in (State.FAILED, State.ROLLED_BACK):
+            e = child.error or Failure("CHILD_FAILED", f"child {child.id} failed")
+            details = dict(plain.decode(e.details), child=str(child.id), child_name=child.name)
+            return failure(e.code, e.message, type=e.type, details=details)
+    return None
+
+
+def undone(record: Record, ran: Ran) -> Change:
+    """The undo method on top of the stack returned."""
+    top = record.undo[-1]
+    rest = record.undo[:-1]
+    if top.count > 1:
+        rest = (*rest, Undo(top.method, top.first, top.count - 1))
+    after = replace(record, undo=rest, data=ran.data, undone=True, attempt=0, updated_ms=ran.now_ms)
+    after, flow = _settled(after)
+    return _logged(after, f"undo:{top.method}", "undone", ran, flow)
+
+
+def undo_child(record: Record, round_: Iterable[Record], now_ms: int) -> Change:
+    """Tell the last child that still stands to roll back; without one the round is undone.
+
+    `round_`: the children of the round on top of the stack, in the order of their ids.
+    """
+    top = record.undo[-1]
+    standing = [c for c in round_ if c.state is State.SUCCESS and not c.final]
+    if not standing:
+        after = replace(record, undo=record.undo[:-1], updated_ms=now_ms)
+        after, flow = _settled(after)
+        ran = Ran(record.data, 1, now_ms, now_ms)
+        return _logged(after, f"undo:{CHILDREN_STEP}", "undone", ran, flow)
+    child = standing[-1]
+    why = Failure("PARENT_FAILED", f"its parent {record.id} ({record.name}) failed")
+    revived, _ = _settled(
+        replace(
+            child,
+            state=State.ROLLING_BACK,
+            error=why,
+            undone=True,
+            deadline_ms=0,
+            updated_ms=now_ms,
+        )
+    )
+    # the child stays in the entry: while the parent waits for it, the stack must not look empty
+    rest = Undo("", top.first, child.id - top.first + 1)
+    after = replace(record, undo=(*record.undo[:-1], rest), undone=True, updated_ms=now_ms)
+    return Change(after, Flow.MORE if revived.ended else Flow.WAIT, revived=revived)
+
+
+def _settled(record: Record) -> tuple[Record, Flow]:
+    """A rollback with nothing left to undo has ended."""
+    if record.undo:
+        return record, Flow.MORE
+    state = State.ROLLED_BACK if record.undone else State.FAILED
+    return replace(record, state=state), Flow.ENDED
+
+
+# ---------------------------------------------------------------------- details
+def _logged(
+    record: Record,
+    step: str,
+    outcome: str,
+    ran: Ran,
+    flow: Flow,
+    created: tuple[Record, ...] = (),
+) -> Change:
+    entry = Entry(step, outcome, ran.attempt, ran.start_ms, max(0, ran.now_ms - ran.start_ms))
+    history = (*record.history, entry)
+    spill = None
+    if len(history) > limits.PROCEDURE_HISTORY_INLINE_MAX:
+        cut = limits.PROCEDURE_HISTORY_CHUNK
+        spill = (record.spilled, history[:cut])
+        record = replace(record, spilled=record.spilled + cut)
+        history = history[cut:]
+    return Change(replace(record, history=history), flow, created, spill=spill)
+
+
+def _known_step(declared: ProcedureType, step: str) -> str:
+    if step not in declared.steps:
+        raise InvalidArgument(
+            f"procedure {declared.name} has no step {step!r:.80} "
+            f"(steps: {', '.join(declared.steps)})",
+            code="STEP_UNKNOWN",
+        )
+    return step
+
+
+def _duration(what: str, value: object) -> int:
+    if type(value) is not int or not 0 <= value <= limits.PROCEDURE_TIMEOUT_MS_MAX:
+        raise InvalidArgument(
+            f"{what} must be 0 to {limits.PROCEDURE_TIMEOUT_MS_MAX} ms, got {value!r:.40}"
+        )
+    return value
+
+
+def _too_many(where: str, what: str, limit: int) -> TooLarge:
+    return TooLarge(
+        f"{where}: more than {limit} {what}; mark a point of no return, or hand the work to "
+        "children",
+        details={"what": what, "limit": limit, "actual": limit + 1},
+    )

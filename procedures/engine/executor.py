@@ -1,0 +1,356 @@
+"""The executor: resumes what had not ended, and gives workers the procedures that may run.
+
+    submit → store → roster (queue) → worker: IdLock → turn (turn.py): step after step → store →
+    roster …
+
+What each part may rely on: a procedure is in the roster only after it is in the store (J5); it has
+a turn only under its IdLock (J7); two executors over one store harm nothing, because every commit
+is fenced by the record's version.
+
+Left out here: locks, priorities and pools (scheduler.py), bypass, and stopping a step under way: an
+abort or a timeout takes effect when the running step has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kv.base import limits
+from kv.base.errors import (
+    Busy,
+    DeadlineExceeded,
+    InvalidArgument,
+    KvorumError,
+    NotFound,
+    Refused,
+    Unavailable,
+    UnknownOutcome,
+)
+from kv.base.ids import ProcedureId
+from kv.base.ports import Clock, Rng, Timers
+from procedures.engine import core
+from procedures.engine.context import Tables
+from procedures.engine.core import Submission
+from procedures.engine.forget import Janitor
+from procedures.engine.idlock import IdLock
+from procedures.engine.procedure import State
+from procedures.engine.records import Record
+from procedures.engine.registry import Registry
+from procedures.engine.roster import Live, Roster
+from procedures.engine.runner import Runner
+from procedures.engine.scheduler import Fifo, Scheduler
+from procedures.engine.store import ProcedureStore, Stored
+from procedures.engine.turn import Turns
+
+_INSERT_ATTEMPTS: Final = 3
+
+
+class Executor:
+    """Runs the procedures of one store. `async with Executor(…) as executor:` resumes, then serves.
+
+    scheduler  the order in which procedures get a worker; None = first in, first out
+    workers    how many procedures may have a step under way at once
+    threads    how many of those steps may be plain (not async) methods
+    """
+
+    def __init__(
+        self,
+        store: ProcedureStore,
+        types: Registry,
+        tables: Tables,
+        clock: Clock,
+        timers: Timers,
+        rng: Rng,
+        *,
+        scheduler: Scheduler | None = None,
+        workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
+        threads: int = limits.PROCEDURE_THREADS_DEFAULT,
+    ) -> None:
+        self.store = store
+        self.types = types
+        self._clock = clock
+        self._rng = rng
+        self._locks = IdLock()
+        self._runner = Runner(threads)
+        self._roster = Roster(clock, timers, rng, Fifo() if scheduler is None else scheduler)
+        self._janitor = Janitor(store, self._locks, clock, timers)
+        self._turns = Turns(store, types, tables, clock, self._runner, self._roster, self._ended)
+        self._watchers: dict[int, list[asyncio.Future[Record]]] = {}
+        self._wanted = _checked_workers(workers)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._workers = 0
+        self._group = asyncio.TaskGroup()
+        self._serving = False
+        self.broken: dict[int, str] = {}  # rows that could not be read at the start, and why
+
+    # ------------------------------------------------------------------------------ life
+    async def __aenter__(self) -> Self:
+        await self._resume()
+        await self._group.__aenter__()
+        self._serving = True
+        self._task(self._janitor.run())
+        self._hire()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Steps under way may end within PROCEDURE_STOP_MS; those that do not are run again later.
+
+        When the body raised, nothing is waited for.
+        """
+        self._serving = False
+        self._roster.close()
+        self._roster.dismiss()
+        self._janitor.close()
+        self._unwatch()
+        try:
+            if kind is not None and issubclass(kind, asyncio.CancelledError):
+                await self._group.__aexit__(kind, error, trace)
+                return
+            if kind is not None:
+                for task in self._tasks:
+                    task.cancel()
+            async with asyncio.timeout(limits.PROCEDURE_STOP_MS / 1000):
+                await self._group.__aexit__(None, None, None)
+        except TimeoutError:
+            pass  # the group has cancelled and awaited them
+        finally:
+            self._runner.close()
+
+    async def _resume(self) -> None:
+        """Take in everything that had not ended, in bounded pages."""
+        after: int | None = 0
+        found: list[tuple[Live, Record]] = []
+        while after is not None:
+            page = await self.store.live(after, limits.PROCEDURE_PAGE_MAX)
+            found += [(self._roster.adopt(stored), stored.record) for stored in page.stored]
+            self.broken |= {broken.id: broken.reason for broken in page.broken}
+            after = page.after
+        for live, record in found:
+            if record.state is State.WAITING and record.event:
+                live.wake = "restart"
+            self._roster.place(live, record)
+
+    def _task(self, coro: Coroutine[Any, Any, None]) -> None:
+        task = self._group.create_task(coro)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ------------------------------------------------------------------------------ clients
+    async def submit(self, sub: Submission) -> ProcedureId:
+        """Store, then schedule (J5). The id; the same one for the same owner's nonce (J4).
+
+        Raises what `core.check` raises (nothing is stored), Busy, Unavailable, or UnknownOutcome.
+        """
+        self._must_serve()
+        ok = core.check(sub, self.types)
+        if ok.nonce:
+            known = await self.store.find_nonce(ok.owner, ok.nonce)
+            earlier = await self.store.load(known) if known is not None else None
+            if earlier is not None and earlier.record.name == sub.name:
+                return ProcedureId(earlier.record.id)
+        if len(self._roster) >= limits.PROCEDURES_LIVE_MAX:
+            raise Busy(
+                f"{len(self._roster)} procedures have not ended, the limit is "
+                f"{limits.PROCEDURES_LIVE_MAX}; submit again later",
+                details={"limit": limits.PROCEDURES_LIVE_MAX, "actual": len(self._roster)},
+            )
+        id = await self.store.take_ids(1)
+        record = core.create(ok, id=id, salt=self._rng.token(8), now_ms=self._clock.now_ms())
+        stored = await self._insert(record)
+        if isinstance(stored, int):
+            return ProcedureId(stored)
+        if self._serving:  # else it runs when the next executor resumes
+            self._roster.place(self._roster.adopt(stored), record)
+        return ProcedureId(id)
+
+    async def _insert(self, record: Record) -> Stored | int:
+        for _ in range(_INSERT_ATTEMPTS):
+            try:
+                return await self.store.insert(record)
+            except UnknownOutcome as error:  # an insert may be repeated: its id is its own
+                unknown = error
+        raise UnknownOutcome(
+            f"procedure {record.id} ({record.name}) may or may not have been submitted: "
+            "ask for it by this id, or submit again with the same nonce",
+            details=dict(unknown.details, procedure=str(record.id)),
+        )
+
+    async def find(self, id: int) -> Record:
+        """The record as it is stored now. Raises NotFound (PROCEDURE_NOT_FOUND)."""
+        live = self._roster.get(id)
+        if live is not None and live.record is not None:
+            return live.record
+        stored = await self.store.load(id)
+        if stored is None:
+            raise NotFound(
+                f"no procedure {id}: it was never submitted here, or its result was acknowledged, "
+                "or its retention is over",
+                code="PROCEDURE_NOT_FOUND",
+            )
+        return stored.record
+
+    async def wait(self, id: int, wait_ms: int) -> Record:
+        """The record at the end of the procedure, or as it is after `wait_ms`."""
+        if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
+            raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
+        record = await self.find(id)
+        if record.ended or not wait_ms:
+            return record
+        self._must_serve()
+        if self._roster.get(id) is None:
+            return await self.find(id)  # it ended while we were reading
+        ended: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        watchers = self._watchers.setdefault(id, [])
+        watchers.append(ended)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await ended
+        except TimeoutError:
+            return await self.find(id)
+        finally:
+            watchers.remove(ended)
+            if not watchers and self._watchers.get(id) is watchers:
+                del self._watchers[id]
+
+    async def acknowledge(self, id: int) -> None:
+        """The result was fetched: forget it (M4). An unknown id: done already. Raises Refused."""
+        if self._roster.get(id) is None:
+            async with self._locks(id):
+                stored = await self.store.load(id)
+                if stored is None:
+                    return
+                if stored.record.parent:
+                    raise Refused(
+                        f"procedure {id} is a child of {stored.record.parent} and is forgotten "
+                        "with it",
+                        code="HAS_PARENT",
+                    )
+                if stored.record.ended:
+                    await self._janitor.forget(stored)
+                    return
+        raise Refused(f"procedure {id} has not ended: there is no result yet", code="NOT_ENDED")
+
+    async def abort(self, id: int, reason: str) -> None:
+        """Make it fail and roll back, as soon as the step under way has ended. Raises Refused
+        (NOT_ABORTABLE), NotFound, DeadlineExceeded (nothing was done: the step under way is long).
+        """
+        self._must_serve()
+        try:
+            async with asyncio.timeout(limits.DEADLINE_MS_DEFAULT / 1000):
+                await self._locks.acquire(id)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"procedure {id}: the step under way has not ended within "
+                f"{limits.DEADLINE_MS_DEFAULT} ms; abort again"
+            ) from None
+        try:
+            record = await self.find(id)
+            if core.refuse_abort(record):
+                return
+            live = self._roster.get(id)
+            parked = core.missing(record, self.types)
+            if live is None or parked:
+                raise Refused(
+                    f"procedure {id} ({record.name}) cannot be aborted here: "
+                    f"{parked or 'this process does not run it'}",
+                    code="NOT_ABORTABLE",
+                )
+            await self._turns.fail(live, record, core.failure("ABORTED", f"aborted: {reason}"))
+        finally:
+            self._locks.release(id)
+
+    def signal(self, event: str) -> None:
+        """Wake everything that is suspended on `event`, or is about to be."""
+        self._roster.signal(event)
+
+    def live(self) -> list[Live]:
+        """Everything that has not ended, in the order of their ids."""
+        return self._roster.all()
+
+    def live_one(self, id: int) -> Live | None:
+        return self._roster.get(id)
+
+    def counters(self) -> dict[str, int]:
+        """For metrics: live procedures, workers, commits of steps and undos, retries."""
+        return {
+            "live": len(self._roster),
+            "workers": self._workers,
+            "commits": self._turns.commits,
+            "retries": self._roster.retries,
+        }
+
+    # ------------------------------------------------------------------------------ workers
+    @property
+    def workers(self) -> int:
+        """How many procedures may run at once."""
+        return self._wanted
+
+    def set_workers(self, count: int) -> None:
+        """Change it now (J6): more start at once, surplus ones leave after their turn."""
+        self._wanted = _checked_workers(count)
+        self._roster.dismiss()
+        if self._serving:
+            self._hire()
+
+    def _hire(self) -> None:
+        while self._workers < self._wanted:
+            self._workers += 1
+            self._task(self._worker())
+
+    async def _worker(self) -> None:
+        try:
+            while self._serving and self._workers <= self._wanted:
+                live = self._roster.take()
+                if live is None:
+                    await self._roster.idle()
+                    continue
+                async with self._locks(live.id):
+                    live.running = True
+                    try:
+                        await self._turns.turn(live, self._may_go_on)
+                    finally:
+                        live.running = False
+        finally:
+            self._workers -= 1
+
+    # ------------------------------------------------------------------------------ details
+    def _may_go_on(self, live: Live) -> bool:
+        """Whether a turn may go on: nobody waits for its lock, and we are not stopping."""
+        return self._serving and not self._locks.contended(live.id)
+
+    def _ended(self, record: Record) -> None:
+        self._janitor.ended(record)
+        for watcher in self._watchers.pop(record.id, ()):
+            if not watcher.done():
+                watcher.set_result(record)
+
+    def _unwatch(self) -> None:
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                if not watcher.done():
+                    watcher.set_exception(_stopping())
+        self._watchers.clear()
+
+    def _must_serve(self) -> None:
+        if not self._serving:
+            raise _stopping()
+
+
+def _checked_workers(count: int) -> int:
+    if type(count) is not int or not 1 <= count <= limits.PROCEDURE_WORKERS_MAX:
+        raise InvalidArgument(
+            f"workers must be 1 to {limits.PROCEDURE_WORKERS_MAX}, got {count!r:.40}"
+        )
+    return count
+
+
+def _stopping() -> KvorumError:
+    return Unavailable("the procedure engine of this node is starting or stopping; ask again")

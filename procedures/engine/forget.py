@@ -1,0 +1,91 @@
+"""Forgetting procedures that ended: on acknowledgement, or when their retention is over (M4, M5,
+M7).
+
+Whole trees go, leaves first and the root with its nonce last: a crash in between leaves a smaller
+tree, which the retention of the root finds again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from kv.base import limits
+from kv.base.errors import KvorumError
+from kv.base.ports import Clock, Timers
+from procedures.engine.due import Due
+from procedures.engine.idlock import IdLock
+from procedures.engine.records import Record
+from procedures.engine.store import Fenced, ProcedureStore, Stored
+
+_PAGE: Final = 100
+
+
+class Janitor:
+    """Removes what nobody acknowledged. `run` is a task of the executor."""
+
+    def __init__(self, store: ProcedureStore, locks: IdLock, clock: Clock, timers: Timers) -> None:
+        self._store = store
+        self._locks = locks
+        self._clock = clock
+        self._due = Due(clock, timers, lambda _: self._wake.set())
+        self._wake = asyncio.Event()
+        self._next_ms = 0  # when the next retention ends; 0 = unknown
+        self._closed = False
+
+    def ended(self, record: Record) -> None:
+        """A procedure ended: its retention begins."""
+        if record.parent:
+            return
+        due_ms = record.updated_ms + record.retention_ms
+        if not self._next_ms or due_ms < self._next_ms:
+            self._next_ms = due_ms
+            self._due.add(due_ms, 0)
+
+    async def run(self) -> None:
+        self._wake.set()  # what ended before this process
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._closed:
+                return
+            try:
+                await self._sweep()
+            except KvorumError:  # the store does not answer: later
+                self._due.add(self._clock.now_ms() + limits.PROCEDURE_RETRY_MS_MAX, 0)
+
+    def close(self) -> None:
+        self._closed = True
+        self._due.close()
+        self._wake.set()
+
+    async def _sweep(self) -> None:
+        while not self._closed:
+            now = self._clock.now_ms()
+            ids, self._next_ms = await self._store.expired(now, limits.PROCEDURE_PAGE_MAX)
+            for id in ids:
+                async with self._locks(id):
+                    stored = await self._store.load(id)
+                    if stored is not None and stored.record.ended:
+                        await self.forget(stored)
+            if not ids:
+                if self._next_ms:
+                    self._due.add(self._next_ms, 0)
+                return
+
+    async def forget(self, stored: Stored) -> None:
+        """Remove an ended procedure and its whole tree. The caller holds the root's IdLock."""
+        try:
+            await self._forget_below(stored)
+            await self._store.remove([stored])
+        except Fenced:
+            return  # somebody else forgets it
+
+    async def _forget_below(self, stored: Stored) -> None:
+        for first, count in stored.record.rounds:
+            for start in range(first, first + count, _PAGE):
+                page = await self._store.load_range(start, min(_PAGE, first + count - start))
+                for child in page:
+                    await self._forget_below(child)
+                if page:
+                    await self._store.remove(page)

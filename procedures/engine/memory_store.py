@@ -1,0 +1,251 @@
+"""A procedure store in memory: for procedures that need not outlive the process, for tests, and as
+the model of L1.
+
+`Table` is the data that steps write to: versioned, with the snapshot and conflict rules of the real
+transactions (first committer wins on what was written since the snapshot). Everything happens
+between two awaits, so it is atomic. Records are kept as bytes: a record that could not be stored
+for real cannot be stored here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Final
+
+from kv.base import limits
+from kv.base.errors import ConditionFailed, Corruption, Refused, WriteConflict
+from kv.base.methods import OP_CHECK
+from kv.base.ops import Op
+from procedures.engine import records
+from procedures.engine.core import Change
+from procedures.engine.records import Entry, Record
+from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
+from txn.results import ScanPage
+
+
+class Table:
+    """Keys with all their versions, oldest first; a deletion is a version without a value."""
+
+    def __init__(self) -> None:
+        self.clock = 0
+        self._keys: list[bytes] = []
+        self._versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
+
+    def read(self, key: bytes, at: int) -> Row | None:
+        for version, value in reversed(self._versions.get(key, ())):
+            if version <= at:
+                return None if value is None else Row(value, version)
+        return None
+
+    def newest(self, key: bytes) -> int:
+        """When the key was written last, 0 = never."""
+        found = self._versions.get(key)
+        return found[-1][0] if found else 0
+
+    def keys(self, start: bytes, end: bytes) -> list[bytes]:
+        stop = bisect_left(self._keys, end) if end else len(self._keys)
+        return self._keys[bisect_left(self._keys, start) : stop]
+
+    def refuse(self, ops: Sequence[Op], start_ts: int) -> None:
+        """Raises ConditionFailed or WriteConflict if these writes may not happen now."""
+        for i, op in enumerate(ops):
+            now = self.read(op.key, self.clock)
+            if op.cond is not None and (now.version if now else 0) != op.cond:
+                raise ConditionFailed(
+                    f"{op.key!r:.60} has version {now.version if now else None}",
+                    details={
+                        "key": op.key,
+                        "version": str(now.version) if now else None,
+                        "op": i,
+                    },
+                )
+            if start_ts and op.kind != OP_CHECK and self.newest(op.key) > start_ts:
+                raise WriteConflict(
+                    f"{op.key!r:.60} was written after the snapshot",
+                    details={"key": op.key, "conflict_ts": self.newest(op.key)},
+                )
+
+    def write(self, ops: Sequence[Op]) -> int:
+        """Apply checked writes; their version."""
+        self.clock += 1
+        for op in ops:
+            if op.kind == OP_CHECK:
+                continue
+            if op.key not in self._versions:
+                insort(self._keys, op.key)
+            self._versions.setdefault(op.key, []).append((self.clock, op.value))
+        return self.clock
+
+
+class Snapshot:
+    """`Reads` over a Table."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.at: Final = table.clock
+
+    async def get(self, key: bytes) -> Row | None:
+        return self._table.read(key, self.at)
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
+        return [self._table.read(key, self.at) for key in keys]
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> ScanPage:
+        keys = self._table.keys(start, end)
+        found: list[tuple[bytes, bytes, int]] = []
+        for key in reversed(keys) if reverse else keys:
+            row = self._table.read(key, self.at)
+            if row is None:
+                continue
+            if len(found) == limit:
+                return ScanPage(found, found[-1][0] if reverse else key, self.at)
+            found.append((key, *row))
+        return ScanPage(found, None, self.at)
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryStore:
+    """A ProcedureStore. Survives an executor, not the process."""
+
+    def __init__(self) -> None:
+        self.table = Table()
+        self._next_id = 1
+        self._rows: dict[int, tuple[bytes, int]] = {}
+        self._live: set[int] = set()
+        self._due: list[tuple[int, int]] = []
+        self._nonces: dict[tuple[str, str], int] = {}
+        self._old: dict[tuple[int, int], bytes] = {}
+
+    async def take_ids(self, count: int) -> int:
+        first = self._next_id
+        self._next_id += count
+        return first
+
+    async def insert(self, record: Record) -> Stored | int:
+        if record.id in self._rows:
+            return self._stored(record.id)  # repeated after an unknown outcome
+        if record.nonce:
+            known = self._nonces.get((record.owner, record.nonce))
+            if known is not None:
+                return same_procedure(known, self._stored(known).record.name, record)
+            self._nonces[record.owner, record.nonce] = record.id
+        self._put(record, self.table.write(()), None)
+        return self._stored(record.id)
+
+    async def load(self, id: int) -> Stored | None:
+        return self._stored(id) if id in self._rows else None
+
+    async def load_range(self, first: int, count: int) -> list[Stored]:
+        return [self._stored(i) for i in range(first, first + count) if i in self._rows]
+
+    async def reads(self) -> Reads:
+        return Snapshot(self.table)
+
+    async def update(
+        self,
+        version: int,
+        change: Change,
+        *,
+        ops: Sequence[Op] = (),
+        reads: Reads | None = None,
+        revived_version: int = 0,
+    ) -> int:
+        record, revived = change.record, change.revived
+        before = self._fence(record.id, version)
+        if revived is not None:
+            self._fence(revived.id, revived_version)
+        self.table.refuse(ops, reads.at if isinstance(reads, Snapshot) else 0)
+        now = self.table.write(ops)
+        self._put(record, now, before)
+        for child in change.created:
+            self._put(child, now, None)
+        if revived is not None:
+            self._put(revived, now, self._stored(revived.id).record)
+        if change.spill is not None:
+            self._old[record.id, change.spill[0]] = records.encode_entries(change.spill[1])
+        return now
+
+    async def remove(self, stored: Sequence[Stored]) -> None:
+        for one in stored:
+            self._fence(one.record.id, one.version)
+        gone = {one.record.id for one in stored}
+        self._due = [row for row in self._due if row[1] not in gone]
+        for record in (one.record for one in stored):
+            del self._rows[record.id]
+            if record.nonce:
+                self._nonces.pop((record.owner, record.nonce), None)
+            for first in range(0, record.spilled, limits.PROCEDURE_HISTORY_CHUNK):
+                self._old.pop((record.id, first), None)
+
+    async def live(self, after: int, limit: int) -> Page:
+        ids = sorted(i for i in self._live if i > after)
+        found: list[Stored] = []
+        broken: list[Broken] = []
+        for id in ids[:limit]:
+            data, version = self._rows[id]
+            try:
+                found.append(Stored(records.decode(data, f"procedure {id}"), version))
+            except Corruption as e:
+                broken.append(Broken(id, e.message))
+        return Page(found, broken, ids[limit - 1] if len(ids) > limit else None)
+
+    async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
+        over = [id for due, id in self._due if due <= now_ms]
+        later = [due for due, _ in self._due if due > now_ms]
+        return over[:limit], later[0] if later else 0
+
+    async def find_nonce(self, owner: str, nonce: str) -> int | None:
+        return self._nonces.get((owner, nonce))
+
+    async def newest(self, before: int, limit: int) -> list[Stored]:
+        ids = sorted((i for i in self._rows if not before or i < before), reverse=True)
+        return [self._stored(i) for i in ids[:limit]]
+
+    async def history(self, record: Record, limit: int) -> list[Entry]:
+        chunks = range(0, record.spilled, limits.PROCEDURE_HISTORY_CHUNK)
+        found = [
+            e
+            for first in chunks
+            for e in records.decode_entries(self._old[record.id, first], f"steps of {record.id}")
+        ]
+        return [*found, *record.history][-limit:]
+
+    def rows(self) -> int:
+        """How much is kept for procedures; 0 when all were forgotten (tests look for leaks)."""
+        return sum(map(len, (self._rows, self._live, self._due, self._nonces, self._old)))
+
+    def _stored(self, id: int) -> Stored:
+        data, version = self._rows[id]
+        return Stored(records.decode(data, f"procedure {id}"), version)
+
+    def _fence(self, id: int, version: int) -> Record:
+        row = self._rows.get(id)
+        if row is None or row[1] != version:
+            raise Fenced
+        return self._stored(id).record
+
+    def _put(self, record: Record, version: int, before: Record | None) -> None:
+        self._rows[record.id] = (records.encode(record), version)
+        if not record.ended:
+            self._live.add(record.id)
+        elif before is None or not before.ended:
+            self._live.discard(record.id)
+            if not record.parent:
+                insort(self._due, (record.updated_ms + record.retention_ms, record.id))
+
+
+def same_procedure(known: int, name: str, record: Record) -> int:
+    """The id that a nonce stands for. Raises Refused when it was used for something else."""
+    if name != record.name:
+        raise Refused(
+            f"nonce {record.nonce!r:.80} of {record.owner!r:.80} belongs to procedure {known} "
+            f"({name}), not to a {record.name}; use another nonce",
+            code="NONCE_REUSED",
+            details={"procedure": str(known)},
+        )
+    return known

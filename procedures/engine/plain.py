@@ -1,0 +1,76 @@
+"""Plain data: what arguments, state and results of procedures may be, and its bytes (msgpack).
+
+None, bool, int (64 bits), float, str, bytes, list, tuple (comes back as a list), dict with str
+keys. Nothing else: a record must be readable by every later version of the program, and by programs
+that do not have the caller's classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.limits import PLAIN_DEPTH_MAX
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder()
+_ATOMS: Final = frozenset({type(None), bool, float, str, bytes})
+_INT_MIN: Final = -(1 << 63)
+_INT_MAX: Final = (1 << 64) - 1
+NONE: Final = b"\xc0"  # None in msgpack
+EMPTY: Final = b"\x80"  # {} in msgpack
+
+
+def encode(value: Any, what: str, bytes_max: int) -> bytes:
+    """The bytes of a plain value. Raises InvalidArgument (what is not plain, and where) or
+    TooLarge.
+    """
+    if value is None:
+        return NONE
+    _check(value, what, 0)
+    try:
+        data = _encoder.encode(value)
+    except UnicodeEncodeError as e:
+        raise InvalidArgument(f"{what} holds text that is not valid Unicode: {e.reason}") from None
+    if len(data) > bytes_max:
+        raise TooLarge(
+            f"{what}: {len(data)} bytes, the limit is {bytes_max}; keep large data in a table and "
+            "pass its key",
+            details={"what": what, "limit": bytes_max, "actual": len(data)},
+        )
+    return data
+
+
+def decode(data: bytes) -> Any:
+    """What `encode` was given (tuples as lists)."""
+    return _decoder.decode(data)
+
+
+def _check(value: Any, path: str, depth: int) -> None:
+    kind = type(value)
+    if kind in _ATOMS:
+        return
+    if depth > PLAIN_DEPTH_MAX:
+        raise InvalidArgument(f"{path:.200}: nested deeper than {PLAIN_DEPTH_MAX} levels")
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise InvalidArgument(f"{path:.200}: keys must be text, not {key!r:.60}")
+            if type(item) not in _ATOMS:
+                _check(item, f"{path}.{key}", depth + 1)
+    elif kind is list or kind is tuple:
+        for i, item in enumerate(value):
+            if type(item) not in _ATOMS:
+                _check(item, f"{path}[{i}]", depth + 1)
+    elif kind is int:
+        if not _INT_MIN <= value <= _INT_MAX:
+            raise InvalidArgument(
+                f"{path:.200}: an integer of {value.bit_length()} bits; 64 fit, pass it as text"
+            )
+    else:
+        raise InvalidArgument(
+            f"{path:.200} must be plain data (None, bool, int, float, str, bytes, list, dict), "
+            f"not {kind.__name__}"
+        )

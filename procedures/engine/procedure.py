@@ -1,0 +1,157 @@
+"""What a step returns, and the states that a procedure goes through.
+
+A procedure is a state machine whose steps are methods. A step does its work and returns an
+*outcome*, a plain value that says what comes next; nothing happens before the engine has stored
+that outcome together with the step's writes.
+
+    next(step)                this step is finished, `step` follows
+    done(result)              the procedure succeeded
+    children([(name, args)],  run these procedures in parallel, then go on with `then`; there may be
+             then=)           several rounds. If one fails, this procedure fails and rolls back
+    suspend(event=,           finished; `then` runs when the event is signalled or the time is over.
+            timeout_ms=,      Spurious wake-ups happen (a restart wakes everybody): `then` looks and
+            then=)            suspends again
+    again(delay_ms=)          not finished: what it wrote is kept, the same step runs again
+    fail(code, message)       the procedure fails: finished steps are undone in reverse order
+
+    RUNNABLE ⇄ WAITING → SUCCESS
+        │                                  a failure with nothing to undo:  FAILED
+        └→ ROLLING_BACK → ROLLED_BACK      shown as RUNNABLE with the step "undo:NAME"
+
+Source: HBase's Procedure V2 (HBASE-12439): one `execute` is one idempotent step; theirs signals by
+exceptions (suspend, yield), ours by values, so that a step is a function that can be tested without
+an engine.
+
+Left out here: BYPASSED is a state of records, but no command leads to it yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kv.base.errors import InvalidArgument
+
+
+class State(IntEnum):
+    """The run states common to all procedures; the numbers are on disk."""
+
+    RUNNABLE = 1
+    WAITING = 2
+    SUCCESS = 3
+    FAILED = 4
+    ROLLED_BACK = 5
+    BYPASSED = 6
+    ROLLING_BACK = 7
+
+
+TERMINAL: Final = frozenset({State.SUCCESS, State.FAILED, State.ROLLED_BACK, State.BYPASSED})
+
+
+class Lock(NamedTuple):
+    """A resource lock that a procedure declares. Stored and shown; nothing enforces it yet."""
+
+    mode: str  # "shared" or "exclusive"
+    resource: str
+
+
+def shared(resource: str) -> Lock:
+    """A lock that others may share."""
+    return Lock("shared", resource)
+
+
+def exclusive(resource: str) -> Lock:
+    """A lock that nobody else may hold."""
+    return Lock("exclusive", resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    calls: tuple[tuple[str, Any], ...]
+    then: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    then: str
+    event: str = ""
+    timeout_ms: int = 0  # 0 = only the event wakes it
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    code: str
+    message: str
+    details: dict[str, Any] | None = None
+
+
+Outcome: TypeAlias = Next | Done | Children | Suspend | Again | Fail
+OUTCOMES: Final = (Next, Done, Children, Suspend, Again, Fail)
+
+
+def next(step: str) -> Next:  # the name users write: kvorum.next
+    """This step is finished; `step` (a step's name) follows."""
+    return Next(step)
+
+
+def done(result: Any = None) -> Done:
+    """The procedure succeeded. `result` is plain data, kept until it is acknowledged or its
+    retention ends.
+    """
+    return Done(result)
+
+
+def children(calls: Iterable[tuple[str | type, Any]], *, then: str) -> Children:
+    """Run procedures in parallel, each `(name or class, args)`; `then` runs when all have ended
+    well.
+    """
+    named = tuple((procedure_name(which), args) for which, args in calls)
+    return Children(named, then)
+
+
+def suspend(*, then: str, event: str = "", timeout_ms: int = 0) -> Suspend:
+    """Wait for `event` to be signalled, or for `timeout_ms`; then `then` runs and finds out which
+    in `ctx.wake`.
+    """
+    return Suspend(then, event, timeout_ms)
+
+
+def again(*, delay_ms: int = 0) -> Again:
+    """Keep what this step wrote and run it again, after `delay_ms`. `ctx.attempt` counts."""
+    return Again(delay_ms)
+
+
+def fail(code: str, message: str, details: dict[str, Any] | None = None) -> Fail:
+    """The procedure fails with this error; the writes of this step are dropped, finished steps are
+    undone.
+    """
+    return Fail(code, message, details)
+
+
+def procedure_name(which: str | type) -> str:
+    """The registered name of a procedure class, or the name itself. Raises InvalidArgument."""
+    if isinstance(which, str):
+        return which
+    declared = getattr(which, "procedure_name", None)
+    if not isinstance(declared, str):
+        raise InvalidArgument(
+            f"{which!r:.80} is not a procedure: decorate the class with @kvorum.procedure(NAME)"
+        )
+    return declared

@@ -1,0 +1,137 @@
+"""The durable record of one procedure, and its bytes.
+
+One record holds everything that the next step needs, so that a step reads nothing and writes one
+row. It is a msgpack array in the order of the fields below: new fields go to the end with a
+default, so that older records stay readable.
+
+Invariants: `undo` holds, oldest first, every finished execution that a failure would undo; an entry
+without a method is a round of children. `error` is set from the moment the failure is decided. A
+record with `final` never rolls back. The engine compares the *version* of the row (not a field
+here) on every update: that is the fence of DESIGN 9.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from kv.base.errors import Corruption
+from procedures.engine import plain
+from procedures.engine.procedure import TERMINAL, State
+
+FORMAT: Final = 1
+
+
+class Undo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):
+    """`count` consecutive executions of one step from sequence number `first`, or (`method` "")
+    children from id `first`.
+    """
+
+    method: str
+    first: int
+    count: int
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True):
+    """Why a procedure failed. `type` is the class of the exception, "" when a step returned
+    fail(…).
+    """
+
+    code: str
+    message: str
+    type: str = ""
+    details: bytes = plain.EMPTY  # a plain dict
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+            "type": self.type,
+            "details": plain.decode(self.details),
+        }
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One finished execution in the history."""
+
+    step: str  # "undo:NAME" for an undo
+    outcome: str
+    attempt: int
+    start_ms: int
+    took_ms: int
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    # -- set at submission
+    format: int
+    id: int
+    name: str
+    version: int  # of the declaration
+    owner: str
+    nonce: str  # "" = none
+    parent: int  # 0 = none
+    salt: bytes  # makes tokens unique among clusters
+    locks: tuple[tuple[str, str], ...]
+    args: bytes
+    created_ms: int
+    deadline_ms: int  # 0 = none
+    retention_ms: int
+    # -- moved by steps
+    state: State
+    step: str  # runs next; after the end, the last one
+    seq: int = 0  # finished executions; part of the token
+    attempt: int = 0  # rounds of `again` of the current step
+    data: bytes = plain.EMPTY  # ctx.state
+    due_ms: int = 0  # WAITING: runs then at the latest; 0 = no time
+    event: str = ""  # WAITING: what wakes it
+    final: bool = False  # past the point of no return
+    undo: tuple[Undo, ...] = ()
+    rounds: tuple[tuple[int, int], ...] = ()  # (first id, count) of every round of children
+    error: Failure | None = None
+    result: bytes = plain.NONE
+    history: tuple[Entry, ...] = ()  # newest entries; older ones in rows of PROCEDURE_STEPS
+    spilled: int = 0  # entries that are no longer in `history`
+    updated_ms: int = 0
+    undone: bool = False  # at least one undo ran: ends as ROLLED_BACK, not FAILED
+    waits_for: bool = False  # WAITING for the last round of children
+    partial: bool = (
+        False  # the current step committed through `again`: it counts for undo though not finished
+    )
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Record)
+_entries: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
+
+
+def encode(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode(data: bytes, where: str) -> Record:
+    """The record in a row. Raises Corruption naming `where`, also for a later format."""
+    try:
+        record = _decoder.decode(data)
+    except msgspec.MsgspecError as e:
+        raise Corruption(f"{where}: unreadable procedure record: {e}") from e
+    if record.format != FORMAT:
+        raise Corruption(
+            f"{where}: procedure record of format {record.format}, this program reads {FORMAT}"
+        )
+    return record
+
+
+def encode_entries(entries: tuple[Entry, ...]) -> bytes:
+    return _encoder.encode(entries)
+
+
+def decode_entries(data: bytes, where: str) -> tuple[Entry, ...]:
+    try:
+        return _entries.decode(data)
+    except msgspec.MsgspecError as e:
+        raise Corruption(f"{where}: unreadable step history: {e}") from e

@@ -1,0 +1,321 @@
+"""Declaring procedures: the decorators, what they refuse, and the set of types that an executor
+serves.
+
+A declaration is checked when its module is imported: a procedure that could not run must not get as
+far as a store. Names are stable: they are in the records of procedures that outlive the program. So
+are the names of steps and undo methods: rename one only with a new `version`, keeping the old
+method until no record names it.
+
+Every step runs on a fresh instance: what must survive a step goes into `ctx.state`. System
+procedures get what they work with from a factory (`Registry.add(cls, make=…)`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar, overload
+
+from kv.base.errors import InvalidArgument, KvorumError, NotFound
+from kv.base.limits import (
+    NAME_CHARS_MAX,
+    PROCEDURE_LOCKS_MAX,
+    PROCEDURE_RETENTION_MS_DEFAULT,
+    PROCEDURE_TIMEOUT_MS_MAX,
+)
+from procedures.engine.procedure import Lock
+
+Method = Callable[..., Any]
+F = TypeVar("F", bound=Method)
+C = TypeVar("C", bound=type)
+LockRule = Callable[[Any], Iterable[Lock]] | Iterable[Lock]
+
+_NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_.\-]{{0,{NAME_CHARS_MAX - 1}}}\Z")
+_STEP: Final = "__kvorum_step__"
+_UNDO: Final = "__kvorum_undo__"
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """What `@step` says of a method."""
+
+    first: bool = False
+    undo: str = ""
+    point_of_no_return: bool = False
+    undo_partial: bool = False  # undo it also when it failed half-way (effects outside the store)
+
+
+@dataclass(frozen=True, slots=True)
+class StepDef:
+    """One step: `method` is the function of the class, called with a fresh instance and the
+    context.
+    """
+
+    name: str
+    method: Method
+    is_async: bool
+    mark: StepMark
+
+
+@dataclass(frozen=True, slots=True)
+class UndoDef:
+    name: str
+    method: Method
+    is_async: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureType:
+    """A declared procedure. `make` gives the instance that a step runs on."""
+
+    name: str
+    version: int
+    first: str
+    steps: Mapping[str, StepDef]
+    undos: Mapping[str, UndoDef]
+    locks: LockRule
+    timeout_ms: int
+    retention_ms: int
+    make: Callable[[], object]
+    origin: str  # module and class, for the message about a second one of this name
+
+    def locks_of(self, args: Any) -> tuple[Lock, ...]:
+        """The locks that the declaration wants for these arguments. Raises InvalidArgument."""
+        try:
+            wanted = tuple(self.locks(args) if callable(self.locks) else self.locks)
+        except Exception as e:
+            raise InvalidArgument(
+                f"procedure {self.name}: its lock rule failed on these arguments: "
+                f"{type(e).__name__}: {e}"
+            ) from e
+        if len(wanted) > PROCEDURE_LOCKS_MAX:
+            raise InvalidArgument(
+                f"procedure {self.name} wants {len(wanted)} locks; the limit is "
+                f"{PROCEDURE_LOCKS_MAX}: lock what contains them"
+            )
+        for lock in wanted:
+            if not isinstance(lock, Lock):
+                raise InvalidArgument(
+                    f"procedure {self.name}: a lock rule gives shared(…) and exclusive(…), "
+                    f"not {lock!r:.80}"
+                )
+        return wanted
+
+
+class Registry:
+    """The types that an executor serves."""
+
+    def __init__(self, types: Iterable[type] = ()) -> None:
+        self._types: dict[str, ProcedureType] = {}
+        for cls in types:
+            self.add(cls)
+
+    def add(self, cls: type, make: Callable[[], object] | None = None) -> ProcedureType:
+        """Serve a decorated class; `make` replaces its constructor. Raises InvalidArgument for a
+        second one of its name.
+        """
+        declared = declaration(cls)
+        if make is not None:
+            declared = replace(declared, make=make)
+        elif wanted := _wants_factory(cls):
+            raise _bad(
+                cls,
+                f"its constructor wants {', '.join(wanted)}: every step runs on a fresh instance, "
+                "made without arguments; give a factory, Registry.add(cls, make=…)",
+            )
+        known = self._types.get(declared.name)
+        if known is not None and known.origin != declared.origin:
+            raise _bad(cls, f"the name {declared.name!r} is already taken by {known.origin}")
+        self._types[declared.name] = declared
+        return declared
+
+    def find(self, name: str) -> ProcedureType | None:
+        return self._types.get(name)
+
+    def get(self, name: str) -> ProcedureType:
+        """Raises NotFound, with the names that there are."""
+        found = self._types.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._types)[:20]) or "none"
+            raise NotFound(
+                f"no procedure named {name!r:.80} is registered here (registered: {known})",
+                code="PROCEDURE_UNKNOWN",
+            )
+        return found
+
+    def names(self) -> list[str]:
+        return sorted(self._types)
+
+
+_declared: dict[str, type] = {}
+
+
+def declared_in(modules: Iterable[str]) -> list[type]:
+    """The procedure classes that these modules declare, in the order of their names."""
+    wanted = set(modules)
+    return [cls for _, cls in sorted(_declared.items()) if cls.__module__ in wanted]
+
+
+def declaration(cls: type) -> ProcedureType:
+    """What `@procedure` found out about a class. Raises InvalidArgument if it is not decorated."""
+    found = cls.__dict__.get("__kvorum_procedure__")
+    if not isinstance(found, ProcedureType):
+        raise InvalidArgument(
+            f"{cls!r:.80} is not a procedure: decorate the class with @kvorum.procedure(NAME)"
+        )
+    return found
+
+
+def procedure(
+    name: str,
+    *,
+    locks: LockRule = (),
+    timeout_ms: int = 0,
+    retention_ms: int = PROCEDURE_RETENTION_MS_DEFAULT,
+    version: int = 1,
+) -> Callable[[C], C]:
+    """Declare a class as the procedure `name`.
+
+    locks         shared(…)/exclusive(…) values, or a function of the arguments that gives them
+    timeout_ms    after this long it fails and rolls back; 0 = never
+    retention_ms  how long the result is kept when nobody acknowledges it
+    version       of the declaration, kept in every record
+    Raises InvalidArgument (code PROCEDURE_DECLARATION) when the class cannot be a procedure.
+    """
+
+    def declare(cls: C) -> C:
+        _check_header(cls, name, timeout_ms, retention_ms, version)
+        steps, undos = _methods(cls)
+        first = _check_steps(cls, steps, undos)
+        origin = f"{cls.__module__}.{cls.__qualname__}"
+        other = _declared.get(name)
+        if other is not None and f"{other.__module__}.{other.__qualname__}" != origin:
+            raise _bad(
+                cls,
+                f"the name {name!r} is already taken by {other.__module__}.{other.__qualname__}",
+            )
+        declared = ProcedureType(
+            name, version, first, steps, undos, locks, timeout_ms, retention_ms, cls, origin
+        )
+        cls.__kvorum_procedure__ = declared  # type: ignore[attr-defined]
+        cls.procedure_name = name  # type: ignore[attr-defined]
+        _declared[name] = cls
+        return cls
+
+    return declare
+
+
+@overload
+def step(method: F, /) -> F: ...
+@overload
+def step(
+    *,
+    first: bool = False,
+    undo: str = "",
+    point_of_no_return: bool = False,
+    undo_partial: bool = False,
+) -> Callable[[F], F]: ...
+def step(
+    method: F | None = None,
+    /,
+    *,
+    first: bool = False,
+    undo: str = "",
+    point_of_no_return: bool = False,
+    undo_partial: bool = False,
+) -> F | Callable[[F], F]:
+    """Declare a method `(self, ctx)` as a step; its name is the step's name.
+
+    first               the procedure begins here (exactly one step)
+    undo                the `@undo` method that takes back what this step did
+    point_of_no_return  once this step is finished nothing is undone any more: failures are retried
+                        for ever
+    undo_partial        undo this step also when it failed itself. Its writes to ctx.txn were
+                        dropped then; this is for effects outside the store, and the undo method
+                        must cope with their being absent
+    """
+    mark = StepMark(first, undo, point_of_no_return, undo_partial)
+
+    def declare(fn: F) -> F:
+        setattr(fn, _STEP, mark)
+        return fn
+
+    return declare if method is None else declare(method)
+
+
+def undo(method: F) -> F:
+    """Declare a method `(self, ctx)` that undoes a step. What it returns is ignored; it is retried
+    until it returns.
+    """
+    setattr(method, _UNDO, True)
+    return method
+
+
+def _methods(cls: type) -> tuple[dict[str, StepDef], dict[str, UndoDef]]:
+    steps: dict[str, StepDef] = {}
+    undos: dict[str, UndoDef] = {}
+    for name in dir(cls):
+        fn = inspect.getattr_static(cls, name)
+        mark, is_undo = getattr(fn, _STEP, None), getattr(fn, _UNDO, False)
+        if mark is None and not is_undo:
+            continue
+        if not inspect.isfunction(fn):
+            raise _bad(cls, f"{name} must be a plain method (self, ctx)")
+        if mark is not None and is_undo:
+            raise _bad(cls, f"{name} cannot be a step and an undo at once")
+        if len(inspect.signature(fn).parameters) != 2:
+            raise _bad(cls, f"{name} must take (self, ctx)")
+        is_async = inspect.iscoroutinefunction(fn)
+        if mark is not None:
+            steps[name] = StepDef(name, fn, is_async, mark)
+        else:
+            undos[name] = UndoDef(name, fn, is_async)
+    return steps, undos
+
+
+def _check_header(cls: type, name: str, timeout_ms: int, retention_ms: int, version: int) -> None:
+    if not _NAME.match(name):
+        raise _bad(
+            cls,
+            f"the name {name!r:.80} must have 1 to {NAME_CHARS_MAX} letters, digits and _ . -, "
+            "beginning with a letter or _",
+        )
+    for what, value in (("timeout_ms", timeout_ms), ("retention_ms", retention_ms)):
+        if type(value) is not int or not 0 <= value <= PROCEDURE_TIMEOUT_MS_MAX:
+            raise _bad(cls, f"{what} must be 0 to {PROCEDURE_TIMEOUT_MS_MAX}, got {value!r:.40}")
+    if type(version) is not int or version < 1:
+        raise _bad(cls, f"version must be a positive number, got {version!r:.40}")
+
+
+def _wants_factory(cls: type) -> list[str]:
+    """The arguments that its constructor cannot do without: the engine calls it without any."""
+    parameters = list(inspect.signature(cls).parameters.values())
+    return [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+
+
+def _check_steps(cls: type, steps: dict[str, StepDef], undos: dict[str, UndoDef]) -> str:
+    firsts = [s.name for s in steps.values() if s.mark.first]
+    if len(firsts) != 1:
+        raise _bad(cls, f"exactly one step must be @step(first=True), found {firsts or 'none'}")
+    for s in steps.values():
+        if s.mark.undo and s.mark.undo not in undos:
+            raise _bad(
+                cls, f"step {s.name} names undo={s.mark.undo!r}, which is no @undo method of it"
+            )
+        if s.mark.undo_partial and not s.mark.undo:
+            raise _bad(cls, f"step {s.name} has undo_partial=True but no undo")
+    unused = sorted(set(undos) - {s.mark.undo for s in steps.values()})
+    if unused:
+        raise _bad(cls, f"no step names the @undo method {', '.join(unused)}")
+    return firsts[0]
+
+
+def _bad(cls: object, why: str) -> KvorumError:
+    where = getattr(cls, "__qualname__", repr(cls)[:80])
+    return InvalidArgument(f"procedure class {where}: {why}", code="PROCEDURE_DECLARATION")

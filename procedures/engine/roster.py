@@ -1,0 +1,277 @@
+"""What is live: every procedure that has not ended, what it waits for, and the queue of what may
+run.
+
+All of it is derived from the store and can be thrown away. Waking is in memory only: a waiting
+record stays WAITING in the store until its next step commits, and a restart wakes everything that
+waits for an event. So no wake-up can be lost with a process; spurious ones happen, and steps look
+again.
+
+A procedure waits while it has live children: a child leaves the roster after its end is durable,
+and the last one to leave queues the parent (J14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Final
+
+from kv.base import limits
+from kv.base.ports import Clock, Rng, Timers
+from procedures.engine.due import Due
+from procedures.engine.procedure import State
+from procedures.engine.records import Failure, Record
+from procedures.engine.scheduler import Scheduler
+from procedures.engine.store import Stored
+
+_EVENTS_REMEMBERED: Final = 10_000
+
+
+class Live:
+    """One procedure that has not ended. `record` None: too large to keep, a turn loads it."""
+
+    __slots__ = (
+        "children",
+        "deadline_ms",
+        "doomed",
+        "event",
+        "id",
+        "locks",
+        "parent",
+        "parked",
+        "queued",
+        "record",
+        "retry",
+        "retry_ms",
+        "running",
+        "tries",
+        "version",
+        "wake",
+    )
+
+    def __init__(self, stored: Stored) -> None:
+        record = stored.record
+        self.id = record.id
+        self.parent = record.parent
+        self.locks = record.locks
+        self.record: Record | None = record
+        self.version = stored.version
+        self.deadline_ms = 0 if record.final else record.deadline_ms
+        self.children: set[int] = set()  # the live ones
+        self.doomed = record.error is not None  # it fails: its children fail at their next turn
+        self.event = ""  # under which it stands in the table of events
+        self.queued = False
+        self.running = False
+        self.wake = ""
+        self.tries = 0  # retries of the current step since this process has it
+        self.retry: Failure | None = None
+        self.retry_ms = 0  # it pauses until then
+        self.parked = ""  # why this program cannot run it
+
+
+class Roster:
+    """The live procedures of one executor."""
+
+    def __init__(self, clock: Clock, timers: Timers, rng: Rng, queue: Scheduler) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._queue = queue
+        self._live: dict[int, Live] = {}
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._due = Due(clock, timers, self._at_due)
+        self._waiting: dict[str, set[int]] = {}  # event → procedures suspended on it
+        self._signalled: OrderedDict[str, int] = OrderedDict()  # event → number of its last signal
+        self._forgotten = 0  # signals up to this number are no longer in _signalled
+        self.signals = 0  # number of the last signal
+        self.retries = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def get(self, id: int) -> Live | None:
+        return self._live.get(id)
+
+    def all(self) -> list[Live]:
+        """In the order of their ids."""
+        return [self._live[id] for id in sorted(self._live)]
+
+    def close(self) -> None:
+        self._due.close()
+
+    # ---------------------------------------------------------------------- coming and going
+    def adopt(self, stored: Stored) -> Live:
+        """Take in a procedure that the store holds; its family is linked in whatever order it
+        comes.
+        """
+        record = stored.record
+        live = self._live[record.id] = Live(stored)
+        parent = self._live.get(record.parent)
+        if parent is not None:
+            parent.children.add(record.id)
+        for id in _awaited(record):
+            child = self._live.get(id)
+            if child is not None and child.parent == record.id:
+                live.children.add(id)
+        if live.deadline_ms:
+            self._due.add(live.deadline_ms, record.id)
+        return live
+
+    def moved(self, live: Live, record: Record, version: int) -> None:
+        """Its record is now this one."""
+        live.record = record
+        live.version = version
+        live.wake = ""
+        live.tries = 0
+        live.retry = None
+        live.retry_ms = 0
+        live.deadline_ms = 0 if record.final else record.deadline_ms
+        self._unlist(live)
+        if record.error is not None and not live.doomed:
+            live.doomed = True
+            self._poke_children(live)
+
+    def drop(self, live: Live) -> None:
+        """It ended; the last child to leave queues its parent."""
+        self._live.pop(live.id, None)
+        self._unlist(live)
+        parent = self._live.get(live.parent)
+        if parent is not None:
+            parent.children.discard(live.id)
+            if not parent.children:
+                self.enqueue(parent)
+
+    # ---------------------------------------------------------------------- waiting and waking
+    def place(self, live: Live, record: Record) -> None:
+        """Queue it if it may run, else remember what wakes it."""
+        if live.children:
+            if live.doomed:
+                self._poke_children(live)
+        elif record.state is not State.WAITING or record.waits_for or live.wake:
+            self.enqueue(live)
+        else:
+            if record.due_ms:
+                self._due.add(record.due_ms, record.id)
+            if record.event:
+                live.event = record.event
+                self._waiting.setdefault(record.event, set()).add(record.id)
+        self._slim(live)
+
+    def wake(self, live: Live, why: str) -> None:
+        live.wake = why
+        self.enqueue(live)
+
+    def ripe(self, live: Live, record: Record) -> bool:
+        """Whether a waiting record may run now."""
+        if record.state is not State.WAITING or live.wake or record.waits_for:
+            return True
+        if record.due_ms and record.due_ms <= self._clock.now_ms():
+            live.wake = "timeout"
+            return True
+        return False
+
+    def signal(self, event: str) -> None:
+        """Wake everything that is suspended on `event`, or is about to be."""
+        self.signals += 1
+        self._signalled[event] = self.signals
+        self._signalled.move_to_end(event)
+        if len(self._signalled) > _EVENTS_REMEMBERED:
+            self._forgotten = self._signalled.popitem(last=False)[1]
+        for id in sorted(self._waiting.pop(event, ())):
+            live = self._live.get(id)
+            if live is not None:
+                live.event = ""
+                if not live.wake:
+                    self.wake(live, "event")
+
+    def missed(self, live: Live, event: str, since: int) -> None:
+        """Wake it if `event` was signalled while the step that suspends on it was under way."""
+        if self._signalled.get(event, 0) > since or self._forgotten > since:
+            self.wake(live, "event")
+
+    def pause(self, live: Live, error: Failure) -> None:
+        """Run its step again after a while: doubled each time, half of it by chance."""
+        self.retries += 1
+        live.tries += 1
+        live.retry = error
+        first, most = limits.PROCEDURE_RETRY_MS_FIRST, limits.PROCEDURE_RETRY_MS_MAX
+        pause = min(most, first << min(live.tries - 1, 20))
+        live.retry_ms = self._clock.now_ms() + int(pause * (0.5 + self._rng.random() / 2))
+        self._due.add(live.retry_ms, live.id)
+
+    # ------------------------------------------------------------------------------ the queue
+    def enqueue(self, live: Live) -> None:
+        """At the tail, unless it is in the queue already."""
+        if live.queued:
+            return
+        live.queued = True
+        self._queue.push(live.id, live.locks)
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    def take(self) -> Live | None:
+        """The next one to run, None = nothing to do."""
+        while (id := self._queue.pop()) is not None:
+            live = self._live.get(id)
+            if live is not None:
+                live.queued = False
+                return live
+        return None
+
+    async def idle(self) -> None:
+        """Wait until there may be something to take, or until `dismiss`."""
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        await idle
+
+    def dismiss(self) -> None:
+        """Let everybody who is idle look around."""
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+
+    # ------------------------------------------------------------------------------ details
+    def _at_due(self, id: int) -> None:
+        """Some time has come: a pause, a delay, a timeout. Its turn finds out which."""
+        live = self._live.get(id)
+        if live is not None:
+            now = self._clock.now_ms()
+            if live.retry_ms <= now or 0 < live.deadline_ms <= now:
+                self.enqueue(live)
+
+    def _poke_children(self, live: Live) -> None:
+        for id in sorted(live.children):
+            self.enqueue(self._live[id])
+
+    def _unlist(self, live: Live) -> None:
+        if live.event:
+            others = self._waiting.get(live.event)
+            if others is not None:
+                others.discard(live.id)
+                if not others:
+                    del self._waiting[live.event]
+            live.event = ""
+
+    @staticmethod
+    def _slim(live: Live) -> None:
+        record = live.record
+        if record is not None and (
+            len(record.args) + len(record.data) > limits.PROCEDURE_RECORD_CACHED_BYTES_MAX
+            or len(record.undo) > limits.PROCEDURE_HISTORY_INLINE_MAX
+        ):
+            live.record = None
+
+
+def _awaited(record: Record) -> Iterable[int]:
+    """Ids of the children that a record may be waiting for."""
+    if record.waits_for and record.rounds:
+        first, count = record.rounds[-1]
+        return range(first, first + count)
+    if record.state is State.ROLLING_BACK and record.undo and not record.undo[-1].method:
+        top = record.undo[-1]
+        return range(top.first, top.first + top.count)
+    return ()

@@ -1,0 +1,96 @@
+"""Calls the methods of procedures: the boundary between the engine and the application's code.
+
+What a method does ends as one of three: it returned, it could not right now (try again), it failed.
+Whether an error may be retried is written in its disposition (kv.base.errors), not guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kv.base.errors import KvorumError
+from procedures.engine import core
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import OUTCOMES, Outcome
+from procedures.engine.records import Failure
+from procedures.engine.registry import StepDef, UndoDef
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    outcome: Outcome | None  # None: an undo, or not an outcome (then `Failed` is what comes)
+    data: bytes  # the new state
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    error: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    error: Failure
+
+
+Ended: TypeAlias = Returned | TryAgain | Failed
+
+
+class Runner:
+    """Async methods run on the loop, plain ones in a bounded pool of threads."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="procedure")
+
+    async def run(
+        self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
+    ) -> Ended:
+        """One execution. Raises CancelledError only if the engine itself is being stopped."""
+        try:
+            if method.is_async:
+                value = await method.method(make(), ctx)
+            else:
+                loop = asyncio.get_running_loop()
+                value = await loop.run_in_executor(self._pool, self._plain, method, make, ctx)
+            if isinstance(method, UndoDef):
+                return Returned(None, ctx.state_bytes())
+            if not isinstance(value, OUTCOMES):
+                return Failed(_no_outcome(ctx, value))
+            return Returned(value, ctx.state_bytes())
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return Failed(_step_error(error))  # something inside the step was cancelled
+        except KvorumError as error:
+            if error.disposition == "no":
+                return Failed(core.error_failure(error))
+            return TryAgain(core.error_failure(error))
+        except Exception as error:  # noqa: BLE001  the application's code: whatever it raises
+            return Failed(_step_error(error))
+
+    @staticmethod
+    def _plain(method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext) -> Any:
+        try:
+            return method.method(make(), ctx)
+        except StopIteration as error:  # a future cannot carry it: its waiter would never wake
+            raise RuntimeError("StopIteration left a step") from error
+
+    def close(self) -> None:
+        """Running threads end by themselves; their steps no longer count."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _step_error(error: BaseException) -> Failure:
+    return core.failure("STEP_ERROR", str(error), type=type(error).__name__)
+
+
+def _no_outcome(ctx: StepContext, value: object) -> Failure:
+    return core.failure(
+        "BAD_OUTCOME",
+        f"step {ctx.name}.{ctx.step} returned {value!r:.80}; a step returns next(…), done(…), "
+        "children(…), suspend(…), again(…) or fail(…)",
+    )

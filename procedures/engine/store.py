@@ -1,0 +1,140 @@
+"""What the executor needs of a store (L1). `kv_store.py` keeps procedures in the KV store,
+`memory_store.py` in memory.
+
+Every method is atomic and durable when it returns. `update` is the heart: the new record, the
+step's own writes, the children and the history are ONE transaction, and it happens only if the
+record's row still has the version that the step started from (`Fenced` otherwise). So a step
+commits at most once, whoever else runs it.
+
+`Fenced` and the store's answers are the only truth: after an unknown outcome the executor loads the
+record and goes on from what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from kv.base.ops import Op
+from procedures.engine.core import Change
+from procedures.engine.records import Entry, Record
+from txn.results import ScanPage
+
+
+class Fenced(Exception):
+    """The record changed since it was read, or is gone: somebody else runs this procedure."""
+
+
+class Stored(NamedTuple):
+    """A record and the version of its row."""
+
+    record: Record
+    version: int
+
+
+class Broken(NamedTuple):
+    """A row that cannot be read: it is listed and left alone."""
+
+    id: int
+    reason: str
+
+
+class Page(NamedTuple):
+    """Live procedures in the order of their ids; `after` continues, None = that was all."""
+
+    stored: list[Stored]
+    broken: list[Broken]
+    after: int | None
+
+
+class Row(NamedTuple):
+    """A value and the version (commit timestamp) that wrote it; 0 = by this transaction itself."""
+
+    value: bytes
+    version: int
+
+
+class Reads(Protocol):
+    """The snapshot of one step, once it reads something. Does not see the step's own writes."""
+
+    async def get(self, key: bytes) -> Row | None: ...
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]: ...
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> ScanPage: ...
+
+    async def close(self) -> None:
+        """The step ended without a commit."""
+        ...
+
+
+class ProcedureStore(Protocol):
+    async def take_ids(self, count: int) -> int:
+        """The first of `count` consecutive ids that were never given out before."""
+        ...
+
+    async def insert(self, record: Record) -> Stored | int:
+        """Store a new procedure; the id of the earlier one when its owner used the nonce before
+        (J4).
+
+        May be repeated after an unknown outcome. Raises Refused (NONCE_REUSED) when the nonce
+        belongs to a procedure of another name.
+        """
+        ...
+
+    async def load(self, id: int) -> Stored | None: ...
+
+    async def load_range(self, first: int, count: int) -> list[Stored]:
+        """The records there are with ids in `[first, first + count)`, in order. `count` ≤
+        PROCEDURE_CHILDREN_MAX.
+        """
+        ...
+
+    async def reads(self) -> Reads:
+        """A snapshot for one step."""
+        ...
+
+    async def update(
+        self,
+        version: int,
+        change: Change,
+        *,
+        ops: Sequence[Op] = (),
+        reads: Reads | None = None,
+        revived_version: int = 0,
+    ) -> int:
+        """Commit a change and the step's writes; the record's new version (also that of its
+        children).
+
+        Raises Fenced; the errors of the step's own writes (conflicts when `reads` was used,
+        conditions, sizes); UnknownOutcome.
+        """
+        ...
+
+    async def remove(self, stored: Sequence[Stored]) -> None:
+        """Forget ended procedures: records, history, nonces, retention. Children go before their
+        parent. Raises Fenced (and removes none).
+        """
+        ...
+
+    async def live(self, after: int, limit: int) -> Page:
+        """Procedures that have not ended, with ids above `after`."""
+        ...
+
+    async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
+        """Ids of ended procedures whose retention is over, and when the next one ends (0 = none
+        known).
+        """
+        ...
+
+    async def find_nonce(self, owner: str, nonce: str) -> int | None: ...
+
+    async def newest(self, before: int, limit: int) -> list[Stored]:
+        """Records with ids below `before` (0 = all), the newest first."""
+        ...
+
+    async def history(self, record: Record, limit: int) -> list[Entry]:
+        """The newest `limit` finished executions, the oldest of them first."""
+        ...

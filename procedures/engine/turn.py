@@ -1,0 +1,322 @@
+"""One turn of a procedure: decide, run, store, go on.
+
+    `core.action` says what to run → the runner runs it → `core` makes the change → the store
+    commits it, fenced by the record's version → only then the roster wakes and queues (J5, J9)
+
+The store is the truth. A record that moved on (`Fenced`), or a commit whose outcome is unknown, is
+loaded again and gone on with from there; a step is never assumed done or undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from kv.base import limits
+from kv.base.errors import KvorumError, UnknownOutcome
+from kv.base.ops import Op
+from kv.base.ports import Clock
+from procedures.engine import core, plain
+from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, Tables
+from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
+from procedures.engine.procedure import Children, Fail, Outcome, State
+from procedures.engine.records import Failure, Record
+from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.roster import Live, Roster
+from procedures.engine.runner import Failed, Returned, Runner, TryAgain
+from procedures.engine.store import Fenced, ProcedureStore, Stored
+
+
+class Turns:
+    """Runs procedures that hold their IdLock. `ended` is told of every procedure that ended."""
+
+    def __init__(
+        self,
+        store: ProcedureStore,
+        types: Registry,
+        tables: Tables,
+        clock: Clock,
+        runner: Runner,
+        roster: Roster,
+        ended: Callable[[Record], None],
+    ) -> None:
+        self._store = store
+        self._types = types
+        self._tables = tables
+        self._clock = clock
+        self._runner = runner
+        self._roster = roster
+        self._ended = ended
+        self.commits = 0
+
+    async def turn(self, live: Live, go_on: Callable[[Live], bool]) -> None:
+        """Run it until it waits or ends, or `go_on` says no, or its share is used up (J10)."""
+        for _ in range(limits.PROCEDURE_STEPS_PER_TURN_MAX):
+            if self._roster.get(live.id) is not live:
+                return
+            try:
+                flow = await self._once(live)
+            except KvorumError as error:  # the store does not answer: nothing was decided
+                flow = self._pause(live, core.error_failure(error))
+            if flow is not Flow.MORE or not go_on(live):
+                break
+        self.follow(live, flow)
+
+    def follow(self, live: Live, flow: Flow) -> None:
+        match flow:
+            case Flow.MORE | Flow.TAIL:
+                self._roster.enqueue(live)
+            case Flow.WAIT:
+                if live.record is not None and not live.parked and not live.retry_ms:
+                    self._roster.place(live, live.record)
+            case Flow.ENDED:
+                pass
+
+    async def fail(self, live: Live, record: Record, error: Failure) -> None:
+        """Fail it from outside (abort)."""
+        declared = self._types.get(record.name)
+        self.follow(live, await self.commit(live, self._failing(live, record, declared, error)))
+
+    # ------------------------------------------------------------------------------ decisions
+    async def _once(self, live: Live) -> Flow:
+        """One decision and its commit."""
+        record = await self._current(live)
+        if record is None:
+            return Flow.ENDED
+        live.parked = core.missing(record, self._types)
+        if live.parked:
+            return Flow.WAIT
+        live.retry_ms = 0
+        declared = self._types.get(record.name)
+        rolling = record.state is State.ROLLING_BACK
+        error = None if rolling or record.final else self._outside(live, record)
+        if live.children and (error is None or record.error is not None):
+            return Flow.WAIT
+        if error is not None:
+            return await self.commit(live, self._failing(live, record, declared, error))
+        if not self._roster.ripe(live, record):
+            return Flow.WAIT
+        match core.action(record):
+            case UndoRound(first, count):
+                return await self._undo_round(live, record, first, count)
+            case RunUndo(method, token):
+                return await self._undo(live, record, declared, method, token)
+            case RunStep(step, token):
+                return await self._step(live, record, declared, step, token)
+
+    async def _current(self, live: Live) -> Record | None:
+        """Its record, None when it turns out to have ended."""
+        if live.record is None:
+            await self._reload(live)
+            if self._roster.get(live.id) is not live:
+                return None
+        return live.record
+
+    def _outside(self, live: Live, record: Record) -> Failure | None:
+        """Why a procedure fails although no step of it did."""
+        if record.error is not None:
+            return record.error  # decided while its children still ran
+        parent = self._roster.get(live.parent)
+        if parent is not None and parent.doomed:
+            return core.failure("PARENT_FAILED", f"its parent {live.parent} failed")
+        if record.deadline_ms and record.deadline_ms <= self._clock.now_ms():
+            ms = record.deadline_ms - record.created_ms
+            return core.failure("TIMEOUT", f"{record.name} did not end within {ms} ms")
+        return None
+
+    def _failing(
+        self, live: Live, record: Record, declared: ProcedureType, error: Failure
+    ) -> Change:
+        now = self._clock.now_ms()
+        if live.children:
+            return core.doom(record, error, now)
+        return core.fail(record, declared, error, None, now_ms=now)
+
+    async def _step(
+        self, live: Live, record: Record, declared: ProcedureType, step: str, token: str
+    ) -> Flow:
+        children: tuple[Child, ...] = ()
+        if record.waits_for:
+            round_ = [s.record for s in await self._store.load_range(*record.rounds[-1])]
+            failure = None if record.final else core.children_failure(round_)
+            if failure is not None:
+                return await self.commit(live, self._failing(live, record, declared, failure))
+            children = tuple(map(_child, round_))
+            live.wake = live.wake or "children"
+        definition = declared.steps[step]
+        txn, ctx = self._context(live, record, step, token, children, definition.is_async)
+        since = self._roster.signals
+        ended = await self._runner.run(definition, declared.make, ctx)
+        try:
+            ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+            match ended:
+                case TryAgain(error):
+                    return self._pause(live, error)
+                case Failed(error):
+                    return await self._failed(live, record, declared, error, ran)
+                case Returned(outcome, data):
+                    assert outcome is not None
+                    if isinstance(outcome, Fail) and record.final:
+                        error = core.failure(outcome.code, outcome.message)
+                        return self._pause(live, error)
+                    ran = Ran(data, ran.attempt, ran.start_ms, ran.now_ms)
+                    change, ops = await self._changed(record, outcome, ran, txn)
+            flow = await self.commit(live, change, ops=ops, txn=txn)
+        except KvorumError as error:
+            if error.disposition != "no":
+                return self._pause(live, core.error_failure(error))
+            return await self._failed(live, record, declared, core.error_failure(error), ran)
+        finally:
+            await txn.end()
+        for event in ctx.signals():
+            self._roster.signal(event)
+        if flow is Flow.WAIT and live.record is not None and live.record.event:
+            self._roster.missed(live, live.record.event, since)
+        return flow
+
+    async def _changed(
+        self, record: Record, outcome: Outcome, ran: Ran, txn: StepTxn
+    ) -> tuple[Change, list[Op]]:
+        """What a step's outcome writes. Raises KvorumError for what cannot be."""
+        first = 0
+        if (
+            isinstance(outcome, Children)
+            and 0 < len(outcome.calls) <= limits.PROCEDURE_CHILDREN_MAX
+        ):
+            first = await self._store.take_ids(len(outcome.calls))
+        change = core.advance(record, outcome, ran, self._types, first)
+        return change, [] if isinstance(outcome, Fail) else await txn.writes()
+
+    async def _failed(
+        self, live: Live, record: Record, declared: ProcedureType, error: Failure, ran: Ran
+    ) -> Flow:
+        if record.final:  # past the point of no return: forward, for ever
+            return self._pause(live, error)
+        return await self.commit(live, core.fail(record, declared, error, ran))
+
+    async def _undo(
+        self, live: Live, record: Record, declared: ProcedureType, method: str, token: str
+    ) -> Flow:
+        """A failing undo is tried again, for ever: giving up would leave something in between."""
+        definition = declared.undos[method]
+        txn, ctx = self._context(live, record, f"undo:{method}", token, (), definition.is_async)
+        ended = await self._runner.run(definition, declared.make, ctx)
+        try:
+            match ended:
+                case TryAgain(error) | Failed(error):
+                    return self._pause(live, error)
+                case Returned(_, data):
+                    ran = Ran(data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+                    change = core.undone(record, ran)
+                    return await self.commit(live, change, ops=await txn.writes(), txn=txn)
+        except KvorumError as error:
+            return self._pause(live, core.error_failure(error))
+        finally:
+            await txn.end()
+
+    async def _undo_round(self, live: Live, record: Record, first: int, count: int) -> Flow:
+        round_ = await self._store.load_range(first, count)
+        change = core.undo_child(record, [s.record for s in round_], self._clock.now_ms())
+        version = 0
+        if change.revived is not None:
+            version = next(s.version for s in round_ if s.record.id == change.revived.id)
+        return await self.commit(live, change, revived_version=version)
+
+    def _context(
+        self,
+        live: Live,
+        record: Record,
+        step: str,
+        token: str,
+        children: tuple[Child, ...],
+        is_async: bool,
+    ) -> tuple[StepTxn, StepContext]:
+        txn = StepTxn(self._store, self._tables)
+        ctx = StepContext(
+            record,
+            step=step,
+            token=token,
+            attempt=record.attempt + live.tries + 1,
+            wake=live.wake,
+            now_ms=self._clock.now_ms(),
+            children=children,
+            txn=txn if is_async else SyncStepTxn(txn, asyncio.get_running_loop()),
+        )
+        return txn, ctx
+
+    # ------------------------------------------------------------------------------ commit
+    async def commit(
+        self,
+        live: Live,
+        change: Change,
+        *,
+        ops: Sequence[Op] = (),
+        txn: StepTxn | None = None,
+        revived_version: int = 0,
+    ) -> Flow:
+        """Store a change, then act on it. Raises the errors of the step's own writes."""
+        try:
+            version = await self._store.update(
+                live.version,
+                change,
+                ops=ops,
+                reads=txn.reads if txn is not None else None,
+                revived_version=revived_version,
+            )
+        except Fenced:
+            return await self._reload(live)
+        except UnknownOutcome as error:
+            before = live.version
+            flow = await self._reload(live)
+            return self._pause(live, core.error_failure(error)) if live.version == before else flow
+        self.commits += 1
+        self._roster.moved(live, change.record, version)
+        for child in change.created:
+            self._adopt(Stored(child, version))
+        if change.revived is not None and not change.revived.ended:
+            self._adopt(Stored(change.revived, version))
+        if change.record.ended:
+            self._end(live, change.record)
+        return change.flow
+
+    async def _reload(self, live: Live) -> Flow:
+        """Take over what the store says."""
+        stored = await self._store.load(live.id)
+        if stored is None:
+            self._roster.drop(live)
+            return Flow.ENDED
+        record = stored.record
+        if stored.version == live.version:
+            live.record = record
+            return Flow.MORE
+        self._roster.moved(live, record, stored.version)
+        if record.ended:
+            self._end(live, record)
+            return Flow.ENDED
+        if record.waits_for:
+            await self._adopt_round(*record.rounds[-1])
+        elif record.state is State.ROLLING_BACK and record.undo and not record.undo[-1].method:
+            await self._adopt_round(record.undo[-1].first, record.undo[-1].count)
+        return Flow.MORE
+
+    async def _adopt_round(self, first: int, count: int) -> None:
+        for stored in await self._store.load_range(first, count):
+            if not stored.record.ended and self._roster.get(stored.record.id) is None:
+                self._adopt(stored)
+
+    def _adopt(self, stored: Stored) -> None:
+        self._roster.place(self._roster.adopt(stored), stored.record)
+
+    def _end(self, live: Live, record: Record) -> None:
+        self._roster.drop(live)
+        self._ended(record)
+
+    def _pause(self, live: Live, error: Failure) -> Flow:
+        self._roster.pause(live, error)
+        return Flow.WAIT
+
+
+def _child(record: Record) -> Child:
+    result = plain.decode(record.result) if record.state is State.SUCCESS else None
+    error = record.error.to_plain() if record.error is not None else None
+    return Child(record.id, record.name, record.state.name, result, error)

@@ -1,0 +1,70 @@
+"""How a procedure looks from outside: the map that PROC_GET and PROC_LIST answer (DESIGN 12).
+
+id (decimal string), name, state, step, steps, locks, owner, parent (None or decimal string),
+created_ms, updated_ms, age_ms, attempt, and, when there is one: result, error, retrying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from procedures.engine import plain
+from procedures.engine.core import CHILDREN_STEP
+from procedures.engine.procedure import State
+from procedures.engine.records import Entry, Failure, Record
+
+
+def shown_state(record: Record) -> tuple[str, str]:
+    """Run state and step as users see them (J2): a rollback is RUNNABLE, its step "undo:NAME"."""
+    if record.state is not State.ROLLING_BACK:
+        return record.state.name, record.step
+    top = record.undo[-1].method if record.undo else ""
+    return State.RUNNABLE.name, f"undo:{top or CHILDREN_STEP}"
+
+
+def info(
+    record: Record,
+    history: Sequence[Entry],
+    now_ms: int,
+    *,
+    running: bool = False,
+    retrying: Failure | None = None,
+    parked: str = "",
+) -> dict[str, Any]:
+    """`running`: a worker has it now, whatever its record says. `retrying`: why it pauses."""
+    state, step = shown_state(record)
+    if running and not record.ended:
+        state = State.RUNNABLE.name
+    shown: dict[str, Any] = {
+        "id": str(record.id),
+        "name": record.name,
+        "state": state,
+        "step": step,
+        "steps": [
+            {
+                "step": e.step,
+                "outcome": e.outcome,
+                "attempt": e.attempt,
+                "start_ms": e.start_ms,
+                "took_ms": e.took_ms,
+            }
+            for e in history
+        ],
+        "locks": [{"mode": mode, "resource": resource} for mode, resource in record.locks],
+        "owner": record.owner,
+        "parent": str(record.parent) if record.parent else None,
+        "created_ms": record.created_ms,
+        "updated_ms": record.updated_ms,
+        "age_ms": max(0, now_ms - record.created_ms),
+        "attempt": record.attempt + 1,
+    }
+    if record.state is State.SUCCESS:
+        shown["result"] = plain.decode(record.result)
+    if record.error is not None:
+        shown["error"] = record.error.to_plain()
+    if retrying is not None:
+        shown["retrying"] = retrying.to_plain()
+    if parked:
+        shown["parked"] = parked
+    return shown
