@@ -84,7 +84,7 @@ class RaftHost:
             transport,
         )
         self._on_fatal = on_fatal
-        self._buffer = LogBuffer(log_db)
+        self._buffer = LogBuffer(log_db, self._disk_failed)
         self._replicas: dict[int, Replica] = {}
         self._dirty: list[int] = []
         self._flying: list[Replica] = []
@@ -239,7 +239,7 @@ class RaftHost:
         Returns a function that takes it off the list again.
         """
         self._hooks.append(callback)
-        return lambda: self._hooks.remove(callback)
+        return lambda: self._hooks.remove(callback) if callback in self._hooks else None
 
     def defer(self, callback: Callback) -> None:
         """Call `callback` once, in this step of the loop, but after the next sync was started: for
@@ -261,7 +261,10 @@ class RaftHost:
         that other groups then miss."""
         if self._syncing or self._closed is not None:
             return
-        self._buffer.write()
+        try:
+            self._buffer.write()
+        except SyncFailed:
+            return  # the buffer told us already
         if not self._buffer.unsynced and not self._dirty:
             self._release_unneeded()
             return
@@ -275,7 +278,10 @@ class RaftHost:
         self._held_flying, self._held = self._held, []
         self._barriers_flying, self._barriers = self._barriers, []
         self._syncing = self._starting = True
-        self._syncer.start(self._on_sync)
+        try:
+            self._syncer.start(self._on_sync)
+        except Exception as error:  # noqa: BLE001 - fail-stop: whatever it is, nothing was synced
+            self._disk_failed(error)
         self._starting = False
 
     def _release_unneeded(self) -> None:
@@ -322,15 +328,22 @@ class RaftHost:
         if self._closed is not None:
             return
         if error is not None:
-            failure = SyncFailed()
-            failure.__cause__ = error
-            self._fail(failure)
+            self._disk_failed(error)
             return
         self._syncing = False
-        self._kick_scheduled = (
-            True  # we kick below: proposals made on the way need not schedule one
-        )
         self.counters.syncs += 1
+        self._kick_scheduled = True  # we kick at the end: what is proposed on the way need not
+        try:
+            flying = self._deliver_sync()
+        finally:
+            self._kick_scheduled = False
+        self.kick()
+        self._run_deferred()
+        for replica in flying:
+            self.schedule(replica)
+
+    def _deliver_sync(self) -> list[Replica]:
+        """Steps 1 to 4 of the module's list; the replicas whose entries the sync carried."""
         # Taken before anything runs that may kick: the next sync has a cargo of its own.
         flying, self._flying = self._flying, []
         held, self._held_flying = self._held_flying, []
@@ -341,11 +354,12 @@ class RaftHost:
         for replica in flying:
             self._guard(replica, replica.after_sync)
         self._run((*barriers, *self._hooks))
-        self._kick_scheduled = False
-        self.kick()
-        self._run_deferred()
-        for replica in flying:
-            self.schedule(replica)
+        return flying
+
+    def _disk_failed(self, error: BaseException) -> None:
+        failure = SyncFailed()
+        failure.__cause__ = error
+        self._fail(failure)
 
     def _guard(self, replica: Replica, door: Callable[..., object], *args: object) -> None:
         """Run a replica's door; whatever it raises stops that replica, for its state can no longer
@@ -362,7 +376,7 @@ class RaftHost:
     def _stop_replica(self, replica: Replica, reason: str) -> None:
         try:
             replica.stop(reason)
-        except Exception as error:  # noqa: BLE001 - the state machine is broken already; the others must go on
+        except Exception as error:  # noqa: BLE001 - it is broken already; the others must go on
             self._report(error)
 
     def _report(self, error: BaseException) -> None:
@@ -377,6 +391,7 @@ class RaftHost:
         if self._closed is not None:
             return
         self._closed = reason
+        self._hooks.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._held, self._held_flying, self._barriers, self._barriers_flying = [], [], [], []

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 
 from raft import records
 from raft.api import LogDB, RaftConfig, RaftCounters
-from raft.errors import InvariantBroken, LogCorrupt
+from raft.errors import InvariantBroken, LogCorrupt, SyncFailed
 from raft.records import CONFIG_KIND, NOOP, Base, Entry, HardState
 from raft.rules import membership
 from raft.rules.membership import Membership, MembershipHistory
@@ -32,8 +32,9 @@ from raft.rules.membership import Membership, MembershipHistory
 class LogBuffer:
     """The open batch of a node, shared by all its groups: one write and sync for all of them."""
 
-    def __init__(self, db: LogDB) -> None:
-        self._db = db
+    def __init__(self, db: LogDB, on_failed: Callable[[BaseException], None]) -> None:
+        """`on_failed` is told when the LogDB refuses a batch: its entries are lost."""
+        self._db, self._on_failed = db, on_failed
         self._batch = db.batch()
         self._filled = False
         self.unsynced = False
@@ -47,16 +48,19 @@ class LogBuffer:
         self._batch.delete_range(start, end)
         self._filled = True
 
-    @property
-    def pending(self) -> bool:
-        return self._filled or self.unsynced
-
     def write(self) -> None:
-        """Hand the open batch to the LogDB (visible to scans, not durable) and open another."""
+        """Hand the open batch to the LogDB (visible to scans, not durable) and open another.
+
+        Raises SyncFailed.
+        """
         if self._filled:
             batch, self._batch, self._filled = self._batch, self._db.batch(), False
             self.unsynced = True
-            self._db.write(batch)
+            try:
+                self._db.write(batch)
+            except Exception as error:
+                self._on_failed(error)
+                raise SyncFailed from error
 
 
 class Journal:

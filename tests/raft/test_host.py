@@ -205,6 +205,40 @@ def test_a_failed_sync_stops_everything_for_good() -> None:
     assert len(node.fatal) == 1
 
 
+@pytest.mark.parametrize("call", ["write", "start"])
+def test_a_log_that_cannot_be_written_stops_everything(call: str) -> None:
+    """A refused batch is lost: the next sync would acknowledge entries that no disk has."""
+    node, machine, group = lone_leader()
+
+    def refuse(*_args: object) -> NoReturn:
+        raise OSError(28, "no space left on device")
+
+    setattr(node.db if call == "write" else node.syncer, call, refuse)
+    group.propose(b"x", "x")
+    node.timers.run(1)
+    assert [type(error) for error in node.fatal] == [SyncFailed]
+    assert machine.acked == []
+    assert machine.unknown == ["x"]
+    assert not group.leader
+
+
+def test_a_hook_that_raises_stops_the_host() -> None:
+    """A partition whose hook failed half-way must not be acknowledged further."""
+    node, machine, group = lone_leader()
+
+    def explode() -> NoReturn:
+        raise ZeroDivisionError
+
+    node.host.on_synced(explode)
+    group.propose(b"x", "x")
+    group.propose(b"y", "y")
+    node.timers.run(1)
+    assert [type(error) for error in node.fatal] == [ZeroDivisionError]
+    assert machine.acked == ["x", "y"]
+    with pytest.raises(Stopped):
+        group.propose(b"z", "z")
+
+
 def test_a_state_machine_that_raises_stops_its_replica_only() -> None:
     """Going on after a failed apply would let replicas differ; the other groups are innocent."""
     node = Node()

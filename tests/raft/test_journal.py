@@ -66,7 +66,7 @@ def make_journal(**options: int) -> tuple[Journal, MemoryLogDB, RaftCounters]:
         HardState(0, None),
         [],
         db=db,
-        buffer=LogBuffer(db),
+        buffer=LogBuffer(db, lambda error: None),
         config=RaftConfig(**options),
         counters=counters,
         on_dirty=lambda: None,
