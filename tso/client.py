@@ -186,7 +186,9 @@ class LocalTso:
 
 
 class _Patience:
-    """Asks again while the oracle cannot serve: its bound is being raised, or its leader changes."""
+    """Asks again while the oracle cannot serve: its bound is being raised, or its leader
+    changes.
+    """
 
     def __init__(self, timers: Timers, rng: Rng, budget_ms: int) -> None:
         self._monotonic = timers.monotonic

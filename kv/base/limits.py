@@ -24,6 +24,11 @@ SCAN_STEP_ROWS_MAX: Final = 1_000  # rows looked at in one synchronous step of t
 TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 SPLIT_KEYS_MAX: Final = 1_000
 COLUMNS_MAX: Final = 1_000
+PRIMARY_KEY_COLUMNS_MAX: Final = 32
+REPLICAS_MAX: Final = 9
+TAGS_MAX: Final = 16
+TABLES_MAX: Final = 10_000  # per namespace
+NAMESPACES_MAX: Final = 1_000
 
 # -- transactions
 TXN_TTL_MS_DEFAULT: Final = 5_000

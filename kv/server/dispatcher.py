@@ -1,17 +1,14 @@
 """From decoded requests to those who answer them. One call per frame; no task and no future per
 native request.
 
-    frame ──▶ Dispatcher.submit ──▶ validate ──┬─▶ Machine.submit (its queue; it replies when its
-    drain is done)
-                                               └─▶ handler ──▶ a list: replied at once
-                                                          └──▶ a coroutine: one of a bounded set of
-                                                          tasks
+    frame ──▶ submit ──┬─▶ Machine.submit: its queue; it replies when its drain is done
+                       └─▶ validate ──▶ handler ──┬─▶ a list: replied at once
+                                                  └─▶ a coroutine: one of a bounded set of tasks
 
 Invariants
   * every request gets exactly one reply, unless its connection is gone;
-  * what reaches a machine or a handler has the right types and sizes (kv/server/validate.py);
-  * field 2 of a row, the caller's budget in ms, is replaced by the deadline in seconds of
-    `timers.monotonic()`;
+  * what reaches a handler has the right types and sizes (validate.py); a machine checks its own;
+  * a partition request reaches a machine only if its caller knew the partition's epoch;
   * a handler that breaks is answered INTERNAL with an id that the log has, too; no traceback leaves
     the node. If the method may have done something, the answer is UNKNOWN_OUTCOME with that id;
   * the frame's owner gives the rows away: they may be kept and changed.
@@ -49,13 +46,13 @@ from kv.base.methods import (
 from kv.base.ports import Rng, Timers
 from kv.base.rpc import OK, error_row
 from kv.server.counters import METHODS_MAX, Counters
-from kv.server.validate import ARGS_AT, CHECKS, Check, Row, routing_key
+from kv.server.validate import ARGS_AT, FIELDS, Check, Row, check_arguments, routing_key
 
 log = logging.getLogger(__name__)
 
-STOPPING: Final = (
-    "STOPPING"  # code of Unavailable: this node will not answer again; ask another or wait for it
-)
+# Code of Unavailable: this node will not answer any more; ask another one or wait for it.
+STOPPING: Final = "STOPPING"
+_EPOCH_AT: Final = 4  # in a partition request, behind the partition id
 
 
 class Connection(Protocol):
@@ -77,9 +74,7 @@ class Machine(Protocol):
     def descriptor(self) -> PartitionDescriptor: ...
 
     def submit(self, conn: Connection, request: Row) -> None:
-        """Queue `[rid, method, deadline, partition_id, epoch, *args]`. May raise Busy; must not
-        run anything yet.
-        """
+        """Queue `[rid, method, budget_ms, partition_id, epoch, *args]`; one reply follows."""
         ...
 
 
@@ -146,7 +141,9 @@ class Dispatcher:
         """Serve a node method. `check` validates a row; methods in `validate.FIELDS` need none."""
         assert NODE_METHODS <= method < METHODS_MAX, f"method {method} belongs to partitions"
         assert method not in self._handlers, f"method {method} is registered twice"
-        self._handlers[method] = (handler, check or CHECKS.get(method))
+        if check is None and method in FIELDS:
+            check = check_arguments
+        self._handlers[method] = (handler, check)
 
     def add_stats(self, source: Callable[[], Mapping[str, int]]) -> None:
         """Let STATS answer the counters of `source`, too."""
@@ -154,15 +151,18 @@ class Dispatcher:
 
     def submit(self, conn: Connection, requests: Iterable[Row]) -> None:
         """Take the rows of one frame (`kv.base.rpc.requests_of` checked their shape)."""
-        now = self._monotonic()
         counts = self.counters.requests
+        by_id = self._by_id
         replied = False
         for row in requests:
             method = row[1]
             try:
-                row[2] = self._deadline(now, row[2])
-                if method < NODE_METHODS:
-                    self._to_partition(conn, row)
+                if method < NODE_METHODS and not self._closing:
+                    known = len(row) > _EPOCH_AT and type(row[3]) is int
+                    machine = by_id(row[3]) if known else None
+                    if machine is None or machine.descriptor.epoch != row[_EPOCH_AT]:
+                        raise self._moved(row)
+                    machine.submit(conn, row)
                 else:
                     replied = self._to_handler(conn, row) or replied
                 counts[method] += 1
@@ -172,27 +172,11 @@ class Dispatcher:
         if replied:
             conn.flush()
 
-    @staticmethod
-    def _deadline(now: float, budget_ms: int) -> float:
-        if 0 < budget_ms <= DEADLINE_MS_MAX:
-            return now + budget_ms * 0.001
-        if budget_ms == 0:
-            return now + DEADLINE_MS_DEFAULT * 0.001
-        raise InvalidArgument(f"budget_ms must be in 0 … {DEADLINE_MS_MAX}, got {budget_ms}")
-
-    def _to_partition(self, conn: Connection, row: Row) -> None:
-        check = CHECKS.get(row[1])
-        if check is None:
-            raise _unknown_method(row[1])
-        check(row)
-        if self._closing:
-            raise _stopping(self._node_id)
-        machine = self._by_id(row[3])
-        if machine is None or machine.descriptor.epoch != row[4]:
-            raise self._moved(row)
-        machine.submit(conn, row)
-
-    def _moved(self, row: Row) -> Moved:
+    def _moved(self, row: Row) -> KvorumError:
+        if len(row) <= _EPOCH_AT or type(row[3]) is not int or type(row[_EPOCH_AT]) is not int:
+            return InvalidArgument(
+                f"method {row[1]}: its arguments begin with partition_id and epoch, two integers"
+            )
         key = routing_key(row)
         now_at = None if key is None else self._partitions.covering(key)
         return Moved(
@@ -202,15 +186,15 @@ class Dispatcher:
 
     def _to_handler(self, conn: Connection, row: Row) -> bool:
         """Whether a reply was queued at once."""
+        if self._closing:
+            raise _stopping(self._node_id)
         found = self._handlers.get(row[1])
         if found is None:
-            raise _unknown_method(row[1])
+            raise InvalidArgument(f"this node has no method {row[1]}", code="UNKNOWN_METHOD")
         handler, check = found
         if check is not None:
             check(row)
-        if self._closing:
-            raise _stopping(self._node_id)
-        context = Context(conn, row[0], row[1], row[2])
+        context = Context(conn, row[0], row[1], self._deadline(row[2]))
         try:
             result = handler(context, row[ARGS_AT:])
         except KvorumError:
@@ -231,6 +215,11 @@ class Dispatcher:
         self.counters.handlers += 1
         task.add_done_callback(self._ran)
         return False
+
+    def _deadline(self, budget_ms: int) -> float:
+        if not 0 <= budget_ms <= DEADLINE_MS_MAX:
+            raise InvalidArgument(f"budget_ms must be in 0 … {DEADLINE_MS_MAX}, got {budget_ms}")
+        return self._monotonic() + (budget_ms or DEADLINE_MS_DEFAULT) / 1000
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         """Forget a task. One that was cancelled replies here: it may have been before its first
@@ -300,10 +289,6 @@ def _discard(work: Awaitable[Result]) -> None:
     close = getattr(work, "close", None)
     if close is not None:
         close()
-
-
-def _unknown_method(method: int) -> InvalidArgument:
-    return InvalidArgument(f"this node has no method {method}", code="UNKNOWN_METHOD")
 
 
 def _stopping(node_id: NodeId) -> Unavailable:
