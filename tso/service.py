@@ -12,10 +12,12 @@ runs into its bound and stops rather than risk a repetition.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from kv.base.errors import KvorumError, NotLeader
+from kv.base.checksum import CRC_BYTES, intact, seal
+from kv.base.errors import Corruption, KvorumError, NotLeader
 from kv.base.ports import Clock, Handle, Timers
 from tso.oracle import Oracle
 
@@ -24,6 +26,31 @@ Persist = Callable[[int, Done], None]
 
 _TICK_S: Final = 0.5
 _RETRY_S: Final = 0.05
+
+
+_BOUND = struct.Struct(">Q")
+
+
+def bound_record(key: bytes, bound: int) -> bytes:
+    """What is stored under `key` for a durable bound: `[bound u64 BE][crc32]`, sealed with its
+    key.
+    """
+    return seal(key, _BOUND.pack(bound))
+
+
+def bound_of(key: bytes, record: bytes | None) -> int:
+    """The bound in a stored record, 0 if there is none. Raises Corruption: guessing could repeat
+    timestamps.
+    """
+    if record is None:
+        return 0
+    if len(record) != _BOUND.size + CRC_BYTES or not intact(key, record):
+        raise Corruption(
+            "the oracle's durable bound is damaged: restore the state DB from a backup or a replica",
+            details={"key": key, "family": "meta"},
+        )
+    bound: int = _BOUND.unpack_from(record)[0]
+    return bound
 
 
 class TsoService:

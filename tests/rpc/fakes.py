@@ -113,10 +113,10 @@ class FakePartitions:
             for i, (start, end) in enumerate(itertools.pairwise(bounds))
         }
 
-    def by_id(self, partition: PartitionId) -> FakeMachine | None:
+    def machine(self, partition: PartitionId) -> FakeMachine | None:
         return self.machines.get(partition)
 
-    def covering(self, key: bytes) -> PartitionDescriptor | None:
+    def lookup(self, key: bytes) -> PartitionDescriptor | None:
         return next(
             (m.descriptor for m in self.machines.values() if m.descriptor.covers(key)), None
         )
@@ -136,7 +136,7 @@ class Node:
     port: int
 
     @property
-    def machine(self) -> FakeMachine:
+    def first(self) -> FakeMachine:
         return next(iter(self.partitions.machines.values()))
 
     async def client(self, **options: Any) -> KvClient:
