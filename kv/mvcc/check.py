@@ -1,0 +1,52 @@
+"""What has become of a transaction, asked by whoever met its intent or by its owner: always answered.
+
+Three cases change something: an abandoned transaction (no heartbeat within its time to live) is rolled back; one that was never
+heard of and should have been is fenced off with an ABORTED record; and a reader's `push_above` raises the bound below which the
+transaction may not commit any more, so that the reader can read on without waiting (D10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kv.base.methods import PENDING
+from kv.base.timestamps import physical_ms
+from kv.mvcc.records import TxnRecord
+from kv.mvcc.rollback import rollback
+from kv.mvcc.view import Mutations, View
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """`age_ms`: since the last heartbeat (of one never heard of: since its start)."""
+
+    record: TxnRecord
+    age_ms: int
+
+
+def check(
+    view: View,
+    anchor: bytes,
+    *,
+    start_ts: int,
+    push_above: int,
+    ttl_ms: int,
+    now_ms: int,
+    m: Mutations,
+) -> Checked:
+    """`ttl_ms` is that of the met intent, used while there is no record. `push_above` 0 = do not push."""
+    record = view.txn(anchor, start_ts)
+    if record is not None and record.status != PENDING:
+        return Checked(record, 0)
+    if record is None:
+        seen = TxnRecord(status=PENDING, heartbeat_ms=physical_ms(start_ts), ttl_ms=ttl_ms)
+    else:
+        seen = record
+    # A heartbeat from the future means that the clock was set back: as good as none.
+    age_ms = now_ms - seen.heartbeat_ms
+    if abs(age_ms) > seen.ttl_ms:
+        return Checked(rollback(view, anchor, start_ts=start_ts, m=m), max(0, age_ms))
+    if push_above and seen.min_commit_ts <= push_above:
+        seen = replace(seen, min_commit_ts=push_above + 1)
+        m.set_txn(anchor, start_ts, seen, new=record is None)
+    return Checked(seen, max(0, age_ms))

@@ -1,0 +1,130 @@
+"""Point reads: lock → cur → hist.
+
+`read_ts` 0 reads the newest applied version: what was acknowledged last. `read_ms` is the reader's time for expiry: the physical
+part of read_ts, so that a snapshot shows the same at every moment; for the newest, the present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from zlib import crc32
+
+from kv.base.checksum import CRC_OK
+from kv.base.keys import from_u64
+from kv.base.methods import OP_CHECK
+from kv.base.timestamps import physical_ms
+from kv.mvcc.records import Lock, corrupt, hist_key, payload_at, verified
+from kv.mvcc.refusals import key_locked, snapshot_too_old
+from kv.mvcc.view import ReadView
+
+Found = tuple[bytes | None, int]
+"""(value, version); (None, 0) for absent, deleted and expired keys."""
+ABSENT: Found = (None, 0)
+KEYS_PER_REFUSAL_MAX = 256
+"""How many locked keys one KEY_LOCKED names, so that the client resolves them in one request."""
+
+
+def blocks(lock: Lock, read_ts: int, ignore: Collection[int] | None) -> bool:
+    """Whether a reader must find out about this intent first.
+
+    An intent that began after the snapshot commits after it; a check writes nothing; the client names
+    in `ignore` those that it knows to commit above read_ts (or not at all).
+    """
+    if lock.kind == OP_CHECK or (read_ts and lock.start_ts > read_ts):
+        return False
+    return not ignore or lock.start_ts not in ignore
+
+
+def check_readable(view: ReadView, read_ts: int) -> None:
+    if read_ts and read_ts < view.safepoint:
+        raise snapshot_too_old(read_ts, view.safepoint)
+
+
+def newest(key: bytes, record: bytes | None, read_ms: int) -> Found:
+    """The newest version in a sealed cur record. The hot path of reads. Raises Corruption."""
+    if record is None:
+        return ABSENT
+    if crc32(record, crc32(key)) != CRC_OK:
+        raise corrupt("cur", key)
+    if not record[8]:
+        return record[9:-4], int.from_bytes(record[:8], "big")
+    value = payload_at(record, read_ms)
+    return ABSENT if value is None else (value, from_u64(record))
+
+
+def version_at(
+    view: ReadView, key: bytes, record: bytes | None, read_ts: int, read_ms: int
+) -> Found:
+    """The version of `key` that a reader at read_ts sees, given the key's cur record. Raises Corruption.
+
+    A key without a cur record has no version that anybody at or above the safepoint could see.
+    """
+    if record is None or not read_ts or from_u64(record) <= read_ts:
+        return newest(key, record, read_ms)
+    verified("cur", key, record)
+    first, past = hist_key(key, read_ts), hist_key(key, 0) + b"\x00"
+    older = view.scan("hist", first, past, limit=1)
+    if not older:
+        return ABSENT
+    old_key, old = older[0]
+    verified("hist", old_key, old)
+    # The version was superseded by one that the collector took together with its tombstone: a gap.
+    if from_u64(old) <= read_ts:
+        return ABSENT
+    value = payload_at(old, read_ms)
+    return (
+        ABSENT if value is None else (value, ~from_u64(old_key, len(old_key) - 8) & (1 << 64) - 1)
+    )
+
+
+def get(
+    view: ReadView, key: bytes, *, read_ts: int, ignore: Collection[int] | None, now_ms: int
+) -> Found:
+    """Raises KeyLocked, SnapshotTooOld, Corruption."""
+    check_readable(view, read_ts)
+    lock = view.lock(key)
+    if lock is not None and blocks(lock, read_ts, ignore):
+        raise key_locked(key, lock, now_ms)
+    read_ms = physical_ms(read_ts) if read_ts else now_ms
+    return version_at(view, key, view.cur(key), read_ts, read_ms)
+
+
+def multi_get(
+    view: ReadView,
+    keys: list[bytes],
+    *,
+    read_ts: int,
+    ignore: Collection[int] | None,
+    now_ms: int,
+) -> list[Found]:
+    """One answer per key, in the order asked; all of one snapshot. Raises like `get`."""
+    check_readable(view, read_ts)
+    refuse_locked(view, keys, read_ts, ignore, now_ms)
+    unique = sorted(set(keys))
+    found = dict(zip(unique, view.multi_cur(unique), strict=True))
+    read_ms = physical_ms(read_ts) if read_ts else now_ms
+    return [version_at(view, key, found[key], read_ts, read_ms) for key in keys]
+
+
+def refuse_locked(
+    view: ReadView,
+    keys: Collection[bytes],
+    read_ts: int,
+    ignore: Collection[int] | None,
+    now_ms: int,
+) -> None:
+    """Raises KeyLocked for the first blocking intent, naming further keys of the same transaction."""
+    first: tuple[bytes, Lock] | None = None
+    same: list[bytes] = []
+    for key in keys:
+        lock = view.lock(key)
+        if lock is None or not blocks(lock, read_ts, ignore):
+            continue
+        if first is None:
+            first = (key, lock)
+        if lock.start_ts == first[1].start_ts:
+            same.append(key)
+            if len(same) >= KEYS_PER_REFUSAL_MAX:
+                break
+    if first is not None:
+        raise key_locked(*first, now_ms, same)

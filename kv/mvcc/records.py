@@ -1,0 +1,241 @@
+"""The bytes of every versioned record, big-endian, each sealed by its storage key (kv.base.checksum: 4 bytes at the end).
+
+    family  key                                       body
+    cur     key                                       [commit_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
+    hist    esc(key) 00 01 [~commit_ts 8]             [superseded_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
+    lock    key                                       [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor][value_ttl_ms 8 if kind & LOCK_HAS_TTL][payload]
+    txn     esc(anchor) 00 01 [start_ts 8]            [status 1][commit_ts 8][min_commit_ts 8][heartbeat_ms 8][ttl_ms 4]
+    gcq     [due_ts 8][b"E" or b"T"][key]             empty (the key is all of it, so there is nothing to seal)
+    gcq     [due_ts 8][b"X"][key of the txn record]   empty
+
+`hist` keeps the body of `cur` from its flags on, so that superseding a record is two slices and no parsing; ~commit_ts puts the
+newest version first. `kind` of a lock is OP_PUT, OP_DELETE or OP_CHECK. lock_ttl_ms counts from the physical part of start_ts.
+The time to live of an intent's value stays relative, because its commit timestamp is not known yet.
+
+Due times: E the moment of expiry, T the commit timestamp of the tombstone, X a fixed distance from start_ts (`x_due`), so that
+the record of a transaction is one seek away from its id alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from kv.base.checksum import CRC_BYTES, CRC_OK, pack_crc, seal
+from kv.base.errors import Corruption
+from kv.base.keys import TERMINATOR, escape, escape_open, from_u64, u64, unescape
+from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
+from kv.base.timestamps import LOGICAL_BITS, MAX, compose
+
+TOMBSTONE: Final = 1
+HAS_TTL: Final = 2
+LOCK_HAS_TTL: Final = 0x10
+KIND_MASK: Final = 0x0F
+EXPIRY: Final = b"E"
+TOMB: Final = b"T"
+TXN: Final = b"X"
+X_DISTANCE: Final = (TXN_LIFETIME_MS_MAX + TXN_STATUS_RETENTION_MS) << LOGICAL_BITS
+
+_HEAD = struct.Struct(">QB")
+_HEAD_TTL = struct.Struct(">QBQ")
+_LOCK = struct.Struct(">QBIH")
+_TXN = struct.Struct(">BQQQI")
+_head = _HEAD.pack
+
+Row = tuple[bytes, bytes | None, bytes | None, bytes | None]
+"""A change of one key: (key, new cur record or None = forget it, hist key or None, hist record or None)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A write intent. `payload` is None for a delete, for a check, and in a mirror that left it on disk (`LOCK_INLINE_BYTES_MAX`)."""
+
+    start_ts: int
+    kind: int
+    ttl_ms: int  # counted from the physical part of start_ts
+    anchor: bytes
+    value_ttl_ms: int
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnRecord:
+    """What is known of a transaction; absent fields are 0. A PENDING one may only commit at or above min_commit_ts."""
+
+    status: int
+    commit_ts: int = 0
+    min_commit_ts: int = 0
+    heartbeat_ms: int = 0
+    ttl_ms: int = 0
+
+
+def corrupt(family: str, key: bytes) -> Corruption:
+    """The error about a record that is not what was written."""
+    return Corruption(
+        f"record of key {key[:128]!r} in family {family} fails its checksum; nothing was returned or changed. "
+        "Restore the key from a backup or another replica",
+        details={"key": key, "family": family},
+    )
+
+
+def verified(family: str, key: bytes, record: bytes) -> bytes:
+    """`record`, if it is what was written under `key`. Raises Corruption."""
+    if crc32(record, crc32(key)) != CRC_OK:
+        raise corrupt(family, key)
+    return record
+
+
+# -- cur and hist
+
+
+def hist_key(key: bytes, commit_ts: int) -> bytes:
+    return escape(key) + u64(MAX - commit_ts)
+
+
+def hist_range(start: bytes, end: bytes) -> tuple[bytes, bytes]:
+    """Old versions (and, the same way, transaction records) of the keys in `[start, end)`; end b"" = no bound."""
+    return escape_open(start), escape_open(end)
+
+
+def put_row(key: bytes, value: bytes, commit_ts: int, old: bytes | None) -> Row:
+    """The row of a put without a time to live over `old` (the sealed cur record or None). The hot path: nothing is parsed."""
+    body = _head(commit_ts, 0) + value
+    record = body + pack_crc(crc32(body, crc32(key)))
+    if old is None:
+        return (key, record, None, None)
+    old_key = (
+        key.replace(b"\x00", b"\x00\xff") + TERMINATOR + u64(MAX - int.from_bytes(old[:8], "big"))
+    )
+    body = record[:8] + old[8:-4]
+    return (key, record, old_key, body + pack_crc(crc32(body, crc32(old_key))))
+
+
+def cur_row(
+    key: bytes, value: bytes | None, commit_ts: int, old: bytes | None, *, expire_ms: int = 0
+) -> Row:
+    """The row of any new version; value None = tombstone, expire_ms 0 = for ever."""
+    if value is None:
+        body = _head(commit_ts, TOMBSTONE)
+    elif expire_ms:
+        body = _HEAD_TTL.pack(commit_ts, HAS_TTL, expire_ms) + value
+    else:
+        return put_row(key, value, commit_ts, old)
+    record = seal(key, body)
+    if old is None:
+        return (key, record, None, None)
+    old_key = hist_key(key, from_u64(old))
+    return (key, record, old_key, seal(old_key, body[:8] + old[8:-CRC_BYTES]))
+
+
+def expiry_of(record: bytes) -> int:
+    """expire_ms of a sealed cur or hist record, 0 = never."""
+    return from_u64(record, 9) if record[8] & HAS_TTL else 0
+
+
+def is_tombstone(record: bytes) -> bool:
+    return bool(record[8] & TOMBSTONE)
+
+
+def payload_at(record: bytes, read_ms: int) -> bytes | None:
+    """The value in a sealed cur or hist record for a reader whose time is `read_ms`; None = deleted or expired."""
+    flags = record[8]
+    if not flags:
+        return record[9:-CRC_BYTES]
+    if flags & TOMBSTONE or from_u64(record, 9) <= read_ms:
+        return None
+    return record[17:-CRC_BYTES]
+
+
+# -- lock
+
+
+def encode_lock(key: bytes, lock: Lock) -> bytes:
+    kind = lock.kind | (LOCK_HAS_TTL if lock.value_ttl_ms else 0)
+    head = _LOCK.pack(lock.start_ts, kind, lock.ttl_ms, len(lock.anchor)) + lock.anchor
+    if lock.value_ttl_ms:
+        head += u64(lock.value_ttl_ms)
+    return seal(key, head + (lock.payload or b""))
+
+
+def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = None) -> Lock:
+    """The intent in a sealed record; a payload longer than `inline_bytes_max` is left out. Raises Corruption."""
+    verified("lock", key, record)
+    start_ts, kind, ttl_ms, n = _LOCK.unpack_from(record)
+    at = _LOCK.size + n
+    anchor = record[_LOCK.size : at]
+    value_ttl_ms = 0
+    if kind & LOCK_HAS_TTL:
+        value_ttl_ms = from_u64(record, at)
+        at += 8
+    kind &= KIND_MASK
+    payload: bytes | None = None
+    if kind == 1 and (inline_bytes_max is None or len(record) - CRC_BYTES - at <= inline_bytes_max):
+        payload = record[at:-CRC_BYTES]
+    return Lock(start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload)
+
+
+# -- txn
+
+
+def txn_key(anchor: bytes, start_ts: int) -> bytes:
+    return escape(anchor) + u64(start_ts)
+
+
+def parse_txn_key(key: bytes) -> tuple[bytes, int]:
+    """(anchor, start_ts) of a transaction record's key. Raises ValueError for anything else."""
+    anchor, at = unescape(key)
+    if len(key) != at + 8:
+        raise ValueError(f"transaction record key of {len(key)} bytes, expected {at + 8}")
+    return anchor, from_u64(key, at)
+
+
+def encode_txn(key: bytes, record: TxnRecord) -> bytes:
+    r = record
+    return seal(key, _TXN.pack(r.status, r.commit_ts, r.min_commit_ts, r.heartbeat_ms, r.ttl_ms))
+
+
+def decode_txn(key: bytes, record: bytes) -> TxnRecord:
+    """Raises Corruption."""
+    verified("txn", key, record)
+    status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms = _TXN.unpack_from(record)
+    return TxnRecord(
+        status=status,
+        commit_ts=commit_ts,
+        min_commit_ts=min_commit_ts,
+        heartbeat_ms=heartbeat_ms,
+        ttl_ms=ttl_ms,
+    )
+
+
+# -- gcq
+
+
+def x_due(start_ts: int) -> int:
+    """When the record of a transaction may be forgotten: its longest life and the retention of its outcome, from its start."""
+    return min(start_ts + X_DISTANCE, MAX)
+
+
+def gcq_txn(anchor: bytes, start_ts: int) -> bytes:
+    return u64(x_due(start_ts)) + TXN + txn_key(anchor, start_ts)
+
+
+def gcq_expiry(key: bytes, expire_ms: int) -> bytes:
+    return u64(compose(expire_ms)) + EXPIRY + key
+
+
+def gcq_tomb(key: bytes, commit_ts: int) -> bytes:
+    return u64(commit_ts) + TOMB + key
+
+
+def find_range(start_ts: int) -> tuple[bytes, bytes]:
+    """The slice of gcq that holds the row of this transaction, if there is one (`parse_find`)."""
+    due = u64(x_due(start_ts))
+    return due + TXN, due + b"Y"
+
+
+def parse_find(gcq_key: bytes, start_ts: int) -> bytes | None:
+    """The anchor in an X row, if the row is that of `start_ts`."""
+    anchor, found = parse_txn_key(gcq_key[9:])
+    return anchor if found == start_ts else None

@@ -1,0 +1,90 @@
+"""The errors that verbs raise, each worded once: what was asked, what stands against it, what to do."""
+
+from __future__ import annotations
+
+from kv.base.errors import (
+    ConditionFailed,
+    KeyLocked,
+    SnapshotTooOld,
+    TxnAborted,
+    WriteConflict,
+)
+from kv.base.keys import from_u64
+from kv.base.limits import TXN_LIFETIME_MS_MAX
+from kv.base.timestamps import physical_ms
+from kv.mvcc.records import Lock, payload_at
+
+
+def shown(key: bytes) -> str:
+    """A key in a message: bounded, and readable when it is text."""
+    return repr(key if len(key) <= 64 else key[:64]) + ("" if len(key) <= 64 else "…")
+
+
+def newest_version(old: bytes | None, at_ms: int) -> int:
+    """The version that a condition compares with: 0 if the key is absent, deleted or expired."""
+    if old is None or payload_at(old, at_ms) is None:
+        return 0
+    return from_u64(old)
+
+
+def condition_failed(key: bytes, cond: int, version: int, op: int) -> ConditionFailed:
+    """`op` is the index of the operation in its batch (0 for a single write)."""
+    wanted = "be absent" if cond == 0 else f"have version {cond}"
+    found = f"it has version {version}" if version else "it is absent"
+    return ConditionFailed(
+        f"operation {op}: key {shown(key)} must {wanted}, but {found}; nothing was written. "
+        "Read the key again and decide anew",
+        details={"key": key, "version": str(version) if version else None, "op": op},
+    )
+
+
+def write_conflict(key: bytes, conflict_ts: int, start_ts: int) -> WriteConflict:
+    return WriteConflict(
+        f"key {shown(key)} was written at {conflict_ts}, after this transaction began "
+        f"({start_ts}); nothing was written. Run the transaction again",
+        details={"key": key, "conflict_ts": conflict_ts, "start_ts": start_ts},
+    )
+
+
+def key_locked(key: bytes, lock: Lock, now_ms: int, also: list[bytes] | None = None) -> KeyLocked:
+    """`also`: further keys that the same transaction locks and the same request met (bounded by the caller)."""
+    age_ms = max(0, now_ms - physical_ms(lock.start_ts))
+    return KeyLocked(
+        f"key {shown(key)} is being written by transaction {lock.start_ts}, {age_ms} ms old "
+        f"(rolled back {lock.ttl_ms} ms after its start or its last heartbeat); ask for its status",
+        details={
+            "key": key,
+            "txn": lock.start_ts,
+            "anchor": lock.anchor,
+            "age_ms": age_ms,
+            "ttl_ms": lock.ttl_ms,
+            "keys": also if also else [key],
+        },
+    )
+
+
+def aborted(start_ts: int, reason: str) -> TxnAborted:
+    return TxnAborted(
+        f"transaction {start_ts} was rolled back: {reason}. Run it again",
+        details={"txn": start_ts, "reason": reason},
+    )
+
+
+def snapshot_too_old(read_ts: int, safepoint: int) -> SnapshotTooOld:
+    return SnapshotTooOld(
+        f"reading at {read_ts} is not possible any more: versions below the safepoint {safepoint} "
+        "are collected. Read at a newer timestamp, or raise the retention",
+        details={"at": read_ts, "safepoint": safepoint},
+    )
+
+
+def check_age(start_ts: int, safepoint: int, now_ms: int) -> None:
+    """Refuse to write for a transaction whose record or whose conflicts may already be forgotten."""
+    age_ms = now_ms - physical_ms(start_ts)
+    if age_ms > TXN_LIFETIME_MS_MAX:
+        raise aborted(
+            start_ts,
+            f"it is {age_ms} ms old and a transaction lives {TXN_LIFETIME_MS_MAX} ms at most",
+        )
+    if start_ts < safepoint:
+        raise aborted(start_ts, f"it began before the safepoint {safepoint}")

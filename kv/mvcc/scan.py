@@ -1,0 +1,89 @@
+"""Range reads, forward and reverse, at any timestamp, with bounded work per call.
+
+A key that a reader at or above the safepoint can see has a `cur` record (perhaps of a newer
+version), so a scan walks `cur` and looks into `hist` only for keys written after its snapshot. The
+engine is read in slices that grow with what the rows turn out to weigh: a thousand rows of 4 MiB
+must not be loaded to return one.
+
+`resume` continues the scan: as the new `start` going forward, as the new `end` in reverse; None
+once the range is exhausted. A page may be short, even empty, and still have a `resume`: it looked
+at its share of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kv.base.limits import SCAN_PAGE_BYTES_MAX, SCAN_STEP_ROWS_MAX
+from kv.base.timestamps import physical_ms
+from kv.mvcc.get import check_readable, refuse_locked, version_at
+from kv.mvcc.view import ReadView
+
+SLICE_ROWS_MIN = 16
+
+Item = tuple[bytes, bytes, int]  # key, value, version
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[Item]
+    resume: bytes | None
+
+
+def next_slice(rows_left: int, bytes_left: int, *, seen_rows: int, seen_bytes: int) -> int:
+    """How many rows may be loaded at once, judging by the size of those seen so far."""
+    if bytes_left <= 0:
+        return 0
+    fit = bytes_left * seen_rows // max(1, seen_bytes)
+    return min(rows_left, max(SLICE_ROWS_MIN, fit))
+
+
+def scan(
+    view: ReadView,
+    start: bytes,
+    end: bytes,
+    *,
+    read_ts: int,
+    limit: int,
+    reverse: bool = False,
+    ignore: Collection[int] | None = None,
+    now_ms: int,
+    rows_max: int = SCAN_STEP_ROWS_MAX,
+    bytes_max: int = SCAN_PAGE_BYTES_MAX,
+) -> Page:
+    """Up to `limit` live rows of `[start, end)` (end b"" = no bound).
+
+    Raises KeyLocked, SnapshotTooOld, Corruption.
+    """
+    check_readable(view, read_ts)
+    read_ms = physical_ms(read_ts) if read_ts else now_ms
+    items: list[Item] = []
+    low, high, seen, size = start, end, 0, 0
+    n = min(SLICE_ROWS_MIN, rows_max)
+    resume: bytes | None = None
+    while n > 0:
+        rows = view.scan("cur", low, high, reverse=reverse, limit=n)
+        for key, record in rows:
+            seen += 1
+            size += len(key) + len(record)
+            value, version = version_at(view, key, record, read_ts, read_ms)
+            if value is not None:
+                items.append((key, value, version))
+            resume = key if reverse else key + b"\x00"
+            if len(items) >= limit or size >= bytes_max:
+                break
+        else:
+            if len(rows) < n:
+                resume = None
+                break
+            low, high = (low, resume or b"") if reverse else (resume or b"", high)
+            n = next_slice(rows_max - seen, bytes_max - size, seen_rows=seen, seen_bytes=size)
+            n = min(n, max(SLICE_ROWS_MIN, limit - len(items)))
+            continue
+        break
+    looked_at = (start, end)
+    if resume is not None:
+        looked_at = (resume, end) if reverse else (start, resume)
+    refuse_locked(view, view.locked_keys(*looked_at), read_ts, ignore, now_ms)
+    return Page(items, resume)

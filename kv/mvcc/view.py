@@ -1,0 +1,111 @@
+"""What a verb may read, and what it may change.
+
+Two views of one partition, and a verb says in its signature which one it needs:
+  * `View`: the *evaluated* state = applied + in flight. Writes decide on it, because evaluation order is log order;
+  * `ReadView`: the *applied* state. Reads see nothing that a crash could take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kv.mvcc.records import Lock, Row, TxnRecord, encode_lock, encode_txn, gcq_txn, txn_key
+
+
+class View(Protocol):
+    """Evaluated state."""
+
+    @property
+    def safepoint(self) -> int: ...
+
+    def cur(self, key: bytes) -> bytes | None:
+        """The sealed newest record, its checksum verified. Raises Corruption."""
+        ...
+
+    def lock(self, key: bytes) -> Lock | None: ...
+
+    def intent(self, key: bytes) -> Lock:
+        """The lock that `lock` found, with its payload."""
+        ...
+
+    def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None: ...
+
+    def holds(self, key: bytes) -> bool:
+        """Whether the key lies in this partition's range."""
+        ...
+
+
+class ReadView(Protocol):
+    """Applied state. `cur` and `multi_cur` do not verify: the verbs do, because they look at every record anyway."""
+
+    @property
+    def safepoint(self) -> int: ...
+
+    def cur(self, key: bytes) -> bytes | None: ...
+
+    def multi_cur(self, keys: list[bytes]) -> Sequence[bytes | None]:
+        """Sorted unique keys in, one answer per key out."""
+        ...
+
+    def scan(
+        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+    ) -> list[tuple[bytes, bytes]]: ...
+
+    def lock(self, key: bytes) -> Lock | None: ...
+
+    def locked_keys(self, start: bytes, end: bytes) -> Sequence[bytes]:
+        """Keys with an intent in `[start, end)`, in order; end b"" = no bound."""
+        ...
+
+
+class GcView(View, Protocol):
+    """Evaluated state, and slices of the applied one: what is looked for is older than anything in flight."""
+
+    def scan(
+        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+    ) -> list[tuple[bytes, bytes]]: ...
+
+
+@dataclass(slots=True)
+class Mutations:
+    """The effects of one command, in order. `rows` are new versions, `others` plain puts and deletes (value None) by family."""
+
+    rows: list[Row] = field(default_factory=list)
+    others: list[tuple[str, bytes, bytes | None]] = field(default_factory=list)
+    locks: dict[bytes, Lock | None] = field(default_factory=dict)
+    txns: dict[tuple[bytes, int], TxnRecord | None] = field(default_factory=dict)
+    top_ts: int = 0  # the highest commit timestamp among the rows
+    safepoint: int = 0  # 0 = unchanged
+    forgotten_bytes: int = 0  # of cur records that the collector removed
+
+    def version(self, row: Row, commit_ts: int) -> None:
+        self.rows.append(row)
+        if commit_ts > self.top_ts:
+            self.top_ts = commit_ts
+
+    def set_lock(self, key: bytes, lock: Lock) -> None:
+        self.others.append(("lock", key, encode_lock(key, lock)))
+        self.locks[key] = lock
+
+    def drop_lock(self, key: bytes) -> None:
+        self.others.append(("lock", key, None))
+        self.locks[key] = None
+
+    def set_txn(self, anchor: bytes, start_ts: int, record: TxnRecord, *, new: bool) -> None:
+        """Store the record; a `new` one also gets its row for the collector and for `find`."""
+        key = txn_key(anchor, start_ts)
+        self.others.append(("txn", key, encode_txn(key, record)))
+        if new:
+            self.others.append(("gcq", gcq_txn(anchor, start_ts), b""))
+        self.txns[anchor, start_ts] = record
+
+    def drop_txn(self, anchor: bytes, start_ts: int) -> None:
+        self.others.append(("txn", txn_key(anchor, start_ts), None))
+        self.others.append(("gcq", gcq_txn(anchor, start_ts), None))
+        self.txns[anchor, start_ts] = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows and not self.others and not self.safepoint

@@ -1,0 +1,22 @@
+"""One partition's write path and reads, without I/O: what HBase calls the region's MVCC, with a Raft log as its WAL.
+
+    queue → drain → evaluate → open batch → seal → (log, sync, commit) → apply → read point → reply
+
+    machine     the one door: requests in, log entries and replies out; owns the order of everything
+    scheduler   one drain per pass of the event loop over all partitions that have requests
+    requests    what a request must look like (bad input is refused before anything is looked at)
+    reads writes    the two halves of the method table: applied state only, and evaluated state
+    evaluated   what commands decide on: applied + in flight
+    entry       the batch that fills, its bytes in the log, and who waits for it
+    locks       intents of the applied state, in memory and in order
+    read_point  advances over the contiguous prefix of applied entries
+
+Timing of one entry (E2 fills while E1 is in the disk's hands):
+
+    drain   E1 sealed ─ propose ─▶ log ── sync ──▶ applied: read point, E2 sealed ── sync ──▶ …
+    drain          E2 fills ───────────────────▶                 replies of E1 (the disk works again)
+
+Latches are the synchronous step itself: a command takes all its keys at once because nothing else runs, and they are free for
+the next command as soon as its rows are in the open batch, long before they are durable. The next writer of a row builds on the
+version in flight; readers do not see it.
+"""

@@ -1,0 +1,170 @@
+"""The batch that fills, the log entry that it becomes, and who waits for it.
+
+Bytes of an entry:  [crc32 of the rest, little-endian 4][msgpack [1, rows, others, top_ts, safepoint, [old versions, bytes]]]
+    rows    [[key, cur record or nil = forget, hist key or nil, hist record or nil], …]   sorted by key, evaluation order within a key
+    others  [[family, key, value or nil = delete], …]                                     in evaluation order
+A hist record longer than SHIP_OLD_BYTES_MAX is nil beside its hist key: every replica still has that version in `cur`
+(or, for a key written twice, in the row before), so large values do not travel twice. The last field are the changes of the
+partition's counters. Two families never depend on each other's order; within one, order is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Final
+from zlib import crc32
+
+import msgpack
+
+from kv.base.errors import Corruption
+from kv.base.limits import SHIP_OLD_BYTES_MAX
+from kv.base.timestamps import MAX
+from kv.mvcc.records import Lock, Row, TxnRecord
+from kv.mvcc.view import Mutations
+
+FORMAT: Final = 1
+FORGOTTEN: Final = b""  # in `pending`: the key has no cur record any more
+ROW_OVERHEAD: Final = 600  # of a row's size estimate: headers and a shipped old version
+OTHER_OVERHEAD: Final = 16
+_U32 = struct.Struct("<I")
+_pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
+_by_key = itemgetter(0)
+
+Other = tuple[str, bytes, bytes | None]
+Waiter = tuple[Any, list[Any]]  # (connection, reply row)
+
+
+class Entry:
+    """One open, then sealed, batch of commands. Fields are filled by the machine; nothing is copied on the way."""
+
+    __slots__ = (
+        "batch",
+        "forgotten_bytes",
+        "live_bytes",
+        "locks",
+        "low_ts",
+        "number",
+        "old_versions",
+        "others",
+        "parked",
+        "pending",
+        "prewrites",
+        "quiet",
+        "replies",
+        "rows",
+        "safepoint",
+        "size",
+        "top_ts",
+        "txns",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.rows: list[Row] = []
+        self.others: list[Other] = []
+        self.pending: dict[bytes, bytes] = {}  # key → newest record in here, FORGOTTEN = none
+        self.locks: dict[bytes, Lock | None] = {}
+        self.txns: dict[tuple[bytes, int], TxnRecord | None] = {}
+        self.top_ts = 0
+        self.low_ts = MAX  # of the versions in here: a reader below it need not look
+        self.safepoint = 0
+        self.size = 0  # an estimate from above of the bytes in the log
+        self.forgotten_bytes = 0
+        self.old_versions = self.live_bytes = (
+            0  # changes of the partition's counters, set by `seal`
+        )
+        self.replies: list[Waiter] = []  # of commands with an effect in here
+        self.quiet: list[Waiter] = []  # of commands without one, which saw what is in here
+        self.prewrites: list[list[Any]] = []  # reply rows whose bound is settled when applied
+        self.parked: list[Any] = []  # requests to look at again when this is applied
+        self.batch: Any = None  # the engine's batch, once prepared
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows and not self.others and not self.safepoint
+
+    def add(self, m: Mutations) -> None:
+        """Take over the effects of one command."""
+        for row in m.rows:
+            key, record = row[0], row[1]
+            self.rows.append(row)
+            self.pending[key] = FORGOTTEN if record is None else record
+        self.others += m.others
+        self.locks.update(m.locks)
+        self.txns.update(m.txns)
+        self.safepoint = max(self.safepoint, m.safepoint)
+        self.forgotten_bytes += m.forgotten_bytes
+        self.size += size_of(m)
+        if m.top_ts:
+            self.top_ts = max(self.top_ts, m.top_ts)
+            self.low_ts = min(self.low_ts, m.top_ts)
+
+    def seal(self) -> bytes:
+        """The log entry. Rows are put in key order: every replica's memtable inserts them faster."""
+        self.rows.sort(key=_by_key)
+        shipped: Sequence[Row] = self.rows
+        live = -self.forgotten_bytes
+        old = sum(value is None for family, _, value in self.others if family == "hist") * -1
+        long = False
+        for key, record, _, past in shipped:
+            if past is not None:
+                old += 1
+                live -= len(past)
+                long = long or len(past) > SHIP_OLD_BYTES_MAX
+            elif record is not None:
+                live += len(key)
+            if record is not None:
+                live += len(record)
+        if long:
+            shipped = [
+                row if row[3] is None or len(row[3]) <= SHIP_OLD_BYTES_MAX else (*row[:3], None)
+                for row in self.rows
+            ]
+        self.old_versions, self.live_bytes = old, live
+        body = _pack([FORMAT, shipped, self.others, self.top_ts, self.safepoint, [old, live]])
+        command: bytes = _U32.pack(crc32(body)) + body
+        return command
+
+
+def size_of(m: Mutations) -> int:
+    """An estimate from above of what the effects add to an entry, in bytes."""
+    size = 0
+    for key, record, _, _ in m.rows:
+        size += 2 * len(key) + (0 if record is None else len(record)) + ROW_OVERHEAD
+    for _, key, value in m.others:
+        size += len(key) + (0 if value is None else len(value)) + OTHER_OVERHEAD
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A log entry as a replica reads it."""
+
+    rows: Sequence[Row]
+    others: Sequence[Other]
+    top_ts: int
+    safepoint: int
+    old_versions: int
+    live_bytes: int
+
+
+def decode(command: bytes | memoryview, where: str) -> Decoded:
+    """Raises Corruption (`where` names partition and index)."""
+    body = memoryview(command)[4:]
+    if len(command) < 5 or crc32(body) != _U32.unpack_from(command)[0]:
+        raise Corruption(
+            f"log entry of {where} fails its checksum; this replica stops there and serves nothing. "
+            "Restore the node's log from a backup, or remove this replica and let the others rebuild it",
+            details={"file": where},
+        )
+    version, rows, others, top_ts, safepoint, (old, live) = msgpack.unpackb(body, use_list=False)
+    if version != FORMAT:
+        raise Corruption(
+            f"log entry of {where} has format {version}, this program reads {FORMAT}: "
+            "start the version of Kvorum that wrote it",
+            details={"file": where},
+        )
+    return Decoded(rows, others, top_ts, safepoint, old, live)

@@ -1,0 +1,117 @@
+"""What commands decide on: the applied state with everything in flight on top. Evaluation order is log order, so this is exactly
+the state that a command will find when it is applied.
+
+The open entry and the one in flight keep their newest records in a dict each; both are dropped whole. Intents have one merged
+dict, because nearly every command asks for one and nearly none is there.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from kv.base.checksum import CRC_OK
+from kv.base.descriptors import PartitionDescriptor
+from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_lock
+from kv.partition.entry import Entry
+from kv.partition.ports import AppliedState
+
+
+class Evaluated:
+    """Implements mvcc's `View` and `GcView`."""
+
+    def __init__(self, descriptor: PartitionDescriptor, state: AppliedState) -> None:
+        self.descriptor = descriptor
+        self._state = state
+        self._get = state.cur
+        self.scan = state.scan
+        self.open = Entry(1)
+        self.flying: Entry | None = None
+        self.locks: dict[bytes, Lock] = {}
+        self.ahead: dict[bytes, bytes | None] = {}
+        """Records read ahead for this drain with one sorted multi-get; emptied at its end."""
+        self._open_pending = self.open.pending
+        self._flying_pending: dict[bytes, bytes] = {}
+        self.reset()
+
+    # -- View
+
+    @property
+    def safepoint(self) -> int:
+        flying = 0 if self.flying is None else self.flying.safepoint
+        return max(self._state.safepoint, flying, self.open.safepoint)
+
+    def cur(self, key: bytes) -> bytes | None:
+        record: bytes | None = self._open_pending.get(key)
+        if record is None:
+            record = self._flying_pending.get(key)
+            if record is None:
+                record = self.ahead[key] if key in self.ahead else self._get(key)
+                if record is not None and crc32(record, crc32(key)) != CRC_OK:
+                    raise corrupt("cur", key)
+                return record
+        return record or None
+
+    def lock(self, key: bytes) -> Lock | None:
+        return self.locks.get(key)
+
+    def intent(self, key: bytes) -> Lock:
+        lock = self.locks[key]
+        if lock.payload is not None:
+            return lock
+        record = self._state.stored_lock(key)
+        if record is None:
+            raise corrupt("lock", key)
+        return decode_lock(key, record)
+
+    def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None:
+        at = (anchor, start_ts)
+        if at in self.open.txns:
+            return self.open.txns[at]
+        if self.flying is not None and at in self.flying.txns:
+            return self.flying.txns[at]
+        return self._state.txn(anchor, start_ts)
+
+    def holds(self, key: bytes) -> bool:
+        return self.descriptor.covers(key)
+
+    # -- for the machine
+
+    def add_locks(self, locks: dict[bytes, Lock | None]) -> None:
+        for key, lock in locks.items():
+            if lock is None:
+                self.locks.pop(key, None)
+            else:
+                self.locks[key] = lock
+
+    def fly(self) -> Entry:
+        """The open entry was proposed; the next one opens on top of it."""
+        assert self.flying is None, "one entry in flight"
+        entry = self.flying = self.open
+        self._flying_pending = entry.pending
+        self._begin(entry.number + 1)
+        return entry
+
+    def land(self, entry: Entry) -> None:
+        """The entry in flight is part of the applied state now. Its intents come from the mirror from here on: long values stay on disk."""
+        if self.flying is entry:
+            self.flying, self._flying_pending = None, {}
+            mirror, mine = self._state.locks.by_key, self.locks
+            for key, lock in entry.locks.items():
+                if lock is not None and mine.get(key) is lock and key in mirror:
+                    mine[key] = mirror[key]
+
+    def reset(self) -> Entry:
+        """Forget the open entry (returned): what it was evaluated on is lost or another node's now."""
+        entry = self.open
+        self._begin(entry.number + 1)
+        self.locks = dict(self._state.locks.by_key)
+        return entry
+
+    def lose(self) -> Entry | None:
+        """The entry in flight will not be applied by its token."""
+        entry, self.flying, self._flying_pending = self.flying, None, {}
+        return entry
+
+    def _begin(self, number: int) -> None:
+        self.open = Entry(number)
+        self._open_pending = self.open.pending

@@ -1,0 +1,76 @@
+"""What the machine needs of its surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kv.base.errors import KvorumError
+from kv.mvcc.records import TxnRecord
+from kv.mvcc.view import ReadView
+from kv.partition.entry import Entry
+from kv.partition.locks import LockMirror
+
+Timestamps = Callable[[int], int]
+"""take(n) → the first of n consecutive fresh timestamps. Raises Unavailable while the durable bound is not raised."""
+
+Done = Callable[[KvorumError | None], None]
+
+
+class Connection(Protocol):
+    """What a request answers to; sockets, HTTP and embedded alike. Hashable by identity."""
+
+    def reply(self, row: list[Any]) -> None:
+        """`[rid, 0, *result]` or `[rid, 1, *error]`; queued."""
+        ...
+
+    def flush(self) -> None:
+        """Send what was queued: once per drain."""
+        ...
+
+
+class AppliedState(ReadView, Protocol):
+    """The replica's part of the state DB."""
+
+    locks: LockMirror
+
+    @property
+    def top_ts(self) -> int:
+        """The highest commit timestamp that was applied."""
+        ...
+
+    def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None: ...
+
+    def stored_lock(self, key: bytes) -> bytes | None:
+        """The sealed intent, for values that the mirror left on disk."""
+        ...
+
+
+class ReplicaPort(Protocol):
+    """The replicated log below a machine."""
+
+    @property
+    def state(self) -> AppliedState: ...
+
+    def serving(self) -> bool:
+        """May the applied state be read now as the newest, and commands be proposed?"""
+        ...
+
+    def leader_hint(self) -> int | None:
+        """The node to ask instead, if known."""
+        ...
+
+    def refusal(self) -> KvorumError | None:
+        """Why writes cannot be taken at the moment (the state DB refuses), None normally."""
+        ...
+
+    def propose(self, command: bytes, entry: Entry) -> None:
+        """Append to the log; `machine.applied(entry)` or `machine.dropped([entry], …)` follows, never from within.
+
+        Raises NotLeader, TooLarge, Busy, Unavailable: then it was certainly not appended.
+        """
+        ...
+
+    def prepare(self, entry: Entry) -> None:
+        """Build what `entry` will write, now that the disk is busy with it anyway."""
+        ...

@@ -1,0 +1,79 @@
+"""GET, MGET and SCAN: answered from the applied state, in the synchronous step that looks.
+
+A read at R must wait while a version at or below R is in flight on its keys: its timestamp was taken before, so the snapshot
+contains it. In-flight intents need no wait: their commit timestamp will be taken later than R was. A resolution in flight is a
+version in flight, so it is never a lost read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kv.base.errors import KeyLocked
+from kv.base.methods import GET, MGET, SCAN
+from kv.mvcc.get import get, multi_get
+from kv.mvcc.scan import scan
+from kv.partition.entry import Entry
+from kv.partition.evaluated import Evaluated
+from kv.partition.ports import AppliedState
+
+
+def read_ts_of(r: list[Any]) -> int:
+    """The timestamp of a GET, MGET or SCAN, 0 = the newest."""
+    ts: int = r[7] if r[1] == SCAN else r[6]
+    return ts
+
+
+def must_wait(view: Evaluated, r: list[Any], read_ts: int) -> Entry | None:
+    """The entry that must be applied first, None if the read may look now."""
+    if not read_ts:
+        return None
+    for entry in (view.open, view.flying):
+        # An entry whose lowest version lies above R holds nothing for this reader; in another one a
+        # newer version of the key may hide an older one, so the key's presence decides.
+        if entry is not None and entry.low_ts <= read_ts and _touches(entry, r):
+            return entry
+    return None
+
+
+def _touches(entry: Entry, r: list[Any]) -> bool:
+    pending = entry.pending
+    match r[1]:
+        case 1:
+            return r[5] in pending
+        case 5:
+            return any(key in pending for key in r[5])
+        case _:
+            start, end = r[5], r[6]
+            return any(start <= key and (not end or key < end) for key in pending)
+
+
+def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
+    """The entry that removes the intent which refuses a read, None if nothing in flight does."""
+    key = refusal.details["key"]
+    if key in view.locks:
+        return None
+    for entry in (view.open, view.flying):
+        if entry is not None and key in entry.locks:
+            return entry
+    return None
+
+
+def read(state: AppliedState, r: list[Any], now_ms: int) -> list[Any]:
+    """The result fields of the reply. Raises KeyLocked, SnapshotTooOld, Corruption."""
+    if r[1] == GET:
+        return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms))
+    if r[1] == MGET:
+        found = multi_get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)
+        return [[None if value is None else [value, version] for value, version in found]]
+    page = scan(
+        state,
+        r[5],
+        r[6],
+        read_ts=r[7],
+        limit=r[8],
+        reverse=r[9],
+        ignore=r[10],
+        now_ms=now_ms,
+    )
+    return [page.items, page.resume]

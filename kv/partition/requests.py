@@ -1,0 +1,269 @@
+"""What a partition request must look like. Checked before anything is read, so that bad input changes nothing (C15).
+
+A request is `[rid, method, deadline, partition id, epoch, *args]` (kv.base.methods). Each checker gets the whole request and
+returns the keys that its command will read, for the read-ahead; ranges of keys against the partition are checked by the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_OPS_MAX,
+    KEY_BYTES_MAX,
+    MULTI_KEYS_MAX,
+    PREWRITE_BYTES_MAX,
+    PREWRITE_KEYS_MAX,
+    SCAN_ROWS_MAX,
+    TTL_MS_MAX,
+    TXN_TTL_MS_MAX,
+    VALUE_BYTES_MAX,
+)
+from kv.base.methods import (
+    CHECK,
+    COMMIT,
+    DELETE,
+    GET,
+    HEARTBEAT,
+    MGET,
+    OP_CHECK,
+    OP_DELETE,
+    OP_PUT,
+    PREWRITE,
+    PUT,
+    RESOLVE,
+    ROLLBACK,
+    SCAN,
+    WRITE,
+)
+from kv.base.timestamps import MAX
+
+HEAD: Final = 5  # fields before the arguments
+STORAGE_KEY_BYTES_MAX: Final = KEY_BYTES_MAX + 4
+Keys = Sequence[bytes]
+_NO_KEYS: Final[Keys] = ()
+
+
+def too_large(what: str, limit: int, actual: int) -> TooLarge:
+    return TooLarge(
+        f"{what}: {actual}, at most {limit}; nothing was done. Send less at once "
+        "(docs/limits.md lists every limit)",
+        details={"what": what, "limit": limit, "actual": actual},
+    )
+
+
+def check_key(key: Any, more: int = 0) -> None:
+    """`more`: a bound of a range may be "the next key", one byte longer."""
+    if type(key) is not bytes:
+        raise InvalidArgument(f"a key must be bytes, got {type(key).__name__}")
+    if len(key) > STORAGE_KEY_BYTES_MAX + more:
+        raise too_large("key bytes", STORAGE_KEY_BYTES_MAX, len(key))
+
+
+def check_value(value: Any) -> None:
+    if type(value) is not bytes:
+        raise InvalidArgument(f"a value must be bytes, got {type(value).__name__}")
+    if len(value) > VALUE_BYTES_MAX:
+        raise too_large("value bytes", VALUE_BYTES_MAX, len(value))
+
+
+def check_int(value: Any, what: str, high: int, low: int = 0) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidArgument(f"{what} must be an integer from {low} to {high}, got {value!r:.40}")
+
+
+def check_keys(keys: Any, keys_max: int) -> None:
+    if type(keys) is not list:
+        raise InvalidArgument(f"keys must be a list, got {type(keys).__name__}")
+    if len(keys) > keys_max:
+        raise too_large("keys", keys_max, len(keys))
+    for key in keys:
+        check_key(key)
+
+
+def check_reader(read_ts: Any, ignore: Any) -> None:
+    check_int(read_ts, "read_ts", MAX)
+    if ignore is not None and (
+        type(ignore) is not list or any(type(ts) is not int for ts in ignore)
+    ):
+        raise InvalidArgument("ignore must be nil or a list of transaction ids")
+
+
+def check_ops(ops: Any, *, ops_max: int, bytes_max: int) -> list[bytes]:
+    """The keys of the ops."""
+    if type(ops) is not list or not ops:
+        raise InvalidArgument("ops must be a list with at least one operation")
+    if len(ops) > ops_max:
+        raise too_large("operations", ops_max, len(ops))
+    size = 0
+    keys = []
+    for i, op in enumerate(ops):
+        if type(op) not in (list, tuple) or len(op) != 5:
+            raise InvalidArgument(f"operation {i} must be [kind, key, value, cond, ttl_ms]")
+        size += _check_op(i, op)
+        keys.append(op[1])
+    if size > bytes_max:
+        raise too_large("bytes of keys and values", bytes_max, size)
+    if len(set(keys)) != len(keys):
+        seen: set[bytes] = set()
+        for i, key in enumerate(keys):
+            if key in seen:
+                raise InvalidArgument(
+                    f"operation {i}: key {key[:64]!r} occurs twice; all operations happen at one "
+                    "version, so give each key once",
+                    details={"key": key, "op": i},
+                )
+            seen.add(key)
+    return keys
+
+
+def _check_op(i: int, op: Sequence[Any]) -> int:
+    kind, key, value, cond, ttl_ms = op
+    check_key(key)
+    size = len(key)
+    if cond is not None:
+        check_int(cond, f"operation {i}: cond", MAX)
+    if kind == OP_PUT:
+        check_value(value)
+        check_int(ttl_ms, f"operation {i}: ttl_ms", TTL_MS_MAX)
+        return size + len(value)
+    if kind == OP_CHECK and cond is None:
+        raise InvalidArgument(f"operation {i}: a check needs a condition")
+    if (kind != OP_DELETE and kind != OP_CHECK) or value is not None or ttl_ms != 0:
+        raise InvalidArgument(
+            f"operation {i}: kind {kind!r:.20} with value or ttl; kinds are {OP_PUT} put, "
+            f"{OP_DELETE} delete and {OP_CHECK} check, and only a put has a value and a ttl"
+        )
+    return size
+
+
+# -- one checker per method: request → keys to read ahead
+
+
+def _get(r: list[Any]) -> Keys:
+    check_key(r[5])
+    check_reader(r[6], r[7])
+    return (r[5],)
+
+
+def _put(r: list[Any]) -> Keys:
+    check_key(r[5])
+    check_value(r[6])
+    if r[7] is not None:
+        check_int(r[7], "cond", MAX)
+    check_int(r[8], "ttl_ms", TTL_MS_MAX)
+    return (r[5],)
+
+
+def _delete(r: list[Any]) -> Keys:
+    check_key(r[5])
+    if r[6] is not None:
+        check_int(r[6], "cond", MAX)
+    return (r[5],)
+
+
+def _write(r: list[Any]) -> Keys:
+    check_int(r[6], "start_ts", MAX)
+    check_int(r[7], "flags", 0xFFFF)
+    return check_ops(r[5], ops_max=BATCH_OPS_MAX, bytes_max=BATCH_BYTES_MAX)
+
+
+def _mget(r: list[Any]) -> Keys:
+    check_keys(r[5], MULTI_KEYS_MAX)
+    check_reader(r[6], r[7])
+    return _NO_KEYS  # the verb reads them itself, at once
+
+
+def _scan(r: list[Any]) -> Keys:
+    check_key(r[5], 1)
+    check_key(r[6], 1)
+    if r[6] and r[6] < r[5]:
+        raise InvalidArgument(
+            f"scan from {r[5][:64]!r} to {r[6][:64]!r}: the end lies before the start"
+        )
+    check_int(r[8], "limit", SCAN_ROWS_MAX, 1)
+    if type(r[9]) is not bool:
+        raise InvalidArgument(f"reverse must be true or false, got {r[9]!r:.40}")
+    check_reader(r[7], r[10])
+    return _NO_KEYS
+
+
+def _prewrite(r: list[Any]) -> Keys:
+    check_int(r[5], "start_ts", MAX, 1)
+    check_key(r[6])
+    check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
+    check_int(r[9], "flags", 0xFFFF)
+    return check_ops(
+        r[8], ops_max=PREWRITE_KEYS_MAX, bytes_max=PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
+    )
+
+
+def _anchored(r: list[Any]) -> Keys:
+    check_key(r[5])
+    check_int(r[6], "start_ts", MAX, 1)
+    return _NO_KEYS
+
+
+def _commit(r: list[Any]) -> Keys:
+    check_int(r[7], "commit_ts", MAX, 1)
+    return _anchored(r)
+
+
+def _check(r: list[Any]) -> Keys:
+    check_int(r[7], "push_above", MAX - 1)
+    check_int(r[8], "ttl_ms", 1 << 32)
+    return _anchored(r)
+
+
+def _resolve(r: list[Any]) -> Keys:
+    check_int(r[5], "start_ts", MAX, 1)
+    check_int(r[6], "commit_ts", MAX)
+    check_keys(r[7], MULTI_KEYS_MAX)
+    if len(set(r[7])) != len(r[7]):
+        raise InvalidArgument("resolve: a key occurs twice")
+    keys: list[bytes] = r[7]
+    return keys
+
+
+CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
+    GET: (3, _get),
+    PUT: (4, _put),
+    DELETE: (2, _delete),
+    WRITE: (3, _write),
+    MGET: (3, _mget),
+    SCAN: (6, _scan),
+    PREWRITE: (5, _prewrite),
+    COMMIT: (3, _commit),
+    ROLLBACK: (2, _anchored),
+    CHECK: (4, _check),
+    RESOLVE: (3, _resolve),
+    HEARTBEAT: (2, _anchored),
+}
+
+
+def check_request(r: list[Any]) -> Keys:
+    """The keys that the command will read. Raises InvalidArgument or TooLarge."""
+    entry = CHECKERS.get(r[1]) if type(r[1]) is int else None
+    if entry is None:
+        raise InvalidArgument(f"unknown partition method {r[1]!r:.40}")
+    count, checker = entry
+    if len(r) != HEAD + count:
+        raise InvalidArgument(
+            f"method {r[1]} takes {count} arguments after partition and epoch, got {len(r) - HEAD}"
+        )
+    return checker(r)
+
+
+def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
+    """The outermost keys that must lie in the partition, None if there are none (SCAN: the machine clips nothing)."""
+    match r[1]:
+        case 5:  # MGET
+            keys = r[5]
+        case 11 | 12 | 13 | 15:  # COMMIT, ROLLBACK, CHECK, HEARTBEAT go to the anchor
+            return r[5], r[5]
+        case _:
+            pass
+    return (min(keys), max(keys)) if keys else None

@@ -1,0 +1,103 @@
+"""The commands that go through the log: the method table between requests and the verbs of kv.mvcc."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kv.base.methods import (
+    CHECK,
+    COMMIT,
+    DELETE,
+    HEARTBEAT,
+    OP_DELETE,
+    OP_PUT,
+    PREWRITE,
+    PUT,
+    RESOLVE,
+    ROLLBACK,
+    WRITE,
+)
+from kv.base.ops import Op
+from kv.mvcc.check import check
+from kv.mvcc.commit import commit
+from kv.mvcc.heartbeat import heartbeat
+from kv.mvcc.prewrite import prewrite
+from kv.mvcc.resolve import resolve
+from kv.mvcc.rollback import rollback
+from kv.mvcc.view import Mutations, View
+from kv.mvcc.write import write
+
+Result = list[Any]
+Handler = Callable[[View, list[Any], int, int, Mutations], Result]
+"""(view, request, fresh timestamp or 0, now_ms, mutations) → the result fields of the reply."""
+
+NEEDS_TIMESTAMP: Final = frozenset({PUT, DELETE, WRITE, PREWRITE})
+
+
+def _put(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    op = Op(OP_PUT, r[5], r[6], r[7], r[8])
+    return [write(view, (op,), start_ts=0, flags=0, commit_ts=ts, now_ms=now_ms, m=m)]
+
+
+def _delete(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    op = Op(OP_DELETE, r[5], None, r[6], 0)
+    return [write(view, (op,), start_ts=0, flags=0, commit_ts=ts, now_ms=now_ms, m=m)]
+
+
+def _write(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    ops = [Op(*op) for op in r[5]]
+    return [write(view, ops, start_ts=r[6], flags=r[7], commit_ts=ts, now_ms=now_ms, m=m)]
+
+
+def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    return [
+        prewrite(
+            view,
+            [Op(*op) for op in r[8]],
+            start_ts=r[5],
+            anchor=r[6],
+            ttl_ms=r[7],
+            flags=r[9],
+            fresh_ts=ts,
+            now_ms=now_ms,
+            m=m,
+        )
+    ]
+
+
+def _commit(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    record = commit(view, r[5], start_ts=r[6], commit_ts=r[7], now_ms=now_ms, m=m)
+    return [record.status, record.commit_ts, record.min_commit_ts]
+
+
+def _rollback(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    record = rollback(view, r[5], start_ts=r[6], m=m)
+    return [record.status, record.commit_ts]
+
+
+def _check(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    found = check(view, r[5], start_ts=r[6], push_above=r[7], ttl_ms=r[8], now_ms=now_ms, m=m)
+    record = found.record
+    return [record.status, record.commit_ts, record.min_commit_ts, found.age_ms]
+
+
+def _resolve(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    return [resolve(view, r[7], start_ts=r[5], commit_ts=r[6], m=m)]
+
+
+def _heartbeat(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    return [heartbeat(view, r[5], start_ts=r[6], now_ms=now_ms, m=m)]
+
+
+HANDLERS: Final[dict[Any, Handler]] = {
+    PUT: _put,
+    DELETE: _delete,
+    WRITE: _write,
+    PREWRITE: _prewrite,
+    COMMIT: _commit,
+    ROLLBACK: _rollback,
+    CHECK: _check,
+    RESOLVE: _resolve,
+    HEARTBEAT: _heartbeat,
+}

@@ -1,0 +1,258 @@
+"""The node's partitions: create, open at the start, drop, find; and cutting their logs.
+
+Durability of a partition's existence: its descriptor is synced before its group may take a command, and removing it leaves a
+marker first, so a crash in between leaves the whole partition or none of it:
+
+    create   descriptor → sync → group                  (again: nothing happens, or the rest of it)
+    drop     marker → sync → group and log gone → rows, descriptor and marker in one batch → sync
+
+Its rows in gcq are left to the collector of whoever owns those keys next; each looks at what its key holds now.
+Log truncation (rule 12 of the consensus core): note the applied index, sync the state DB in a thread, then cut the log below it,
+less LOG_KEEP_ENTRIES for slow followers. One sync serves all partitions. After a failed sync nothing is cut any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import InvalidArgument
+from kv.base.ids import PartitionId
+from kv.base.keys import escape_open
+from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_ENTRIES
+from kv.base.ports import Timers
+from kv.mvcc.find import find
+from kv.partition.machine import PartitionCounters, PartitionMachine
+from kv.partition.ports import Timestamps
+from kv.partition.scheduler import Scheduler
+from kv.replica.metakeys import (
+    DESCRIPTOR,
+    DROPPING,
+    decode_descriptor,
+    encode_descriptor,
+    meta_key,
+    meta_range,
+)
+from kv.replica.replica import Replica
+from kv.replica.state import PartitionState
+from kv.storage.engine import Engine
+from raft.host import RaftHost
+
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a call that releases the GIL beside the loop (asyncio.to_thread; a simulation runs it at once)."""
+
+END_OF_KEYS = b"\xff" * (2 * KEY_BYTES_MAX + 16)
+
+
+@dataclass(slots=True)
+class ManagerCounters:
+    truncations: int = 0
+    opened: int = 0
+    dropped: int = 0
+
+
+class ReplicaManager:
+    """See the module. All on the loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        raft_host: RaftHost,
+        *,
+        timestamps: Timestamps,
+        scheduler: Scheduler,
+        timers: Timers,
+        in_thread: InThread,
+        on_fatal: Callable[[BaseException], object],
+        log_keep_entries: int = LOG_KEEP_ENTRIES,
+    ) -> None:
+        self.counters = ManagerCounters()
+        self.partition_counters = PartitionCounters()
+        self._engine, self._host = engine, raft_host
+        self._timestamps, self._scheduler, self._timers = timestamps, scheduler, timers
+        self._in_thread, self._on_fatal = in_thread, on_fatal
+        self._keep = log_keep_entries
+        self._replicas: dict[PartitionId, Replica] = {}
+        self._starts: list[bytes] = []  # of the open partitions, in order …
+        self._by_start: list[Replica] = []  # … and their replicas
+        self._cut: dict[PartitionId, int] = {}  # the log is cut below this index
+        self._due = asyncio.Event()
+
+    # ------------------------------------------------------------------ looking up
+
+    def by_id(self, partition: int) -> PartitionMachine | None:
+        replica = self._replicas.get(PartitionId(partition))
+        return None if replica is None else replica.machine
+
+    def replica(self, partition: int) -> Replica | None:
+        return self._replicas.get(PartitionId(partition))
+
+    def covering(self, key: bytes) -> PartitionDescriptor | None:
+        """The partition of this node that holds the key."""
+        at = bisect_right(self._starts, key) - 1
+        if at < 0:
+            return None
+        descriptor = self._by_start[at].descriptor
+        return descriptor if descriptor.covers(key) else None
+
+    def descriptors(self) -> list[PartitionDescriptor]:
+        """In key order."""
+        return [replica.descriptor for replica in self._by_start]
+
+    def replicas(self) -> list[Replica]:
+        """In key order."""
+        return list(self._by_start)
+
+    def find_txn(self, start_ts: int) -> bytes | None:
+        """The anchor of a transaction whose record is in one of this node's partitions, applied or in flight."""
+        for replica in self._by_start:
+            anchor = replica.machine.find_txn(start_ts)
+            if anchor is not None:
+                return anchor
+        for replica in self._by_start[:1]:  # gcq is one for the node
+            anchor = find(replica.machine.view, start_ts)
+            if anchor is not None and self.covering(anchor) is not None:
+                return anchor
+        return None
+
+    def oldest_lock(self) -> int | None:
+        """The smallest start_ts of any intent on this node: a bound for `machine.gc(txn_floor=…)`."""
+        found = [replica.state.locks.oldest() for replica in self._by_start]
+        return min((ts for ts in found if ts is not None), default=None)
+
+    # ------------------------------------------------------------------ creating and opening
+
+    async def create(self, descriptor: PartitionDescriptor) -> None:
+        """Make and open a partition; durable when it returns. One that exists with the same id stays as it is.
+
+        Raises InvalidArgument if its range overlaps another partition of this node.
+        """
+        if descriptor.id in self._replicas:
+            return
+        self._check_overlap(descriptor)
+        key = meta_key(descriptor.id, DESCRIPTOR)
+        if self._engine.getter("meta")(key) is None:
+            batch = self._engine.batch()
+            batch.put(key, encode_descriptor(key, descriptor), self._engine.family("meta"))
+            self._engine.write(batch)
+        await self._in_thread(self._engine.sync)
+        if descriptor.id not in self._replicas:  # two callers may wait for the sync
+            self._open(descriptor)
+
+    def _check_overlap(self, new: PartitionDescriptor) -> None:
+        for old in self.descriptors():
+            if (not old.end or new.start < old.end) and (not new.end or old.start < new.end):
+                raise InvalidArgument(
+                    f"partition {new.id} [{new.start[:32]!r}, {new.end[:32]!r}) overlaps partition "
+                    f"{old.id} [{old.start[:32]!r}, {old.end[:32]!r}); drop that one first"
+                )
+
+    async def open_all(self) -> None:
+        """Finish drops that a crash interrupted, then open every stored partition. Raises Corruption."""
+        doomed: list[PartitionDescriptor] = []
+        stored: list[PartitionDescriptor] = []
+        for key, record in self._engine.scan("meta", b"r", b"s"):
+            if len(key) == 10 and key[9:] in (DESCRIPTOR, DROPPING):
+                descriptor = decode_descriptor(key, record)
+                (stored if key[9:] == DESCRIPTOR else doomed).append(descriptor)
+        dropping = {descriptor.id for descriptor in doomed}
+        for descriptor in doomed:
+            await self._remove(descriptor)
+        for descriptor in stored:
+            if descriptor.id not in dropping:
+                self._open(descriptor)
+
+    def _open(self, descriptor: PartitionDescriptor) -> None:
+        replica = Replica(PartitionState(self._engine, descriptor), self._timers, self._applied)
+        replica.machine = PartitionMachine(
+            descriptor,
+            replica,
+            timestamps=self._timestamps,
+            scheduler=self._scheduler,
+            counters=self.partition_counters,
+        )
+        self._replicas[descriptor.id] = replica
+        at = bisect_right(self._starts, descriptor.start)
+        self._starts.insert(at, descriptor.start)
+        self._by_start.insert(at, replica)
+        self._cut[descriptor.id] = replica.state.index
+        self._host.create_group(descriptor.id, descriptor.voters, descriptor.learners)
+        replica.group = self._host.open_group(descriptor.id, replica)
+        self.counters.opened += 1
+
+    # ------------------------------------------------------------------ dropping
+
+    async def drop(self, partition: PartitionId) -> None:
+        """Stop a partition and remove everything of it; durable when it returns. Nothing happens if there is none."""
+        replica = self._replicas.get(partition)
+        if replica is None:
+            return
+        key = meta_key(partition, DROPPING)
+        batch = self._engine.batch()
+        batch.put(key, encode_descriptor(key, replica.descriptor), self._engine.family("meta"))
+        self._engine.write(batch)
+        await self._in_thread(self._engine.sync)
+        if self._forget(partition) is not None:
+            await self._remove(replica.descriptor)
+
+    def _forget(self, partition: PartitionId) -> Replica | None:
+        replica = self._replicas.pop(partition, None)
+        if replica is not None:
+            at = self._by_start.index(replica)
+            del self._starts[at], self._by_start[at]
+            del self._cut[partition]
+        return replica
+
+    async def _remove(self, descriptor: PartitionDescriptor) -> None:
+        """Behind the marker: the log, then rows, records and marker in one batch."""
+        self._host.drop_group(descriptor.id)
+        engine = self._engine
+        start, end = descriptor.start, descriptor.end or END_OF_KEYS
+        batch = engine.batch()
+        for family in ("cur", "lock"):
+            batch.delete_range(start, end, engine.family(family))
+        for family in ("hist", "txn"):
+            batch.delete_range(escape_open(start), escape_open(end), engine.family(family))
+        batch.delete_range(*meta_range(descriptor.id), engine.family("meta"))
+        engine.write(batch)
+        self.counters.dropped += 1
+        await self._in_thread(engine.sync)
+
+    # ------------------------------------------------------------------ logs
+
+    def _applied(self, replica: Replica) -> None:
+        """A replica applied an entry: is its log long enough to be cut?"""
+        if replica.state.index - self._cut.get(replica.descriptor.id, 0) >= 2 * self._keep:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Cut logs whenever one has grown, until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self.truncate()
+
+    async def truncate(self) -> None:
+        """Cut every log down to what is not durable in the state DB, and LOG_KEEP_ENTRIES more."""
+        applied = [(replica, replica.state.index) for replica in self._by_start]
+        try:
+            await self._in_thread(self._engine.sync)
+        except Exception as error:  # noqa: BLE001 - whatever it was: what is in the state DB may not be durable
+            self._on_fatal(error)
+            return
+        for replica, index in applied:
+            if replica.descriptor.id not in self._cut:
+                continue  # dropped meanwhile
+            upto = index - self._keep
+            if upto > self._cut[replica.descriptor.id]:
+                replica.group.compact(upto)
+                self._cut[replica.descriptor.id] = upto
+                self.counters.truncations += 1
+
+    def close(self) -> None:
+        """Answer everybody who waits: not executed, or unknown. The host and the engine are closed by their owner."""
+        for replica in self._by_start:
+            replica.stop()

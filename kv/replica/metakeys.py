@@ -1,0 +1,56 @@
+"""Records of family `meta`: per partition, all sealed by their key (kv.base.checksum). Big-endian.
+
+    b"r" [partition 8] b"a"   applied: [index 8][term 8][highest commit timestamp 8]
+    b"r" [partition 8] b"d"   descriptor: msgpack of PartitionDescriptor.to_wire()
+    b"r" [partition 8] b"s"   counters: [old versions 8, signed][live bytes 8, signed]
+    b"r" [partition 8] b"g"   safepoint: [timestamp 8]
+    b"r" [partition 8] b"x"   drop marker: the descriptor again, while the partition is being removed
+Other keys belong to the node's services (they seal their own): b"tso".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgpack
+
+from kv.base.checksum import CRC_BYTES, seal
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.keys import u64
+from kv.mvcc.records import verified
+
+APPLIED: Final = b"a"
+DESCRIPTOR: Final = b"d"
+COUNTERS: Final = b"s"
+SAFEPOINT: Final = b"g"
+DROPPING: Final = b"x"
+
+pack_applied = struct.Struct(">QQQ").pack
+unpack_applied = struct.Struct(">QQQ").unpack_from
+pack_counters = struct.Struct(">qq").pack
+unpack_counters = struct.Struct(">qq").unpack_from
+
+
+def meta_key(partition: int, kind: bytes) -> bytes:
+    return b"r" + u64(partition) + kind
+
+
+def meta_range(partition: int) -> tuple[bytes, bytes]:
+    """Every record of one partition."""
+    return b"r" + u64(partition), b"r" + u64(partition + 1)
+
+
+def encode_descriptor(key: bytes, descriptor: PartitionDescriptor) -> bytes:
+    return seal(key, msgpack.packb(descriptor.to_wire()))
+
+
+def decode_descriptor(key: bytes, record: bytes) -> PartitionDescriptor:
+    """Raises Corruption."""
+    row: Any = msgpack.unpackb(body(key, record))
+    return PartitionDescriptor.from_wire(row)
+
+
+def body(key: bytes, record: bytes) -> bytes:
+    """What was sealed. Raises Corruption."""
+    return verified("meta", key, record)[:-CRC_BYTES]

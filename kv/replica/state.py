@@ -1,0 +1,173 @@
+"""What is applied: one partition's part of the state DB, its intents in memory, and its counters.
+
+Every entry is one engine batch together with the applied index, so that after a crash the log is replayed from exactly there.
+Implements mvcc's ReadView and partition's AppliedState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kv.base.checksum import CRC_BYTES, seal
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.keys import u64
+from kv.base.limits import LOCK_INLINE_BYTES_MAX, SHIP_OLD_BYTES_MAX
+from kv.mvcc.records import (
+    Lock,
+    Row,
+    TxnRecord,
+    corrupt,
+    decode_lock,
+    decode_txn,
+    txn_key,
+    verified,
+)
+from kv.partition.entry import Other
+from kv.partition.locks import LockMirror
+from kv.replica.metakeys import (
+    APPLIED,
+    COUNTERS,
+    SAFEPOINT,
+    body,
+    meta_key,
+    pack_applied,
+    pack_counters,
+    unpack_applied,
+    unpack_counters,
+)
+from kv.storage.engine import Batch, Engine
+
+LOCKS_PER_SLICE = 1_000
+
+
+class PartitionState:
+    """See the module. Reading is always of the last written batch."""
+
+    def __init__(self, engine: Engine, descriptor: PartitionDescriptor) -> None:
+        """Reads what the last run left. Raises Corruption."""
+        self.descriptor = descriptor
+        self.locks = LockMirror()
+        self.index = self.term = self.top_ts = self.safepoint = 0
+        self.old_versions = self.live_bytes = 0
+        self._engine = engine
+        self._keys = {k: meta_key(descriptor.id, k) for k in (APPLIED, COUNTERS, SAFEPOINT)}
+        self.cur = engine.getter("cur")
+        self.multi_cur = engine.multi_getter("cur")
+        self.stored_lock = engine.getter("lock")
+        self._get_txn = engine.getter("txn")
+        self._families = {
+            name: engine.family(name) for name in ("cur", "hist", "lock", "txn", "gcq", "meta")
+        }
+        self._load()
+
+    # ------------------------------------------------------------------ reading
+
+    def scan(
+        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        return self._engine.scan(family, start, end, reverse=reverse, limit=limit)
+
+    def lock(self, key: bytes) -> Lock | None:
+        return self.locks.by_key.get(key)
+
+    def locked_keys(self, start: bytes, end: bytes) -> Sequence[bytes]:
+        return self.locks.range(start, end)
+
+    def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None:
+        key = txn_key(anchor, start_ts)
+        record = self._get_txn(key)
+        return None if record is None else decode_txn(key, record)
+
+    # ------------------------------------------------------------------ writing
+
+    def fill(self, batch: Batch, rows: Iterable[Row], others: Iterable[Other]) -> None:
+        """Put the effects of an entry into a batch. Old versions that were not shipped are taken from where they still are."""
+        put, delete, families = batch.put, batch.delete, self._families
+        cur, hist = families["cur"], families["hist"]
+        newest: dict[bytes, bytes] = {}  # of this entry; kept only once something was not shipped
+        for key, record, old_key, old in rows:
+            if record is None:
+                delete(key, cur)
+                continue
+            put(key, record, cur)
+            if old_key is not None:
+                if old is None:
+                    old = self._superseded(key, record, old_key, newest)
+                put(old_key, old, hist)
+            if len(record) >= SHIP_OLD_BYTES_MAX:
+                newest[key] = record
+        for family, key, value in others:
+            if value is None:
+                delete(key, families[family])
+            else:
+                put(key, value, families[family])
+
+    def _superseded(
+        self, key: bytes, record: bytes, old_key: bytes, newest: dict[bytes, bytes]
+    ) -> bytes:
+        """The hist record of the version that `record` replaces."""
+        old = newest.get(key) or self.cur(key)
+        if old is None:
+            raise corrupt("cur", key)
+        verified("cur", key, old)
+        return seal(old_key, record[:8] + old[8:-CRC_BYTES])
+
+    def batch(self) -> Batch:
+        return self._engine.batch()
+
+    def write(
+        self,
+        batch: Batch,
+        *,
+        index: int,
+        term: int,
+        top_ts: int = 0,
+        safepoint: int = 0,
+        old_versions: int = 0,
+        live_bytes: int = 0,
+    ) -> None:
+        """Write the batch with the applied index; only then does anything here change. Raises Unavailable: nothing was written."""
+        meta, keys = self._families["meta"], self._keys
+        top_ts = max(top_ts, self.top_ts)
+        key = keys[APPLIED]
+        batch.put(key, seal(key, pack_applied(index, term, top_ts)), meta)
+        if old_versions or live_bytes:
+            key = keys[COUNTERS]
+            figures = pack_counters(self.old_versions + old_versions, self.live_bytes + live_bytes)
+            batch.put(key, seal(key, figures), meta)
+        if safepoint > self.safepoint:
+            key = keys[SAFEPOINT]
+            batch.put(key, seal(key, u64(safepoint)), meta)
+        self._engine.write(batch)
+        self.index, self.term, self.top_ts = index, term, top_ts
+        self.old_versions += old_versions
+        self.live_bytes += live_bytes
+        self.safepoint = max(self.safepoint, safepoint)
+
+    def set_locks(self, others: Iterable[Other]) -> None:
+        """Follow the changes of family lock in an entry that was just written."""
+        for family, key, value in others:
+            if family == "lock":
+                lock = None
+                if value is not None:
+                    lock = decode_lock(key, value, inline_bytes_max=LOCK_INLINE_BYTES_MAX)
+                self.locks.set(key, lock)
+
+    # ------------------------------------------------------------------ opening
+
+    def _load(self) -> None:
+        get, keys = self._engine.getter("meta"), self._keys
+        if (record := get(keys[APPLIED])) is not None:
+            self.index, self.term, self.top_ts = unpack_applied(body(keys[APPLIED], record))
+        if (record := get(keys[COUNTERS])) is not None:
+            self.old_versions, self.live_bytes = unpack_counters(body(keys[COUNTERS], record))
+        if (record := get(keys[SAFEPOINT])) is not None:
+            self.safepoint = int.from_bytes(body(keys[SAFEPOINT], record), "big")
+        at, end = self.descriptor.start, self.descriptor.end
+        while True:
+            rows = self._engine.scan("lock", at, end, limit=LOCKS_PER_SLICE)
+            for key, value in rows:
+                self.locks.set(key, decode_lock(key, value, inline_bytes_max=LOCK_INLINE_BYTES_MAX))
+            if len(rows) < LOCKS_PER_SLICE:
+                return
+            at = rows[-1][0] + b"\x00"
