@@ -1,1 +1,3 @@
-"""What several packages share: errors, ids, timestamps, keys, limits, ports. Imports nothing of Kvorum."""
+"""What several packages share: errors, ids, timestamps, keys, limits, ports. Imports nothing of
+Kvorum.
+"""

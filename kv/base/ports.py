@@ -1,6 +1,8 @@
-"""The doors to the outside: clock, timers, randomness, ids. Disk is `kv.storage.engine`, network is `kv.base.rpc`.
+"""The doors to the outside: clock, timers, randomness, ids. Disk is `kv.storage.engine`, network is
+`kv.base.rpc`.
 
-Production passes the adapters of `kv.base.adapters`; the simulator passes virtual ones. Nobody else reads a clock.
+Production passes the adapters of `kv.base.adapters`; the simulator passes virtual ones. Nobody else
+reads a clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""64-bit timestamps: milliseconds since the epoch << 18 | logical counter (DESIGN 7, after TiDB's oracle).
+"""64-bit timestamps: milliseconds since the epoch << 18 | logical counter (DESIGN 7, after TiDB's
+oracle).
 
 0 means "none / latest". MAX is the version of a write intent (infinity) in comparisons only.
 """
@@ -23,7 +24,9 @@ def physical_ms(ts: int) -> int:
 
 
 def parse(text: str, what: str = "timestamp") -> int:
-    """A version or timestamp as users write it: a decimal string. Raises ValueError with the reason."""
+    """A version or timestamp as users write it: a decimal string. Raises ValueError with the
+    reason.
+    """
     if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) > MAX:
         raise ValueError(f"{what} must be a decimal number below 2^64, got {text[:40]!r}")
     return int(text)
