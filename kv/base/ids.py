@@ -1,4 +1,4 @@
-"""Identifiers. All are plain integers or strings on the wire; NewTypes keep them apart in the code."""
+"""Identifiers: plain integers or strings on the wire; NewTypes keep them apart in the code."""
 
 from __future__ import annotations
 
