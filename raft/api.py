@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from raft.errors import BadConfig
 
@@ -53,9 +53,9 @@ class LogDB(Protocol):
 
     def batch(self) -> LogBatch: ...
 
-    def write(self, batch: LogBatch) -> None:
-        """Make the batch visible to `scan`; it reaches the buffer or the OS, it is NOT synced. Must
-        not block.
+    def write(self, batch: Any) -> None:
+        """Make a batch of this LogDB (from `batch()`) visible to `scan`; it reaches the buffer or
+        the OS, it is NOT synced. Must not block. Any exception stops the node.
         """
         ...
 

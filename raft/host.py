@@ -25,7 +25,6 @@ is one loop; run more nodes).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -40,7 +39,6 @@ from raft.api import (
     Rng,
     StateMachine,
     Syncer,
-    TimerHandle,
     Timers,
 )
 from raft.errors import BadConfig, Stopped, SyncFailed
@@ -50,6 +48,7 @@ from raft.pinned import Message
 from raft.records import Base, HardState
 from raft.replica import Replica
 from raft.rules.membership import membership
+from raft.ticker import Ticker
 
 Callback = Callable[[], object]
 
@@ -98,10 +97,7 @@ class RaftHost:
         self._starting = False
         self._kick_scheduled = False
         self._closed: str | None = None
-        self._due: list[tuple[float, int]] = []
-        self._due_of: dict[int, float] = {}
-        self._timer: TimerHandle | None = None
-        self._timer_at_s = 0.0
+        self._ticker = Ticker(timers, self.config.tick_ms / 1000, self._tick)
 
     # ------------------------------------------------------------------ groups
 
@@ -213,6 +209,7 @@ class RaftHost:
         replica = self._replicas.pop(group_id, None)
         if replica is not None:
             replica.stop("dropped")
+            self._ticker.forget(group_id)
         self._buffer.delete_range(records.prefix(group_id), records.prefix(group_id + 1))
         self._kick_soon()
 
@@ -392,8 +389,7 @@ class RaftHost:
             return
         self._closed = reason
         self._hooks.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._ticker.close()
         self._held, self._held_flying, self._barriers, self._barriers_flying = [], [], [], []
         for replica in list(self._replicas.values()):
             self._stop_replica(replica, reason)
@@ -430,53 +426,16 @@ class RaftHost:
     # ------------------------------------------------------------------ time
 
     def schedule(self, replica: Replica) -> None:
-        """Have the replica ticked when its next deadline is due. A deadline that moved later is
-        looked at again then.
-        """
-        deadline, group_id = replica.next_deadline_s(), replica.group_id
-        if (
-            deadline is None
-            or self._closed is not None
-            or self._due_of.get(group_id, deadline + 1) <= deadline
-        ):
+        """Have the replica ticked when its next deadline is due; an idle lone voter has none."""
+        deadline_s = replica.next_deadline_s()
+        if deadline_s is not None:
+            self._ticker.schedule(replica.group_id, deadline_s)
+
+    def _tick(self, group_id: int) -> None:
+        replica = self._replicas.get(group_id)
+        if replica is None:
             return
-        self._due_of[group_id] = deadline
-        heapq.heappush(self._due, (deadline, group_id))
-        self._arm()
-
-    def _arm(self) -> None:
-        """One timer for all groups, never sooner than `tick_ms` from now: deadlines close together
-        share a tick.
-        """
-        now = self._timers.monotonic()
-        at = max(self._due[0][0], now + self.config.tick_ms / 1000)
-        if self._timer is not None:
-            if self._timer_at_s <= at:
-                return
-            self._timer.cancel()
-        self._timer_at_s = at
-        self._timer = self._timers.call_later(at - now, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        for group_id in self._take_due(self._timers.monotonic()):
-            replica = self._replicas.get(group_id)
-            if replica is not None:
-                self._tick(replica)
-        if self._due and self._closed is None:
-            self._arm()
-
-    def _take_due(self, now: float) -> list[int]:
-        due = []
-        while self._due and self._due[0][0] <= now:
-            at, group_id = heapq.heappop(self._due)
-            if self._due_of.get(group_id) == at:  # otherwise an earlier deadline took its place
-                del self._due_of[group_id]
-                due.append(group_id)
-        return due
-
-    def _tick(self, replica: Replica) -> None:
-        deadline = replica.next_deadline_s()
-        if deadline is not None and deadline <= self._timers.monotonic():
+        deadline_s = replica.next_deadline_s()
+        if deadline_s is not None and deadline_s <= self._timers.monotonic():
             self._guard(replica, replica.tick)
         self.schedule(replica)

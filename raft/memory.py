@@ -20,7 +20,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from raft.api import LogBatch, SyncDone
+from raft.api import SyncDone
 from raft.host import RaftHost
 
 _PUT, _DELETE = 0, 1
@@ -74,8 +74,7 @@ class MemoryLogDB:
     def batch(self) -> MemoryBatch:
         return MemoryBatch()
 
-    def write(self, batch: LogBatch) -> None:
-        assert isinstance(batch, MemoryBatch)
+    def write(self, batch: MemoryBatch) -> None:
         self.writes += 1
         self._live.run(batch)
         self._unsynced.append(batch)
