@@ -197,7 +197,9 @@ class MemoryStore:
     async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
         over = [id for due, id in self._due if due <= now_ms]
         later = [due for due, _ in self._due if due > now_ms]
-        return over[:limit], later[0] if later else 0
+        if over:
+            return over[:limit], now_ms  # look again: there may be more
+        return [], later[0] if later else 0
 
     async def find_nonce(self, owner: str, nonce: str) -> int | None:
         return self._nonces.get((owner, nonce))

@@ -1,0 +1,122 @@
+"""ProcedureClient: procedures from the outside, over the native protocol's PROC_* methods (FEATURES
+M).
+
+A submission survives its client: the id is durable before it is answered, a nonce makes it safe to
+ask again, and the result is kept until it is acknowledged. `wait` is a long poll: the node answers
+when the procedure ends, and the client asks again when the node's patience is over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from kv.base import errors, limits, methods
+from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, Refused
+from kv.base.ids import ProcedureId
+from kv.base.ports import Timers
+from procedures.engine.procedure import procedure_name
+
+_MARGIN_MS: Final = 5_000  # a long poll's answer may take this much longer than its wait
+ENDED: Final = frozenset({"SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"})
+
+ProcedureInfo = dict[str, Any]
+"""id (decimal string), name, state, step, steps, locks, owner, parent, created_ms, updated_ms,
+age_ms, attempt; result of a success; error of a failure; retrying and parked where something is
+stuck.
+"""
+
+assert limits.WAIT_MS_MAX + _MARGIN_MS <= limits.DEADLINE_MS_MAX
+
+
+class Nodes(Protocol):
+    """What is needed of kv.client.KvClient."""
+
+    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+
+
+class ProcedureClient:
+    def __init__(self, nodes: Nodes, timers: Timers, *, owner: str) -> None:
+        """`owner`: in whose name this client submits."""
+        self._nodes = nodes
+        self._timers = timers
+        self._owner = owner
+
+    async def submit(
+        self, name: str | type, args: Any = None, *, nonce: str | None = None
+    ) -> ProcedureId:
+        """The id, durable. With the same nonce the same id, for as long as the procedure is kept.
+
+        Raises NotFound (PROCEDURE_UNKNOWN), InvalidArgument, TooLarge, Busy; UnknownOutcome: submit
+        again with the same nonce.
+        """
+        row = await self._nodes.call_node(
+            methods.PROC_SUBMIT, procedure_name(name), args, self._owner, nonce
+        )
+        return ProcedureId(row[0])
+
+    async def get(self, id: int, *, wait_ms: int = 0) -> ProcedureInfo:
+        """What it is doing; waits up to `wait_ms` for its end. Raises NotFound."""
+        if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
+            raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
+        row = await self._nodes.call_node(
+            methods.PROC_GET, id, wait_ms, budget_ms=wait_ms + _MARGIN_MS
+        )
+        info: ProcedureInfo = row[0]
+        return info
+
+    async def wait(self, id: int, *, timeout_ms: int | None = None) -> ProcedureInfo:
+        """Its last state, once it has ended. Raises DeadlineExceeded; the procedure goes on."""
+        started = self._timers.monotonic()
+        while True:
+            wait_ms = limits.WAIT_MS_MAX
+            if timeout_ms is not None:
+                left_ms = timeout_ms - int((self._timers.monotonic() - started) * 1000)
+                wait_ms = max(0, min(wait_ms, left_ms))
+            info = await self.get(id, wait_ms=wait_ms)
+            if info["state"] in ENDED:
+                return info
+            if timeout_ms is not None and wait_ms == 0:
+                raise DeadlineExceeded(
+                    f"procedure {id} ({info['name']}) has not ended after {timeout_ms} ms: it is "
+                    f"{info['state']} at step {info['step']} and goes on; wait again",
+                    details={"procedure": str(id), "state": info["state"]},
+                )
+
+    async def result(self, id: int, *, timeout_ms: int | None = None, ack: bool = True) -> Any:
+        """What it returned, once it has ended; raises what ended it, with its own code and message.
+
+        `ack`: the result may be forgotten afterwards.
+        """
+        info = await self.wait(id, timeout_ms=timeout_ms)
+        if ack:
+            await self.acknowledge(id)
+        if info["state"] == "SUCCESS":
+            return info["result"]
+        raise error_of(info)
+
+    async def list(self, **filters: Any) -> list[ProcedureInfo]:
+        """The newest first; filters: state, owner, name, limit, before (an id)."""
+        wanted = {name: value for name, value in filters.items() if value is not None}
+        row = await self._nodes.call_node(methods.PROC_LIST, wanted)
+        found: list[ProcedureInfo] = row[0]
+        return found
+
+    async def acknowledge(self, id: int) -> None:
+        """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""
+        await self._nodes.call_node(methods.PROC_ACK, id)
+
+    async def abort(self, id: int, reason: str) -> None:
+        """Make it fail and roll back. Raises Refused (NOT_ABORTABLE), NotFound."""
+        await self._nodes.call_node(methods.PROC_ABORT, id, reason)
+
+
+def error_of(info: ProcedureInfo) -> KvorumError:
+    """The error that ended a procedure: code and message as its step raised or returned them."""
+    told = info.get("error") or {}
+    state = info["state"]
+    code = told.get("code", f"PROCEDURE_{state}")
+    message = told.get("message", f"procedure {info['id']} ({info['name']}) ended {state}")
+    details = dict(told.get("details") or {}, procedure=info["id"], state=state)
+    if told.get("type"):
+        details["type"] = told["type"]
+    return errors.BY_CLASS_CODE.get(code, Refused)(message, code=code, details=details)

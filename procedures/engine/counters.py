@@ -1,0 +1,62 @@
+"""Numbers that are never given out twice, also after a crash: ids of procedures, tables,
+partitions.
+
+COUNTERS: esc(name) → u64, the first number that nobody reserved. A block is reserved by one
+conditional write; what a crash leaves of it is never used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from kv.base import limits, system
+from kv.base.errors import Busy, ConditionFailed, UnknownOutcome
+from kv.base.keys import escape, from_u64, table_prefix, u64
+from kv.base.ops import put
+from txn.client import TxnClient
+
+_ATTEMPTS: Final = 100
+
+
+class Counter:
+    """One counter. `block`: how many numbers one write reserves."""
+
+    def __init__(
+        self, txn: TxnClient, name: str, *, first: int = 1, block: int = limits.PROCEDURE_ID_BLOCK
+    ) -> None:
+        self._txn = txn
+        self._name = name
+        self._key = table_prefix(system.COUNTERS) + escape(name.encode())
+        self._first = first
+        self._block = block
+        self._next = 0
+        self._end = 0  # of what is reserved
+        self._reserving = asyncio.Lock()
+
+    async def take(self, count: int) -> int:
+        """The first of `count` consecutive numbers."""
+        while self._next + count > self._end:
+            async with self._reserving:
+                if self._next + count > self._end:
+                    await self._reserve(max(count, self._block))
+        first = self._next
+        self._next += count
+        return first
+
+    async def _reserve(self, count: int) -> None:
+        for _ in range(_ATTEMPTS):
+            stored, version = await self._txn.get(self._key)
+            first = self._first if stored is None else from_u64(stored)
+            try:
+                await self._txn.write([put(self._key, u64(first + count), cond=version)])
+            except (ConditionFailed, UnknownOutcome):
+                continue  # somebody else's block, or perhaps ours: either way the next one
+            if first != self._end:
+                self._next = first
+            self._end = first + count
+            return
+        raise Busy(
+            f"{_ATTEMPTS} attempts to reserve a block of the counter {self._name!r} met others; "
+            "ask again"
+        )

@@ -1,0 +1,288 @@
+"""Procedures in the KV store. All rows are in the meta partition, so that a step without writes of
+its own is one request and one log entry (1PC); a step that writes elsewhere is a distributed
+transaction.
+
+    PROCEDURES       [id u64]                     → record (records.py)
+    PROCEDURE_STEPS  [id u64][sequence u32]       → PROCEDURE_HISTORY_CHUNK entries from that one on
+    NONCES           esc(owner) esc(nonce)        → [id u64]
+    RUNNABLE         01 [id u64]                  → nothing     it has not ended
+    RUNNABLE         02 [due ms u64][id u64]      → nothing     forget it then
+    COUNTERS         esc("procedure")             → [u64]
+
+A step writes one row, its record. RUNNABLE changes only when a procedure begins and ends: what a
+waiting one waits for is in its record, and a restart reads the records of what is live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kv.base import limits, system
+from kv.base.errors import Busy, ConditionFailed, Corruption, TooLarge
+from kv.base.keys import escape, from_u64, table_prefix, u32, u64
+from kv.base.ops import Op, delete, put
+from procedures.engine import records
+from procedures.engine.core import Change
+from procedures.engine.counters import Counter
+from procedures.engine.memory_store import same_procedure
+from procedures.engine.records import Entry, Record
+from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
+from txn.client import TxnClient
+from txn.results import ScanPage
+from txn.transaction import Transaction
+
+_RECORDS: Final = table_prefix(system.PROCEDURES)
+_STEPS: Final = table_prefix(system.PROCEDURE_STEPS)
+_NONCES: Final = table_prefix(system.NONCES)
+_LIVE: Final = table_prefix(system.RUNNABLE) + b"\x01"
+_DUE: Final = table_prefix(system.RUNNABLE) + b"\x02"
+_ID_MAX: Final = (1 << 64) - 1
+_RACES: Final = 10
+_READ_CHUNK: Final = 100
+_FORGET_CHUNK: Final = 1_000
+
+
+class KvReads:
+    """The snapshot of a step: a transaction that is committed with the step, or dropped."""
+
+    __slots__ = ("transaction",)
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+
+    async def get(self, key: bytes) -> Row | None:
+        value, version = await self.transaction.get(key)
+        return None if value is None else Row(value, version)
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
+        found = await self.transaction.multi_get(keys)
+        return [None if row is None else Row(*row) for row in found]
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> ScanPage:
+        return await self.transaction.scan(start, end, limit=limit, reverse=reverse)
+
+    async def close(self) -> None:
+        await self.transaction.abort()
+
+
+class KvStore:
+    """A ProcedureStore over the transaction client."""
+
+    def __init__(self, txn: TxnClient) -> None:
+        self._txn = txn
+        self._ids = Counter(txn, "procedure")
+
+    async def take_ids(self, count: int) -> int:
+        return await self._ids.take(count)
+
+    async def insert(self, record: Record) -> Stored | int:
+        ops = [put(_record(record.id), records.encode(record), cond=0), put(_live(record.id), b"")]
+        if record.nonce:
+            ops.append(put(_nonce(record.owner, record.nonce), u64(record.id), cond=0))
+        for _ in range(_RACES):
+            try:
+                return Stored(record, await self._txn.write(ops))
+            except ConditionFailed:
+                earlier = await self._earlier(record)
+            if earlier is not None:
+                return earlier
+        raise Busy(
+            f"nonce {record.nonce!r:.80}: its procedure comes and goes; submit again",
+            details={"what": "attempts", "limit": _RACES, "actual": _RACES},
+        )
+
+    async def _earlier(self, record: Record) -> Stored | int | None:
+        """What stands in the way of an insert; None when it has just gone."""
+        mine = await self.load(record.id)
+        if mine is not None:
+            return mine  # repeated after an unknown outcome
+        known = await self.find_nonce(record.owner, record.nonce)
+        stored = await self.load(known) if known is not None else None
+        return same_procedure(stored.record.id, stored.record.name, record) if stored else None
+
+    async def load(self, id: int) -> Stored | None:
+        value, version = await self._txn.get(_record(id))
+        return None if value is None else _stored(id, value, version)
+
+    async def load_range(self, first: int, count: int) -> list[Stored]:
+        found: list[Stored] = []
+        start, end = _record(first), _record(first + count)
+        while True:
+            page = await self._txn.scan(start, end, limit=limits.PROCEDURE_PAGE_MAX)
+            found += [_stored(_id_of(key), value, version) for key, value, version in page.items]
+            if page.resume is None:
+                return found
+            start = page.resume
+
+    async def reads(self) -> Reads:
+        return KvReads(await self._txn.begin(owner="procedure"))
+
+    async def update(
+        self,
+        version: int,
+        change: Change,
+        *,
+        ops: Sequence[Op] = (),
+        reads: Reads | None = None,
+        revived_version: int = 0,
+    ) -> int:
+        all_ops = [*_ops(version, change, revived_version), *ops]
+        try:
+            if not isinstance(reads, KvReads) and _one_batch(all_ops):
+                return await self._txn.write(all_ops)
+            transaction = (
+                reads.transaction
+                if isinstance(reads, KvReads)
+                else await self._txn.begin(owner="procedure")
+            )
+            for op in all_ops:
+                transaction.write(op)
+            return await transaction.commit()
+        except ConditionFailed as error:
+            revived = change.revived
+            if await self._moved(change.record.id, version) or (
+                revived is not None and await self._moved(revived.id, revived_version)
+            ):
+                raise Fenced from error
+            raise  # a condition of the step's own writes
+
+    async def _moved(self, id: int, version: int) -> bool:
+        return (await self._txn.get(_record(id)))[1] != version
+
+    async def remove(self, stored: Sequence[Stored]) -> None:
+        old = [delete(key) for one in stored for key in _history_keys(one.record)]
+        for at in range(0, len(old), _FORGET_CHUNK):
+            await self._txn.write(old[at : at + _FORGET_CHUNK])
+        ops = []
+        for record, version in stored:
+            ops.append(delete(_record(record.id), cond=version))
+            if not record.parent:
+                ops.append(delete(_due(record)))
+            if record.nonce:
+                ops.append(delete(_nonce(record.owner, record.nonce)))
+        try:
+            await self._txn.write(ops)
+        except ConditionFailed as error:
+            raise Fenced from error
+
+    async def live(self, after: int, limit: int) -> Page:
+        page = await self._txn.scan(_live(after + 1), _DUE, limit=limit)
+        ids = [from_u64(key, len(_LIVE)) for key, _, _ in page.items]
+        found: list[Stored] = []
+        broken: list[Broken] = []
+        for id, row in zip(ids, await self._many([_record(id) for id in ids]), strict=True):
+            if row is None:
+                continue  # it ended since the scan
+            try:
+                stored = _stored(id, *row)
+            except Corruption as error:
+                broken.append(Broken(id, error.message))
+                continue
+            if not stored.record.ended:
+                found.append(stored)
+        return Page(found, broken, ids[-1] if page.resume is not None else None)
+
+    async def _many(self, keys: list[bytes]) -> list[tuple[bytes, int] | None]:
+        """Rows by key; one by one where several do not fit a reply."""
+        found: list[tuple[bytes, int] | None] = []
+        for at in range(0, len(keys), _READ_CHUNK):
+            chunk = keys[at : at + _READ_CHUNK]
+            try:
+                found += (await self._txn.multi_get(chunk))[0]
+            except TooLarge:
+                for key in chunk:
+                    value, version = await self._txn.get(key)
+                    found.append(None if value is None else (value, version))
+        return found
+
+    async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
+        later = _DUE + u64(now_ms + 1)
+        page = await self._txn.scan(_DUE, later, limit=limit)
+        ids = [from_u64(key, len(_DUE) + 8) for key, _, _ in page.items]
+        if ids:
+            return ids, now_ms  # look again: there may be more
+        ahead = await self._txn.scan(later, _DUE + b"\xff" * 17, limit=1)
+        return [], from_u64(ahead.items[0][0], len(_DUE)) if ahead.items else 0
+
+    async def find_nonce(self, owner: str, nonce: str) -> int | None:
+        value, _ = await self._txn.get(_nonce(owner, nonce))
+        return None if value is None else from_u64(value)
+
+    async def newest(self, before: int, limit: int) -> list[Stored]:
+        end = _record(before or _ID_MAX)
+        page = await self._txn.scan(_RECORDS, end, limit=limit, reverse=True)
+        return [_stored(_id_of(key), value, version) for key, value, version in page.items]
+
+    async def history(self, record: Record, limit: int) -> list[Entry]:
+        chunks = -(-max(0, limit - len(record.history)) // limits.PROCEDURE_HISTORY_CHUNK)
+        keys = list(_history_keys(record))[-chunks:] if chunks else []
+        old: list[Entry] = []
+        for row in (await self._txn.multi_get(keys))[0] if keys else ():
+            if row is not None:  # else it is being forgotten
+                old += records.decode_entries(row[0], f"steps of procedure {record.id}")
+        return [*old, *record.history][-limit:]
+
+
+def _record(id: int) -> bytes:
+    return _RECORDS + u64(id)
+
+
+def _id_of(key: bytes) -> int:
+    return from_u64(key, len(_RECORDS))
+
+
+def _live(id: int) -> bytes:
+    return _LIVE + u64(id)
+
+
+def _due(record: Record) -> bytes:
+    return _DUE + u64(record.updated_ms + record.retention_ms) + u64(record.id)
+
+
+def _nonce(owner: str, nonce: str) -> bytes:
+    return _NONCES + escape(owner.encode()) + escape(nonce.encode())
+
+
+def _history_keys(record: Record) -> Iterator[bytes]:
+    for first in range(0, record.spilled, limits.PROCEDURE_HISTORY_CHUNK):
+        yield _STEPS + u64(record.id) + u32(first)
+
+
+def _stored(id: int, value: bytes, version: int) -> Stored:
+    return Stored(records.decode(value, f"procedure {id}"), version)
+
+
+def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
+    """The system's rows of one change; the record and its fence come first."""
+    record = change.record
+    ops = [put(_record(record.id), records.encode(record), cond=version)]
+    if record.ended:
+        ops.append(delete(_live(record.id)))
+        if not record.parent:
+            ops.append(put(_due(record), b""))
+    for child in change.created:
+        ops.append(put(_record(child.id), records.encode(child), cond=0))
+        ops.append(put(_live(child.id), b""))
+    revived = change.revived
+    if revived is not None:
+        ops.append(put(_record(revived.id), records.encode(revived), cond=revived_version))
+        if not revived.ended:
+            ops.append(put(_live(revived.id), b""))
+    if change.spill is not None:
+        first, entries = change.spill
+        key = _STEPS + u64(record.id) + u32(first)
+        ops.append(put(key, records.encode_entries(entries)))
+    return ops
+
+
+def _one_batch(ops: Sequence[Op]) -> bool:
+    """Whether `write` takes them at once; more go through a transaction."""
+    if len(ops) > limits.BATCH_OPS_MAX:
+        return False
+    if len(ops) <= 4 and all(op.value is None or len(op.value) < limits.MiB for op in ops):
+        return True
+    size = sum(len(op.key) + (len(op.value) if op.value is not None else 0) for op in ops)
+    return size <= limits.BATCH_BYTES_MAX
