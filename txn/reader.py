@@ -180,20 +180,18 @@ class _Reading:
     def __init__(self, resolver: Resolver, read_ts: int, deadline: Deadline) -> None:
         self._resolver = resolver
         self._deadline = deadline
-        self._ignore: dict[int, None] = {}
+        self._ignore: dict[int, bool] = {}  # start_ts → whether it is finished
         self._attempt = 0
         self.read_ts = read_ts
 
     async def met(self, locked: KeyLocked) -> None:
         """Deal with an intent. Raises it when there is no time left."""
-        ignored = await self._resolver.met_by_read(
-            locked, self.read_ts, self._attempt, self._deadline
-        )
+        over = await self._resolver.met_by_read(locked, self.read_ts, self._attempt, self._deadline)
         self._attempt += 1
-        if ignored is not None:
+        if over is not None:
             if len(self._ignore) >= IGNORED_TXNS_MAX:
                 del self._ignore[next(iter(self._ignore))]  # asked about again if met again
-            self._ignore[ignored] = None
+            self._ignore[over.start_ts] = over.finished
 
     async def moved(self) -> None:
         """The range was served elsewhere: a little patience before the next look."""
@@ -214,7 +212,7 @@ class _Reading:
         while True:
             ignore = list(self._ignore) or None
             try:
-                return await kv.call(
+                reply = await kv.call(
                     method,
                     route,
                     *args,
@@ -225,3 +223,7 @@ class _Reading:
                 )
             except KeyLocked as locked:
                 await self.met(locked)
+                continue
+            if ignore is not None:
+                self._ignore = {txn: False for txn, done in self._ignore.items() if not done}
+            return reply

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError
 from kv.base.limits import (
@@ -54,7 +55,18 @@ class Outcome:
         return self.status == ABORTED or self.min_commit_ts > read_ts
 
 
+class StepOver(NamedTuple):
+    """A transaction whose intents a read may ignore. Of a finished one they are being removed: the
+    next request should not ignore it, so that it meets, and removes, the rest of them.
+    """
+
+    start_ts: int
+    finished: bool
+
+
 class Resolver:
+    """What one client knows of other transactions, and does about their intents."""
+
     def __init__(self, kv: Kv, timers: Timers, rng: Rng, background: Background) -> None:
         self._kv = kv
         self._background = background
@@ -73,8 +85,8 @@ class Resolver:
 
     async def met_by_read(
         self, met: KeyLocked, read_ts: int, attempt: int, deadline: Deadline
-    ) -> int | None:
-        """A read at `read_ts` met an intent: the start_ts to step over, or None: gone, read again.
+    ) -> StepOver | None:
+        """A read at `read_ts` met an intent: step over it, or (None) it is gone, read again.
 
         Raises `met`, with what is known of the blocker, when the deadline passes first.
         """
@@ -89,7 +101,7 @@ class Resolver:
                 self._background.spawn(
                     self._resolve_quietly(start_ts, outcome, keys), name=f"resolve-{start_ts}"
                 )
-            return int(start_ts)
+            return StepOver(start_ts, outcome.status != PENDING)
         if outcome.status == COMMITTED:
             await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
             return None

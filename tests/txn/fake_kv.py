@@ -366,13 +366,11 @@ class FakeKv:
         here = self.cluster.covering(key)
         if here != cached:
             self.cache = list(self.cluster.partitions)
-            keys = keys_of(method, args)
-            narrow = method != SCAN or (
-                here.covers(args[0]) and (not here.end or (args[1] and args[1] <= here.end))
-            )
-            if not narrow or not all(here.covers(k) for k in keys):
-                raise Moved("moved", details={"descriptor": here.to_wire()})
-        assert all(here.covers(k) for k in keys_of(method, args)), "keys of one partition"
+        whole = all(here.covers(k) for k in keys_of(method, args))
+        if method == SCAN:
+            whole = args[0] >= here.start and (not here.end or b"" < args[1] <= here.end)
+        if not whole:
+            raise Moved("moved", details={"descriptor": here.to_wire()})
         if here.id in self.cluster.down:
             raise Unavailable(f"partition {here.id} has no leader")
         self.log.append(Sent(method, key, args))
@@ -400,5 +398,3 @@ class FakeTso:
         ts = self.cluster.take()
         await asyncio.sleep(self.cluster.loop.rng.random() * 0.001)
         return ts
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
@@ -102,12 +103,7 @@ class DyingKv(FakeKv):
             rng = self.cluster.loop.rng
             if not was_dead or rng.random() < 0.5:
                 raise Unavailable("lost")
-            await self._later(rng.random() * 20)
-
-    async def _later(self, delay_s: float) -> None:
-        done = self.cluster.loop.create_future()
-        self.cluster.loop.call_later(delay_s, done.set_result, None)
-        await done
+            await asyncio.sleep(rng.random() * 20)
 
     async def _returns(self, _sent: Sent) -> None:
         if self._step():
