@@ -81,9 +81,9 @@ class Machine(Protocol):
 class Partitions(Protocol):
     """The node's replicas (kv/replica/manager.py)."""
 
-    def machine(self, partition: PartitionId) -> Machine | None: ...
+    def by_id(self, partition: int) -> Machine | None: ...
 
-    def lookup(self, key: bytes) -> PartitionDescriptor | None:
+    def covering(self, key: bytes) -> PartitionDescriptor | None:
         """The partition whose range holds the key, as far as this node knows."""
         ...
 
@@ -124,7 +124,7 @@ class Dispatcher:
         self.address = address
         self._node_id = node_id
         self._partitions = partitions
-        self._machine = partitions.machine
+        self._by_id = partitions.by_id
         self._timers = timers
         self._monotonic = timers.monotonic
         self._rng = rng
@@ -152,14 +152,14 @@ class Dispatcher:
     def submit(self, conn: Connection, requests: Iterable[Row]) -> None:
         """Take the rows of one frame (`kv.base.rpc.requests_of` checked their shape)."""
         counts = self.counters.requests
-        machine_of = self._machine
+        by_id = self._by_id
         replied = False
         for row in requests:
             method = row[1]
             try:
                 if method < NODE_METHODS and not self._closing:
                     known = len(row) > _EPOCH_AT and type(row[3]) is int
-                    machine = machine_of(row[3]) if known else None
+                    machine = by_id(row[3]) if known else None
                     if machine is None or machine.descriptor.epoch != row[_EPOCH_AT]:
                         raise self._moved(row)
                     machine.submit(conn, row)
@@ -178,7 +178,7 @@ class Dispatcher:
                 f"method {row[1]}: its arguments begin with partition_id and epoch, two integers"
             )
         key = routing_key(row)
-        now_at = None if key is None else self._partitions.lookup(key)
+        now_at = None if key is None else self._partitions.covering(key)
         return Moved(
             f"partition {row[3]} epoch {row[4]} is not served here: look the key up again",
             details={"descriptor": None if now_at is None else now_at.to_wire()},
@@ -272,7 +272,7 @@ class Dispatcher:
         return UnknownOutcome(f"it may or may not have been done: {what}", details=details)
 
     def _lookup(self, _context: Context, args: list[Any]) -> Result:
-        found = self._partitions.lookup(args[0])
+        found = self._partitions.covering(args[0])
         if found is None:
             raise Unavailable(f"node {self._node_id} knows no partition of this key: try again")
         return [found.to_wire(), list(self.address)]

@@ -113,10 +113,10 @@ class FakePartitions:
             for i, (start, end) in enumerate(itertools.pairwise(bounds))
         }
 
-    def machine(self, partition: PartitionId) -> FakeMachine | None:
+    def by_id(self, partition: PartitionId) -> FakeMachine | None:
         return self.machines.get(partition)
 
-    def lookup(self, key: bytes) -> PartitionDescriptor | None:
+    def covering(self, key: bytes) -> PartitionDescriptor | None:
         return next(
             (m.descriptor for m in self.machines.values() if m.descriptor.covers(key)), None
         )
