@@ -1,0 +1,152 @@
+"""Kvorum and its peers in the same minutes: each case in turn (peer, Kvorum, peer, …).
+
+The machine's noise changes within minutes, so a rate means something only beside the peer's from
+the same turn. Kvorum's node stays up between its turns (idle); a peer starts afresh each time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench import kv, memory, procedures, recovery, spark
+from bench.node import Node
+from bench.peers import PeerFailed, Peers
+from bench.stats import Record, median_of_runs
+
+NAMES = ("kv", "http", "procedures", "spark", "memory", "recovery")
+_SIZE = 100
+# What the goals name, and 1 KiB beside it.
+_AGAINST_ETCD = (
+    ("put", 1, 100), ("put", 64, 100), ("put", 256, 100), ("get", 64, 100), ("get", 256, 100),
+    ("txn", 64, 100), ("put", 64, 1024), ("put", 256, 1024),
+)  # fmt: skip
+_LOAD_MB = 1000
+
+
+def note(text: str) -> None:
+    """Progress, beside the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def in_turn(
+    reps: int, turns: dict[str, Callable[[], Record]], rate: str = "ops_s"
+) -> dict[str, Record]:
+    """Every turn once per repetition; the medians of each. A peer that fails is left out."""
+    runs: dict[str, list[Record]] = {name: [] for name in turns}
+    for _ in range(reps):
+        for name, measure in turns.items():
+            try:
+                runs[name].append(measure())
+            except PeerFailed as error:
+                note(f"  {name}: {error}")
+    return {name: median_of_runs(found, rate) for name, found in runs.items() if found}
+
+
+def _case(op: str, clients: int, size: int, transport: str, client: str) -> kv.Case:
+    return kv.Case(op=op, clients=clients, size=size, transport=transport, client=client)
+
+
+def against_etcd(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
+    """The KV cases: etcd, ours with a connection per client, for puts at 256 multiplexed too."""
+    with Node("compare") as node:
+        bench = kv.Bench(node, secs=secs, procs=1)
+        for op, clients, size in _AGAINST_ETCD:
+            note(f"{op} {size} B, {clients} clients: etcd and Kvorum, {reps} turns")
+            ours = [_case(op, clients, size, "native", "lean")]
+            if (op, clients) == ("put", 256):
+                ours += [_case(op, clients, size, "mux", c) for c in ("sdk", "lean")]
+            bench.table(size)  # loaded before the first turn
+            turns: dict[str, Callable[[], Record]] = {
+                "etcd": lambda o=op, c=clients, s=size: peers.etcd(o, c, s, secs)  # type: ignore[misc]
+            }
+            for case in ours:
+                turns[str(case)] = lambda case=case: bench.measure(case)  # type: ignore[misc]
+            found = in_turn(reps, turns)
+            if "etcd" in found:
+                yield _peer("etcd", op, clients=clients, size=size) | found["etcd"]
+            for case in ours:
+                yield case.fields() | found[str(case)]
+
+
+def _peer(name: str, op: str, **fields: int) -> Record:
+    return {"bench": "peer", "peer": name, "op": op, **fields}
+
+
+def alone(*, reps: int, secs: float) -> Iterator[Record]:
+    """The goals that are absolute figures: HTTP, batches, scans."""
+    wanted = [
+        _case("put", 64, _SIZE, "http", "lean"),
+        _case("get", 64, _SIZE, "http", "lean"),
+        _case("batch", 16, _SIZE, "native", "lean"),
+        _case("scan", 1, _SIZE, "native", "lean"),
+        _case("scan", 1, _SIZE, "native", "sdk"),
+    ]
+    note(f"HTTP, batches and scans: {len(wanted)} cases")
+    yield from kv.run(wanted, reps=reps, secs=secs, procs=1)
+
+
+def against_dbos(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
+    """Procedures of 1 and 10 steps at equal concurrency."""
+    cases = [(steps, count) for steps in procedures.STEPS for count in procedures.CLIENTS]
+    theirs: dict[tuple[int, int], list[Record]] = {case: [] for case in cases}
+    mine: dict[tuple[int, int], list[Record]] = {case: [] for case in cases}
+    with Node("compare", options=procedures.OPTIONS) as node:
+        for turn in range(reps):
+            note(f"procedures: DBOS and Kvorum, turn {turn + 1} of {reps}")
+            try:
+                for case, record in peers.dbos(list(procedures.CLIENTS), secs).items():
+                    theirs[case].append(record)
+            except PeerFailed as error:
+                note(f"  {error}")
+            for case in cases:
+                mine[case].append(procedures.measure(node, *case, secs=secs))
+    for steps, count in cases:
+        if theirs[steps, count]:
+            head = _peer("dbos", f"{steps}-step", clients=count, size=procedures.VALUE_BYTES)
+            yield head | median_of_runs(theirs[steps, count], "steps_s")
+        yield procedures.fields(steps, count) | median_of_runs(mine[steps, count], "steps_s")
+
+
+def against_spark_sinks(peers: Peers, rows: int, *, reps: int, secs: float) -> Iterator[Record]:
+    """Batch and streaming writes. Sessions of Spark are heavy: theirs, ours, theirs again."""
+    runs: dict[str, list[Record]] = {}
+
+    def theirs() -> None:
+        note("Spark: PostgreSQL and Parquet")
+        try:
+            for op, record in peers.spark(rows, secs).items():
+                runs.setdefault(op, []).append(record)
+        except PeerFailed as error:
+            note(f"  {error}")
+
+    theirs()
+    note("Spark: Kvorum")
+    yield from spark.run(rows, reps=reps)
+    if reps > 1:
+        theirs()
+    for op, found in runs.items():
+        rate = "rows_s" if op == "jdbc_pk" else "add_batch_ms"
+        yield _peer("spark-pg", op) | median_of_runs(found, rate)
+
+
+def run(
+    names: list[str], peers_folder: Path, home: Path, *, rows: int, reps: int, secs: float
+) -> Iterator[Record]:
+    """All records of the named parts."""
+    peers = Peers(peers_folder, home)
+    if "kv" in names:
+        yield from against_etcd(peers, reps=reps, secs=secs)
+    if "http" in names:
+        yield from alone(reps=reps, secs=secs)
+    if "procedures" in names:
+        yield from against_dbos(peers, reps=reps, secs=secs)
+    if "memory" in names:
+        note("memory")
+        yield from memory.run(_LOAD_MB)
+    if "recovery" in names:
+        note("recovery")
+        yield from recovery.run([0, 100], reps=reps)
+    if "spark" in names:
+        yield from against_spark_sinks(peers, rows, reps=reps, secs=secs)

@@ -1,0 +1,110 @@
+"""The tables that are measured on: made through the SDK, filled in large batches."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import kvorum
+from bench.native import frame, rest_of
+from bench.node import Node
+from bench.spec import KEYS, user_key
+from kv.base import methods as m
+from kv.base.keys import table_prefix, table_range
+from kv.base.rpc import HEADER_BYTES, FrameEncoder, Hello, decode, read_hello
+
+NAMESPACE = "bench"
+_ROWS_PER_BATCH = 1_000
+_TIMEOUT_S = 60.0
+
+
+class Caller:
+    """A blocking connection of the native protocol, one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT_S)
+        self._socket.sendall(FrameEncoder().message(Hello().to_wire()))
+        read_hello(decode(self._receive()[HEADER_BYTES:]), "")
+
+    def call(self, method: int, *args: Any) -> list[Any]:
+        """The fields of the result. Raises bench.closed_loop.Failed with the server's reason."""
+        self._socket.sendall(frame(method, *args))
+        return rest_of(self._receive())
+
+    def _receive(self) -> bytes:
+        head = self._exactly(HEADER_BYTES)
+        return head + self._exactly(int.from_bytes(head, "little"))
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            chunk = self._socket.recv(count - len(data))
+            if not chunk:
+                raise ConnectionError("the node closed the connection")
+            data += chunk
+        return bytes(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A table and where it lives; it is one partition."""
+
+    name: str
+    id: int
+    end: bytes
+    partition: int
+    epoch: int
+
+
+def ensure_namespace(db: kvorum.Database) -> None:
+    if NAMESPACE not in db.namespaces():
+        db.create_namespace(NAMESPACE)
+
+
+def create(node: Node, name: str) -> Loaded:
+    """An empty table `bench.NAME`."""
+    with kvorum.connect(node.url) as db:
+        ensure_namespace(db)
+        table = db.create_table(NAMESPACE, name).id
+    with Caller(node.base) as caller:
+        descriptor, _leader = caller.call(m.LOOKUP, table_prefix(table))
+    partition, _start, _end, epoch, *_ = descriptor
+    return Loaded(name, table, table_range(table)[1], partition, epoch)
+
+
+def fill(node: Node, table: Loaded, size: int, keys: range) -> None:
+    """Write these rows with values of `size` random bytes."""
+    rng = random.Random(size)
+    with Caller(node.base) as caller:
+        for at in range(keys.start, keys.stop, _ROWS_PER_BATCH):
+            numbers = range(at, min(at + _ROWS_PER_BATCH, keys.stop))
+            write(caller, table, numbers, rng.randbytes(size))
+
+
+def write(caller: Caller, table: Loaded, numbers: Sequence[int], value: bytes) -> None:
+    """One atomic batch."""
+    prefix = table_prefix(table.id)
+    ops = [[m.OP_PUT, prefix + user_key(n), value, None, 0] for n in numbers]
+    caller.call(m.WRITE, table.partition, table.epoch, ops, 0, m.BLIND)
+
+
+def create_filled(node: Node, size: int, keys: int = KEYS) -> Loaded:
+    """The table of the KV cases for values of `size` bytes."""
+    table = create(node, f"v{size}")
+    fill(node, table, size, range(keys))
+    return table

@@ -1,0 +1,147 @@
+"""The speed and memory goals, and what became of them: pure functions of result records.
+
+A goal compares one field of one of our records with a bound, or with the same field of a peer's
+record times a factor. Records are found by their fields, so the goals work on any file of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.stats import Record
+
+Fields = Mapping[str, Any]
+OVER, UNDER = "at least", "at most"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """`figure` of ours must be `relation` `bound`, times `peer_figure` if there is a peer."""
+
+    name: str
+    ours: Fields
+    figure: str
+    relation: str
+    bound: float
+    peer: Fields = field(default_factory=dict)
+    peer_figure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`value` is the ratio to the peer, or the figure itself. None: not measured."""
+
+    goal: Goal
+    ours: float | None
+    peer: float | None
+    value: float | None
+    met: bool | None
+
+
+def _kv(op: str, clients: int, transport: str = "native") -> Record:
+    return {"bench": "kv", "op": op, "clients": clients, "size": 100, "transport": transport}
+
+
+def _etcd(op: str, clients: int) -> Record:
+    return {"bench": "peer", "peer": "etcd", "op": op, "clients": clients, "size": 100}
+
+
+def _against_dbos(steps: int, clients: int) -> Goal:
+    where = {"op": f"{steps}-step", "clients": clients}
+    return Goal(
+        name=f"procedure steps, {steps} per procedure, {clients} in flight, against DBOS",
+        ours={"bench": "procedures", **where},
+        figure="steps_s",
+        relation=OVER,
+        bound=10,
+        peer={"bench": "peer", "peer": "dbos", **where},
+        peer_figure="steps_s",
+    )
+
+
+def _rate(name: str, ours: Record, bound: float, peer: Record) -> Goal:
+    return Goal(
+        name=name,
+        ours=ours,
+        figure="ops_s",
+        relation=OVER,
+        bound=bound,
+        peer=peer,
+        peer_figure="ops_s",
+    )
+
+
+def _bound(name: str, ours: Record, figure: str, relation: str, bound: float) -> Goal:
+    return Goal(name=name, ours=ours, figure=figure, relation=relation, bound=bound)
+
+
+GOALS: tuple[Goal, ...] = (
+    _rate("puts/s, 64 connections, against etcd", _kv("put", 64), 1.5, _etcd("put", 64)),
+    _rate("puts/s, 256 connections, against etcd", _kv("put", 256), 1.5, _etcd("put", 256)),
+    _bound("server CPU per put at 256, µs", _kv("put", 256), "server_us_op", UNDER, 45),
+    Goal(
+        name="put p50 in ms, one client, against etcd", ours=_kv("put", 1), figure="p50_ms",
+        relation=UNDER, bound=1.0, peer=_etcd("put", 1), peer_figure="p50_ms",
+    ),
+    _rate(
+        "puts/s, 256 in flight through the SDK, against etcd",
+        {**_kv("put", 256, "mux"), "client": "sdk"}, 3, _etcd("put", 256),
+    ),
+    _rate("gets/s, 64 connections, against etcd", _kv("get", 64), 5, _etcd("get", 64)),
+    _bound("HTTP puts/s, 64 clients", _kv("put", 64, "http"), "ops_s", OVER, 10_000),
+    _bound("HTTP gets/s, 64 clients", _kv("get", 64, "http"), "ops_s", OVER, 15_000),
+    _bound("rows/s in batches of 100 puts, 16 clients", _kv("batch", 16), "rows_s", OVER, 60_000),
+    _bound("rows/s scanned into a client", _kv("scan", 1), "rows_s", OVER, 300_000),
+    *(_against_dbos(steps, clients) for steps in (1, 10) for clients in (1, 10, 64)),
+    Goal(
+        name="Spark batch rows/s, against JDBC to PostgreSQL with a primary key",
+        ours={"bench": "spark", "op": "batch"}, figure="rows_s", relation=OVER, bound=0.5,
+        peer={"bench": "peer", "peer": "spark-pg", "op": "jdbc_pk"}, peer_figure="rows_s",
+    ),
+    Goal(
+        name="micro-batch of 1,000 rows, sink time, against Parquet",
+        ours={"bench": "spark", "op": "stream"}, figure="add_batch_ms", relation=UNDER, bound=1.0,
+        peer={"bench": "peer", "peer": "spark-pg", "op": "stream_parquet"},
+        peer_figure="add_batch_ms",
+    ),
+    _bound("idle node, % of a core", {"bench": "memory", "op": "idle"}, "cpu_percent", UNDER, 2),
+    _bound("idle node, MB resident", {"bench": "memory", "op": "idle"}, "rss_mb", UNDER, 150),
+    _bound(
+        "MB resident after loading 1 GB", {"bench": "memory", "op": "loaded", "load_mb": 1000},
+        "rss_mb", UNDER, 600,
+    ),
+)  # fmt: skip
+
+
+def find(records: Iterable[Record], wanted: Fields) -> Record | None:
+    """The last record that has these fields, so that a repeated measurement counts."""
+    matching = [r for r in records if all(r.get(name) == value for name, value in wanted.items())]
+    return matching[-1] if matching else None
+
+
+def judge(goal: Goal, records: list[Record]) -> Verdict:
+    """What the records say about a goal."""
+    ours = _figure(find(records, goal.ours), goal.figure)
+    if not goal.peer:
+        return Verdict(goal, ours, None, ours, _met(goal, ours))
+    peer = _figure(find(records, goal.peer), goal.peer_figure)
+    value = None if ours is None or not peer else round(ours / peer, 2)
+    return Verdict(goal, ours, peer, value, _met(goal, value))
+
+
+def judge_all(records: list[Record]) -> list[Verdict]:
+    """A verdict per goal, in the order of the issue."""
+    return [judge(goal, records) for goal in GOALS]
+
+
+def _figure(record: Record | None, name: str) -> float | None:
+    value = None if record is None else record.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _met(goal: Goal, value: float | None) -> bool | None:
+    if value is None:
+        return None
+    return value >= goal.bound if goal.relation == OVER else value <= goal.bound

@@ -1,0 +1,136 @@
+"""The peers' scripts, run one measurement at a time, their results in our terms.
+
+A script starts its store, loads it, prints one JSON line and stops what it started. It gets our
+temporary folder, so nothing stays behind even if it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bench.node import work_folder
+from bench.stats import Record
+
+_SECONDS_MAX = 900
+_STOP_S = 60
+_JDBC_JAR = "/usr/share/java/postgresql.jar"  # where Debian's libpostgresql-jdbc-java puts it
+
+
+class PeerFailed(Exception):
+    """A peer's script did not give a result."""
+
+
+class Peers:
+    """`folder` has the scripts; `home` what bench/peers_setup.sh installed."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        if not (folder / "peerlib.py").is_file():
+            raise PeerFailed(
+                f"no peer scripts in {folder}: name their folder with --peers or KVORUM_PEERS"
+            )
+        self._folder, self._home = folder, home
+
+    def _environment(self, work: Path, secs: float, **settings: str) -> dict[str, str]:
+        found = dict(os.environ)
+        etcdload = self._home / "etcdload"
+        if etcdload.is_file():
+            found.setdefault("PEERS_ETCDLOAD", str(etcdload))
+        if Path(_JDBC_JAR).is_file():
+            found.setdefault("PEERS_JDBC_JAR", _JDBC_JAR)
+        return (
+            found
+            | {
+                "PEERS_WORK": str(work),
+                "PEERS_REPS": "1",  # repetitions are ours, in turn with Kvorum's
+                "PEERS_SECS": str(secs),
+            }
+            | settings
+        )
+
+    def _run(self, script: str, *args: str, secs: float, **settings: str) -> dict[str, Any]:
+        python = self._home / "venv" / "bin" / "python"
+        command = [
+            str(python) if python.is_file() else "python3",
+            str(self._folder / script),
+            *args,
+        ]
+        work = work_folder("peer")
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=work,
+                env=self._environment(work, secs, **settings),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            try:
+                out, err = child.communicate(timeout=_SECONDS_MAX)
+            except BaseException:
+                child.terminate()  # on SIGTERM the script stops its store
+                child.wait(_STOP_S)
+                raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        lines = [line for line in out.splitlines() if line.startswith("{")]
+        if not lines:
+            raise PeerFailed(
+                f"{script} gave no result (exit code {child.returncode}): {err[-500:]}"
+            )
+        found: dict[str, Any] = json.loads(lines[-1])
+        if found.get("_error"):
+            raise PeerFailed(f"{script}: {found['_error']}")
+        return found
+
+    def etcd(self, op: str, clients: int, size: int, secs: float) -> Record:
+        """One node, its leader asked; `get` is linearizable."""
+        found = self._run(
+            *("bench_etcd.py", "nodes=1", f"ops={op}"),
+            secs=secs,
+            PEERS_CONC=str(clients),
+            PEERS_SIZES=str(size),
+        )
+        return ours(found[f"n1_{op}_{size}B_c{clients}"])
+
+    def dbos(self, clients: list[int], secs: float) -> dict[tuple[int, int], Record]:
+        """By (steps, clients); of its two styles the faster one."""
+        found = self._run("bench_dbos.py", "pg", secs=secs, PEERS_CONC=",".join(map(str, clients)))
+        return {
+            (steps, count): max(
+                (ours(found[f"pg_{style}_{steps}step_c{count}"]) for style in ("thread", "async")),
+                key=lambda r: float(r["steps_s"]),
+            )
+            for steps in (1, 10)
+            for count in clients
+        }
+
+    def spark(self, rows: int, secs: float) -> dict[str, Record]:
+        """JDBC to PostgreSQL with a primary key, and the Parquet sink's micro-batches."""
+        jdbc = "jdbc_batch10k_rewrite_pk"
+        found = self._run("bench_spark.py", jdbc, "parquet", secs=secs, PEERS_ROWS=str(rows))
+        results = {}
+        if "rows_s" in found.get(jdbc, {}):
+            results["jdbc_pk"] = {"rows": rows, "rows_s": found[jdbc]["rows_s"]}
+        for kind in ("parquet", "noop"):
+            stream = found.get(f"stream_{kind}", {})
+            if "addBatch_ms" in stream:
+                results[f"stream_{kind}"] = {
+                    "add_batch_ms": stream["addBatch_ms"],
+                    "trigger_ms": stream["triggerExecution_ms"],
+                }
+        return results
+
+
+def ours(row: dict[str, Any]) -> Record:
+    """A row of the peers' results under our names."""
+    names = {"srv_us_op": "server_us_op", "cli_us_op": "client_us_op", "err": "errors"}
+    kept = {names.get(k, k): v for k, v in row.items() if k not in ("runs", "workflows_s")}
+    if isinstance(kept.get("other_cores"), list):
+        kept["other_cores"] = kept["other_cores"][0]
+    return kept

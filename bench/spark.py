@@ -1,0 +1,180 @@
+"""Spark: a batch write of many rows, and the sink's time for micro-batches of 1,000 rows.
+
+The data, the session and the figures are those of the peers' script (16 B key, 100 B value, two
+partitions, `local[2]`; median `addBatch` of back-to-back micro-batches): ratios mean something.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kvorum
+from bench.dataset import NAMESPACE, ensure_namespace
+from bench.machine import tree_cpu_s
+from bench.node import ROOT, Node
+from bench.stats import Record, median_of_runs, per_op_us, percentile
+
+ROWS = 1_000_000
+STREAM_ROWS = 1_000  # of a micro-batch
+STREAM_BATCHES = 25
+_WARM_BATCHES = 5  # not counted: Python workers start
+_STREAM_LIMIT_S = 120.0
+_POLL_S = 0.3
+
+
+def use_java() -> None:
+    """Point Spark at a Java that it can use. Raises RuntimeError with the remedy."""
+    found = subprocess.run(
+        [str(ROOT / "scripts" / "java_home.sh")], capture_output=True, text=True, check=False
+    )
+    if found.returncode:
+        raise RuntimeError(found.stderr.strip())
+    os.environ["JAVA_HOME"] = found.stdout.strip()
+
+
+def session(folder: Path) -> Any:
+    """A local Spark that leaves everything below `folder`."""
+    use_java()
+    # Spark's Python workers import the data source from here.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    from pyspark.sql import SparkSession
+
+    from pyspark_kvorum import DefaultSource
+
+    settings = {
+        "spark.driver.memory": "3g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": "-Xss16m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("kvorum-bench")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(DefaultSource)
+    return spark
+
+
+def source(spark: Any, rows: int) -> Any:
+    """`rows` rows of a 16-character key and a 100-character value, in memory."""
+    from pyspark.sql import functions as F
+
+    text = F.col("id").cast("string")
+    frame = spark.range(0, rows, 1, 2).select(
+        F.lpad(text, 16, "k").alias("k"), F.substring(F.sha2(text, 512), 1, 100).alias("v")
+    )
+    frame.persist().count()
+    return frame
+
+
+def create_table(node: Node, name: str) -> None:
+    columns = [kvorum.Column("k", "text", nullable=False), kvorum.Column("v", "text")]
+    with kvorum.connect(node.url) as db:
+        ensure_namespace(db)
+        db.create_table(NAMESPACE, name, columns=columns, primary_key=["k"])
+
+
+def _options(node: Node, name: str) -> dict[str, str]:
+    return {"endpoint": f"127.0.0.1:{node.base}", "table": f"{NAMESPACE}.{name}"}
+
+
+def write_batch(node: Node, frame: Any, rows: int, name: str) -> Record:
+    """One append of the whole frame to an empty table."""
+    create_table(node, name)
+    cpu_s, began = tree_cpu_s([node.pid]), time.monotonic()
+    frame.write.format("kvorum").options(**_options(node, name)).mode("append").save()
+    seconds = time.monotonic() - began
+    return {
+        "rows_s": round(rows / seconds),
+        "seconds": round(seconds, 2),
+        "server_us_row": per_op_us(tree_cpu_s([node.pid]) - cpu_s, rows),
+    }
+
+
+def count_rows(spark: Any, node: Node, name: str) -> int:
+    """What arrived, counted through Spark."""
+    return int(spark.read.format("kvorum").options(**_options(node, name)).load().count())
+
+
+def stream(spark: Any, node: Node, name: str, checkpoint: Path) -> Record:
+    """Micro-batches back to back; medians of what Spark reports for each."""
+    from pyspark.sql import functions as F
+
+    create_table(node, name)
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", STREAM_ROWS)
+    text = F.col("value").cast("string")
+    query = (
+        rows.option("numPartitions", 2)
+        .load()
+        .select(text.alias("k"), text.alias("v"))
+        .writeStream.format("kvorum")
+        .options(**_options(node, name))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        batches = _durations(query)
+    finally:
+        query.stop()
+    triggers = sorted(b["triggerExecution"] for b in batches)
+    return {
+        "add_batch_ms": statistics.median(b["addBatch"] for b in batches),
+        "trigger_ms": statistics.median(triggers),
+        "p99_trigger_ms": percentile(triggers, 0.99),
+        "batches": len(batches),
+    }
+
+
+def _durations(query: Any) -> list[dict[str, float]]:
+    """`durationMs` of the batches after the warm ones."""
+    seen: dict[int, dict[str, float]] = {}
+    limit = time.monotonic() + _STREAM_LIMIT_S
+    while len(seen) < STREAM_BATCHES + _WARM_BATCHES and time.monotonic() < limit:
+        if query.exception() is not None:
+            raise RuntimeError(f"the stream failed: {query.exception()}")
+        for progress in query.recentProgress:
+            found = progress if isinstance(progress, dict) else json.loads(progress.json)
+            if found["numInputRows"]:
+                seen[found["batchId"]] = found["durationMs"]
+        time.sleep(_POLL_S)
+    counted = [seen[batch] for batch in sorted(seen)][_WARM_BATCHES:]
+    if not counted:
+        raise RuntimeError(f"only {len(seen)} micro-batches in {_STREAM_LIMIT_S:.0f} s")
+    return counted
+
+
+def run(rows: int, *, reps: int) -> Iterator[Record]:
+    """Records `spark batch` and `spark stream`."""
+    with Node("spark") as node:
+        spark = session(node.folder)
+        try:
+            frame = source(spark, rows)
+            write_batch(node, frame, rows, "warm")  # the JVM and the Python workers
+            batches = [write_batch(node, frame, rows, f"b{i}") for i in range(reps)]
+            arrived = count_rows(spark, node, "b0")
+            if arrived != rows:
+                raise RuntimeError(f"{rows} rows were written, {arrived} are there")
+            yield {"bench": "spark", "op": "batch", "rows": rows} | median_of_runs(
+                batches, "rows_s"
+            )
+            streams = [
+                stream(spark, node, f"s{i}", node.folder / f"checkpoint{i}") for i in range(reps)
+            ]
+            yield {"bench": "spark", "op": "stream", "rows": STREAM_ROWS} | median_of_runs(
+                streams, "add_batch_ms"
+            )
+        finally:
+            spark.stop()
