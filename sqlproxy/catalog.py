@@ -1,0 +1,435 @@
+"""Namespaces and tables in the system tables: reading and writing their descriptors.
+ Functions of a transaction `t` (`txn.transaction.Transaction`; for reading also
+`txn.client.TxnClient`, then each call is its own snapshot). They check, read and put; committing
+is the caller's. What may be created or dropped is decided inside the transaction, so that two
+creates of one name conflict.
+
+    await bootstrap(t)                              namespaces `default` and `postgres`; idempotent
+    await create_namespace(t, name)                 -> Namespace     AlreadyExists
+    await drop_namespace(t, name)                                    NotFound, Refused (has tables)
+    await lookup_namespace(t, name)                 -> Namespace     NotFound
+    await list_namespaces(t)                        -> list[Namespace]
+    await next_table_id(t)                          -> TableId
+    await create_table_record(t, spec, table_id)    -> Table         state `creating`; AlreadyExists
+    await publish(t, table)                         -> Table         `creating` → `public`
+    await start_drop(t, ns, name)                   -> Table         any state → `dropping`
+    await finish_drop(t, table)                                      the record is gone
+    await lookup(t, ns, name)                       -> Table         public ones only; NotFound
+    await find(t, ns, name)                         -> Table | None  whatever its state
+    await find_by_id(t, table_id)                   -> Table | None
+    await list_tables(t, ns)                        -> list[Table]   whatever their state
+    await next_id(t, counter, count=1, first=1)     -> int           the first of `count` new ids
+    CatalogCache(t, timers, ttl_s)                  .lookup(ns, name), .invalidate(ns, name)
+ Stored (keys behind the table prefix of kv.base.system; values sealed with the storage key as
+seed, see kv.base.checksum):
+
+    NAMESPACES     esc(name)                 msgpack [1, name, created]
+    TABLES         esc(namespace) esc(name)  msgpack [1, id, namespace, name, state, columns,
+                                             primary key, replicas, tags, created, version, next
+                                             column id] column = [id, name, type, nullable, default
+                                             in stored form]
+    TABLES_BY_ID   u32 id                    msgpack [1, namespace, name]
+    COUNTERS       esc(name)                 u64: the next free number
+ Deliberately missing: DDL itself (procedures in `sqlproxy.ddl`: partitions must be made and
+removed), schema versions on commits (F1; they come with SQL's online schema change).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from kv.base import system
+from kv.base.checksum import CRC_BYTES, intact, seal
+from kv.base.errors import AlreadyExists, Corruption, NotFound, Refused, TooLarge
+from kv.base.ids import FIRST_USER_TABLE, TableId
+from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64
+from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
+from kv.base.ports import Timers
+from sqlproxy.rows import stored_default
+from sqlproxy.schema import (
+    CREATING,
+    DEFAULT_NAMESPACE,
+    DROPPING,
+    POSTGRES_NAMESPACE,
+    PUBLIC,
+    Column,
+    Namespace,
+    Table,
+    check_name,
+)
+
+FORMAT: Final = 1
+COUNTER_TABLE: Final = "table"  # the next table id; others use names of their own
+_CACHE_MAX: Final = 10_000
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class Page(Protocol):
+    """txn.results.ScanPage: rows are (storage key, value, version); `resume` is None at the end."""
+
+    @property
+    def items(self) -> Sequence[tuple[bytes, bytes, int]]: ...
+    @property
+    def resume(self) -> bytes | None: ...
+
+
+class Reader(Protocol):
+    async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
+
+
+class Writer(Reader, Protocol):
+    @property
+    def start_ts(self) -> int: ...
+    def put(self, key: bytes, value: bytes) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+    def check(self, key: bytes, version: int) -> None:
+        """Commit only if `key` still has `version` then."""
+        ...
+
+
+# -- keys
+
+
+def namespace_key(name: str) -> bytes:
+    return table_prefix(system.NAMESPACES) + escape(name.encode())
+
+
+def table_key(namespace: str, name: str) -> bytes:
+    return table_prefix(system.TABLES) + escape(namespace.encode()) + escape(name.encode())
+
+
+def table_id_key(table: TableId) -> bytes:
+    return table_prefix(system.TABLES_BY_ID) + u32(table)
+
+
+def counter_key(name: str) -> bytes:
+    return table_prefix(system.COUNTERS) + escape(name.encode())
+
+
+# -- namespaces
+
+
+async def bootstrap(t: Writer) -> None:
+    """The namespaces that exist from the start. Does nothing where they are there."""
+    for name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE):
+        if (await t.get(namespace_key(name)))[0] is None:
+            _put(t, namespace_key(name), [FORMAT, name, t.start_ts])
+
+
+async def create_namespace(t: Writer, name: str) -> Namespace:
+    """Raises InvalidArgument (name), AlreadyExists, TooLarge (too many)."""
+    check_name("namespace", name)
+    if (await t.get(namespace_key(name)))[0] is not None:
+        raise AlreadyExists(f"namespace {name} exists", details={"namespace": name})
+    _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
+    _put(t, namespace_key(name), [FORMAT, name, t.start_ts])
+    return Namespace(name, t.start_ts)
+
+
+async def drop_namespace(t: Writer, name: str) -> None:
+    """Raises NotFound, and Refused while it has tables or is one that always exists."""
+    await lookup_namespace(t, name)
+    if name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE):
+        raise Refused(f"namespace {name} always exists", code="NAMESPACE_IS_BUILT_IN")
+    if tables := await list_tables(t, name):
+        raise Refused(
+            f"namespace {name} has {len(tables)} tables ({tables[0].name}, …); drop them first",
+            code="NAMESPACE_NOT_EMPTY",
+            details={"namespace": name, "tables": [table.name for table in tables[:10]]},
+        )
+    # A table created meanwhile checks the version of this row, and one of the two cannot commit.
+    t.delete(namespace_key(name))
+
+
+async def lookup_namespace(t: Reader, name: str) -> Namespace:
+    """Raises NotFound."""
+    namespace, _ = await _namespace(t, name)
+    return namespace
+
+
+async def list_namespaces(t: Reader) -> list[Namespace]:
+    """All of them in order of their names."""
+    rows = await _scan(t, table_prefix(system.NAMESPACES))
+    return [_namespace_of(key, value) for key, value in rows]
+
+
+async def _namespace(t: Reader, name: str) -> tuple[Namespace, int]:
+    key = namespace_key(name)
+    value, version = await t.get(key)
+    if value is None:
+        raise NotFound(
+            f"there is no namespace {name!r}",
+            code="NAMESPACE_NOT_FOUND",
+            details={"namespace": name},
+        )
+    return _namespace_of(key, value), version
+
+
+# -- tables
+
+
+async def create_table_record(t: Writer, spec: Table, table_id: TableId) -> Table:
+    """The record of a new table in state `creating`, from `Table.declare` and an id of
+    `next_table_id`.
+
+    Raises NotFound (namespace), AlreadyExists (in whatever state), TooLarge (too many tables).
+    """
+    _, version = await _namespace(t, spec.namespace)
+    other = await find(t, spec.namespace, spec.name)
+    if other is not None:
+        being = "exists" if other.state == PUBLIC else f"exists in the state {other.state}"
+        raise AlreadyExists(
+            f"table {spec.path} {being}", details={"table": spec.path, "state": other.state}
+        )
+    _check_count(
+        f"tables in {spec.namespace}", len(await list_tables(t, spec.namespace)), TABLES_MAX
+    )
+    if version:  # 0: the namespace is of this very transaction
+        t.check(namespace_key(spec.namespace), version)
+    table = replace(spec, id=table_id, state=CREATING, created=t.start_ts)
+    _put(t, table_id_key(table_id), [FORMAT, table.namespace, table.name])
+    _write(t, table)
+    return table
+
+
+async def publish(t: Writer, table: Table) -> Table:
+    """`creating` → `public`: from this commit on the table may be used. Doing it again changes
+    nothing.
+    """
+    stored = await _same(t, table)
+    if stored.state == PUBLIC:
+        return stored
+    if stored.state == DROPPING:
+        raise Refused(f"table {table.path} is being dropped", code="TABLE_IS_DROPPING")
+    return _changed(t, stored, PUBLIC)
+
+
+async def start_drop(t: Writer, namespace: str, name: str) -> Table:
+    """`dropping`: nobody finds it any more, its name stays taken. Raises NotFound. Again: no
+    change.
+    """
+    stored = await find(t, namespace, name)
+    if stored is None:
+        raise _no_table(namespace, name)
+    return stored if stored.state == DROPPING else _changed(t, stored, DROPPING)
+
+
+async def finish_drop(t: Writer, table: Table) -> None:
+    """Forget a table whose rows are gone. Doing it again changes nothing."""
+    stored = await find(t, table.namespace, table.name)
+    if stored is None or stored.id != table.id:
+        return
+    if stored.state != DROPPING:
+        raise Refused(f"table {table.path} is {stored.state}, not dropping", code="TABLE_IN_USE")
+    t.delete(table_key(table.namespace, table.name))
+    t.delete(table_id_key(table.id))
+
+
+async def lookup(t: Reader, namespace: str, name: str) -> Table:
+    """The table that users may use. Raises NotFound (namespace, table, or not public: the code
+    says which).
+    """
+    table = await find(t, namespace, name)
+    if table is not None and table.state == PUBLIC:
+        return table
+    if table is None:
+        await lookup_namespace(t, namespace)
+    raise _no_table(namespace, name, table)
+
+
+async def find(t: Reader, namespace: str, name: str) -> Table | None:
+    """The table in whatever state, None if there is none."""
+    key = table_key(namespace, name)
+    value, _ = await t.get(key)
+    return None if value is None else decode_table(key, value)
+
+
+async def find_by_id(t: Reader, table_id: TableId) -> Table | None:
+    """The table in whatever state, None if there is none."""
+    key = table_id_key(table_id)
+    value, _ = await t.get(key)
+    if value is None:
+        return None
+    _, namespace, name = _open(key, value)
+    table = await find(t, namespace, name)
+    return table if table is not None and table.id == table_id else None
+
+
+async def list_tables(t: Reader, namespace: str) -> list[Table]:
+    """All tables of a namespace in order of their names, in whatever state."""
+    prefix = table_prefix(system.TABLES) + escape(namespace.encode())
+    return [decode_table(key, value) for key, value in await _scan(t, prefix)]
+
+
+async def next_table_id(t: Writer) -> TableId:
+    """A table id that was never given out before, if this transaction commits."""
+    return TableId(await next_id(t, COUNTER_TABLE, first=FIRST_USER_TABLE))
+
+
+async def next_id(t: Writer, counter: str, *, count: int = 1, first: int = 1) -> int:
+    """The first of `count` new numbers of a named counter that begins at `first`."""
+    key = counter_key(counter)
+    value, _ = await t.get(key)
+    if value is not None and (len(value) != 8 + CRC_BYTES or not intact(key, value)):
+        raise _corrupt(key, "checksum")
+    number = first if value is None else from_u64(value)
+    t.put(key, seal(key, u64(number + count)))
+    return number
+
+
+class CatalogCache:
+    """`lookup` with a memory: an answer is at most `ttl_s` older than the catalog, less after
+    `invalidate`.
+
+    What is not found is never remembered: a table is usable as soon as it is created. Not for
+    decisions inside a transaction; those read the catalog in it.
+    """
+
+    def __init__(self, reader: Reader, timers: Timers, ttl_s: float) -> None:
+        self._reader = reader
+        self._now = timers.monotonic
+        self._ttl_s = ttl_s
+        self._known: dict[tuple[str, str], tuple[float, Table]] = {}
+
+    async def lookup(self, namespace: str, name: str) -> Table:
+        """Raises NotFound as `lookup` does."""
+        known = self._known.get((namespace, name))
+        now = self._now()
+        if known is not None and known[0] > now:
+            return known[1]
+        # Its age counts from before the read: what changed during it must not live longer.
+        try:
+            table = await lookup(self._reader, namespace, name)
+        except NotFound:
+            self.invalidate(namespace, name)
+            raise
+        if len(self._known) >= _CACHE_MAX:
+            self._known.clear()
+        self._known[namespace, name] = (now + self._ttl_s, table)
+        return table
+
+    def invalidate(self, namespace: str | None = None, name: str | None = None) -> None:
+        """Forget a table, all tables of a namespace, or everything."""
+        if namespace is not None and name is not None:
+            self._known.pop((namespace, name), None)
+            return
+        for key in [key for key in self._known if namespace is None or key[0] == namespace]:
+            del self._known[key]
+
+
+# -- stored forms
+
+
+def encode_table(table: Table) -> list[Any]:
+    """The stored array of a descriptor (module docstring)."""
+    columns = [[c.id, c.name, c.type, c.nullable, stored_default(c)] for c in table.columns]
+    return [
+        FORMAT, table.id, table.namespace, table.name, table.state, columns,
+        list(table.primary_key), table.replicas, list(table.tags), table.created, table.version,
+        table.next_column_id,
+    ]  # fmt: skip
+
+
+def decode_table(key: bytes, value: bytes) -> Table:
+    """The descriptor in a stored row. Raises Corruption."""
+    row = _open(key, value)
+    try:
+        _, number, namespace, name, state, columns, primary_key, *rest = row
+        replicas, tags, created, version, next_column_id = rest
+        return Table(
+            id=TableId(number), namespace=namespace, name=name, state=state,
+            columns=tuple(_column(*column) for column in columns),
+            primary_key=tuple(primary_key), replicas=replicas, tags=tuple(tags), created=created,
+            version=version, next_column_id=next_column_id,
+        )  # fmt: skip
+    except (ValueError, TypeError) as error:
+        raise _corrupt(key, str(error)) from error
+
+
+def _column(number: int, name: str, kind: str, nullable: bool, default: Any) -> Column:
+    column = Column(number, name, kind, nullable)
+    convert = column.resolved.from_stored
+    if default is None:
+        return column
+    return replace(column, default=convert(default) if convert else default)
+
+
+def _namespace_of(key: bytes, value: bytes) -> Namespace:
+    _, name, created = _open(key, value)
+    return Namespace(name, created)
+
+
+def _put(t: Writer, key: bytes, row: list[Any]) -> None:
+    t.put(key, seal(key, _encode(row)))
+
+
+def _open(key: bytes, value: bytes) -> list[Any]:
+    if not intact(key, value):
+        raise _corrupt(key, "its checksum is wrong")
+    try:
+        row = _decode(memoryview(value)[:-CRC_BYTES])
+    except msgspec.DecodeError as error:
+        raise _corrupt(key, str(error)) from error
+    if not row or row[0] != FORMAT:
+        raise _corrupt(key, f"its format is {row[:1]}, this program reads {FORMAT}")
+    return row
+
+
+def _write(t: Writer, table: Table) -> None:
+    _put(t, table_key(table.namespace, table.name), encode_table(table))
+
+
+def _changed(t: Writer, table: Table, state: str) -> Table:
+    changed = replace(table, state=state, version=table.version + 1)
+    _write(t, changed)
+    return changed
+
+
+async def _same(t: Reader, table: Table) -> Table:
+    """The stored descriptor of exactly this table, not of a later one with its name."""
+    stored = await find(t, table.namespace, table.name)
+    if stored is None or stored.id != table.id:
+        raise _no_table(table.namespace, table.name)
+    return stored
+
+
+async def _scan(t: Reader, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    rows: list[tuple[bytes, bytes]] = []
+    start: bytes | None = prefix
+    end = successor(prefix)
+    while start is not None:
+        page = await t.scan(start, end, limit=SCAN_ROWS_MAX)
+        rows += [(key, value) for key, value, _ in page.items]
+        start = page.resume
+    return rows
+
+
+def _check_count(what: str, have: int, limit: int) -> None:
+    if have >= limit:
+        raise TooLarge(
+            f"there are {have} {what}; the limit is {limit}",
+            details={"what": what, "limit": limit, "actual": have},
+        )
+
+
+def _no_table(namespace: str, name: str, table: Table | None = None) -> NotFound:
+    state = f" (it is in the state {table.state})" if table is not None else ""
+    return NotFound(
+        f"there is no table {namespace}.{name}{state}",
+        code="TABLE_NOT_FOUND",
+        details={"namespace": namespace, "table": name},
+    )
+
+
+def _corrupt(key: bytes, why: str) -> Corruption:
+    return Corruption(
+        f"the catalog row {key[:64]!r} is damaged: {why}; restore this node from a copy",
+        details={"key": key},
+    )

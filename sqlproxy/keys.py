@@ -1,0 +1,170 @@
+"""Column values as bytes whose order is the order of the values: the user keys of declared tables.
+
+A key is its components one after the other; byte order of keys = order of the tuples (property test
+C3). Each component begins with a tag and ends by its length or a terminator, so that none is a
+prefix of another one of its type. NULL sorts last, as in PostgreSQL.
+
+    NULL          FF
+    bool          10  00 | 01
+    int2/4/8      20  8 bytes big-endian, sign bit flipped: of one width, so that a column can be
+    widened float4/8      30  8 bytes of the IEEE double: sign bit flipped if positive, all bits if
+    negative;
+                      −0 becomes 0, every NaN 7FF8…: above infinity, equal to itself
+    numeric       40  20 = −∞ | 60 ~body = negative | 80 = zero | A0 body = positive | E0 = ∞ | F0
+                      = NaN body, of 0.d1d2d3… × 10^e with d1 > 0 and no zero at the end: [e +
+                      2^31, 4 bytes big-endian] [digit pairs + 1, one byte each] 00
+    text, bytea   50, 51  bytes (text: UTF-8), 00 as 00 FF, end 00 01
+    uuid          52  16 bytes
+    date          60  4 bytes, days since 1970, sign bit flipped
+    time, timestamp, timestamptz   61, 62, 63   8 bytes, µs, sign bit flipped
+
+json has no order and cannot be in a key. Text is ordered by code point (the "C" collation).
+Deliberately missing: descending components (by inversion of all bytes, with secondary indexes).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from math import isnan
+from typing import Any, Final
+
+from kv.base.keys import escape, unescape
+
+NULL: Final = b"\xff"
+SIGN64: Final = 1 << 63
+SIGN32: Final = 1 << 31
+MASK64: Final = (1 << 64) - 1
+NAN_BITS: Final = 0x7FF8 << 48
+
+TAG: Final = {
+    "bool": 0x10, "int2": 0x20, "int4": 0x20, "int8": 0x20, "float4": 0x30, "float8": 0x30,
+    "numeric": 0x40, "text": 0x50, "bytea": 0x51, "uuid": 0x52,
+    "date": 0x60, "time": 0x61, "timestamp": 0x62, "timestamptz": 0x63,
+}  # fmt: skip
+
+_TAG_U64 = struct.Struct(">BQ")
+_TAG_U32 = struct.Struct(">BI")
+_U64 = struct.Struct(">Q")
+_U32 = struct.Struct(">I")
+_DOUBLE = struct.Struct(">d")
+_INVERT: Final = bytes(range(255, -1, -1))
+
+Encode = Callable[[Any], bytes]  # a stored value that is not None → its component, tag included
+Decode = Callable[[bytes, int], tuple[Any, int]]  # key, offset behind the tag → stored value, end
+
+
+def encoder(base: str) -> Encode:
+    """The component encoder of a type (its `base` name). KeyError for json."""
+    tag = TAG[base]
+    head = bytes([tag])
+    match base:
+        case "bool":
+            return lambda value: head + (b"\x01" if value else b"\x00")
+        case "int2" | "int4" | "int8" | "time" | "timestamp" | "timestamptz":
+            pack = _TAG_U64.pack
+            return lambda value: pack(tag, value + SIGN64)
+        case "date":
+            pack32 = _TAG_U32.pack
+            return lambda value: pack32(tag, value + SIGN32)
+        case "float4" | "float8":
+            return lambda value: head + _float_in(value)
+        case "numeric":
+            return lambda value: head + _numeric_in(value)
+        case "text":
+            return lambda value: head + escape(value.encode())
+        case "bytea":
+            return lambda value: head + escape(value)
+        case _:
+            assert base == "uuid", base
+            return lambda value: head + value
+
+
+def encode(bases: Sequence[str], values: Sequence[Any]) -> bytes:
+    """A composite of stored values, None = NULL. (`RowCodec` keeps the encoders; its keys have no
+    NULL.)
+    """
+    parts = [
+        NULL if value is None else encoder(base)(value)
+        for base, value in zip(bases, values, strict=True)
+    ]
+    return b"".join(parts)
+
+
+def decoder(base: str) -> Decode:
+    """The inverse of `encoder`; gives what is stored. Raises ValueError or struct.error for other
+    bytes.
+    """
+    match base:
+        case "bool":
+            return lambda key, at: (key[at] != 0, at + 1)
+        case "int2" | "int4" | "int8" | "time" | "timestamp" | "timestamptz":
+            return lambda key, at: (_U64.unpack_from(key, at)[0] - SIGN64, at + 8)
+        case "date":
+            return lambda key, at: (_U32.unpack_from(key, at)[0] - SIGN32, at + 4)
+        case "float4" | "float8":
+            return lambda key, at: (_float_out(key, at), at + 8)
+        case "numeric":
+            return _numeric_out
+        case "text":
+            return _text_out
+        case "bytea":
+            return unescape
+        case _:
+            assert base == "uuid", base
+            return lambda key, at: (key[at : at + 16], at + 16)
+
+
+def _text_out(key: bytes, at: int) -> tuple[str, int]:
+    raw, end = unescape(key, at)
+    return raw.decode(), end
+
+
+def _float_in(value: float) -> bytes:
+    # −0 + 0 = 0
+    bits = NAN_BITS if isnan(value) else _U64.unpack(_DOUBLE.pack(value + 0.0))[0]
+    return _U64.pack(bits ^ MASK64 if bits & SIGN64 else bits ^ SIGN64)
+
+
+def _float_out(key: bytes, at: int) -> float:
+    bits = _U64.unpack_from(key, at)[0]
+    value: float = _DOUBLE.unpack(_U64.pack(bits ^ SIGN64 if bits & SIGN64 else bits ^ MASK64))[0]
+    return value
+
+
+def _numeric_in(stored: str) -> bytes:
+    number = Decimal(stored)
+    if not number.is_finite():
+        return b"\xf0" if number.is_nan() else b"\x20" if number < 0 else b"\xe0"
+    if not number:
+        return b"\x80"
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    power = len(digits) + exponent
+    text = "".join(map(str, digits)).rstrip("0")
+    text += "0" * (len(text) % 2)
+    pairs = bytes(int(text[i : i + 2]) + 1 for i in range(0, len(text), 2))
+    body = _U32.pack(power + SIGN32) + pairs + b"\x00"
+    return b"\x60" + body.translate(_INVERT) if sign else b"\xa0" + body
+
+
+def _numeric_out(key: bytes, at: int) -> tuple[str, int]:
+    kind, at = key[at], at + 1
+    if kind in _SPECIAL:
+        return _SPECIAL[kind], at
+    negative = kind == 0x60
+    if not negative and kind != 0xA0:
+        raise ValueError(f"bad numeric sign {kind:#x} at offset {at - 1}")
+    head = key[at : at + 4]
+    end = key.index(b"\xff" if negative else b"\x00", at + 4)
+    pairs = key[at + 4 : end]
+    if negative:
+        head, pairs = head.translate(_INVERT), pairs.translate(_INVERT)
+    digits = "".join(f"{pair - 1:02d}" for pair in pairs).rstrip("0")
+    power = _U32.unpack(head)[0] - SIGN32
+    number = Decimal((int(negative), tuple(map(int, digits)), power - len(digits)))
+    return str(number), end + 1
+
+
+_SPECIAL: Final = {0x20: "-Infinity", 0x80: "0", 0xE0: "Infinity", 0xF0: "NaN"}
