@@ -1,20 +1,27 @@
 """Versions, intents and transaction records: the rules of snapshot isolation as pure functions.
 
-One verb per file. A verb reads through a view (`view.py`), gets its timestamps and the time as arguments, and either adds its
-effects to a `Mutations` or raises an error of `kv.base.errors` and adds nothing. Nothing here waits, reads a clock or knows a disk.
+One verb per file. A verb reads through a view (`view.py`), gets its timestamps and the time as
+arguments, and either adds its effects to a `Mutations` or raises an error of `kv.base.errors` and
+adds nothing. Nothing here waits, reads a clock or knows a disk.
 
-    records   the bytes of cur, hist, lock, txn and gcq (kept on disk: never change one in place)
-    get scan                                  reads at a timestamp
-    write                                     a whole transaction in one step (1PC): the hot path
-    prewrite commit rollback resolve heartbeat   the two-phase way (Percolator, Peng and Dabek, OSDI 2010, with TiDB's pushes)
-    check                                     what has become of a transaction; rolls the abandoned back
-    gc                                        forgets what no reader at or above the safepoint can see
+    records     the bytes of cur, hist, lock, txn and gcq (on disk: never change one in place)
+    get scan    reads at a timestamp
+    write       a whole transaction in one step (1PC): the hot path
+    prewrite commit rollback resolve heartbeat
+                the two-phase way (Percolator, Peng and Dabek, OSDI 2010, with TiDB's pushes)
+    check       what has become of a transaction; rolls the abandoned back
+    gc          forgets what no reader at or above the safepoint can see
+    find        from a transaction's id to its anchor
 
 Invariants
-  * a key has at most one newest version (`cur`) and at most one intent (`lock`); versions of a key have rising timestamps;
-  * `superseded_ts` of an old version is the commit timestamp of its successor, so an old version alone says when it was visible;
-  * a transaction that has a record also has its row in gcq, so that a record is never forgotten by the collector;
+  * a key has at most one newest version (`cur`) and at most one intent (`lock`); versions of a key
+    have rising timestamps;
+  * `superseded_ts` of an old version is the commit timestamp of its successor, so an old version
+    alone says when it was visible;
+  * a transaction that has a record also has its row in gcq, so that a record is never forgotten by
+    the collector;
   * nothing reads below the safepoint, and no transaction from below it writes.
 
-Deliberately missing: latches and the order of commands (kv.partition owns them), timestamps (tso), waiting for locks (the client).
+Deliberately missing: latches and the order of commands (kv.partition owns them), timestamps (tso),
+waiting for locks (the client).
 """

@@ -1,8 +1,10 @@
-"""What has become of a transaction, asked by whoever met its intent or by its owner: always answered.
+"""What has become of a transaction, asked by whoever met its intent or by its owner: always
+answered.
 
-Three cases change something: an abandoned transaction (no heartbeat within its time to live) is rolled back; one that was never
-heard of and should have been is fenced off with an ABORTED record; and a reader's `push_above` raises the bound below which the
-transaction may not commit any more, so that the reader can read on without waiting (D10).
+Three cases change something: an abandoned transaction (no heartbeat within its time to live) is
+rolled back; one that was never heard of and should have been is fenced off with an ABORTED record;
+and a reader's `push_above` raises the bound below which the transaction may not commit any more, so
+that the reader can read on without waiting (D10).
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def check(
     now_ms: int,
     m: Mutations,
 ) -> Checked:
-    """`ttl_ms` is that of the met intent, used while there is no record. `push_above` 0 = do not push."""
+    """`ttl_ms` is that of the met intent, used while there is no record. `push_above` 0 = do not
+    push.
+    """
     record = view.txn(anchor, start_ts)
     if record is not None and record.status != PENDING:
         return Checked(record, 0)

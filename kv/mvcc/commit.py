@@ -1,4 +1,6 @@
-"""The one status change that commits a transaction (D7): everything before it is provisional, everything after it clean-up."""
+"""The one status change that commits a transaction (D7): everything before it is provisional,
+everything after it clean-up.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from kv.mvcc.view import Mutations, View
 def commit(
     view: View, anchor: bytes, *, start_ts: int, commit_ts: int, now_ms: int, m: Mutations
 ) -> TxnRecord:
-    """The record afterwards. COMMITTED or ABORTED: the outcome, whoever decided it. PENDING: refused, because a reader pushed
-    the transaction: take a timestamp of at least `min_commit_ts` and ask again.
+    """The record afterwards. COMMITTED or ABORTED: the outcome, whoever decided it. PENDING:
+    refused, because a reader pushed the transaction: take a timestamp of at least `min_commit_ts`
+    and ask again.
 
     Raises TxnAborted if the transaction never prewrote its anchor, or is too old.
     """

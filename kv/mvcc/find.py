@@ -1,4 +1,6 @@
-"""From a transaction's id to its anchor: one seek, because the due time of its row in gcq follows from the id."""
+"""From a transaction's id to its anchor: one seek, because the due time of its row in gcq follows
+from the id.
+"""
 
 from __future__ import annotations
 

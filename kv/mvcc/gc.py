@@ -1,11 +1,11 @@
 """Forgetting what no reader at or above the safepoint can see, a bounded step at a time.
 
 Two walks over a partition's range:
-  * `hist`: an old version is garbage iff it was superseded at or below the safepoint. Costs what the
-    old versions cost, not the live data; start it when the partition's garbage counter says so;
+  * `hist`: an old version is garbage iff it was superseded at or below the safepoint. Costs what
+    the old versions cost, not the live data; start it when the partition's garbage counter says so;
   * `gcq` up to the safepoint: E rows remove a record that expired, T rows a tombstone, X rows the
-    record of a transaction. Each looks at what the key holds *now*; a row whose reason has gone just
-    goes. Rows of keys outside the range belong to another partition.
+    record of a transaction. Each looks at what the key holds *now*; a row whose reason has gone
+    just goes. Rows of keys outside the range belong to another partition.
 
 Removing a tombstone or an expired record leaves no version behind that a reader could mistake for
 the newest: everything older was superseded below the safepoint too (`get.version_at` checks it).
@@ -66,7 +66,9 @@ def gc_step(
     m: Mutations,
     rows_max: int = GC_STEP_ROWS_MAX,
 ) -> GcCursor:
-    """Look at up to `rows_max` rows of `[start, end)` with the view's safepoint. Raises Corruption."""
+    """Look at up to `rows_max` rows of `[start, end)`, under the view's safepoint. Raises
+    Corruption.
+    """
     if cursor.hist is not None:
         return GcCursor(_hist(view, start, end, cursor.hist, rows_max, m), cursor.gcq)
     if cursor.gcq is not None:
@@ -117,7 +119,9 @@ def _transaction(view: GcView, anchor: bytes, start_ts: int, txn_floor: int, m: 
 
 
 def _record(view: GcView, row: bytes, kind: bytes, key: bytes, m: Mutations) -> None:
-    """An E or T row that is due. While an intent lies on the key, it waits: the intent will supersede the record."""
+    """An E or T row that is due. While an intent lies on the key, it waits: the intent will
+    supersede the record.
+    """
     if view.lock(key) is not None:
         return
     record = view.cur(key)

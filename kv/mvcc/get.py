@@ -1,7 +1,8 @@
 """Point reads: lock → cur → hist.
 
-`read_ts` 0 reads the newest applied version: what was acknowledged last. `read_ms` is the reader's time for expiry: the physical
-part of read_ts, so that a snapshot shows the same at every moment; for the newest, the present.
+`read_ts` 0 reads the newest applied version: what was acknowledged last. `read_ms` is the reader's
+time for expiry: the physical part of read_ts, so that a snapshot shows the same at every moment;
+for the newest, the present.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
-from kv.base.keys import from_u64
+from kv.base.keys import MAX64, from_u64
 from kv.base.methods import OP_CHECK
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import Lock, corrupt, hist_key, payload_at, verified
@@ -27,8 +28,8 @@ KEYS_PER_REFUSAL_MAX = 256
 def blocks(lock: Lock, read_ts: int, ignore: Collection[int] | None) -> bool:
     """Whether a reader must find out about this intent first.
 
-    An intent that began after the snapshot commits after it; a check writes nothing; the client names
-    in `ignore` those that it knows to commit above read_ts (or not at all).
+    An intent that began after the snapshot commits after it; a check writes nothing; the client
+    names in `ignore` those that it knows to commit above read_ts (or not at all).
     """
     if lock.kind == OP_CHECK or (read_ts and lock.start_ts > read_ts):
         return False
@@ -55,7 +56,8 @@ def newest(key: bytes, record: bytes | None, read_ms: int) -> Found:
 def version_at(
     view: ReadView, key: bytes, record: bytes | None, read_ts: int, read_ms: int
 ) -> Found:
-    """The version of `key` that a reader at read_ts sees, given the key's cur record. Raises Corruption.
+    """The version of `key` that a reader at read_ts sees, given the key's cur record. Raises
+    Corruption.
 
     A key without a cur record has no version that anybody at or above the safepoint could see.
     """
@@ -72,9 +74,7 @@ def version_at(
     if from_u64(old) <= read_ts:
         return ABSENT
     value = payload_at(old, read_ms)
-    return (
-        ABSENT if value is None else (value, ~from_u64(old_key, len(old_key) - 8) & (1 << 64) - 1)
-    )
+    return ABSENT if value is None else (value, MAX64 - from_u64(old_key, len(old_key) - 8))
 
 
 def get(
@@ -113,7 +113,7 @@ def refuse_locked(
     ignore: Collection[int] | None,
     now_ms: int,
 ) -> None:
-    """Raises KeyLocked for the first blocking intent, naming further keys of the same transaction."""
+    """Raises KeyLocked for the first blocking intent, naming further keys of its transaction."""
     first: tuple[bytes, Lock] | None = None
     same: list[bytes] = []
     for key in keys:

@@ -10,7 +10,9 @@ from kv.mvcc.view import Mutations, View
 
 
 def heartbeat(view: View, anchor: bytes, *, start_ts: int, now_ms: int, m: Mutations) -> int:
-    """The status; PENDING also while there is no record yet (nothing is written then). Raises TxnAborted: too old."""
+    """The status; PENDING also while there is no record yet (nothing is written then). Raises
+    TxnAborted: too old.
+    """
     record = view.txn(anchor, start_ts)
     if record is not None and record.status != PENDING:
         return record.status

@@ -1,11 +1,13 @@
 """First phase of a transaction over several partitions: intents on this partition's keys.
 
-An intent says "a version may appear here"; it is a version at infinity that nobody returns. The prewrite that contains the
-anchor key also creates the transaction's record, or takes over one that a reader's push made before it (and keeps its bound).
+An intent says "a version may appear here"; it is a version at infinity that nobody returns. The
+prewrite that contains the anchor key also creates the transaction's record, or takes over one that
+a reader's push made before it (and keeps its bound).
 
-Sending it again changes nothing: intents that are there stay. A prewrite that arrives after its transaction ended may leave an
-intent behind when the record lies elsewhere; whoever meets it asks the record and resolves it (`resolve` never writes a version
-twice). Source: Percolator 2.2; TiDB's `min_commit_ts`.
+Sending it again changes nothing: intents that are there stay. A prewrite that arrives after its
+transaction ended may leave an intent behind when the record lies elsewhere; whoever meets it asks
+the record and resolves it (`resolve` never writes a version twice). Source: Percolator 2.2; TiDB's
+`min_commit_ts`.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def prewrite(
     if known is not None and known.status == ABORTED:
         raise aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
     check_age(start_ts, view.safepoint, now_ms)
-    # From the start: a reader who meets the intent of a long-lived session must not take it for dead.
+    # From the start: a reader who meets the intent of a long-lived session must not take it for
+    # dead.
     lived_ms = min(max(0, now_ms - physical_ms(start_ts)), TXN_LIFETIME_MS_MAX)
     for i, op in enumerate(ops):
         lock = view.lock(op.key)

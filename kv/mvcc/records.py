@@ -1,19 +1,25 @@
-"""The bytes of every versioned record, big-endian, each sealed by its storage key (kv.base.checksum: 4 bytes at the end).
+"""The bytes of every versioned record, big-endian, each sealed by its storage key
+(kv.base.checksum: 4 bytes at the end).
 
-    family  key                                       body
-    cur     key                                       [commit_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
-    hist    esc(key) 00 01 [~commit_ts 8]             [superseded_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
-    lock    key                                       [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor][value_ttl_ms 8 if kind & LOCK_HAS_TTL][payload]
-    txn     esc(anchor) 00 01 [start_ts 8]            [status 1][commit_ts 8][min_commit_ts 8][heartbeat_ms 8][ttl_ms 4]
-    gcq     [due_ts 8][b"E" or b"T"][key]             empty (the key is all of it, so there is nothing to seal)
-    gcq     [due_ts 8][b"X"][key of the txn record]   empty
+    cur     key
+            [commit_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
+    hist    esc(key) 00 01 [~commit_ts 8]
+            [superseded_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
+    lock    key
+            [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor]
+            [value_ttl_ms 8 if kind & LOCK_HAS_TTL][payload]
+    txn     esc(anchor) 00 01 [start_ts 8]
+            [status 1][commit_ts 8][min_commit_ts 8][heartbeat_ms 8][ttl_ms 4]
+    gcq     [due_ts 8][b"E" or b"T"][key]   or   [due_ts 8][b"X"][key of the txn record]
+            empty: the key is all of it, so there is nothing to seal
 
-`hist` keeps the body of `cur` from its flags on, so that superseding a record is two slices and no parsing; ~commit_ts puts the
-newest version first. `kind` of a lock is OP_PUT, OP_DELETE or OP_CHECK. lock_ttl_ms counts from the physical part of start_ts.
-The time to live of an intent's value stays relative, because its commit timestamp is not known yet.
+`hist` keeps the body of `cur` from its flags on, so that superseding a record is two slices and no
+parsing; ~commit_ts puts the newest version first. `kind` of a lock is OP_PUT, OP_DELETE or
+OP_CHECK. lock_ttl_ms counts from the physical part of start_ts. The time to live of an intent's
+value stays relative, because its commit timestamp is not known yet.
 
-Due times: E the moment of expiry, T the commit timestamp of the tombstone, X a fixed distance from start_ts (`x_due`), so that
-the record of a transaction is one seek away from its id alone.
+Due times: E the moment of expiry, T the commit timestamp of the tombstone, X a fixed distance from
+start_ts (`x_due`), so that the record of a transaction is one seek away from its id alone.
 """
 
 from __future__ import annotations
@@ -45,12 +51,16 @@ _TXN = struct.Struct(">BQQQI")
 _head = _HEAD.pack
 
 Row = tuple[bytes, bytes | None, bytes | None, bytes | None]
-"""A change of one key: (key, new cur record or None = forget it, hist key or None, hist record or None)."""
+"""A change of one key: (key, new cur record or None = forget it, hist key or None, hist record or
+None).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A write intent. `payload` is None for a delete, for a check, and in a mirror that left it on disk (`LOCK_INLINE_BYTES_MAX`)."""
+    """A write intent. `payload` is None for a delete, for a check, and in a mirror that left it on
+    disk (`LOCK_INLINE_BYTES_MAX`).
+    """
 
     start_ts: int
     kind: int
@@ -62,7 +72,9 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnRecord:
-    """What is known of a transaction; absent fields are 0. A PENDING one may only commit at or above min_commit_ts."""
+    """What is known of a transaction; absent fields are 0. A PENDING one may only commit at or
+    above min_commit_ts.
+    """
 
     status: int
     commit_ts: int = 0
@@ -74,8 +86,8 @@ class TxnRecord:
 def corrupt(family: str, key: bytes) -> Corruption:
     """The error about a record that is not what was written."""
     return Corruption(
-        f"record of key {key[:128]!r} in family {family} fails its checksum; nothing was returned or changed. "
-        "Restore the key from a backup or another replica",
+        f"record of key {key[:128]!r} in family {family} fails its checksum; nothing was returned "
+        "or changed. Restore the key from a backup or another replica",
         details={"key": key, "family": family},
     )
 
@@ -95,12 +107,16 @@ def hist_key(key: bytes, commit_ts: int) -> bytes:
 
 
 def hist_range(start: bytes, end: bytes) -> tuple[bytes, bytes]:
-    """Old versions (and, the same way, transaction records) of the keys in `[start, end)`; end b"" = no bound."""
+    """Old versions (and, the same way, transaction records) of the keys in `[start, end)`; end b""
+    = no bound.
+    """
     return escape_open(start), escape_open(end)
 
 
 def put_row(key: bytes, value: bytes, commit_ts: int, old: bytes | None) -> Row:
-    """The row of a put without a time to live over `old` (the sealed cur record or None). The hot path: nothing is parsed."""
+    """The row of a put without a time to live over `old` (the sealed cur record or None). The hot
+    path: nothing is parsed.
+    """
     body = _head(commit_ts, 0) + value
     record = body + pack_crc(crc32(body, crc32(key)))
     if old is None:
@@ -139,7 +155,9 @@ def is_tombstone(record: bytes) -> bool:
 
 
 def payload_at(record: bytes, read_ms: int) -> bytes | None:
-    """The value in a sealed cur or hist record for a reader whose time is `read_ms`; None = deleted or expired."""
+    """The value in a sealed cur or hist record for a reader whose time is `read_ms`; None = deleted
+    or expired.
+    """
     flags = record[8]
     if not flags:
         return record[9:-CRC_BYTES]
@@ -160,7 +178,9 @@ def encode_lock(key: bytes, lock: Lock) -> bytes:
 
 
 def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = None) -> Lock:
-    """The intent in a sealed record; a payload longer than `inline_bytes_max` is left out. Raises Corruption."""
+    """The intent in a sealed record; a payload longer than `inline_bytes_max` is left out. Raises
+    Corruption.
+    """
     verified("lock", key, record)
     start_ts, kind, ttl_ms, n = _LOCK.unpack_from(record)
     at = _LOCK.size + n
@@ -213,7 +233,9 @@ def decode_txn(key: bytes, record: bytes) -> TxnRecord:
 
 
 def x_due(start_ts: int) -> int:
-    """When the record of a transaction may be forgotten: its longest life and the retention of its outcome, from its start."""
+    """When the record of a transaction may be forgotten: its longest life and the retention of its
+    outcome, from its start.
+    """
     return min(start_ts + X_DISTANCE, MAX)
 
 

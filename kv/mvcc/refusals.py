@@ -1,4 +1,6 @@
-"""The errors that verbs raise, each worded once: what was asked, what stands against it, what to do."""
+"""The errors that verbs raise, each worded once: what was asked, what stands against it, what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def write_conflict(key: bytes, conflict_ts: int, start_ts: int) -> WriteConflict
 
 
 def key_locked(key: bytes, lock: Lock, now_ms: int, also: list[bytes] | None = None) -> KeyLocked:
-    """`also`: further keys that the same transaction locks and the same request met (bounded by the caller)."""
+    """`also`: further keys that the same transaction locks and the same request met (bounded by the
+    caller).
+    """
     age_ms = max(0, now_ms - physical_ms(lock.start_ts))
     return KeyLocked(
         f"key {shown(key)} is being written by transaction {lock.start_ts}, {age_ms} ms old "
@@ -79,7 +83,7 @@ def snapshot_too_old(read_ts: int, safepoint: int) -> SnapshotTooOld:
 
 
 def check_age(start_ts: int, safepoint: int, now_ms: int) -> None:
-    """Refuse to write for a transaction whose record or whose conflicts may already be forgotten."""
+    """Refuse to write for a transaction whose record or conflicts may already be forgotten."""
     age_ms = now_ms - physical_ms(start_ts)
     if age_ms > TXN_LIFETIME_MS_MAX:
         raise aborted(

@@ -16,8 +16,9 @@ def resolve(
 ) -> int:
     """How many intents of `start_ts` were resolved; commit_ts 0 = rolled back. Keys are distinct.
 
-    Keys without such an intent are left alone. An intent over a version at or above commit_ts is the echo of a prewrite that
-    was sent twice and arrived late: its version was written long ago, so it only vanishes. Raises Corruption.
+    Keys without such an intent are left alone. An intent over a version at or above commit_ts is
+    the echo of a prewrite that was sent twice and arrived late: its version was written long ago,
+    so it only vanishes. Raises Corruption.
     """
     resolved = 0
     for key in keys:

@@ -1,4 +1,6 @@
-"""Abort a transaction for good: its record says ABORTED, also if it never got one, so that a late prewrite finds it closed."""
+"""Abort a transaction for good: its record says ABORTED, also if it never got one, so that a late
+prewrite finds it closed.
+"""
 
 from __future__ import annotations
 

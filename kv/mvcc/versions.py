@@ -1,4 +1,6 @@
-"""Adding one committed version to a key, with its rows for the collector. Shared by `write` and `resolve`."""
+"""Adding one committed version to a key, with its rows for the collector. Shared by `write` and
+`resolve`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def add_version(
 ) -> None:
     """`value` (None = delete) becomes the newest version over `old`, the sealed cur record or None.
 
-    Deleting what is not there (or is deleted already) changes nothing: a second tombstone would only be garbage.
+    Deleting what is not there (or is deleted already) changes nothing: a second tombstone would
+    only be garbage.
     """
     if value is not None and not expire_ms and (old is None or not old[8]):
         m.version(put_row(key, value, commit_ts, old), commit_ts)

@@ -1,7 +1,8 @@
 """What a verb may read, and what it may change.
 
 Two views of one partition, and a verb says in its signature which one it needs:
-  * `View`: the *evaluated* state = applied + in flight. Writes decide on it, because evaluation order is log order;
+  * `View`: the *evaluated* state = applied + in flight. Writes decide on it, because evaluation
+    order is log order;
   * `ReadView`: the *applied* state. Reads see nothing that a crash could take back.
 """
 
@@ -38,7 +39,9 @@ class View(Protocol):
 
 
 class ReadView(Protocol):
-    """Applied state. `cur` and `multi_cur` do not verify: the verbs do, because they look at every record anyway."""
+    """Applied state. `cur` and `multi_cur` do not verify: the verbs do, because they look at every
+    record anyway.
+    """
 
     @property
     def safepoint(self) -> int: ...
@@ -61,7 +64,9 @@ class ReadView(Protocol):
 
 
 class GcView(View, Protocol):
-    """Evaluated state, and slices of the applied one: what is looked for is older than anything in flight."""
+    """Evaluated state, and slices of the applied one: what is looked for is older than anything in
+    flight.
+    """
 
     def scan(
         self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
@@ -70,7 +75,9 @@ class GcView(View, Protocol):
 
 @dataclass(slots=True)
 class Mutations:
-    """The effects of one command, in order. `rows` are new versions, `others` plain puts and deletes (value None) by family."""
+    """The effects of one command, in order. `rows` are new versions, `others` plain puts and
+    deletes (value None) by family.
+    """
 
     rows: list[Row] = field(default_factory=list)
     others: list[tuple[str, bytes, bytes | None]] = field(default_factory=list)

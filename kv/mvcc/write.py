@@ -1,9 +1,10 @@
 """A whole transaction in one step (1PC): conditions, conflicts and new versions, all or nothing.
 
-The commit timestamp is taken when the leader evaluates, after every read served so far, so nobody has read what this replaces.
-`start_ts` > 0 gives the batch an identity: its outcome is recorded under its first key, and sending it again finds the outcome.
-A transaction that read something must find no version newer than its snapshot (`BLIND` says that it read nothing): this rule
-makes lost updates impossible.
+The commit timestamp is taken when the leader evaluates, after every read served so far, so nobody
+has read what this replaces. `start_ts` > 0 gives the batch an identity: its outcome is recorded
+under its first key, and sending it again finds the outcome. A transaction that read something must
+find no version newer than its snapshot (`BLIND` says that it read nothing): this rule makes lost
+updates impossible.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from kv.mvcc.view import Mutations, View
 def put_plain(
     view: View, key: bytes, value: bytes, cond: int | None, commit_ts: int, now_ms: int
 ) -> Row | None:
-    """The row of a single put without a time to live, or None if the old record needs `write` (it has flags).
+    """The row of a single put without a time to live, or None if the old record needs `write` (it
+    has flags).
 
     The hot path, equal to `write` with one op. Raises KeyLocked, ConditionFailed, Corruption.
     """
@@ -61,7 +63,8 @@ def write(
 ) -> int:
     """The version of the batch: commit_ts, or the recorded one if it was committed before.
 
-    Keys of `ops` are distinct. Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted, TooLarge, Corruption.
+    Keys of `ops` are distinct. Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted,
+    TooLarge, Corruption.
     """
     known: TxnRecord | None = None
     if start_ts:
@@ -96,8 +99,8 @@ def write(
             )
     if superseded > SUPERSEDED_BYTES_MAX:
         raise TooLarge(
-            f"the batch replaces {superseded} bytes of old versions, at most {SUPERSEDED_BYTES_MAX} "
-            "at once; nothing was written. Split it",
+            f"the batch replaces {superseded} bytes of old versions, at most "
+            f"{SUPERSEDED_BYTES_MAX} at once; nothing was written. Split it",
             details={
                 "what": "superseded bytes",
                 "limit": SUPERSEDED_BYTES_MAX,

@@ -1,4 +1,5 @@
-"""One partition's write path and reads, without I/O: what HBase calls the region's MVCC, with a Raft log as its WAL.
+"""One partition's write path and reads, without I/O: what HBase calls the region's MVCC, with a
+Raft log as its WAL.
 
     queue → drain → evaluate → open batch → seal → (log, sync, commit) → apply → read point → reply
 
@@ -14,9 +15,9 @@
 Timing of one entry (E2 fills while E1 is in the disk's hands):
 
     drain   E1 sealed ─ propose ─▶ log ── sync ──▶ applied: read point, E2 sealed ── sync ──▶ …
-    drain          E2 fills ───────────────────▶                 replies of E1 (the disk works again)
+    drain          E2 fills ───────────────────▶                 replies of E1 (disk at work)
 
-Latches are the synchronous step itself: a command takes all its keys at once because nothing else runs, and they are free for
-the next command as soon as its rows are in the open batch, long before they are durable. The next writer of a row builds on the
-version in flight; readers do not see it.
+Latches are the synchronous step itself: a command takes all its keys at once because nothing else
+runs, and they are free for the next command as soon as its rows are in the open batch, long before
+they are durable. The next writer of a row builds on the version in flight; readers do not see it.
 """

@@ -1,11 +1,17 @@
 """The batch that fills, the log entry that it becomes, and who waits for it.
 
-Bytes of an entry:  [crc32 of the rest, little-endian 4][msgpack [1, rows, others, top_ts, safepoint, [old versions, bytes]]]
-    rows    [[key, cur record or nil = forget, hist key or nil, hist record or nil], …]   sorted by key, evaluation order within a key
-    others  [[family, key, value or nil = delete], …]                                     in evaluation order
-A hist record longer than SHIP_OLD_BYTES_MAX is nil beside its hist key: every replica still has that version in `cur`
-(or, for a key written twice, in the row before), so large values do not travel twice. The last field are the changes of the
-partition's counters. Two families never depend on each other's order; within one, order is kept.
+Bytes of an entry: [crc32 of the rest, little-endian 4][msgpack of the list]
+    1               format
+    rows            [[key, cur record or nil = forget, hist key or nil, hist record or nil], …]
+                    sorted by key, in evaluation order within a key
+    others          [[family, key, value or nil = delete], …] in evaluation order
+    top_ts          the highest commit timestamp among the rows
+    safepoint       the new one, 0 = unchanged
+    [old, live]     changes of the counters: old versions, bytes of newest records
+A hist record longer than SHIP_OLD_BYTES_MAX is nil beside its hist key: every replica still has
+that version in `cur` (or, for a key written twice, in the row before), so large values do not
+travel twice. The last field are the changes of the partition's counters. Two families never depend
+on each other's order; within one, order is kept.
 """
 
 from __future__ import annotations
@@ -38,7 +44,9 @@ Waiter = tuple[Any, list[Any]]  # (connection, reply row)
 
 
 class Entry:
-    """One open, then sealed, batch of commands. Fields are filled by the machine; nothing is copied on the way."""
+    """One open, then sealed, batch of commands. Fields are filled by the machine; nothing is copied
+    on the way.
+    """
 
     __slots__ = (
         "batch",
@@ -103,7 +111,7 @@ class Entry:
             self.low_ts = min(self.low_ts, m.top_ts)
 
     def seal(self) -> bytes:
-        """The log entry. Rows are put in key order: every replica's memtable inserts them faster."""
+        """The log entry. Rows are put in key order: every memtable inserts them faster."""
         self.rows.sort(key=_by_key)
         shipped: Sequence[Row] = self.rows
         live = -self.forgotten_bytes
@@ -156,8 +164,9 @@ def decode(command: bytes | memoryview, where: str) -> Decoded:
     body = memoryview(command)[4:]
     if len(command) < 5 or crc32(body) != _U32.unpack_from(command)[0]:
         raise Corruption(
-            f"log entry of {where} fails its checksum; this replica stops there and serves nothing. "
-            "Restore the node's log from a backup, or remove this replica and let the others rebuild it",
+            f"log entry of {where} fails its checksum; this replica stops there and serves "
+            "nothing. Restore the node from a backup, or remove this replica and let the others "
+            "rebuild it",
             details={"file": where},
         )
     version, rows, others, top_ts, safepoint, (old, live) = msgpack.unpackb(body, use_list=False)

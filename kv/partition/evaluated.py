@@ -1,8 +1,9 @@
-"""What commands decide on: the applied state with everything in flight on top. Evaluation order is log order, so this is exactly
-the state that a command will find when it is applied.
+"""What commands decide on: the applied state with everything in flight on top. Evaluation order is
+log order, so this is exactly the state that a command will find when it is applied.
 
-The open entry and the one in flight keep their newest records in a dict each; both are dropped whole. Intents have one merged
-dict, because nearly every command asks for one and nearly none is there.
+The open entry and the one in flight keep their newest records in a dict each; both are dropped
+whole. Intents have one merged dict, because nearly every command asks for one and nearly none is
+there.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class Evaluated:
         return entry
 
     def land(self, entry: Entry) -> None:
-        """The entry in flight is part of the applied state now. Its intents come from the mirror from here on: long values stay on disk."""
+        """The entry in flight is part of the applied state now. Its intents come from the mirror
+        from here on: long values stay on disk.
+        """
         if self.flying is entry:
             self.flying, self._flying_pending = None, {}
             mirror, mine = self._state.locks.by_key, self.locks
@@ -101,7 +104,7 @@ class Evaluated:
                     mine[key] = mirror[key]
 
     def reset(self) -> Entry:
-        """Forget the open entry (returned): what it was evaluated on is lost or another node's now."""
+        """Forget the open entry (returned): what it was evaluated on is lost, or another node's."""
         entry = self.open
         self._begin(entry.number + 1)
         self.locks = dict(self._state.locks.by_key)

@@ -1,11 +1,11 @@
 """The intents of the applied state, in memory: by key and in key order.
 
-Reads ask it instead of the `lock` family, whose deleted rows make seeks slow (tens of milliseconds measured, with the GIL held).
-Bounded by the transactions in flight: a lock is about 200 bytes plus LOCK_INLINE_BYTES_MAX of its value; longer values stay on
-disk until they are resolved.
+Reads ask it instead of the `lock` family, whose deleted rows make seeks slow (tens of milliseconds
+measured, with the GIL held). Bounded by the transactions in flight: a lock is about 200 bytes plus
+LOCK_INLINE_BYTES_MAX of its value; longer values stay on disk until they are resolved.
 
-The order is a sorted list with lazy deletion: changes are collected and sorted in when somebody asks for a range. Timsort merges
-a short tail into a long run in linear time, so no tree is needed.
+The order is a sorted list with lazy deletion: changes are collected and sorted in when somebody
+asks for a range. Timsort merges a short tail into a long run in linear time, so no tree is needed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""The partition's one door: requests in, log entries and replies out. Sans-IO; every step is synchronous.
+"""The partition's one door: requests in, log entries and replies out. Sans-IO; every step is
+synchronous.
 
 Rules (each has a directed test in tests/partition):
   * evaluation order = log order; the latches of a command are the step in which it is evaluated;
   * the reply of a command leaves when everything that it saw is applied, also if it is a refusal;
-  * at most one entry is uncommitted, the next one fills meanwhile; it is sealed when the first is applied;
+  * at most one entry is uncommitted, the next one fills meanwhile; it is sealed when the first is
+    applied;
   * commit timestamps are taken once per drain, after every read served so far;
-  * reads look only at the applied state, and wait for versions in flight at or below their timestamp;
-  * a request whose time is up before it was evaluated is not executed; what was proposed and got lost is UNKNOWN_OUTCOME.
+  * reads look only at the applied state, and wait for versions in flight at or below their
+    timestamp;
+  * a request whose time is up before it was evaluated is not executed; what was proposed and got
+    lost is UNKNOWN_OUTCOME.
 
-Sources: HBase's MultiVersionConcurrencyControl and group commit (DESIGN 5); facts on the hot path are in docs/performance.md.
-Left out: split and merge, follower reads, wait queues for intents (the client waits).
+Sources: HBase's MultiVersionConcurrencyControl and group commit (DESIGN 5); facts on the hot path
+are in docs/performance.md. Left out: split and merge, follower reads, wait queues for intents (the
+client waits).
 """
 
 from __future__ import annotations
@@ -61,6 +66,7 @@ from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads
 ENTRY_ROOM = ENTRY_BYTES_MAX - 256 * KiB
 READS = frozenset({GET, MGET, SCAN})
+_HOT = frozenset({GET, PUT})
 
 Item = tuple[Connection, list[Any]]
 
@@ -112,9 +118,9 @@ class PartitionMachine:
     # ------------------------------------------------------------------ requests
 
     def submit(self, conn: Connection, request: list[Any]) -> None:
-        """Queue `[rid, method, deadline, partition, epoch, *args]`; the deadline is in seconds of the
-        clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets exactly one
-        reply row for it, in this pass of the loop or later.
+        """Queue `[rid, method, deadline, partition, epoch, *args]`; the deadline is in seconds of
+        the clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets
+        exactly one reply row for it, in this pass of the loop or later.
         """
         if len(self._queue) >= QUEUE_REQUESTS_MAX:
             self._refuse_full(conn, request, "requests", QUEUE_REQUESTS_MAX, len(self._queue))
@@ -141,7 +147,8 @@ class PartitionMachine:
         self._internal(_Internal.META, then, key, value)
 
     def gc(self, safepoint: int, txn_floor: int, done: Done) -> None:
-        """Raise the safepoint and collect what lies below it, in bounded steps; `done` after the last one.
+        """Raise the safepoint and collect what lies below it, in bounded steps; `done` after the
+        last one.
 
         `safepoint` must lie below every snapshot that is still wanted; `txn_floor`: see kv.mvcc.gc.
         """
@@ -160,7 +167,9 @@ class PartitionMachine:
         step(GcCursor())
 
     def find_txn(self, start_ts: int) -> bytes | None:
-        """The anchor of a transaction whose record is in flight here. (Applied ones: kv.mvcc.find, per node.)"""
+        """The anchor of a transaction whose record is in flight here. (Applied ones: kv.mvcc.find,
+        per node.)
+        """
         for entry in (self.view.open, self.view.flying):
             if entry is not None:
                 for (anchor, ts), record in entry.txns.items():
@@ -179,7 +188,7 @@ class PartitionMachine:
     # ------------------------------------------------------------------ drain
 
     def drain(self) -> None:
-        """Evaluate what is queued, then seal. Called by the scheduler, once per pass of the loop."""
+        """Evaluate what is queued, then seal. Called by the scheduler, once per pass."""
         self._scheduled = False
         self._stalled_bytes = None
         queue = self._queue
@@ -219,7 +228,7 @@ class PartitionMachine:
                 if r[4] != epoch:
                     raise self._moved(r)
                 method = r[1]
-                if method == GET or method == PUT:
+                if method in _HOT:
                     key = r[5]
                     if not _plain(r):
                         check_request(r)
@@ -294,7 +303,9 @@ class PartitionMachine:
         entry.parked.append(item)
 
     def _check_future(self, read_ts: int) -> None:
-        """A snapshot that is not over yet could change after it was read: later commits may be below it."""
+        """A snapshot that is not over yet could change after it was read: later commits may be
+        below it.
+        """
         self._known_ts = self._timestamps(1)
         if read_ts > self._known_ts:
             raise InvalidArgument(
@@ -304,7 +315,9 @@ class PartitionMachine:
             )
 
     def _top_ms(self) -> int:
-        """The physical part of the read point: what is expired stays expired when the clock is set back."""
+        """The physical part of the read point: what is expired stays expired when the clock is set
+        back.
+        """
         return self.read_point.top >> 18
 
     # ------------------------------------------------------------------ writes
@@ -343,7 +356,9 @@ class PartitionMachine:
                 return
 
     def _take(self, n: int) -> int:
-        """The first of n fresh timestamps, above every read served and every version written. Raises Unavailable."""
+        """The first of n fresh timestamps, above every read served and every version written.
+        Raises Unavailable.
+        """
         first = self._timestamps(n)
         floor = max(self._read_high, self._top_ts)
         if first <= floor:
@@ -356,7 +371,9 @@ class PartitionMachine:
         return first
 
     def _put_plain(self, conn: Connection, r: list[Any], ts: int, now_ms: int) -> bool:
-        """The hot path of PUT. False: the old record has a time to live or is a tombstone, take the long way."""
+        """The hot path of PUT. False: the old record has a time to live or is a tombstone, take the
+        long way.
+        """
         rid, _, _, _, _, key, value, cond, _ = r
         try:
             row = put_plain(self.view, key, value, cond, ts, now_ms)
@@ -376,7 +393,9 @@ class PartitionMachine:
         return True
 
     def _evaluate(self, item: Item, ts: int, now_ms: int) -> bool:
-        """Run one command against the evaluated state. False: it does not fit the open entry, nothing was done."""
+        """Run one command against the evaluated state. False: it does not fit the open entry,
+        nothing was done.
+        """
         conn, r = item
         m = Mutations()
         try:
@@ -443,7 +462,7 @@ class PartitionMachine:
     # ------------------------------------------------------------------ log
 
     def _seal(self) -> None:
-        """Propose the open entry, unless one is uncommitted: then more requests join it meanwhile."""
+        """Propose the open entry, unless one is uncommitted: then more requests join it."""
         view = self.view
         if view.flying is not None or view.open.empty:
             return
@@ -459,10 +478,13 @@ class PartitionMachine:
         self._replica.prepare(entry)
 
     def applied(self, entry: Entry) -> None:
-        """Our entry is part of the applied state: advance the read point, seal the next, then answer."""
+        """Our entry is part of the applied state: advance the read point, seal the next, then
+        answer.
+        """
         self.read_point.complete(entry.number)
         for row in entry.prewrites:
-            # Reads served while the intents were in flight ignored them, so the bound is settled now.
+            # Reads served while the intents were in flight ignored them, so the bound is settled
+            # now.
             row[2] = max(row[2], self._read_high + 1)
         self.view.land(entry)
         self._seal()
@@ -491,8 +513,8 @@ class PartitionMachine:
         error: KvorumError = self._not_leader()
         if unknown:
             error = UnknownOutcome(
-                f"partition {self.descriptor.id}: leadership was lost before the command was confirmed; "
-                "it may or may not be executed. Ask for the status by its id, or read the keys"
+                f"partition {self.descriptor.id}: leadership was lost before the command was "
+                "confirmed; it may or may not be executed. Ask for its status, or read the keys"
             )
         for entry in entries:
             if self.view.flying is entry:
@@ -510,7 +532,9 @@ class PartitionMachine:
         self._fail(on_top, retry, retry)
 
     def _fail(self, entry: Entry, error: KvorumError, quiet: KvorumError) -> None:
-        """`error` to commands with an effect in the entry, `quiet` to those without one and to waiting reads."""
+        """`error` to commands with an effect in the entry, `quiet` to those without one and to
+        waiting reads.
+        """
         for conn, row in entry.replies:
             self._answer(conn, [row[0], 1, *to_wire(error)])
         for conn, row in entry.quiet:
@@ -559,7 +583,9 @@ class PartitionMachine:
 
 
 def _plain(r: list[Any]) -> bool:
-    """Whether a GET or PUT is well formed, for the usual cases; whatever else goes through `check_request`."""
+    """Whether a GET or PUT is well formed, for the usual cases; whatever else goes through
+    `check_request`.
+    """
     if r[1] == GET:
         return (
             len(r) == 8

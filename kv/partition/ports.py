@@ -12,7 +12,9 @@ from kv.partition.entry import Entry
 from kv.partition.locks import LockMirror
 
 Timestamps = Callable[[int], int]
-"""take(n) → the first of n consecutive fresh timestamps. Raises Unavailable while the durable bound is not raised."""
+"""take(n) → the first of n consecutive fresh timestamps. Raises Unavailable while the durable bound
+is not raised.
+"""
 
 Done = Callable[[KvorumError | None], None]
 
@@ -65,7 +67,8 @@ class ReplicaPort(Protocol):
         ...
 
     def propose(self, command: bytes, entry: Entry) -> None:
-        """Append to the log; `machine.applied(entry)` or `machine.dropped([entry], …)` follows, never from within.
+        """Append to the log; `machine.applied(entry)` or `machine.dropped([entry], …)` follows,
+        never from within.
 
         Raises NotLeader, TooLarge, Busy, Unavailable: then it was certainly not appended.
         """

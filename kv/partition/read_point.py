@@ -1,7 +1,8 @@
 """HBase's read point: everything at or below it is applied.
 
-Entries begin in log order and may be reported complete in any order; the point advances over the longest complete prefix. With
-one entry in flight per partition the prefix is trivial, but nothing here relies on that.
+Entries begin in log order and may be reported complete in any order; the point advances over the
+longest complete prefix. With one entry in flight per partition the prefix is trivial, but nothing
+here relies on that.
 """
 
 from __future__ import annotations
@@ -39,5 +40,7 @@ class ReadPoint:
         return self.top
 
     def forget(self) -> None:
-        """What was on its way is lost (the leader changed): it never becomes visible here by its number."""
+        """What was on its way is lost (the leader changed): it never becomes visible here by its
+        number.
+        """
         self._flying.clear()

@@ -1,8 +1,9 @@
 """GET, MGET and SCAN: answered from the applied state, in the synchronous step that looks.
 
-A read at R must wait while a version at or below R is in flight on its keys: its timestamp was taken before, so the snapshot
-contains it. In-flight intents need no wait: their commit timestamp will be taken later than R was. A resolution in flight is a
-version in flight, so it is never a lost read.
+A read at R must wait while a version at or below R is in flight on its keys: its timestamp was
+taken before, so the snapshot contains it. In-flight intents need no wait: their commit timestamp
+will be taken later than R was. A resolution in flight is a version in flight, so it is never a lost
+read.
 """
 
 from __future__ import annotations

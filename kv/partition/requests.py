@@ -1,7 +1,9 @@
-"""What a partition request must look like. Checked before anything is read, so that bad input changes nothing (C15).
+"""What a partition request must look like. Checked before anything is read, so that bad input
+changes nothing (C15).
 
-A request is `[rid, method, deadline, partition id, epoch, *args]` (kv.base.methods). Each checker gets the whole request and
-returns the keys that its command will read, for the read-ahead; ranges of keys against the partition are checked by the machine.
+A request is `[rid, method, deadline, partition id, epoch, *args]` (kv.base.methods). Each checker
+gets the whole request and returns the keys that its command will read, for the read-ahead; ranges
+of keys against the partition are checked by the machine.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def check_ops(ops: Any, *, ops_max: int, bytes_max: int) -> list[bytes]:
     size = 0
     keys = []
     for i, op in enumerate(ops):
-        if type(op) not in (list, tuple) or len(op) != 5:
+        if not isinstance(op, list | tuple) or len(op) != 5:
             raise InvalidArgument(f"operation {i} must be [kind, key, value, cond, ttl_ms]")
         size += _check_op(i, op)
         keys.append(op[1])
@@ -258,7 +260,9 @@ def check_request(r: list[Any]) -> Keys:
 
 
 def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
-    """The outermost keys that must lie in the partition, None if there are none (SCAN: the machine clips nothing)."""
+    """The outermost keys that must lie in the partition, None if there are none (SCAN: the machine
+    clips nothing).
+    """
     match r[1]:
         case 5:  # MGET
             keys = r[5]

@@ -1,8 +1,8 @@
 """One drain per pass of the event loop over all partitions that have requests.
 
-`call_soon` runs after every socket of this pass was read, so requests batch by themselves; no task, no future, no timer per
-request. Replies of applied entries go through `after_apply`: the host first starts the next sync, then replies are written while
-the disk works.
+`call_soon` runs after every socket of this pass was read, so requests batch by themselves; no task,
+no future, no timer per request. Replies of applied entries go through `after_apply`: the host first
+starts the next sync, then replies are written while the disk works.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Scheduler:
         clock: Clock,
         defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        """`defer` runs a callback after the next sync was started (raft.RaftHost.defer); without it, call_soon does."""
+        """`defer` runs a callback after the next sync was started (raft.RaftHost.defer); without
+        it, call_soon does.
+        """
         self.clock = clock
         self.dirty: dict[Connection, None] = {}  # connections with replies to flush
         self._call_soon = call_soon

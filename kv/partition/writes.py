@@ -1,4 +1,4 @@
-"""The commands that go through the log: the method table between requests and the verbs of kv.mvcc."""
+"""The commands that go through the log: the table between requests and the verbs of kv.mvcc."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """The node's partitions: create, open at the start, drop, find; and cutting their logs.
 
-Durability of a partition's existence: its descriptor is synced before its group may take a command, and removing it leaves a
-marker first, so a crash in between leaves the whole partition or none of it:
+Durability of a partition's existence: its descriptor is synced before its group may take a command,
+and removing it leaves a marker first, so a crash in between leaves the whole partition or none of
+it:
 
     create   descriptor → sync → group                  (again: nothing happens, or the rest of it)
     drop     marker → sync → group and log gone → rows, descriptor and marker in one batch → sync
 
-Its rows in gcq are left to the collector of whoever owns those keys next; each looks at what its key holds now.
-Log truncation (rule 12 of the consensus core): note the applied index, sync the state DB in a thread, then cut the log below it,
-less LOG_KEEP_ENTRIES for slow followers. One sync serves all partitions. After a failed sync nothing is cut any more.
+Its rows in gcq are left to the collector of whoever owns those keys next; each looks at what its
+key holds now. Log truncation (rule 12 of the consensus core): note the applied index, sync the
+state DB in a thread, then cut the log below it, less LOG_KEEP_ENTRIES for slow followers. One sync
+serves all partitions. After a failed sync nothing is cut any more.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ from kv.storage.engine import Engine
 from raft.host import RaftHost
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
-"""Runs a call that releases the GIL beside the loop (asyncio.to_thread; a simulation runs it at once)."""
+"""Runs a call that releases the GIL beside the loop (asyncio.to_thread; a simulation runs it at
+once).
+"""
 
 END_OF_KEYS = b"\xff" * (2 * KEY_BYTES_MAX + 16)
 
@@ -107,7 +111,9 @@ class ReplicaManager:
         return list(self._by_start)
 
     def find_txn(self, start_ts: int) -> bytes | None:
-        """The anchor of a transaction whose record is in one of this node's partitions, applied or in flight."""
+        """The anchor of a transaction whose record is in one of this node's partitions, applied or
+        in flight.
+        """
         for replica in self._by_start:
             anchor = replica.machine.find_txn(start_ts)
             if anchor is not None:
@@ -119,14 +125,15 @@ class ReplicaManager:
         return None
 
     def oldest_lock(self) -> int | None:
-        """The smallest start_ts of any intent on this node: a bound for `machine.gc(txn_floor=…)`."""
+        """The smallest start_ts of any intent on this node: bounds `machine.gc(txn_floor=…)`."""
         found = [replica.state.locks.oldest() for replica in self._by_start]
         return min((ts for ts in found if ts is not None), default=None)
 
     # ------------------------------------------------------------------ creating and opening
 
     async def create(self, descriptor: PartitionDescriptor) -> None:
-        """Make and open a partition; durable when it returns. One that exists with the same id stays as it is.
+        """Make and open a partition; durable when it returns. One that exists with the same id
+        stays as it is.
 
         Raises InvalidArgument if its range overlaps another partition of this node.
         """
@@ -151,7 +158,9 @@ class ReplicaManager:
                 )
 
     async def open_all(self) -> None:
-        """Finish drops that a crash interrupted, then open every stored partition. Raises Corruption."""
+        """Finish drops that a crash interrupted, then open every stored partition. Raises
+        Corruption.
+        """
         doomed: list[PartitionDescriptor] = []
         stored: list[PartitionDescriptor] = []
         for key, record in self._engine.scan("meta", b"r", b"s"):
@@ -186,7 +195,9 @@ class ReplicaManager:
     # ------------------------------------------------------------------ dropping
 
     async def drop(self, partition: PartitionId) -> None:
-        """Stop a partition and remove everything of it; durable when it returns. Nothing happens if there is none."""
+        """Stop a partition and remove everything of it; durable when it returns. Nothing happens if
+        there is none.
+        """
         replica = self._replicas.get(partition)
         if replica is None:
             return
@@ -253,6 +264,8 @@ class ReplicaManager:
                 self.counters.truncations += 1
 
     def close(self) -> None:
-        """Answer everybody who waits: not executed, or unknown. The host and the engine are closed by their owner."""
+        """Answer everybody who waits: not executed, or unknown. The host and the engine are closed
+        by their owner.
+        """
         for replica in self._by_start:
             replica.stop()

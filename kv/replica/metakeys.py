@@ -4,7 +4,7 @@
     b"r" [partition 8] b"d"   descriptor: msgpack of PartitionDescriptor.to_wire()
     b"r" [partition 8] b"s"   counters: [old versions 8, signed][live bytes 8, signed]
     b"r" [partition 8] b"g"   safepoint: [timestamp 8]
-    b"r" [partition 8] b"x"   drop marker: the descriptor again, while the partition is being removed
+    b"r" [partition 8] b"x"   drop marker: the descriptor again, while it is being removed
 Other keys belong to the node's services (they seal their own): b"tso".
 """
 

@@ -2,11 +2,13 @@
 
 Invariants
   * entries become visible in log order, each as one engine batch with its index;
-  * the leader writes the batch that it built from its own entry; everybody else decodes the same entry: equal state at equal index;
-  * an entry that cannot be read stops this replica (Corruption is raised into the consensus layer, which stops the group): guessing
-    would make replicas differ;
-  * a state DB that refuses a write (stall, full disk) refuses whole batches: the entry waits here, in order, and is tried again.
-    Nothing that waits is acknowledged, and new writes are refused meanwhile.
+  * the leader writes the batch that it built from its own entry; everybody else decodes the same
+    entry: equal state at equal index;
+  * an entry that cannot be read stops this replica (Corruption is raised into the consensus layer,
+    which stops the group): guessing would make replicas differ;
+  * a state DB that refuses a write (stall, full disk) refuses whole batches: the entry waits here,
+    in order, and is tried again. Nothing that waits is acknowledged, and new writes are refused
+    meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ RETRY_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A committed entry that must still be written. `entry` is ours, `decoded` anybody's; neither: no command."""
+    """A committed entry that must still be written. `entry` is ours, `decoded` anybody's; neither:
+    no command.
+    """
 
     index: int
     term: int
@@ -39,7 +43,7 @@ class _Work:
 
 
 class Replica:
-    """See the module. `machine` and `group` are set by whoever opens it, before the group can call."""
+    """See the module. `machine` and `group` are set by whoever opens it, before it is called."""
 
     machine: PartitionMachine
     group: ConsensusGroup
@@ -73,7 +77,7 @@ class Replica:
         if self._refused is None:
             return None
         return Unavailable(
-            f"partition {self.descriptor.id} takes no writes at the moment: {self._refused.message}",
+            f"partition {self.descriptor.id} takes no writes now: {self._refused.message}",
             details=self._refused.details,
         )
 
@@ -192,7 +196,9 @@ class Replica:
             self.machine.role(leader=leader)
 
     def stop(self) -> None:
-        """Refuse everything that waits here; write nothing any more. The group is stopped by its host."""
+        """Refuse everything that waits here; write nothing any more. The group is stopped by its
+        host.
+        """
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()

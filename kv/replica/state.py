@@ -1,7 +1,7 @@
 """What is applied: one partition's part of the state DB, its intents in memory, and its counters.
 
-Every entry is one engine batch together with the applied index, so that after a crash the log is replayed from exactly there.
-Implements mvcc's ReadView and partition's AppliedState.
+Every entry is one engine batch together with the applied index, so that after a crash the log is
+replayed from exactly there. Implements mvcc's ReadView and partition's AppliedState.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class PartitionState:
     # ------------------------------------------------------------------ writing
 
     def fill(self, batch: Batch, rows: Iterable[Row], others: Iterable[Other]) -> None:
-        """Put the effects of an entry into a batch. Old versions that were not shipped are taken from where they still are."""
+        """Put the effects of an entry into a batch. Old versions that were not shipped are taken
+        from where they still are.
+        """
         put, delete, families = batch.put, batch.delete, self._families
         cur, hist = families["cur"], families["hist"]
         newest: dict[bytes, bytes] = {}  # of this entry; kept only once something was not shipped
@@ -126,7 +128,9 @@ class PartitionState:
         old_versions: int = 0,
         live_bytes: int = 0,
     ) -> None:
-        """Write the batch with the applied index; only then does anything here change. Raises Unavailable: nothing was written."""
+        """Write the batch with the applied index; only then does anything here change. Raises
+        Unavailable: nothing was written.
+        """
         meta, keys = self._families["meta"], self._keys
         top_ts = max(top_ts, self.top_ts)
         key = keys[APPLIED]

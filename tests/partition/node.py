@@ -1,4 +1,6 @@
-"""A node of one process for tests: real RaftHost and engine in memory, virtual time, a counting oracle."""
+"""A node of one process for tests: real RaftHost and engine in memory, virtual time, a counting
+oracle.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class Conn:
 
 
 class Node:
-    """One node with partitions split at `splits`. `crash()` gives the node that restarts after a power loss."""
+    """One node with partitions split at `splits`. `crash()` gives the node that restarts after a
+    power loss.
+    """
 
     def __init__(
         self,
@@ -182,7 +186,9 @@ class Node:
     # -- accidents
 
     def crash(self, seed: int = 0, **options: Any) -> Node:
-        """The node after a power loss: both databases lose what was not synced, but for a random prefix."""
+        """The node after a power loss: both databases lose what was not synced, but for a random
+        prefix.
+        """
         rng = random.Random(seed)
         assert isinstance(self.engine, MemoryEngine)
         kept = int(rng.random() * (self.log.unsynced + 1))

@@ -1,0 +1,186 @@
+"""What a put, a get and a batch row cost through machine, RaftHost and RocksDB, without sockets.
+
+    python -m bench.micro_partition [--seconds 2] [--callers 256] [--profile put]
+
+One JSON line. CPU is the process's (loop and sync thread); callers are callbacks in the same
+process, so their small share is in the figures. Batches of `callers` requests are in flight: each
+caller sends its next request when it has its reply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import json
+import pstats
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kv.base import methods
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import ENTRY_BYTES_MAX
+from kv.base.timestamps import compose
+from kv.partition.machine import PartitionMachine
+from kv.partition.scheduler import Scheduler
+from kv.replica.manager import ReplicaManager
+from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, open_engine
+from kv.storage.log import LogAdapter, ThreadSyncer
+from raft.api import RaftConfig
+from raft.host import RaftHost
+
+KEYS = 20_000
+
+
+class Callers:
+    """A connection with `n` callers behind it, each with one request in flight."""
+
+    def __init__(self, machine: PartitionMachine, request: Callable[[int], list[Any]]) -> None:
+        self.machine, self.request = machine, request
+        self.done = self.errors = 0
+        self.until = 0.0
+        self.idle = asyncio.Event()
+        self._flying = 0
+        self._replied: list[list[Any]] = []
+
+    def start(self, n: int, seconds: float) -> None:
+        self.until = time.perf_counter() + seconds
+        for i in range(n):
+            self._flying += 1
+            self.machine.submit(self, self.request(i))
+
+    def reply(self, row: list[Any]) -> None:
+        self._replied.append(row)
+
+    def flush(self) -> None:
+        rows, self._replied = self._replied, []
+        self.done += len(rows)
+        self.errors += sum(row[1] for row in rows)
+        if time.perf_counter() >= self.until:
+            self._flying -= len(rows)
+            if not self._flying:
+                self.idle.set()
+            return
+        submit, request = self.machine.submit, self.request
+        for row in rows:
+            submit(self, request(row[0]))
+
+
+class Oracle:
+    def __init__(self) -> None:
+        self._last = 0
+        self._clock = SystemClock()
+
+    def __call__(self, n: int) -> int:
+        first = max(self._last + 1, compose(self._clock.now_ms()))
+        self._last = first + n - 1
+        return first
+
+
+async def in_thread(fn: Callable[[], None]) -> None:
+    await asyncio.to_thread(fn)
+
+
+async def measure(data: Path, seconds: float, callers: int, profile: str) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    timers, clock = LoopTimers(loop), SystemClock()
+    state = open_engine("rocks", data / "state", STATE_FAMILIES)
+    log = open_engine("rocks", data / "log", LOG_FAMILIES)
+    syncer = ThreadSyncer(log, loop)
+    fatal: list[BaseException] = []
+    host = RaftHost(
+        node_id=1,
+        log_db=LogAdapter(log),
+        syncer=syncer,
+        timers=timers,
+        rng=SystemRng(),
+        on_fatal=fatal.append,
+        config=RaftConfig(entry_bytes_max=ENTRY_BYTES_MAX, append_bytes_max=2 * ENTRY_BYTES_MAX),
+    )
+    manager = ReplicaManager(
+        state,
+        host,
+        timestamps=Oracle(),
+        scheduler=Scheduler(loop.call_soon, clock, host.defer),
+        timers=timers,
+        in_thread=in_thread,
+        on_fatal=fatal.append,
+    )
+    await manager.create(PartitionDescriptor(PartitionId(1), b"", b"", 1, (NodeId(1),)))
+    replica = manager.replica(1)
+    assert replica is not None
+    while not replica.serving():
+        await asyncio.sleep(0.01)
+    machine, far = replica.machine, time.monotonic() + 3600
+    rng, value = random.Random(1), b"v" * 100
+    keys = [b"\x00\x00\x00\x64key%013d" % i for i in range(KEYS)]
+
+    def put(rid: int) -> list[Any]:
+        return [rid, methods.PUT, far, 1, 1, keys[rng.randrange(KEYS)], value, None, 0]
+
+    def get(rid: int) -> list[Any]:
+        return [rid, methods.GET, far, 1, 1, keys[rng.randrange(KEYS)], 0, None]
+
+    def batch(rid: int) -> list[Any]:
+        at = rng.randrange(KEYS - 100)
+        ops = [[methods.OP_PUT, key, value, None, 0] for key in keys[at : at + 100]]
+        return [rid, methods.WRITE, far, 1, 1, ops, 0, 0]
+
+    def scan(rid: int) -> list[Any]:
+        at = rng.randrange(KEYS - 1000)
+        return [rid, methods.SCAN, far, 1, 1, keys[at], b"", 0, 1000, False, None]
+
+    result: dict[str, Any] = {"case": "micro_partition", "callers": callers}
+    for name, request, n, rows in (
+        ("put", put, callers, 1),
+        ("put1", put, 1, 1),
+        ("get", get, callers, 1),
+        ("batch_row", batch, 8, 100),
+        ("scan_row", scan, 8, 1000),
+    ):
+        many = Callers(machine, request)
+        syncs, entries = host.counters.syncs, machine.counters.entries
+        prof = cProfile.Profile() if profile == name else None
+        began, cpu = time.perf_counter(), time.process_time()
+        if prof:
+            prof.enable()
+        many.start(n, seconds)
+        await many.idle.wait()
+        if prof:
+            prof.disable()
+            pstats.Stats(prof).sort_stats("tottime").print_stats(30)
+        took, cpu = time.perf_counter() - began, time.process_time() - cpu
+        assert not many.errors and not fatal, (many.errors, fatal)
+        result[name + "_per_s"] = round(many.done * rows / took)
+        result[name + "_cpu_us"] = round(cpu / (many.done * rows) * 1e6, 2)
+        result[name + "_syncs"] = host.counters.syncs - syncs
+        result[name + "_entries"] = machine.counters.entries - entries
+    manager.close()
+    host.close()
+    syncer.close()
+    log.close()
+    state.close()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--callers", type=int, default=256)
+    parser.add_argument("--profile", default="", help="name of the case to profile")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as data:
+        work = measure(Path(data), args.seconds, args.callers, args.profile)
+        print(json.dumps(uvloop.run(work)))
+
+
+if __name__ == "__main__":
+    main()
