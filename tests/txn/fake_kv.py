@@ -1,7 +1,9 @@
-"""Participants, oracle and client in one small model: the verbs of kv/base/methods with simple data structures.
+"""Participants, oracle and client in one small model: the verbs of kv/base/methods with simple data
+structures.
 
-Every message takes a random virtual time to arrive and another to be answered, and is executed in one
-step in between. Nothing of kv/mvcc is used: where both agree, the contract is what we think it is.
+Every message takes a random virtual time to arrive and another to be answered, and is executed in
+one step in between. Nothing of kv/mvcc is used: where both agree, the contract is what we think it
+is.
 """
 
 from __future__ import annotations
@@ -328,8 +330,9 @@ def keys_of(method: int, args: tuple[Any, ...]) -> list[bytes]:
 class FakeKv:
     """One client's view: its own location cache, its own network.
 
-    `before(sent)` and `after(sent)` are awaited around the execution of each message; a test that wants a
-    message lost, late or its sender dead does it there. `latency_ms` is the most that one way takes.
+    `before(sent)` and `after(sent)` are awaited around the execution of each message; a test that
+    wants a message lost, late or its sender dead does it there. `latency_ms` is the most that one
+    way takes.
     """
 
     def __init__(self, cluster: Cluster, *, latency_ms: float = 2.0) -> None:

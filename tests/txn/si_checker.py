@@ -8,7 +8,7 @@ returned says exactly whom it saw. From that follow the edges
     rw  the reader → the writer of the first element that it did not see
     rt  a transaction that was acknowledged before another began → that one
 
-A history is (strongly) snapshot isolated if and only if the relation (ww ∪ wr ∪ rt) ; rw? has no
+A history is (strongly) snapshot isolated if and only if the relation (ww or wr or rt) ; rw? has no
 cycle (Cerone & Gotsman 2018): a cycle may only exist if it has two rw edges in a row, as write skew
 has. Lost update, long fork, G0, G1c and G-single all make a forbidden cycle; G1a (a read of an
 aborted append) and G1b (of an intermediate one) are found while reading.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 
 @dataclass
@@ -34,36 +35,15 @@ class Txn:
 def anomalies(history: Sequence[Txn], final: Mapping[str, Sequence[int]]) -> list[str]:
     """What is wrong, in words; empty = snapshot isolated. `final`: the lists at the end."""
     writer = {(k, v): t.id for t in history for k, v in t.appends.items()}
-    wrong: list[str] = []
     first: dict[int, set[int]] = {t.id: set() for t in history}  # ww, wr, rt
     rw: dict[int, set[int]] = {t.id: set() for t in history}
-    for key, values in final.items():
-        if len(set(values)) != len(values):
-            wrong.append(f"{key}: an append was executed twice: {values}")
-        for value in values:
-            if (key, value) not in writer:
-                wrong.append(f"G1a: {key} holds {value}, which nobody committed")
-        for a, b in zip(values, values[1:], strict=False):
-            _edge(first, writer.get((key, a)), writer.get((key, b)))
+    wrong = _writes(final, writer, first)
     for t in history:
         for key, value in t.appends.items():
             if t.ended < float("inf") and value not in final.get(key, ()):
                 wrong.append(f"lost: {t.id} was acknowledged, but {key} does not hold {value}")
-        for key, seen in t.reads.items():
-            values = tuple(final.get(key, ()))
-            if values[: len(seen)] != seen:
-                wrong.append(f"{t.id} read {key} as {seen}, which is no prefix of {values}")
-                continue
-            if seen:
-                _edge(first, writer.get((key, seen[-1])), t.id)
-            if len(seen) < len(values):
-                _edge(rw, t.id, writer.get((key, values[len(seen)])))
-    by_end = sorted(history, key=lambda t: t.ended)
-    for t in history:
-        for earlier in by_end:
-            if earlier.ended >= t.began:
-                break
-            _edge(first, earlier.id, t.id)
+        wrong += _reads(t, final, writer, first, rw)
+    _real_time(history, first)
     composed = {t: after | {c for b in after for c in rw[b]} for t, after in first.items()}
     cycle = _cycle(composed)
     if cycle:
@@ -71,7 +51,51 @@ def anomalies(history: Sequence[Txn], final: Mapping[str, Sequence[int]]) -> lis
     return wrong
 
 
-def _edge(edges: dict[int, set[int]], a: int | None, b: int | None) -> None:
+Writer = Mapping[tuple[str, int], int]
+Edges = dict[int, set[int]]
+
+
+def _writes(final: Mapping[str, Sequence[int]], writer: Writer, first: Edges) -> list[str]:
+    """Add ww."""
+    wrong = []
+    for key, values in final.items():
+        if len(set(values)) != len(values):
+            wrong.append(f"{key}: an append was executed twice: {values}")
+        for value in values:
+            if (key, value) not in writer:
+                wrong.append(f"G1a: {key} holds {value}, which nobody committed")
+        for a, b in pairwise(values):
+            _edge(first, writer.get((key, a)), writer.get((key, b)))
+    return wrong
+
+
+def _reads(
+    t: Txn, final: Mapping[str, Sequence[int]], writer: Writer, first: Edges, rw: Edges
+) -> list[str]:
+    """Add wr and rw of one transaction."""
+    wrong = []
+    for key, seen in t.reads.items():
+        values = tuple(final.get(key, ()))
+        if values[: len(seen)] != seen:
+            wrong.append(f"{t.id} read {key} as {seen}, which is no prefix of {values}")
+            continue
+        if seen:
+            _edge(first, writer.get((key, seen[-1])), t.id)
+        if len(seen) < len(values):
+            _edge(rw, t.id, writer.get((key, values[len(seen)])))
+    return wrong
+
+
+def _real_time(history: Sequence[Txn], first: Edges) -> None:
+    by_end = sorted(history, key=lambda t: t.ended)
+    for t in history:
+        for earlier in by_end:
+            if earlier.ended >= t.began:
+                break
+            _edge(first, earlier.id, t.id)
+
+
+def _edge(edges: Edges, a: int | None, b: int | None) -> None:
     if a is not None and b is not None and a != b:
         edges[a].add(b)
 
@@ -88,9 +112,7 @@ def _cycle(edges: Mapping[int, set[int]]) -> list[int]:
                 state[node] = 2
                 path.pop()
                 continue
-            if state.get(node) == 1:
-                continue
-            if state.get(node) == 2:
+            if node in state:
                 continue
             state[node] = 1
             path.append(node)

@@ -1,4 +1,4 @@
-"""The write buffer: what a transaction sees of itself, and how several writes of a key become one."""
+"""The write buffer: what a transaction sees of itself, how several writes of a key become one."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_d1_history_is_snapshot_isolated(seed: int) -> None:
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_d1_write_skew_is_permitted_and_a_check_prevents_it(guarded: bool) -> None:
-    """Two doctors on call, each signs off because the other is there: documented, with its remedy."""
+    """Two doctors on call, each signs off because the other is there: it has a remedy."""
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)

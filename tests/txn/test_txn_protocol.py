@@ -44,7 +44,7 @@ FIVE = [k("b"), k("f"), k("l"), k("p"), k("z")]  # one per partition
 
 
 class Gate:
-    """Holds the messages of one method until it is opened; `reached` is set by the first of them."""
+    """Holds the messages of one method until it is opened; the first of them sets `reached`."""
 
     def __init__(self, kv: FakeKv, method: int, *, after: bool = False) -> None:
         self.method = method
@@ -81,7 +81,9 @@ async def abandoned(world: World, keys: list[bytes], *, ttl_ms: int = TXN_TTL_MS
 
 
 def test_d2_one_transaction_over_five_partitions() -> None:
-    """All five commit together; the flip comes after the last prewrite, the cleaning after the flip."""
+    """All five commit together; the flip comes after the last prewrite, the cleaning after the
+    flip.
+    """
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -192,7 +194,9 @@ def test_d4_status_lies_at_the_anchor_and_is_always_answered() -> None:
 
 
 def test_d4_status_of_ids_without_a_record() -> None:
-    """Unknown must be called aborted only when it can not commit any more, and never when it might have."""
+    """Unknown must be called aborted only when it can not commit any more, and never when it might
+    have.
+    """
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -247,7 +251,9 @@ def test_d6_abandoned_transaction_blocks_at_most_its_ttl() -> None:
 
 
 def test_d7_reply_comes_before_the_cleaning() -> None:
-    """Cleaning is not the caller's business; and when it never happens, readers are right all the same."""
+    """Cleaning is not the caller's business; and when it never happens, readers are right all the
+    same.
+    """
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -268,7 +274,7 @@ def test_d7_reply_comes_before_the_cleaning() -> None:
 
 
 def test_d9_intent_younger_than_the_snapshot_is_ignored() -> None:
-    """It can only commit above the snapshot: a reader that asked about it would wait for nothing."""
+    """It can only commit above the snapshot: asking about it would be for nothing."""
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -288,7 +294,9 @@ def test_d9_intent_younger_than_the_snapshot_is_ignored() -> None:
 
 
 def test_d10_reader_pushes_a_pending_writer_above_its_snapshot() -> None:
-    """The reader does not wait, and the writer that commits later stays out of the reader's snapshot."""
+    """The reader does not wait, and the writer that commits later stays out of the reader's
+    snapshot.
+    """
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -359,7 +367,7 @@ def test_d12_dead_before_the_commit_leaves_no_trace() -> None:
 
 
 def test_d12_late_flip_of_a_rolled_back_transaction_is_refused() -> None:
-    """A coordinator that slept through its ttl must not resurrect what others already threw away."""
+    """A coordinator that slept through its ttl must not resurrect what others threw away."""
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -540,7 +548,9 @@ def test_1pc_settles_a_lost_reply_by_the_record() -> None:
 
 
 def test_unknown_outcome_carries_the_transaction() -> None:
-    """When the anchor is unreachable the caller must be able to ask later; it must not hear "failed"."""
+    """When the anchor is unreachable the caller must be able to ask later; it must not hear
+    "failed".
+    """
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -641,7 +651,7 @@ def test_large_transaction_is_cut_into_legal_requests() -> None:
 
 
 def test_commit_waits_for_the_oracle_to_pass_every_bound() -> None:
-    """A commit timestamp below a participant's bound would appear inside a snapshot already read."""
+    """A commit timestamp below a participant's bound would appear in a snapshot already read."""
 
     async def main(loop: SimLoop) -> None:
         world = World(loop)
@@ -670,7 +680,7 @@ def test_cancelled_commit_is_finished_or_undone() -> None:
 
     async def main(loop: SimLoop) -> None:
         ends = set()
-        for delay_ms in range(0, 16):
+        for delay_ms in range(16):
             world = World(loop)
             client = world.client()
             t = await client.begin()

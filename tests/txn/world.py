@@ -70,9 +70,11 @@ class LossyKv(FakeKv):
 
 
 class DyingKv(FakeKv):
-    """The process of this client dies at its `dies_at`-th step (a message arrives, or its reply does).
+    """The process of this client dies at its `dies_at`-th step (a message arrives, or its reply
+    does).
 
-    Dead means: nothing is sent, nothing comes back. What is on its way at that moment arrives late or never.
+    Dead means: nothing is sent, nothing comes back. What is on its way at that moment arrives late
+    or never.
     """
 
     def __init__(self, cluster: Cluster, dies_at: int) -> None:
@@ -80,6 +82,7 @@ class DyingKv(FakeKv):
         self.dies_at = dies_at
         self.steps = 0
         self.dead = False
+        self.died = asyncio.Event()
         self.before, self.after = self._arrives, self._returns
 
     async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
@@ -95,6 +98,7 @@ class DyingKv(FakeKv):
         self.steps += 1
         if self.steps >= self.dies_at:
             self.dead = True
+            self.died.set()
         return self.dead
 
     async def _arrives(self, _sent: Sent) -> None:
