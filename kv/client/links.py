@@ -228,6 +228,15 @@ class LocalLink(Link):
     def flush(self) -> None:
         """Nothing is held back."""
 
+    def close(self) -> None:
+        """Let go of the node too: it must be able to close its databases while callers keep this."""
+        super().close()
+        self._submit = _nobody
+
+
+def _nobody(conn: LocalLink, requests: list[list[Any]]) -> None:
+    raise client_closed()
+
 
 def client_closed() -> Unavailable:
     """A call on a client that was closed."""

@@ -1,0 +1,62 @@
+"""What the client commands share: where to connect, how to read keys and names, how
+errors end the process.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kvorum.cli import output
+
+if TYPE_CHECKING:
+    from kvorum.sync import Database
+
+DEFAULT = "127.0.0.1:7600"
+Connect = Annotated[
+    str | None,
+    typer.Option(
+        "--connect",
+        envvar="KVORUM_CONNECT",
+        help=f"HOST:BASE[,HOST:BASE…], or http://HOST:PORT; {DEFAULT} if left out.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+B64 = Annotated[bool, typer.Option("--b64", help="Keys are base64url.")]
+
+
+@contextlib.contextmanager
+def opened(connect: str | None, as_json: bool) -> Iterator[Database]:
+    """A database for one command. Any error ends the process with one line and exit code 1."""
+    from kvorum.sdk import connect as connect_to
+
+    try:
+        with connect_to(connect or DEFAULT) as db:
+            yield db
+    except KvorumError as e:
+        output.die(e, as_json=as_json)
+    except KeyboardInterrupt:
+        output.die("interrupted", as_json=as_json)
+
+
+def table_of(text: str) -> tuple[str, str]:
+    """NAMESPACE.TABLE; a bare name is a table of the namespace `default`."""
+    ns, dot, name = text.partition(".")
+    return (ns, name) if dot else ("default", ns)
+
+
+def key_of(text: str, b64: bool) -> bytes:
+    """A key from the command line. Ends the process if it is not base64 and should be."""
+    if not b64:
+        return text.encode(errors="surrogateescape")
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        output.die(InvalidArgument(f"{text!r} is not base64url"))

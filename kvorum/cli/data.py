@@ -1,0 +1,141 @@
+"""`kvorum get|put|delete|scan|txn`: single records and ranges from the shell."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from kvorum.cli import output
+from kvorum.cli.connection import B64, Connect, Json, key_of, opened, table_of
+
+Table = Annotated[str, typer.Argument(help="NAMESPACE.TABLE", show_default=False)]
+Key = Annotated[str, typer.Argument(help="The key.", show_default=False)]
+At = Annotated[int | None, typer.Option("--at", help="Read the snapshot of this timestamp.")]
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", help="Only if this is its version now.")
+]
+
+
+def get(
+    table: Table,
+    key: Key,
+    at: At = None,
+    raw: Annotated[bool, typer.Option("--raw", help="The bytes alone, no newline.")] = False,
+    b64: B64 = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print the value of a key; exit code 1 if there is none."""
+    ns, name = table_of(table)
+    with opened(connect, json) as db:
+        record = db.table(ns, name).get(key_of(key, b64), at=at)
+    if record is None:
+        output.die(f"KEY_NOT_FOUND: {table} has no key {key!r}", as_json=json)
+    if json:
+        shown = {"key": key, "value": output.show(record.value), "version": str(record.version)}
+        output.emit(shown)
+        return
+    output.raw(record.value if raw else record.value + b"\n")
+
+
+def put(
+    table: Table,
+    key: Key,
+    value: Annotated[str, typer.Argument(help="The value; - reads it from stdin.")],
+    if_absent: Annotated[
+        bool, typer.Option("--if-absent", help="Only if the key does not exist.")
+    ] = False,
+    if_version: IfVersion = None,
+    ttl_ms: Annotated[int | None, typer.Option("--ttl-ms", help="Milliseconds to live.")] = None,
+    b64: B64 = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Write a value and print its version."""
+    ns, name = table_of(table)
+    data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
+    with opened(connect, json) as db:
+        version = db.table(ns, name).put(
+            key_of(key, b64), data, if_absent=if_absent, if_version=if_version, ttl_ms=ttl_ms
+        )
+    _print_version(version, json)
+
+
+def delete(
+    table: Table,
+    key: Key,
+    if_version: IfVersion = None,
+    b64: B64 = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Remove a key and print the version of the removal."""
+    ns, name = table_of(table)
+    with opened(connect, json) as db:
+        version = db.table(ns, name).delete(key_of(key, b64), if_version=if_version)
+    _print_version(version, json)
+
+
+def scan(
+    table: Table,
+    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
+    start: Annotated[str | None, typer.Option(help="First key, inclusive.")] = None,
+    end: Annotated[str | None, typer.Option(help="Last key, exclusive.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="From the end.")] = False,
+    limit: Annotated[int, typer.Option(help="Records at most; 0 = all.", min=0)] = 0,
+    at: At = None,
+    b64: B64 = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print records in key order, one per line: key, tab, value."""
+    ns, name = table_of(table)
+    bounds: dict[str, Any] = {
+        what: None if text is None else key_of(text, b64)
+        for what, text in (("prefix", prefix), ("start", start), ("end", end))
+    }
+    shown: list[dict[str, Any]] = []
+    left = limit
+    with opened(connect, json) as db:
+        for item in db.table(ns, name).rows(**bounds, reverse=reverse, at=at):
+            if json:
+                shown.append(
+                    {
+                        "key": output.show(item.key),
+                        "value": output.show(item.value),
+                        "version": str(item.version),
+                    }
+                )
+            else:
+                output.lines([f"{output.escaped(item.key)}\t{output.escaped(item.value)}"])
+            left -= 1
+            if left == 0:
+                break
+    if json:
+        output.emit({"items": shown})
+
+
+def txn(
+    txn_id: Annotated[int, typer.Argument(metavar="ID", help="The transaction id.")],
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print what became of a transaction: pending, committed or aborted."""
+    with opened(connect, json) as db:
+        state = db.status(txn_id)
+    told = {"status": state.status}
+    if state.commit_ts:
+        told["commit_ts"] = str(state.commit_ts)
+    if json:
+        output.emit(told)
+    else:
+        output.lines([" ".join(told.values())])
+
+
+def _print_version(version: int, json: bool) -> None:
+    if json:
+        output.emit({"version": str(version)})
+    else:
+        output.lines([str(version)])

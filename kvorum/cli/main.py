@@ -1,0 +1,55 @@
+"""The `kvorum` command: which subcommands there are, and how the process ends.
+
+Exit code 0 done, 1 refused or failed with a one-line reason on stderr, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvorum.cli import data, doctor, nodes, output, procs, tables
+
+app = typer.Typer(
+    name="kvorum",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="A Raft-replicated procedure store and transactional key-value service.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """A Raft-replicated procedure store and transactional key-value service."""
+    if version:
+        from kvorum.version import VERSION
+
+        output.lines([f"kvorum {VERSION}"])
+        raise typer.Exit
+
+
+for command in (
+    nodes.start,
+    nodes.dev,
+    nodes.status,
+    data.get,
+    data.put,
+    data.delete,
+    data.scan,
+    data.txn,
+    doctor.doctor,
+):
+    app.command(command.__name__)(command)
+app.add_typer(procs.app, name="proc")
+app.add_typer(tables.namespaces, name="namespace")
+app.add_typer(tables.tables, name="table")
+
+
+def main() -> None:
+    """The entry point of the `kvorum` script."""
+    app()

@@ -1,0 +1,82 @@
+"""How commands talk: results on stdout, one line of error on stderr, exit codes 0 done,
+1 refused or failed, 2 usage.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from kv.base.errors import KvorumError, to_json
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+def emit(data: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(data, ensure_ascii=False, default=_plain) + "\n")
+
+
+def lines(rows: Iterable[str]) -> None:
+    """Lines of text on stdout."""
+    for row in rows:
+        sys.stdout.write(row + "\n")
+
+
+def raw(data: bytes) -> None:
+    """Bytes as they are."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Aligned columns; nothing but text, so that it can be cut and piped."""
+    cells = [[str(c) for c in row] for row in rows]
+    widths = [max(len(r[i]) for r in [list(titles), *cells]) for i in range(len(titles))]
+    for row in [list(titles), *cells]:
+        text = "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True))
+        sys.stdout.write(text.rstrip() + "\n")
+
+
+def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
+    """One line on stderr, and exit code 1."""
+    if as_json:
+        body = (
+            to_json(error)
+            if isinstance(error, KvorumError)
+            else {"error": {"code": "FAILED", "message": error, "retry": "no", "details": {}}}
+        )
+        text = json.dumps(body, ensure_ascii=False, default=_plain)
+    else:
+        text = f"{error.code}: {error.message}" if isinstance(error, KvorumError) else error
+    sys.stderr.write("kvorum: " * (not as_json) + " ".join(text.split()) + "\n")
+    raise SystemExit(FAILED)
+
+
+def show(data: bytes) -> Any:
+    """A key or a value in JSON: text, or `{"b64"}` for other bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(data).decode()}
+
+
+def escaped(data: bytes) -> str:
+    """A key or a value on one line of text: what is not printable ASCII or UTF-8 as \\xNN."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return "".join(chr(b) if 32 <= b < 127 and b != 92 else f"\\x{b:02x}" for b in data)
+    return "".join(c if c.isprintable() and c != "\\" else _escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def _plain(value: object) -> Any:
+    return show(value) if isinstance(value, bytes) else str(value)

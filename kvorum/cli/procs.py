@@ -1,0 +1,133 @@
+"""`kvorum proc list|show|submit|wait|abort`."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated, Any
+
+import typer
+
+from kv.base.errors import InvalidArgument
+from kvorum.cli import output
+from kvorum.cli.connection import Connect, Json, opened
+from kvorum.model import ProcedureInfo
+
+app = typer.Typer(no_args_is_help=True, help="Procedures.", rich_markup_mode=None)
+Id = Annotated[int, typer.Argument(metavar="ID", help="The procedure id.")]
+
+
+@app.command("list")
+def list_procedures(
+    state: Annotated[str | None, typer.Option(help="Only in this state.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only of this owner.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print procedures that run, and those that ended and are kept."""
+    with opened(connect, json) as db:
+        found = db.procedures(state=state, owner=owner, name=name)
+    if json:
+        output.emit({"items": [_plain(p) for p in found]})
+        return
+    rows = [(p.id, p.name, p.state, p.step or "", p.extra.get("owner", "")) for p in found]
+    output.table(("ID", "NAME", "STATE", "STEP", "OWNER"), rows)
+
+
+@app.command("show")
+def show(procedure: Id, connect: Connect = None, json: Json = False) -> None:
+    """Print all about one procedure."""
+    with opened(connect, json) as db:
+        info = db.procedure(procedure)
+    _print(info, json)
+
+
+@app.command("submit")
+def submit(
+    name: Annotated[str, typer.Argument(help="Its registered name.", show_default=False)],
+    args: Annotated[str, typer.Argument(help="Its arguments, as JSON.")] = "null",
+    nonce: Annotated[
+        str | None, typer.Option(help="The same nonce gives the same procedure.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Start a procedure and print its id."""
+    try:
+        arguments = json_module.loads(args)
+    except ValueError as e:
+        output.die(InvalidArgument(f"the arguments are not JSON: {e}"), as_json=json)
+    with opened(connect, json) as db:
+        procedure = db.submit(name, arguments, nonce=nonce)
+        if wait:
+            _finish(db, procedure, None, json)
+            return
+    if json:
+        output.emit({"id": str(procedure)})
+    else:
+        output.lines([str(procedure)])
+
+
+@app.command("wait")
+def wait(
+    procedure: Id,
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", help="Give up after so long.", min=1)
+    ] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Wait for the end of a procedure and print its result; exit code 1 if it failed."""
+    with opened(connect, json) as db:
+        _finish(db, procedure, timeout_ms, json)
+
+
+@app.command("abort")
+def abort(
+    procedure: Id,
+    reason: Annotated[str, typer.Option(help="Why, for the records.")] = "",
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Stop a procedure: it rolls back what it did."""
+    with opened(connect, json) as db:
+        db.abort_procedure(procedure, reason)
+    if json:
+        output.emit({"id": str(procedure)})
+
+
+def _finish(db: Any, procedure: int, timeout_ms: int | None, json: bool) -> None:
+    result = db.wait(procedure, timeout_ms=timeout_ms)
+    shown = {"id": str(procedure), "state": "SUCCESS", "result": result}
+    output.emit(shown if json else result)
+
+
+def _print(info: ProcedureInfo, json: bool) -> None:
+    shown = _plain(info)
+    if json:
+        output.emit(shown)
+        return
+    for name, value in shown.items():
+        if name != "steps":
+            text = value if isinstance(value, str) else json_module.dumps(value, default=str)
+            output.lines([f"{name:12} {text}"])
+    for one in info.steps:
+        output.lines([f"{'':12} {one.get('step')}: {one.get('outcome')}"])
+
+
+def _plain(info: ProcedureInfo) -> dict[str, Any]:
+    shown = {
+        "id": str(info.id),
+        "name": info.name,
+        "state": info.state,
+        "step": info.step,
+        "steps": list(info.steps),
+        "locks": list(info.locks),
+        **info.extra,
+    }
+    if info.state == "SUCCESS":
+        shown["result"] = info.result
+    if info.error is not None:
+        shown["error"] = dict(info.error)
+    return shown

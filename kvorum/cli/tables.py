@@ -1,0 +1,130 @@
+"""`kvorum namespace|table list|create|drop`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kv.base.errors import InvalidArgument
+from kvorum.cli import output
+from kvorum.cli.connection import B64, Connect, Json, key_of, opened, table_of
+
+namespaces = typer.Typer(no_args_is_help=True, help="Namespaces.", rich_markup_mode=None)
+tables = typer.Typer(no_args_is_help=True, help="Tables.", rich_markup_mode=None)
+Name = Annotated[str, typer.Argument(help="The namespace.", show_default=False)]
+TableName = Annotated[str, typer.Argument(help="NAMESPACE.TABLE", show_default=False)]
+
+
+@namespaces.command("list")
+def list_namespaces(connect: Connect = None, json: Json = False) -> None:
+    """Print all namespaces."""
+    with opened(connect, json) as db:
+        names = db.namespaces()
+    if json:
+        output.emit({"items": [{"name": n} for n in names]})
+    else:
+        output.lines(names)
+
+
+@namespaces.command("create")
+def create_namespace(name: Name, connect: Connect = None, json: Json = False) -> None:
+    """Make a namespace."""
+    with opened(connect, json) as db:
+        db.create_namespace(name)
+    if json:
+        output.emit({"name": name})
+
+
+@namespaces.command("drop")
+def drop_namespace(name: Name, connect: Connect = None, json: Json = False) -> None:
+    """Remove a namespace that has no tables."""
+    with opened(connect, json) as db:
+        db.drop_namespace(name)
+    if json:
+        output.emit({"name": name})
+
+
+@tables.command("list")
+def list_tables(
+    namespace: Annotated[str, typer.Argument(help="The namespace.")] = "default",
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print the tables of a namespace."""
+    with opened(connect, json) as db:
+        found = db.tables(namespace)
+    if json:
+        output.emit(
+            {
+                "items": [
+                    {
+                        "namespace": t.namespace,
+                        "name": t.name,
+                        "id": t.id,
+                        "columns": [
+                            {"name": c.name, "type": c.type, "nullable": c.nullable}
+                            for c in t.columns
+                        ],
+                        "primary_key": list(t.primary_key),
+                    }
+                    for t in found
+                ]
+            }
+        )
+        return
+    rows = [
+        (f"{t.namespace}.{t.name}", t.id, " ".join(f"{c.name}:{c.type}" for c in t.columns))
+        for t in found
+    ]
+    output.table(("TABLE", "ID", "COLUMNS"), rows)
+
+
+@tables.command("create")
+def create_table(
+    table: TableName,
+    split: Annotated[
+        list[str] | None, typer.Option("--split", help="A key to cut the table at; repeatable.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", help="NAME:TYPE, or NAME:TYPE:notnull; repeatable."),
+    ] = None,
+    primary_key: Annotated[
+        str | None, typer.Option("--primary-key", help="Columns, separated by commas.")
+    ] = None,
+    b64: B64 = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Make a table; without columns it is a plain key-value table."""
+    from kvorum.model import Column
+
+    columns = []
+    for text in column or ():
+        name, _, kind = text.partition(":")
+        kind, _, null = kind.partition(":")
+        if not kind or null not in ("", "notnull"):
+            output.die(InvalidArgument(f"--column {text!r} is not NAME:TYPE[:notnull]"))
+        columns.append(Column(name, kind, not null))
+    ns, name = table_of(table)
+    with opened(connect, json) as db:
+        made: Any = db.create_table(
+            ns,
+            name,
+            split_keys=[key_of(k, b64) for k in split or ()],
+            columns=columns,
+            primary_key=primary_key.split(",") if primary_key else (),
+        )
+    if json:
+        output.emit({"namespace": ns, "name": name, "id": made.id})
+
+
+@tables.command("drop")
+def drop_table(table: TableName, connect: Connect = None, json: Json = False) -> None:
+    """Remove a table and all its records."""
+    ns, name = table_of(table)
+    with opened(connect, json) as db:
+        db.drop_table(ns, name)
+    if json:
+        output.emit({"namespace": ns, "name": name})

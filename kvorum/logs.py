@@ -1,0 +1,43 @@
+"""Diagnostics as JSON lines on stderr: one object per line with time, level, logger, message and,
+of a bug, its trace.
+
+The product never prints: what a command shows on stdout is its result (kvorum/cli), all else goes
+through here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any, Final, TextIO
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record. `extra={"data": {…}}` adds fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        data = getattr(record, "data", None)
+        if isinstance(data, dict):
+            line |= data
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configure(level: str, stream: TextIO = sys.stderr) -> None:
+    """Send everything from `level` on to `stream`; called once by the commands that run a node."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

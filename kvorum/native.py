@@ -1,0 +1,437 @@
+"""`NativeBackend`: the database over the transaction client, in a node or behind a native
+connection.
+
+Names become table ids here, and user keys storage keys (`[table id u32][user key]`); errors that
+name a storage key are told with the user's again. The catalog is remembered for a moment: when a
+table was dropped and made anew meanwhile, its old id has no partition, so nothing was done, and the
+name is looked up again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base import methods, ops
+from kv.base.errors import KvorumError, Moved, TooLarge, Unavailable
+from kv.base.keys import successor, table_prefix
+from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_DEFAULT, MULTI_KEYS_MAX
+from kv.base.ops import Op
+from kv.base.ports import Timers
+from kv.client.client import KvClient
+from kvorum import cursor
+from kvorum.cursor import Span
+from kvorum.model import (
+    BatchOp,
+    Column,
+    Item,
+    Page,
+    ProcedureInfo,
+    Put,
+    Record,
+    ScanSpec,
+    TableInfo,
+    TableKey,
+    TableSpec,
+    TxnState,
+    condition,
+)
+from sqlproxy import catalog
+from sqlproxy.catalog import CatalogCache
+from sqlproxy.schema import PUBLIC, Table
+from txn.client import TxnClient
+from txn.results import ScanPage
+from txn.transaction import Transaction
+
+_PREFIX_BYTES: Final = 4
+_ABORTED_REMEMBERED: Final = 10_000
+_NAMES_REMEMBERED: Final = 10_000
+_CATALOG_TTL_S: Final = 5.0
+_WAIT_CALL_MS: Final = 30_000
+_INFO_FIELDS: Final = {"id", "name", "state", "step", "steps", "locks", "result", "error"}
+OWNER: Final = "user"
+"""Who submits. One for all until there are users to tell apart, so that a nonce means
+the same everywhere.
+"""
+
+
+class Names:
+    """Key prefixes by table name and back, as far as this client has met them."""
+
+    def __init__(self, tables: CatalogCache) -> None:
+        self._tables = tables
+        self._of: dict[bytes, tuple[str, str]] = {}
+
+    async def prefix(self, ns: str, table: str) -> bytes:
+        """The first bytes of a table's storage keys. Raises NotFound."""
+        prefix = table_prefix((await self._tables.lookup(ns, table)).id)
+        if prefix not in self._of:
+            if len(self._of) >= _NAMES_REMEMBERED:
+                self._of.clear()
+            self._of[prefix] = (ns, table)
+        return prefix
+
+    async def changed(self, ns: str, table: str, prefix: bytes) -> bool:
+        """Whether the table has another id than was thought. Raises NotFound when it is gone."""
+        self._tables.invalidate(ns, table)
+        return await self.prefix(ns, table) != prefix
+
+    def told(self, error: KvorumError) -> KvorumError:
+        """An error as its user should see it: with the user's key instead of the storage key."""
+        key = error.details.get("key")
+        if isinstance(key, bytes):
+            name = self._of.get(key[:_PREFIX_BYTES])
+            if name is not None:
+                error.details |= {"ns": name[0], "table": name[1], "key": key[_PREFIX_BYTES:]}
+        for field in ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint"):
+            if type(error.details.get(field)) is int:
+                error.details[field] = str(error.details[field])
+        return error
+
+
+class EndedTransactions:
+    """Transactions that this process aborted before they wrote anything: the store does
+    not know them.
+    """
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[int, None] = OrderedDict()
+
+    def add(self, txn: int) -> None:
+        self._ids[txn] = None
+        if len(self._ids) > _ABORTED_REMEMBERED:
+            self._ids.popitem(last=False)
+
+    def __contains__(self, txn: int) -> bool:
+        return txn in self._ids
+
+
+class NativeSession:
+    """An open transaction of this process."""
+
+    def __init__(self, transaction: Transaction, names: Names, ended: EndedTransactions) -> None:
+        self._transaction = transaction
+        self._names = names
+        self._ended = ended
+
+    @property
+    def id(self) -> int:
+        return self._transaction.id
+
+    @property
+    def start_ts(self) -> int:
+        return self._transaction.start_ts
+
+    async def get(self, ns: str, table: str, key: bytes) -> Record | None:
+        prefix = await self._names.prefix(ns, table)
+        try:
+            value, version = await self._transaction.get(prefix + key)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return None if value is None else Record(value, version)
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
+        prefix = await self._names.prefix(ns, table)
+        span = cursor.span(_table_id(prefix), replace(spec, at=self.start_ts))
+        low, high = _storage_range(prefix, span)
+        if high <= low:
+            return Page([], None, self.start_ts)
+        try:
+            page = await self._transaction.scan(
+                low, high, limit=cursor.page_rows(spec.limit), reverse=span.reverse
+            )
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return _user_page(page, span)
+
+    async def put(self, ns: str, table: str, key: bytes, value: bytes) -> None:
+        self._write(ops.put(await self._names.prefix(ns, table) + key, value))
+
+    async def delete(self, ns: str, table: str, key: bytes) -> None:
+        self._write(ops.delete(await self._names.prefix(ns, table) + key))
+
+    def _write(self, op: ops.Op) -> None:
+        try:
+            self._transaction.write(op)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+
+    async def commit(self) -> int:
+        try:
+            return await self._transaction.commit()
+        except KvorumError as e:
+            if e.disposition != "unknown_outcome":
+                self._ended.add(self.id)
+            raise self._names.told(e) from None
+
+    async def abort(self) -> None:
+        await self._transaction.abort()
+        self._ended.add(self.id)
+
+    async def heartbeat(self) -> None:
+        await self._transaction.heartbeat()
+
+
+class NativeBackend:
+    """One database over one transaction client."""
+
+    def __init__(
+        self,
+        kv: KvClient,
+        txn: TxnClient,
+        take: Callable[[int], Awaitable[int]],
+        timers: Timers,
+        *,
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`take` is the oracle's. `close` ends what belongs to this backend alone."""
+        self._kv = kv
+        self._txn = txn
+        self._take = take
+        self._tables = CatalogCache(txn, timers, _CATALOG_TTL_S)
+        self._names = Names(self._tables)
+        self._ended = EndedTransactions()
+        self._close = close
+
+    # ------------------------------------------------------------------------------------ data
+
+    async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
+        prefix = await self._names.prefix(ns, table)
+        try:
+            value, version = await self._txn.get(prefix + key, at)
+        except KvorumError as e:
+            if await self._moved(e, ns, table, prefix):
+                return await self.get(ns, table, key, at)
+            raise self._names.told(e) from None
+        return None if value is None else Record(value, version)
+
+    async def put(
+        self, ns: str, table: str, key: bytes, value: bytes, cond: int | None, ttl_ms: int
+    ) -> int:
+        prefix = await self._names.prefix(ns, table)
+        try:
+            return await self._txn.write([ops.put(prefix + key, value, cond, ttl_ms)])
+        except KvorumError as e:
+            if await self._moved(e, ns, table, prefix):
+                return await self.put(ns, table, key, value, cond, ttl_ms)
+            raise self._names.told(e) from None
+
+    async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int:
+        prefix = await self._names.prefix(ns, table)
+        try:
+            return await self._txn.write([ops.delete(prefix + key, cond)])
+        except KvorumError as e:
+            if await self._moved(e, ns, table, prefix):
+                return await self.delete(ns, table, key, cond)
+            raise self._names.told(e) from None
+
+    async def _moved(self, error: KvorumError, ns: str, table: str, prefix: bytes) -> bool:
+        """Whether `error` only says that the table's id is not the one any more."""
+        if not isinstance(error, Unavailable | Moved):
+            return False
+        return await self._names.changed(ns, table, prefix)
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
+        prefix = await self._names.prefix(ns, table)
+        span = cursor.span(_table_id(prefix), spec)
+        limit = cursor.page_rows(spec.limit)
+        low, high = _storage_range(prefix, span)
+        try:
+            if high <= low:
+                return Page([], None, span.at or await self._txn.now())
+            page = await self._txn.scan(low, high, limit=limit, reverse=span.reverse, at=span.at)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return _user_page(page, span)
+
+    async def multi_get(self, keys: Sequence[TableKey], at: int) -> tuple[list[Record | None], int]:
+        _bounded("keys", len(keys), MULTI_KEYS_MAX)
+        prefixes = await self._prefixes((k.ns, k.table) for k in keys)
+        wanted = [prefixes[k.ns, k.table] + k.key for k in keys]
+        try:
+            found, at = await self._txn.multi_get(wanted, at)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return [None if r is None else Record(*r) for r in found], at
+
+    async def batch(self, ops: Sequence[BatchOp]) -> int:
+        storage_ops = await self._storage_ops(ops)
+        try:
+            return await self._txn.write(storage_ops)
+        except KvorumError as e:
+            if await self._any_moved(e, ops, storage_ops):
+                return await self.batch(ops)
+            raise self._names.told(e) from None
+
+    async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
+        results = await self._txn.multi_write(await self._storage_ops(ops))
+        return [self._names.told(r) if isinstance(r, KvorumError) else r for r in results]
+
+    async def _storage_ops(self, batch: Sequence[BatchOp]) -> list[Op]:
+        """A user's ops with storage keys. Raises TooLarge, NotFound: nothing was done."""
+        _bounded("ops", len(batch), BATCH_OPS_MAX)
+        prefixes = await self._prefixes((op.ns, op.table) for op in batch)
+        found = []
+        for op in batch:
+            assert isinstance(op.key, bytes), "kvorum.database.checked_ops came first"
+            key = prefixes[op.ns, op.table] + op.key
+            if isinstance(op, Put):
+                assert isinstance(op.value, bytes)
+                cond = condition(op.if_absent, op.if_version)
+                found.append(ops.put(key, op.value, cond, op.ttl_ms))
+            else:
+                found.append(ops.delete(key, condition(False, op.if_version)))
+        return found
+
+    async def _any_moved(
+        self, error: KvorumError, batch: Sequence[BatchOp], storage_ops: Sequence[Op]
+    ) -> bool:
+        if not isinstance(error, Unavailable | Moved):
+            return False
+        known = {
+            (b.ns, b.table): o.key[:_PREFIX_BYTES] for b, o in zip(batch, storage_ops, strict=True)
+        }
+        return any([await self._names.changed(*name, prefix) for name, prefix in known.items()])
+
+    async def _prefixes(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], bytes]:
+        """The key prefix of every table that is named."""
+        return {name: await self._names.prefix(*name) for name in dict.fromkeys(names)}
+
+    # ---------------------------------------------------------------------------- transactions
+
+    async def begin(self, *, ttl_ms: int, isolation: str) -> NativeSession:
+        transaction = await self._txn.begin(ttl_ms=ttl_ms, isolation=isolation)
+        return NativeSession(transaction, self._names, self._ended)
+
+    async def status(self, txn: int) -> TxnState:
+        if txn in self._ended:
+            return TxnState("aborted")
+        found = await self._txn.status(txn)
+        return TxnState(found.status, found.commit_ts or None)
+
+    async def timestamps(self, count: int) -> int:
+        return await self._take(count)
+
+    # ------------------------------------------------------------------- namespaces and tables
+
+    async def namespaces(self) -> list[str]:
+        return [n.name for n in await catalog.list_namespaces(self._txn)]
+
+    async def create_namespace(self, name: str) -> None:
+        await self._txn.run(lambda t: catalog.create_namespace(t, name))
+
+    async def drop_namespace(self, name: str) -> None:
+        await self._txn.run(lambda t: catalog.drop_namespace(t, name))
+
+    async def tables(self, ns: str) -> list[TableInfo]:
+        await catalog.lookup_namespace(self._txn, ns)
+        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state == PUBLIC]
+
+    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
+        raise NotImplementedError
+
+    async def drop_table(self, ns: str, name: str) -> None:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------ procedures
+
+    async def submit(self, name: str, args: Any, nonce: str | None) -> int:
+        (procedure,) = await self._kv.call_node(methods.PROC_SUBMIT, name, args, OWNER, nonce)
+        return int(procedure)
+
+    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
+        """Waiting longer than one call may last is asked for again."""
+        left_ms = wait_ms
+        while True:
+            part_ms = min(left_ms, _WAIT_CALL_MS)
+            budget_ms = part_ms + DEADLINE_MS_DEFAULT
+            (told,) = await self._kv.call_node(
+                methods.PROC_GET, procedure, part_ms, budget_ms=budget_ms
+            )
+            info = procedure_info(told)
+            left_ms -= part_ms
+            if info.finished or left_ms <= 0:
+                return info
+
+    async def procedures(
+        self, *, state: str | None, owner: str | None, name: str | None
+    ) -> list[ProcedureInfo]:
+        wanted = {"state": state, "owner": owner, "name": name}
+        only = {k: v for k, v in wanted.items() if v is not None}
+        (found,) = await self._kv.call_node(methods.PROC_LIST, only)
+        return [procedure_info(told) for told in found]
+
+    async def acknowledge(self, procedure: int) -> None:
+        await self._kv.call_node(methods.PROC_ACK, procedure)
+
+    async def abort_procedure(self, procedure: int, reason: str) -> None:
+        await self._kv.call_node(methods.PROC_ABORT, procedure, reason)
+
+    # --------------------------------------------------------------------------------- cluster
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        (told,) = await self._kv.call_node(methods.STATS)
+        raise NotImplementedError(told)
+
+    async def partitions(self) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        await self._close()
+
+
+def procedure_info(told: Mapping[str, Any]) -> ProcedureInfo:
+    """The map that a node tells (procedures.engine.view)."""
+    return ProcedureInfo(
+        id=int(told["id"]),
+        name=told["name"],
+        state=told["state"],
+        step=told["step"],
+        steps=list(told["steps"]),
+        locks=list(told["locks"]),
+        result=told.get("result"),
+        error=told.get("error"),
+        extra={k: v for k, v in told.items() if k not in _INFO_FIELDS},
+    )
+
+
+def _info(table: Table) -> TableInfo:
+    columns = tuple(Column(c.name, c.type, c.nullable) for c in table.columns)
+    return TableInfo(
+        table.namespace,
+        table.name,
+        table.id,
+        columns,
+        table.primary_key,
+        table.replicas,
+        table.tags,
+    )
+
+
+def _bounded(what: str, actual: int, limit: int) -> None:
+    if actual > limit:
+        raise TooLarge(
+            f"{actual} {what} in one request, the limit is {limit}; send them in several",
+            details={"what": what, "limit": limit, "actual": actual},
+        )
+
+
+def _table_id(prefix: bytes) -> int:
+    return int.from_bytes(prefix, "big")
+
+
+def _storage_range(prefix: bytes, span: Span) -> tuple[bytes, bytes]:
+    """`[low, high)` of storage keys; high <= low when the span is empty."""
+    return prefix + span.low, prefix + span.high if span.high else successor(prefix)
+
+
+def _user_page(page: ScanPage, span: Span) -> Page:
+    """A page with user keys and the cursor behind it."""
+    items = [Item(key[_PREFIX_BYTES:], value, version) for key, value, version in page.items]
+    if page.resume is None:
+        return Page(items, None, page.at)
+    rest = page.resume[_PREFIX_BYTES:]
+    left = (span.low, rest) if span.reverse else (rest, span.high)
+    return Page(items, cursor.encode(Span(span.table_id, *left, span.reverse, page.at)), page.at)

@@ -1,0 +1,112 @@
+"""How to get a database: `connect` and `aconnect` to a running node, `open` and `aopen` with a node
+of one's own.
+
+    kvorum.connect("kvorum://host:7600,other:7600")    native protocol, the fast way
+    kvorum.connect("http://host:7602")                 the same API over HTTP
+    kvorum.open("directory")                           a node in this process, no ports
+
+`connect` and `open` give the synchronous `Database` (any number of threads), `aconnect` and `aopen`
+the `AsyncDatabase` of the running loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.errors import InvalidArgument
+from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
+from kvorum.backend import Backend
+from kvorum.database import AsyncDatabase
+from kvorum.sync import Database, Portal
+
+if TYPE_CHECKING:
+    from kvorum.node import Node
+
+PORT: Final = 7600
+HTTP_OFFSET: Final = 2
+Address = tuple[str, int]
+
+
+def connect(url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT) -> Database:
+    """A database behind a URL. `timeout_ms` bounds every operation. Raises Unavailable,
+    InvalidArgument.
+    """
+    portal = Portal("kvorum-sdk")
+    try:
+        return Database(portal, portal.call(aconnect(url, timeout_ms=timeout_ms)), SystemRng())
+    except BaseException:
+        portal.close()
+        raise
+
+
+async def aconnect(url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT) -> AsyncDatabase:
+    """A database behind a URL, for the running loop."""
+    if type(timeout_ms) is not int or not 0 < timeout_ms <= DEADLINE_MS_MAX:
+        raise InvalidArgument(f"timeout_ms must be 1 to {DEADLINE_MS_MAX}, got {timeout_ms!r}")
+    scheme, addresses = parse_url(url)
+    if scheme == "http":
+        return AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
+    return AsyncDatabase(await _native(addresses, timeout_ms), SystemRng())
+
+
+def parse_url(url: str) -> tuple[str, list[Address]]:
+    """Scheme and addresses. A bare HOST:PORT[,…] is native. Raises InvalidArgument."""
+    scheme, sep, rest = url.partition("://")
+    if not sep:
+        scheme, rest = "kvorum", url
+    rest = rest.rstrip("/")
+    default = {"kvorum": PORT, "http": PORT + HTTP_OFFSET}.get(scheme)
+    if default is None or not rest or "/" in rest:
+        raise InvalidArgument(
+            f"{url!r} is no address: use kvorum://HOST:PORT[,HOST:PORT…] or http://HOST:PORT"
+        )
+    addresses = [_address(part, default) for part in rest.split(",")]
+    if scheme == "http" and len(addresses) != 1:
+        raise InvalidArgument(f"{url!r}: an http:// address names one node")
+    return scheme, addresses
+
+
+def _address(text: str, default_port: int) -> Address:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host:
+        raise InvalidArgument(f"{text!r} is no HOST:PORT")
+    return host, default_port if port is None else port
+
+
+def _http(address: Address, timeout_ms: int) -> Backend:
+    from kvorum.http.client import HttpBackend
+    from kvorum.http.transport import HttpTransport
+
+    transport = HttpTransport(*address, asyncio.get_running_loop())
+    return HttpBackend(transport, timeout_ms)
+
+
+async def _native(addresses: Sequence[Address], timeout_ms: int) -> Backend:
+    from kv.client.client import connect as connect_kv
+    from kvorum.native import NativeBackend
+    from tso.client import remote_tso
+    from txn.client import TxnClient
+
+    loop = asyncio.get_running_loop()
+    timers, rng = LoopTimers(loop), SystemRng()
+    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    # The oracle has a connection of its own, so that bulk data does not delay timestamps.
+    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    oracle = remote_tso(tso_kv, timers, rng)
+    txn = TxnClient(kv, oracle, SystemClock(), rng, timers, budget_ms=timeout_ms)
+
+    async def close() -> None:
+        await txn.close()
+        tso_kv.close()
+        kv.close()
+
+    return NativeBackend(kv, txn, oracle.take, timers, close=close)
