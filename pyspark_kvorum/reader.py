@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,13 +18,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kv.base.errors import KvorumError, SnapshotTooOld
-from kv.base.keys import table_range
+from kv.base.keys import table_prefix, table_range
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
-from pyspark_kvorum.types import spark_schema
 from pyspark_kvorum.where import columns_of, compile_where
 from sqlproxy import arrow_rows
 from sqlproxy.schema import Table
+from txn.results import ScanPage
+
+_PREFIX_BYTES: Final = 4  # of the table, in storage keys
 
 
 @dataclass
@@ -44,7 +47,7 @@ class KvorumReader(DataSourceReader):
             self.at: int = options.at or session.run(session.txn.now())
             self.bounds = _bounds(session.table, options)
             if options.where:
-                compile_where(options.where, _arrow(spark_schema(self.table)))
+                compile_where(options.where, arrow_rows.arrow_schema(self.table))
 
     def partitions(self) -> list[InputPartition]:
         """The table's partitions cut to the wanted key range; never empty, because Spark reads []
@@ -66,7 +69,7 @@ class KvorumReader(DataSourceReader):
         names = [f.name for f in self.schema.fields]
         condition, full = None, names
         if self.options.where:
-            condition = compile_where(self.options.where, _arrow(spark_schema(self.table)))
+            condition = compile_where(self.options.where, arrow_rows.arrow_schema(self.table))
             full = names + sorted(columns_of(self.options.where) - set(names))
         with Session(self.options, self.table) as session:
             start = partition.start
@@ -75,9 +78,9 @@ class KvorumReader(DataSourceReader):
                     session.definite(lambda at=start: self._page(session, at, partition.end))
                 )
                 if page.items:
-                    batch = arrow_rows.decode_batch(
-                        self.table, [i[0] for i in page.items], [i[1] for i in page.items], full
-                    )
+                    keys = [key[_PREFIX_BYTES:] for key, _, _ in page.items]
+                    values = [value for _, value, _ in page.items]
+                    batch = arrow_rows.decode_batch(self.table, keys, values, full)
                     if condition is not None:
                         batch = batch.filter(condition)
                     if batch.num_rows:
@@ -86,8 +89,7 @@ class KvorumReader(DataSourceReader):
                     return
                 start = page.resume
 
-    # type: ignore[no-untyped-def]
-    async def _page(self, session: Session, start: bytes, end: bytes):
+    async def _page(self, session: Session, start: bytes, end: bytes) -> ScanPage:
         try:
             return await session.txn.scan(start, end, limit=self.options.page_rows, at=self.at)
         except SnapshotTooOld as e:
@@ -106,9 +108,9 @@ def _arrow(schema: StructType) -> pa.Schema:
 def _bounds(table: Table, options: Options) -> tuple[bytes, bytes]:
     start, end = table_range(table.id)
     if options.key_from is not None:
-        start = arrow_rows.key_prefix(table, options.key_from)
+        start = table_prefix(table.id) + arrow_rows.key_prefix(table, options.key_from)
     if options.key_to is not None:
-        end = arrow_rows.key_prefix(table, options.key_to)
+        end = table_prefix(table.id) + arrow_rows.key_prefix(table, options.key_to)
     return start, end
 
 

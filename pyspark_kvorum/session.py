@@ -18,7 +18,7 @@ from kv.client.client import KvClient, connect
 from pyspark_kvorum.options import Options
 from sqlproxy import catalog
 from sqlproxy.schema import Table
-from tso.client import TsoClient, remote_tso
+from tso.client import remote_tso
 from txn.client import TxnClient
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Session:
         self._timers = LoopTimers(self._loop)
         self._rng = SystemRng()
         self._kv: KvClient | None = None
-        self._tso: TsoClient | None = None
+        self._oracle: KvClient | None = None
         self._txn: TxnClient | None = None
 
     @property
@@ -79,17 +79,15 @@ class Session:
         return self._loop.run_until_complete(work)
 
     async def _open(self) -> None:
-        self._kv = await self.definite(
-            lambda: connect(
-                self.options.addresses, timers=self._timers, rng=self._rng, client="spark"
-            )
-        )
-        self._tso = await self.definite(
-            lambda: remote_tso(self.options.addresses, timers=self._timers, rng=self._rng)
-        )
-        self._txn = TxnClient(self._kv, self._tso, SystemClock(), self._rng, self._timers)
+        self._kv = await self.definite(self._connect)
+        self._oracle = await self.definite(self._connect)  # so that bulk data delays no timestamp
+        tso = remote_tso(self._oracle, self._timers, self._rng)
+        self._txn = TxnClient(self._kv, tso, SystemClock(), self._rng, self._timers)
         if self._table is None:
             self._table = await self.definite(self._lookup)
+
+    async def _connect(self) -> KvClient:
+        return await connect(self.options.addresses, timers=self._timers, rng=self._rng)
 
     async def _lookup(self) -> Table:
         return await catalog.lookup(self.txn, self.options.namespace, self.options.table)
@@ -97,10 +95,9 @@ class Session:
     async def _close(self) -> None:
         if self._txn is not None:
             await self._txn.close()
-        if self._tso is not None:
-            await self._tso.close()
-        if self._kv is not None:
-            await self._kv.close()
+        for client in (self._oracle, self._kv):
+            if client is not None:
+                client.close()
 
     async def definite(self, ask: Any) -> Any:
         """`await ask()`, again while the answer is "retry" or unknown, until `timeoutMs`. `ask`

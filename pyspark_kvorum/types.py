@@ -9,7 +9,9 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from kv.base.errors import InvalidArgument
+from sqlproxy.arrow_rows import arrow_type
 from sqlproxy.schema import Column, Table
+from sqlproxy.types import Type
 
 _SPARK: dict[str, T.DataType] = {
     "bool": T.BooleanType(),
@@ -25,7 +27,6 @@ _SPARK: dict[str, T.DataType] = {
     "date": T.DateType(),
     "timestamp": T.TimestampNTZType(),
     "timestamptz": T.TimestampType(),
-    "numeric": T.DecimalType(38, 18),
 }
 PLAIN = T.StructType(
     [T.StructField("key", T.BinaryType(), False), T.StructField("value", T.BinaryType(), False)]
@@ -41,8 +42,15 @@ def spark_schema(table: Table) -> T.StructType:
     return T.StructType([_field(table, column) for column in table.columns])
 
 
+def _spark_type(kind: Type) -> T.DataType | None:
+    if kind.base == "numeric":
+        wanted = arrow_type(kind)
+        return T.DecimalType(wanted.precision, wanted.scale) if wanted.precision <= 38 else None
+    return _SPARK.get(kind.base)
+
+
 def _field(table: Table, column: Column) -> T.StructField:
-    spark = _SPARK.get(column.type)
+    spark = _spark_type(column.resolved)
     if spark is None:
         raise InvalidArgument(
             f"column {column.name} of {table.namespace}.{table.name} has type {column.type},"
@@ -85,5 +93,5 @@ def check_writable(table: Table, given: T.StructType) -> None:
 
 def _same(a: T.DataType, b: T.DataType) -> bool:
     if isinstance(b, T.DecimalType):
-        return isinstance(a, T.DecimalType)
+        return isinstance(a, T.DecimalType) and a.scale <= b.scale and a.precision <= b.precision
     return type(a) is type(b)

@@ -60,7 +60,7 @@ class _Compiler:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
 
-    def condition(self, node: E.Expression) -> pc.Expression:
+    def condition(self, node: E.Expr) -> pc.Expression:
         match node:
             case E.Paren():
                 return self.condition(node.this)
@@ -74,9 +74,10 @@ class _Compiler:
                 return pc.scalar(bool(node.this))
             case E.Column():
                 return self._boolean(node)
-        return self._predicate(node)
+            case _:
+                return self._predicate(node)
 
-    def _predicate(self, node: E.Expression) -> pc.Expression:
+    def _predicate(self, node: E.Expr) -> pc.Expression:
         match node:
             case E.Is():
                 return self._is(node)
@@ -91,9 +92,10 @@ class _Compiler:
                 if not pa.types.is_string(kind):
                     raise self._cannot(node, "LIKE needs a text column")
                 return pc.match_like(field, self._literal(node.expression, kind).as_py())
-        if type(node) in _COMPARE:
-            return self._comparison(node)
-        raise self._cannot(node, "not supported at the source; filter it in Spark")
+            case E.Binary() if type(node) in _COMPARE:
+                return self._comparison(node)
+            case _:
+                raise self._cannot(node, "not supported at the source; filter it in Spark")
 
     def _boolean(self, node: E.Column) -> pc.Expression:
         field, kind = self._column(node)
@@ -101,7 +103,7 @@ class _Compiler:
             raise self._cannot(node, f"a condition must be boolean, this is {kind}")
         return field
 
-    def _comparison(self, node: E.Expression) -> pc.Expression:
+    def _comparison(self, node: E.Binary) -> pc.Expression:
         left, right, table = node.left, node.right, _COMPARE
         if not isinstance(left, E.Column):
             left, right, table = right, left, _FLIPPED
@@ -129,7 +131,7 @@ class _Compiler:
         tests = [field == pc.scalar(self._literal(item, kind)) for item in items]
         return functools.reduce(operator.or_, tests)  # not isin(): x IN (…) is NULL for a NULL x
 
-    def _column(self, node: E.Expression) -> tuple[pc.Expression, pa.DataType]:
+    def _column(self, node: E.Expr) -> tuple[pc.Expression, pa.DataType]:
         if not isinstance(node, E.Column):
             raise self._cannot(node, "expected a column")
         at = self.schema.get_field_index(node.name)
@@ -137,7 +139,7 @@ class _Compiler:
             raise self._cannot(node, f"no such column; there are {', '.join(self.schema.names)}")
         return pc.field(node.name), self.schema.field(at).type
 
-    def _literal(self, node: E.Expression, kind: pa.DataType) -> pa.Scalar:
+    def _literal(self, node: E.Expr, kind: pa.DataType) -> pa.Scalar:
         sign = ""
         if isinstance(
             node, E.Cast
@@ -157,5 +159,5 @@ class _Compiler:
         except pa.ArrowInvalid as e:
             raise self._cannot(node, f"not a {kind}") from e
 
-    def _cannot(self, node: E.Expression, why: str) -> InvalidArgument:
+    def _cannot(self, node: E.Expr, why: str) -> InvalidArgument:
         return InvalidArgument(f"option where: {node.sql(dialect='postgres')!r}: {why}")

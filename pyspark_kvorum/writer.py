@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -73,7 +73,7 @@ class _Writer:
     attempt: str
 
     @classmethod
-    def create(cls, options: Options, session: Session) -> Any:
+    def create(cls, options: Options, session: Session) -> Self:
         """On the driver; the object is pickled to tasks and to the committing process."""
         return cls(options, session.table, _fresh_id())
 
@@ -194,7 +194,7 @@ class _Stage:
 
 def _rows_per_chunk(batch: pa.RecordBatch) -> int:
     """So many rows that a chunk stays near its target, whatever the width of the rows."""
-    width = max(1, batch.nbytes // max(1, batch.num_rows))
+    width: int = max(1, batch.nbytes // max(1, batch.num_rows))
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES_TARGET // width))
 
 

@@ -24,6 +24,7 @@ from kv.base.methods import CHECK, FIND_TXN, STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
+from txn.bulk import BulkTransactions
 from txn.coordinator import Coordinator
 from txn.ports import Kv, Tso
 from txn.reader import Reader
@@ -69,6 +70,9 @@ class TxnClient:
         )
         self._writer = BatchWriter(kv, self.reader.now, self.coordinator, timers, rng)
         self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
+        self.bulk = BulkTransactions(
+            kv, tso, resolver=self.resolver, backoff=self._backoff, timers=timers, get=self.get
+        )
 
     async def close(self, drain_s: float = _DRAIN_S) -> None:
         """Finish what runs in the background, at most `drain_s`; readers heal the rest."""
