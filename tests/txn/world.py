@@ -15,6 +15,7 @@ from tests.txn.fake_kv import Cluster, FakeKv, FakeTso, Sent
 from txn.client import TxnClient
 
 TABLE = u32(100)
+LATE_S = 1.0  # how long a message of a dead process may still take, unless it takes much longer
 
 
 def k(text: str) -> bytes:
@@ -107,7 +108,8 @@ class DyingKv(FakeKv):
             rng = self.cluster.loop.rng
             if not was_dead or rng.random() < 0.5:
                 raise Unavailable("lost")
-            await asyncio.sleep(rng.random() * 20)
+            soon, long_after = rng.random() * LATE_S, 6 + rng.random()
+            await asyncio.sleep(soon if rng.random() < 0.5 else long_after)
 
     async def _returns(self, _sent: Sent) -> None:
         if self._step():
