@@ -11,7 +11,7 @@ primary key are in the value too: reading a row needs one decoder, and keys lose
     row_format 1: this. Another number is refused, never guessed.
 
 A plain table (no columns) has the columns `key` and `value`, both bytes, and stores them as given.
-Measured, 7 columns: encode 1.8 µs, decode 1.2 µs; in bulk use `sqlproxy.arrow_rows`.
+Measured, 7 columns: encode 2.9 µs, decode 1.3 µs; in bulk use `sqlproxy.arrow_rows`.
 """
 
 from __future__ import annotations
