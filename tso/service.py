@@ -5,9 +5,10 @@ clock.
     timer ──▶ bound_needed ──▶ persist (the meta partition's log) ──▶ raised
     role(False) ─▶ nothing is handed out; what is still being persisted does not count
 
-A request never waits for a persist: it is answered from memory, or told to ask again. One persist
-is in flight at a time; one that failed is tried again soon, and as long as none succeeds the oracle
-runs into its bound and stops rather than risk a repetition.
+A request never waits for a persist: it is answered from memory, or told to ask again (and the timer
+comes early: the clock was set forward, or the process slept). One persist is in flight at a time;
+one that failed is tried again soon, and as long as none succeeds the oracle runs into its bound and
+stops rather than risk a repetition.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kv.base.checksum import CRC_BYTES, intact, seal
-from kv.base.errors import Corruption, KvorumError, NotLeader
+from kv.base.errors import Corruption, KvorumError, NotLeader, Unavailable
 from kv.base.ports import Clock, Handle, Timers
 from tso.oracle import Oracle
 
@@ -26,27 +27,21 @@ Persist = Callable[[int, Done], None]
 
 _TICK_S: Final = 0.5
 _RETRY_S: Final = 0.05
-
-
 _BOUND = struct.Struct(">Q")
 
 
 def bound_record(key: bytes, bound: int) -> bytes:
-    """What is stored under `key` for a durable bound: `[bound u64 BE][crc32]`, sealed with its
-    key.
-    """
+    """What is stored under `key`: `[bound u64 BE][crc32]`, sealed with its key."""
     return seal(key, _BOUND.pack(bound))
 
 
 def bound_of(key: bytes, record: bytes | None) -> int:
-    """The bound in a stored record, 0 if there is none. Raises Corruption: guessing could repeat
-    timestamps.
-    """
+    """The bound in a record, 0 for none. Raises Corruption: a guess could repeat timestamps."""
     if record is None:
         return 0
     if len(record) != _BOUND.size + CRC_BYTES or not intact(key, record):
         raise Corruption(
-            "the oracle's durable bound is damaged: restore the state DB from a backup or a replica",
+            "the oracle's durable bound is damaged: restore this node's data",
             details={"key": key, "family": "meta"},
         )
     bound: int = _BOUND.unpack_from(record)[0]
@@ -74,6 +69,7 @@ class TsoService:
         self._reign = 0  # counts role changes: what an earlier reign began does not count
         self._leading = False
         self._persisting = False
+        self._hurrying = False
         self._timer: Handle | None = None
 
     @property
@@ -107,7 +103,13 @@ class TsoService:
         """
         if not self._leading:
             raise NotLeader("this node does not lead the meta partition: ask who does")
-        first = self._oracle.take(n)
+        try:
+            first = self._oracle.take(n)
+        except Unavailable:
+            if not self._hurrying:
+                self._hurrying = True
+                self._timers.call_soon(self._hurry)
+            raise
         self.requests += 1
         self.handed_out += n
         return first
@@ -129,6 +131,11 @@ class TsoService:
     def _tick(self) -> None:
         self._timer = self._timers.call_later(_TICK_S, self._tick)
         self._raise()
+
+    def _hurry(self) -> None:
+        self._hurrying = False
+        if self._leading:
+            self._raise()
 
     def _raise(self) -> None:
         bound = self._oracle.bound_needed()

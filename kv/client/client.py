@@ -25,6 +25,7 @@ only for methods of several keys.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -329,8 +330,11 @@ class KvClient:
                     await self._channels.link(address)
             except TimeoutError:
                 found.append(f"{_text(address)}: no answer")
-            except (OSError, KvorumError) as error:
-                found.append(f"{_text(address)}: {error}")
+            except OSError as error:
+                why = os.strerror(error.errno) if error.errno else str(error)
+                found.append(f"{_text(address)}: {why}")
+            except KvorumError as error:
+                found.append(f"{_text(address)}: {error.message}")
                 if isinstance(error, Refused):
                     refused = error
             else:

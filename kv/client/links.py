@@ -229,7 +229,7 @@ class LocalLink(Link):
         """Nothing is held back."""
 
     def close(self) -> None:
-        """Let go of the node too: it must be able to close its databases while callers keep this."""
+        """Let go of the node, too: it must be able to close its DBs while callers keep this."""
         super().close()
         self._submit = _nobody
 
