@@ -33,7 +33,7 @@ class Peers:
             raise PeerFailed(
                 f"no peer scripts in {folder}: name their folder with --peers or KVORUM_PEERS"
             )
-        self._folder, self._home = folder, home
+        self._folder, self._home = folder.resolve(), home.resolve()
 
     def _environment(self, work: Path, secs: float, **settings: str) -> dict[str, str]:
         found = dict(os.environ)
