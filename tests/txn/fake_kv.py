@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import (
@@ -392,8 +392,16 @@ class FakeKv:
             await hook(sent)
 
 
+class Source(Protocol):
+    """What hands out timestamps."""
+
+    loop: SimLoop
+
+    def take(self) -> int: ...
+
+
 class FakeTso:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Source) -> None:
         self.cluster = cluster
 
     async def now(self) -> int:

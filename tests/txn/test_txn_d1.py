@@ -11,7 +11,7 @@ from kv.base.limits import TXN_TTL_MS_DEFAULT
 from kv.base.ops import put
 from tests.support.simloop import SimLoop, run
 from tests.txn.si_checker import Txn, anomalies
-from tests.txn.world import DyingKv, DyingTso, LossyKv, World, k
+from tests.txn.world import WORLDS, LossyKv, World, doomed_client, k
 from txn.client import TxnClient
 from txn.transaction import Transaction
 
@@ -130,22 +130,21 @@ async def appender(
             history.append(record)
 
 
-async def si_run(loop: SimLoop) -> None:
-    world = World(loop)
-    lossy = [LossyKv(world.cluster, 0.05) for _ in range(3)]
+async def si_run(loop: SimLoop, make: type[World]) -> None:
+    world = make(loop)
+    await world.start()
+    lossy = [LossyKv(loop, world.kv(), 0.05) for _ in range(3)]
     clients = [world.client(kv) for kv in lossy]
-    dying = DyingKv(world.cluster, 60 + int(loop.rng.random() * 60))
+    doomed, dying = doomed_client(world, 60 + int(loop.rng.random() * 60))
     history: list[Txn] = []
     ids = [0]
-    doomed = loop.create_task(
-        appender(world.client(dying, DyingTso(dying)), world, history, ids, 1000)
-    )
+    victim = loop.create_task(appender(doomed, world, history, ids, 1000))
     work = [loop.create_task(appender(c, world, history, ids, 25)) for c in clients]
     await asyncio.sleep(0.3)
-    world.cluster.split(k("c"))
-    world.cluster.split(k("f"))
+    world.split(k("c"))
+    world.split(k("f"))
     await asyncio.gather(*work)
-    doomed.cancel()
+    victim.cancel()
     await asyncio.sleep(TXN_TTL_MS_DEFAULT / 1000)
     reader = world.client()
     rows, _ = await reader.multi_get([k(key) for key in KEYS])
@@ -165,20 +164,26 @@ async def si_run(loop: SimLoop) -> None:
     assert sum(kv.lost for kv in lossy) > 10
     for client in clients:
         await client.close()
+    world.close()
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_d1_history_is_snapshot_isolated(seed: int) -> None:
+@WORLDS
+def test_d1_history_is_snapshot_isolated(make: type[World], seed: int) -> None:
     """Lost updates, forks and torn reads are what the whole protocol exists to prevent."""
-    run(si_run, seed)
+    run(lambda loop: si_run(loop, make), seed)
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_d1_write_skew_is_permitted_and_a_check_prevents_it(guarded: bool) -> None:
+@WORLDS
+def test_d1_write_skew_is_permitted_and_a_check_prevents_it(
+    make: type[World], guarded: bool
+) -> None:
     """Two doctors on call, each signs off because the other is there: it has a remedy."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         await client.write([put(k("b"), b"on"), put(k("z"), b"on")])
         first, second = await client.begin(), await client.begin()
@@ -190,23 +195,26 @@ def test_d1_write_skew_is_permitted_and_a_check_prevents_it(guarded: bool) -> No
                 t.check(k(other), version)
         outcomes = await asyncio.gather(first.commit(), second.commit(), return_exceptions=True)
         failed = [o for o in outcomes if isinstance(o, KvorumError)]
-        on = [world.cluster.newest(k(key)) for key in "bz"].count(b"on")
+        on = [(await client.get(k(key)))[0] for key in "bz"].count(b"on")
         await client.close()
         if guarded:
             assert failed
             assert on >= 1
         else:
             assert (failed, on) == ([], 0)
+        world.close()
 
     run(main)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_b8_bank_total_is_constant_in_every_multi_get(seed: int) -> None:
+@WORLDS
+def test_b8_bank_total_is_constant_in_every_multi_get(make: type[World], seed: int) -> None:
     """A snapshot that is not one timestamp would find money created or lost."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         setup = world.client()
         await setup.write([put(k(key), b"100") for key in KEYS])
         done = False
@@ -233,7 +241,7 @@ def test_b8_bank_total_is_constant_in_every_multi_get(seed: int) -> None:
                 again = [value for _, value, _ in page.items + more.items]
                 assert again == [row[0] for row in rows if row], "one timestamp, one answer"
 
-        kvs = [LossyKv(world.cluster, 0.02) for _ in range(3)]
+        kvs = [LossyKv(loop, world.kv(), 0.02) for _ in range(3)]
         auditor = loop.create_task(audit(world.client()))
         try:
             await asyncio.gather(*(transfers(world.client(kv)) for kv in kvs))
@@ -242,5 +250,6 @@ def test_b8_bank_total_is_constant_in_every_multi_get(seed: int) -> None:
             await auditor
         assert len(totals) > 20
         assert set(totals) == {500}
+        world.close()
 
     run(main, seed)

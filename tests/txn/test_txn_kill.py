@@ -10,23 +10,22 @@ import pytest
 
 from kv.base.errors import KvorumError
 from kv.base.limits import LOCK_WAIT_MS_MAX, TXN_TTL_MS_DEFAULT
-from kv.base.methods import ABORTED, COMMITTED
 from kv.base.ops import put
 from tests.support.simloop import SimLoop, run
-from tests.txn.world import LATE_S, DyingKv, DyingTso, World, k
+from tests.txn.world import LATE_S, WORLDS, World, doomed_client, k
 
 KEYS = [k("b"), k("c"), k("g"), k("l"), k("z")]  # four partitions
 OLD, NEW = b"old", b"new"
 
 
-async def attack(loop: SimLoop, dies_at: int, *, transaction: bool) -> bool:
+async def attack(loop: SimLoop, make: type[World], dies_at: int, *, transaction: bool) -> bool:
     """One write by a client that dies at its `dies_at`-th step. Whether it got to the end alive."""
-    world = World(loop)
+    world = make(loop)
+    await world.start()
     reader = world.client()
     await reader.write([put(key, OLD) for key in KEYS])
     await reader.close()
-    kv = DyingKv(world.cluster, dies_at)
-    dying = world.client(kv, DyingTso(kv))
+    dying, kv = doomed_client(world, dies_at)
     acknowledged: list[int] = []
 
     async def work() -> None:
@@ -67,21 +66,24 @@ async def attack(loop: SimLoop, dies_at: int, *, transaction: bool) -> bool:
     again, _ = await reader.multi_get(KEYS, at)
     assert again == found, "the snapshot changed"
     await reader.close()
-    assert not world.cluster.locks, "an intent that nobody will ever remove"
-    statuses = {record.status for record in world.cluster.records.values()}
-    assert statuses <= {COMMITTED, ABORTED}, "a transaction without an end"
+    assert world.locked() == [], "an intent that nobody will ever remove"
+    assert world.pending() == [], "a transaction without an end"
+    world.close()
     task.cancel()
     return survived
 
 
 @pytest.mark.parametrize("transaction", [False, True], ids=["batch", "transaction"])
 @pytest.mark.parametrize("seed", range(4))
-def test_b6_coordinator_dies_at_every_message_boundary(seed: int, transaction: bool) -> None:
+@WORLDS
+def test_b6_coordinator_dies_at_every_message_boundary(
+    make: type[World], seed: int, transaction: bool
+) -> None:
     """A batch that is there in part, an acknowledged one that is not, or intents that stay for
     ever.
     """
     for dies_at in range(1, 100):
-        if run(lambda loop, d=dies_at: attack(loop, d, transaction=transaction), seed):
+        if run(lambda loop, d=dies_at: attack(loop, make, d, transaction=transaction), seed):
             break
     assert 18 < dies_at < 99, "the attack covers the whole protocol"
 

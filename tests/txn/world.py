@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from kv.base.adapters import LoopTimers
+from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Unavailable, UnknownOutcome
 from kv.base.keys import u32
-from kv.base.methods import REPEATABLE
+from kv.base.methods import PENDING, REPEATABLE
 from tests.support.simloop import SimLoop, SimRng
-from tests.txn.fake_kv import Cluster, FakeKv, FakeTso, Sent
+from tests.txn.fake_kv import Cluster, FakeKv, FakeTso
+from tests.txn.real_kv import RealCluster
 from txn.client import TxnClient
+from txn.ports import Kv, Tso
 
 TABLE = u32(100)
 LATE_S = 1.0  # how long a message of a dead process may still take, unless it takes much longer
@@ -24,7 +29,7 @@ def k(text: str) -> bytes:
 
 
 class World:
-    """Five partitions: below e, e-j, j-o, o-t, from t on."""
+    """Five partitions: below e, e-j, j-o, o-t, from t on; of the model, or the real ones."""
 
     BORDERS = "ejot"
 
@@ -33,15 +38,70 @@ class World:
         self.cluster = Cluster(loop, [k(c) for c in self.BORDERS])
         self.seeds = 0
 
-    def client(self, kv: FakeKv | None = None, tso: Any = None) -> TxnClient:
+    async def start(self) -> None:
+        """Nothing to wait for here; the real one elects leaders."""
+
+    def close(self) -> None:
+        """The end of the test."""
+
+    def kv(self) -> Kv:
+        return FakeKv(self.cluster)
+
+    def tso(self) -> FakeTso:
+        return FakeTso(self.cluster)
+
+    def split(self, key: bytes) -> None:
+        self.cluster.split(key)
+
+    def locked(self) -> list[bytes]:
+        """Keys with an intent."""
+        return sorted(self.cluster.locks)
+
+    def pending(self) -> list[int]:
+        """Transactions whose record says pending."""
+        return [ts for (_, ts), r in self.cluster.records.items() if r.status == PENDING]
+
+    def client(self, kv: Kv | None = None, tso: Any = None) -> TxnClient:
         self.seeds += 1
         return TxnClient(
-            kv or FakeKv(self.cluster),
-            tso or FakeTso(self.cluster),
+            kv or self.kv(),
+            tso or self.tso(),
             self.cluster.clock,
             SimRng(self.seeds),
             LoopTimers(self.loop),
         )
+
+
+class RealWorld(World):
+    """The same over kv.partition, kv.replica, raft and the memory engine."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop)
+        self.real = RealCluster(loop, [k(c) for c in self.BORDERS])
+
+    async def start(self) -> None:
+        await self.real.start()
+
+    def close(self) -> None:
+        self.real.close()
+
+    def kv(self) -> Kv:
+        return self.real.kv()
+
+    def tso(self) -> FakeTso:
+        return FakeTso(self.real)
+
+    def split(self, key: bytes) -> None:
+        """Not yet."""
+
+    def locked(self) -> list[bytes]:
+        return self.real.locked()
+
+    def pending(self) -> list[int]:
+        return self.real.pending()
+
+
+WORLDS = pytest.mark.parametrize("make", [World, RealWorld], ids=["model", "real"])
 
 
 async def failure(work: Coroutine[Any, Any, Any]) -> KvorumError:
@@ -53,38 +113,68 @@ async def failure(work: Coroutine[Any, Any, Any]) -> KvorumError:
     raise AssertionError(f"no error, but {result!r}")
 
 
-class LossyKv(FakeKv):
+class Hooked:
+    """Another Kv with a network in between: each way takes up to `latency_ms` and may be disturbed.
+
+    `arrives` and `returns` are awaited before and after the message is executed; they may raise.
+    """
+
+    def __init__(self, loop: SimLoop, inner: Kv, *, latency_ms: float = 2.0) -> None:
+        self.loop = loop
+        self.inner = inner
+        self.latency_ms = latency_ms
+
+    async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
+        assert budget_ms > 0, "every remote call has a deadline"
+        await asyncio.sleep(self.loop.rng.random() * self.latency_ms / 1000)
+        await self.arrives(method)
+        reply = await self.inner.call(method, key, *args, budget_ms=budget_ms)
+        await asyncio.sleep(self.loop.rng.random() * self.latency_ms / 1000)
+        await self.returns(method)
+        return reply
+
+    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any:
+        return await self.inner.call_node(method, *args, budget_ms=budget_ms)
+
+    async def locate(self, key: bytes) -> PartitionDescriptor:
+        return await self.inner.locate(key)
+
+    async def arrives(self, method: int) -> None: ...
+
+    async def returns(self, method: int) -> None: ...
+
+
+class LossyKv(Hooked):
     """Some messages and some replies are lost; the client is told what a real one would be."""
 
-    def __init__(self, cluster: Cluster, loss: float) -> None:
-        super().__init__(cluster)
+    def __init__(self, loop: SimLoop, inner: Kv, loss: float) -> None:
+        super().__init__(loop, inner)
         self.loss = loss
-        self.before = self.after = self.lose
         self.lost = 0
 
-    async def lose(self, sent: Sent) -> None:
-        if self.cluster.loop.rng.random() < self.loss:
+    async def arrives(self, method: int) -> None:
+        if self.loop.rng.random() < self.loss:
             self.lost += 1
-            if sent.method in REPEATABLE:
+            if method in REPEATABLE:
                 raise Unavailable("lost")
             raise UnknownOutcome("lost")
 
+    returns = arrives
 
-class DyingKv(FakeKv):
-    """The process of this client dies at its `dies_at`-th step (a message arrives, or its reply
-    does).
+
+class DyingKv(Hooked):
+    """The process of this client dies at its `dies_at`-th step (a message arrives, or its reply).
 
     Dead means: nothing is sent, nothing comes back. What is on its way at that moment arrives late
     or never.
     """
 
-    def __init__(self, cluster: Cluster, dies_at: int) -> None:
-        super().__init__(cluster)
+    def __init__(self, loop: SimLoop, inner: Kv, dies_at: int) -> None:
+        super().__init__(loop, inner)
         self.dies_at = dies_at
         self.steps = 0
         self.dead = False
         self.died = asyncio.Event()
-        self.before, self.after = self._arrives, self._returns
 
     async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
         if not self.dead:
@@ -93,7 +183,7 @@ class DyingKv(FakeKv):
             except KvorumError:
                 if not self.dead:
                     raise
-        return await self.cluster.loop.create_future()
+        return await self.loop.create_future()
 
     def _step(self) -> bool:
         self.steps += 1
@@ -102,29 +192,35 @@ class DyingKv(FakeKv):
             self.died.set()
         return self.dead
 
-    async def _arrives(self, _sent: Sent) -> None:
+    async def arrives(self, method: int) -> None:
         was_dead = self.dead
         if self._step():
-            rng = self.cluster.loop.rng
+            rng = self.loop.rng
             if not was_dead or rng.random() < 0.5:
                 raise Unavailable("lost")
             soon, long_after = rng.random() * LATE_S, 6 + rng.random()
             await asyncio.sleep(soon if rng.random() < 0.5 else long_after)
 
-    async def _returns(self, _sent: Sent) -> None:
+    async def returns(self, method: int) -> None:
         if self._step():
             raise Unavailable("lost")
 
 
-class DyingTso(FakeTso):
+class DyingTso:
     """The oracle's client of the same process."""
 
-    def __init__(self, kv: DyingKv) -> None:
-        super().__init__(kv.cluster)
+    def __init__(self, kv: DyingKv, inner: Tso) -> None:
         self.kv = kv
+        self.inner = inner
 
     async def now(self) -> int:
-        ts = await super().now()
+        ts = await self.inner.now()
         if self.kv.dead:
-            await self.cluster.loop.create_future()
+            await self.kv.loop.create_future()
         return ts
+
+
+def doomed_client(world: World, dies_at: int) -> tuple[TxnClient, DyingKv]:
+    """A client that dies at its `dies_at`-th step."""
+    kv = DyingKv(world.loop, world.kv(), dies_at)
+    return world.client(kv, DyingTso(kv, world.tso())), kv

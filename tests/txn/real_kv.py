@@ -1,0 +1,94 @@
+"""The real participants for the same tests: partition machines, raft and engine in memory,
+dispatcher and local client.
+
+Virtual time all the same; a sync of the log takes a random moment. Partitions do not split here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kv.base.adapters import LoopTimers
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.ids import NodeId, PartitionId
+from kv.base.methods import PENDING
+from kv.base.timestamps import compose
+from kv.client.client import KvClient, local_client
+from kv.mvcc.records import decode_txn, parse_txn_key
+from kv.partition.scheduler import Scheduler
+from kv.replica.manager import ReplicaManager
+from kv.server.dispatcher import Dispatcher
+from kv.storage.engine import STATE_FAMILIES
+from kv.storage.memory import MemoryEngine
+from raft.host import RaftHost
+from raft.memory import MemoryLogDB, MemorySyncer
+from tests.support.simloop import SimClock, SimLoop, SimRng
+
+
+class RealCluster:
+    """One node with its partitions cut at `borders`."""
+
+    def __init__(self, loop: SimLoop, borders: list[bytes]) -> None:
+        self.loop = loop
+        self.clock = SimClock(loop)
+        self.last_ts = 0
+        self.fatal: list[BaseException] = []
+        self._timers = LoopTimers(loop)
+        self._borders = borders
+        self._engine = MemoryEngine(STATE_FAMILIES)
+        log = MemoryLogDB()
+        self.host = RaftHost(
+            node_id=1,
+            log_db=log,
+            syncer=MemorySyncer(log, self._timers, lambda: loop.rng.random() * 0.003),  # type: ignore[arg-type]
+            timers=self._timers,
+            rng=SimRng(1),
+            on_fatal=self.fatal.append,
+        )
+        self.manager = ReplicaManager(
+            self._engine,
+            self.host,
+            timestamps=self.take,
+            scheduler=Scheduler(loop.call_soon, self.clock, self.host.defer),
+            timers=self._timers,
+            in_thread=self._at_once,
+            on_fatal=self.fatal.append,
+        )
+        self.dispatcher = Dispatcher(
+            node_id=NodeId(1), partitions=self.manager, timers=self._timers, rng=SimRng(2)
+        )
+
+    @staticmethod
+    async def _at_once(fn: Callable[[], None]) -> None:
+        fn()
+
+    async def start(self) -> None:
+        starts, ends = [b"", *self._borders], [*self._borders, b""]
+        await self.manager.open_all()
+        for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            await self.manager.create(
+                PartitionDescriptor(PartitionId(i + 1), start, end, 1, (NodeId(1),))
+            )
+
+    def close(self) -> None:
+        self.host.close()
+        assert not self.fatal, self.fatal
+
+    def take(self, n: int = 1) -> int:
+        first = max(self.last_ts + 1, compose(self.clock.now_ms()))
+        self.last_ts = first + n - 1
+        return first
+
+    def kv(self) -> KvClient:
+        return local_client(self.dispatcher, self._timers, SimRng(3))
+
+    def locked(self) -> list[bytes]:
+        """Keys with an intent."""
+        return [key for r in self.manager.replicas() for key in sorted(r.state.locks.by_key)]
+
+    def pending(self) -> list[int]:
+        """Transactions whose record says pending."""
+        found = self._engine.scan("txn", b"", b"\xff" * 8192)
+        return [
+            parse_txn_key(key)[1] for key, row in found if decode_txn(key, row).status == PENDING
+        ]
