@@ -114,6 +114,10 @@ class StepTxn:
         """The step commits only if the key has this version then (0 = is absent)."""
         return self.add(None, ops.check(key, cond))
 
+    async def start_ts(self) -> int:
+        """The timestamp of this step's snapshot; taken now if nothing was read yet."""
+        return (await self._snapshot()).start_ts
+
     # -- for StepTable and the executor
     def add(self, table: tuple[str, str] | None, op: Op) -> _Nothing:
         self._open()

@@ -1,7 +1,7 @@
 """Numbers that are never given out twice, also after a crash: ids of procedures, tables,
 partitions.
 
-COUNTERS: esc(name) → u64, the first number that nobody reserved. A block is reserved by one
+COUNTERS: esc(name) → sealed u64, the first number that nobody reserved. A block is reserved by one
 conditional write; what a crash leaves of it is never used.
 """
 
@@ -11,7 +11,8 @@ import asyncio
 from typing import Final
 
 from kv.base import limits, system
-from kv.base.errors import Busy, ConditionFailed, UnknownOutcome
+from kv.base.checksum import intact, seal
+from kv.base.errors import Busy, ConditionFailed, Corruption, UnknownOutcome
 from kv.base.keys import escape, from_u64, table_prefix, u64
 from kv.base.ops import put
 from txn.client import TxnClient
@@ -47,9 +48,14 @@ class Counter:
     async def _reserve(self, count: int) -> None:
         for _ in range(_ATTEMPTS):
             stored, version = await self._txn.get(self._key)
+            if stored is not None and not intact(self._key, stored):
+                raise Corruption(
+                    f"the counter {self._name!r} is damaged", details={"key": self._key}
+                )
             first = self._first if stored is None else from_u64(stored)
+            sealed = seal(self._key, u64(first + count))
             try:
-                await self._txn.write([put(self._key, u64(first + count), cond=version)])
+                await self._txn.write([put(self._key, sealed, cond=version)])
             except (ConditionFailed, UnknownOutcome):
                 continue  # somebody else's block, or perhaps ours: either way the next one
             if first != self._end:

@@ -51,6 +51,10 @@ class KvReads:
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
 
+    @property
+    def start_ts(self) -> int:
+        return self.transaction.start_ts
+
     async def get(self, key: bytes) -> Row | None:
         value, version = await self.transaction.get(key)
         return None if value is None else Row(value, version)

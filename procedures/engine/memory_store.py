@@ -83,13 +83,13 @@ class Snapshot:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self.at: Final = table.clock
+        self.start_ts: Final = table.clock
 
     async def get(self, key: bytes) -> Row | None:
-        return self._table.read(key, self.at)
+        return self._table.read(key, self.start_ts)
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
-        return [self._table.read(key, self.at) for key in keys]
+        return [self._table.read(key, self.start_ts) for key in keys]
 
     async def scan(
         self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
@@ -97,13 +97,13 @@ class Snapshot:
         keys = self._table.keys(start, end)
         found: list[tuple[bytes, bytes, int]] = []
         for key in reversed(keys) if reverse else keys:
-            row = self._table.read(key, self.at)
+            row = self._table.read(key, self.start_ts)
             if row is None:
                 continue
             if len(found) == limit:
-                return ScanPage(found, found[-1][0] if reverse else key, self.at)
+                return ScanPage(found, found[-1][0] if reverse else key, self.start_ts)
             found.append((key, *row))
-        return ScanPage(found, None, self.at)
+        return ScanPage(found, None, self.start_ts)
 
     async def close(self) -> None:
         pass
@@ -159,7 +159,7 @@ class MemoryStore:
         before = self._fence(record.id, version)
         if revived is not None:
             self._fence(revived.id, revived_version)
-        self.table.refuse(ops, reads.at if isinstance(reads, Snapshot) else 0)
+        self.table.refuse(ops, reads.start_ts if isinstance(reads, Snapshot) else 0)
         now = self.table.write(ops)
         self._put(record, now, before)
         for child in change.created:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from typing import Final
 
 from kv.base import limits
@@ -101,18 +100,12 @@ class Roster:
 
     # ---------------------------------------------------------------------- coming and going
     def adopt(self, stored: Stored) -> Live:
-        """Take in a procedure that the store holds; its family is linked in whatever order it
-        comes.
-        """
+        """Take in a procedure that the store holds. Parents come first: their ids are smaller."""
         record = stored.record
         live = self._live[record.id] = Live(stored)
         parent = self._live.get(record.parent)
         if parent is not None:
             parent.children.add(record.id)
-        for id in _awaited(record):
-            child = self._live.get(id)
-            if child is not None and child.parent == record.id:
-                live.children.add(id)
         if live.deadline_ms:
             self._due.add(live.deadline_ms, record.id)
         return live
@@ -264,14 +257,3 @@ class Roster:
             or len(record.undo) > limits.PROCEDURE_HISTORY_INLINE_MAX
         ):
             live.record = None
-
-
-def _awaited(record: Record) -> Iterable[int]:
-    """Ids of the children that a record may be waiting for."""
-    if record.waits_for and record.rounds:
-        first, count = record.rounds[-1]
-        return range(first, first + count)
-    if record.state is State.ROLLING_BACK and record.undo and not record.undo[-1].method:
-        top = record.undo[-1]
-        return range(top.first, top.first + top.count)
-    return ()

@@ -57,6 +57,11 @@ class Row(NamedTuple):
 class Reads(Protocol):
     """The snapshot of one step, once it reads something. Does not see the step's own writes."""
 
+    @property
+    def start_ts(self) -> int:
+        """Its timestamp."""
+        ...
+
     async def get(self, key: bytes) -> Row | None: ...
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]: ...

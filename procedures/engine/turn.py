@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kv.base import limits
-from kv.base.errors import KvorumError, UnknownOutcome
+from kv.base.errors import ConditionFailed, KvorumError, UnknownOutcome
 from kv.base.ops import Op
 from kv.base.ports import Clock
 from procedures.engine import core, plain
@@ -163,7 +163,7 @@ class Turns:
                     change, ops = await self._changed(record, outcome, ran, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
-            if error.disposition != "no":
+            if error.disposition != "no" or self._changed_since(error, txn):
                 return self._pause(live, core.error_failure(error))
             return await self._failed(live, record, declared, core.error_failure(error), ran)
         finally:
@@ -186,6 +186,19 @@ class Turns:
             first = await self._store.take_ids(len(outcome.calls))
         change = core.advance(record, outcome, ran, self._types, first)
         return change, [] if isinstance(outcome, Fail) else await txn.writes()
+
+    @staticmethod
+    def _changed_since(error: KvorumError, txn: StepTxn) -> bool:
+        """Whether a condition of the step's writes failed because the row changed after the step's
+        snapshot: that is a conflict, the step looks again. Else it would fail for ever.
+        """
+        version = error.details.get("version")
+        return (
+            isinstance(error, ConditionFailed)
+            and txn.reads is not None
+            and version is not None
+            and int(version) > txn.reads.start_ts
+        )
 
     async def _failed(
         self, live: Live, record: Record, declared: ProcedureType, error: Failure, ran: Ran

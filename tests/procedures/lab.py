@@ -34,7 +34,7 @@ class OneTable:
 
 
 class CrashingStore:
-    """Passes everything on; dies at the `at`-th write, before it or just after it (the answer is lost).
+    """Passes everything on; dies at the `at`-th write, before it or just after it.
 
     Dead is dead: every later call fails, too, until somebody opens the inner store again.
     """

@@ -103,7 +103,7 @@ def test_j12_every_step_twice(case: Case) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_j9_random_crashes(seed: int) -> None:
-    """Several crashes at random points of any procedure, under any order of events, changed its end."""
+    """Several crashes at random points, under any order of events, changed the end."""
     rng = random.Random(seed)
     case = CASES[seed % len(CASES)]
     crashes: list[Any] = [

@@ -1,5 +1,5 @@
-"""Procedures for tests: every kind of outcome, forward and back. CASES is the registry that the crash
-tests enumerate: a procedure added here is covered without a new test.
+"""Procedures for tests: every kind of outcome, forward and back. CASES is the registry that the
+crash tests enumerate: a procedure added here is covered without a new test.
 
 Effects are counters in the store, read and written in the step's own transaction: a step that took
 effect twice, or half, leaves another number. `trace` keeps the order of undos.
@@ -113,9 +113,7 @@ class Leaf(Zoo):
     async def on(self, ctx: StepContext) -> Outcome:
         await bump(ctx, f"leaf {ctx.args['key']}")
         self.lab.running.add(ctx.id)
-        self.lab.calls["together"] = max(
-            len(self.lab.running), self.lab.calls.get("together", 0)
-        )
+        self.lab.calls["together"] = max(len(self.lab.running), self.lab.calls.get("together", 0))
         await asyncio.sleep(0.01)
         self.lab.running.discard(ctx.id)
         return p.next("end")
@@ -195,8 +193,15 @@ class Again(Zoo):
         if ctx.attempt < 4:
             ctx.state["parts"] = ctx.attempt
             return p.again(delay_ms=1_000 if ctx.attempt == 2 else 0)
-        if wants(ctx, "fail"):
+        if wants(ctx, "fail part"):
             return p.fail("NO", "after three parts")
+        ctx.state["parts"] = ctx.attempt
+        return p.next("end")
+
+    @step
+    async def end(self, ctx: StepContext) -> Outcome:
+        if wants(ctx, "fail end"):
+            return p.fail("NO", "after all parts")
         return p.done(ctx.state["parts"])
 
     @undo
@@ -436,9 +441,10 @@ CASES = [
         numbers={f"leaf {k}": 0 for k in ("xx", "xy", "yx", "yy")},
         undone="yy yx xy xx",
     ),
-    Case("again", None, "SUCCESS", 3, numbers={"parts": 4}),
-    Case(
-        "again", {"do": ["fail"]}, "ROLLED_BACK", error="NO", numbers={"parts": 0}, undone="back"
+    Case("again", None, "SUCCESS", 4, numbers={"parts": 4}),
+    *(
+        Case("again", {"do": [do]}, "ROLLED_BACK", error="NO", numbers={"parts": 0}, undone="back")
+        for do in ("fail part", "fail end")
     ),
     Case("waiter", {"do": ["timeout"]}, "SUCCESS", "gave up", numbers={"seen": 0}),
     Case("signaller", None, "SUCCESS", ["saw it", "saw it", "made it"], numbers={"seen": 2}),

@@ -1,0 +1,3 @@
+"""The master's work on partitions. In this issue: making and removing them on the one node there
+is.
+"""
