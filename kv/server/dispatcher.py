@@ -33,7 +33,7 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kv.base.ids import NodeId, PartitionId
+from kv.base.ids import NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.methods import (
     FIND_TXN,
