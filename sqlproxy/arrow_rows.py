@@ -15,6 +15,8 @@ columns `key` and `value`, both binary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal, DecimalException
 from itertools import repeat
 from typing import Any, Final
 from uuid import UUID
@@ -54,6 +56,14 @@ _STORED_INT: Final = {
     "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "date": pa.int32(),
     "time": pa.int64(), "timestamp": pa.int64(), "timestamptz": pa.int64(),
 }  # fmt: skip
+_DAYS: Final = tuple((d - date(1970, 1, 1)).days for d in (date.min, date.max))
+_MICROSECONDS: Final = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+_RANGE: Final = {
+    "date": _DAYS,
+    "time": (0, 86_400_000_000 - 1),
+    "timestamp": _MICROSECONDS,
+    "timestamptz": _MICROSECONDS,
+}
 _PLAIN = pa.schema(
     [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
 )
@@ -185,13 +195,46 @@ def _cast(table: Table, name: str, kind: pa.DataType, array: pa.Array) -> pa.Arr
     if array.type == kind:
         return array
     try:
-        return pc.cast(array, kind)
+        if pa.types.is_decimal(kind):
+            return _to_decimal(array, kind)
+        if _zoned(array.type) is not None and _zoned(array.type) is not _zoned(kind):
+            raise pa.ArrowInvalid("one has a time zone and the other has not")
+        converted = pc.cast(array, kind)
+        if (
+            kind == pa.float32()
+            and not pc.all(pc.equal(pc.is_inf(converted), pc.is_inf(array))).as_py()
+        ):
+            raise pa.ArrowInvalid("a number is too large")
+        return converted
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidArgument(
             f"column {name} of {table.path} is {kind}; {array.type} does not convert to it: "
             f"{error}",
             details={"column": name},
         ) from error
+
+
+def _zoned(kind: pa.DataType) -> bool | None:
+    """Whether a timestamp has a zone; None for other types."""
+    return kind.tz is not None if pa.types.is_timestamp(kind) else None
+
+
+def _to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Arrow's own conversion wraps around without a word where 128 bits do not suffice (10^30 with
+    18 places became 1.9×10^19): so by way of 256 bits, which hold any 38 digits with any 38 places.
+    """
+    if pa.types.is_decimal128(array.type) and kind.bit_width == 128 and kind.scale >= 0:
+        return array.cast(pa.decimal256(76, kind.scale)).cast(kind)
+    if pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
+        return pc.cast(array, kind)  # these check
+    return pa.array(_decimals(array.to_pylist()), kind)
+
+
+def _decimals(values: list[Any]) -> list[Decimal | None]:
+    try:
+        return [None if value is None else Decimal(value) for value in values]
+    except (DecimalException, TypeError, ValueError) as error:
+        raise pa.ArrowInvalid(f"not a decimal number: {error}") from error
 
 
 def _refuse_nulls(table: Table, name: str, array: pa.Array) -> None:
@@ -207,7 +250,10 @@ def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
     """The column in stored form, one Python object per row."""
     base = column.resolved.base
     if base in _STORED_INT:
-        return _ints(array.view(_STORED_INT[base]))
+        numbers = array.view(_STORED_INT[base])
+        if base in _RANGE:
+            _check_range(table, column, numbers)
+        return _ints(numbers)
     if base == "numeric":
         array = array.cast(pa.string())
     values: list[Any] = array.to_pylist()
@@ -221,6 +267,22 @@ def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
                 details={"column": column.name},
             ) from error
     return values
+
+
+def _check_range(table: Table, column: Column, numbers: pa.Array) -> None:
+    """Spark and Arrow know dates that Python does not: one stored could not be read back by a
+    row.
+    """
+    extremes = pc.min_max(numbers)
+    low, high = _RANGE[column.resolved.base]
+    if extremes["min"].is_valid and not (
+        low <= extremes["min"].as_py() and extremes["max"].as_py() <= high
+    ):
+        raise InvalidArgument(
+            f"column {column.name} ({column.type}) of {table.path} has a value outside the years "
+            "1 to 9999 or the hours of a day",
+            details={"column": column.name},
+        )
 
 
 def _ints(array: pa.Array) -> list[Any]:
@@ -341,7 +403,13 @@ def _from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array
     if kind.base == "uuid":
         return pa.array([None if v is None else str(UUID(bytes=v)) for v in stored], wanted)
     if kind.base == "numeric":
-        return pa.array(stored, pa.string()).cast(wanted)
+        try:
+            return pa.array(_decimals(stored), wanted)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(
+                f"a numeric does not fit {wanted} ({error}): declare the column with the precision "
+                "that it needs, or read it by the SDK"
+            ) from error
     return pa.array(stored, wanted)
 
 
