@@ -24,16 +24,18 @@ from kv.base.timestamps import MAX
 from tests.support.simloop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.test_txn_protocol import FIVE, abandoned, methods
-from tests.txn.world import World, failure, k
+from tests.txn.world import WORLDS, World, failure, k
 from txn.reader import last_below
 from txn.transaction import Transaction, TxnState
 
 
-def test_b2_of_racing_puts_if_absent_exactly_one_wins() -> None:
+@WORLDS
+def test_b2_of_racing_puts_if_absent_exactly_one_wins(make: type[World]) -> None:
     """Two winners would each believe that they own the key."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         clients = [world.client() for _ in range(4)]
         racing = [clients[i % 4].write([put(k("b"), b"%d" % i, cond=0)]) for i in range(100)]
         outcomes = await asyncio.gather(*racing, return_exceptions=True)
@@ -41,15 +43,18 @@ def test_b2_of_racing_puts_if_absent_exactly_one_wins() -> None:
         lost = [o for o in outcomes if isinstance(o, ConditionFailed)]
         assert len(lost) == 99
         assert {o.details["version"] for o in lost} == {str(version)}
+        world.close()
 
     run(main)
 
 
-def test_b2_conditions_hold_across_partitions() -> None:
+@WORLDS
+def test_b2_conditions_hold_across_partitions(make: type[World]) -> None:
     """A batch over several partitions keeps its conditions from the prewrite to the commit."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         ops = [put(key, b"1", cond=0) for key in FIVE]
         racing = [world.client().write(ops) for _ in range(6)]
@@ -58,15 +63,18 @@ def test_b2_conditions_hold_across_partitions() -> None:
         assert len([o for o in outcomes if isinstance(o, ConditionFailed)]) == 5
         await client.write([check(FIVE[0], (await client.get(FIVE[0]))[1]), delete(FIVE[4])])
         assert (await client.get(FIVE[4]))[0] is None
+        world.close()
 
     run(main)
 
 
-def test_b3_racing_increments_by_version_lose_nothing() -> None:
+@WORLDS
+def test_b3_racing_increments_by_version_lose_nothing(make: type[World]) -> None:
     """A compare and set that lets two through loses an update."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         await world.client().write([put(k("b"), b"0")])
 
         async def increments() -> None:
@@ -82,25 +90,29 @@ def test_b3_racing_increments_by_version_lose_nothing() -> None:
                     break
 
         await asyncio.gather(*(increments() for _ in range(5)))
-        assert world.cluster.newest(k("b")) == b"75"
+        assert (await world.client().get(k("b")))[0] == b"75"
+        world.close()
 
     run(main)
 
 
-def test_b6_batch_rules_for_keys_named_twice() -> None:
+@WORLDS
+def test_b6_batch_rules_for_keys_named_twice(make: type[World]) -> None:
     """What a batch means must not depend on which of two operations somebody looks at first."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         await client.write([put(k("b"), b"1"), delete(k("b")), put(k("b"), b"3")])
-        assert world.cluster.newest(k("b")) == b"3"
+        assert (await world.client().get(k("b")))[0] == b"3"
         twice = [put(k("c"), b"1", cond=0), put(k("c"), b"2")]
         for ops in (twice, twice[::-1], [check(k("c"), 0), put(k("c"), b"2")]):
             error = await failure(client.write(ops))
             assert isinstance(error, InvalidArgument)
             assert error.details["key"] == k("c")
-        assert world.cluster.newest(k("c")) is None
+        assert (await world.client().get(k("c")))[0] is None
+        world.close()
 
     run(main)
 
@@ -192,11 +204,13 @@ def test_b8_reads_at_a_timestamp() -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_b10_cursor_of_a_scan_crosses_partitions(reverse: bool) -> None:
+@WORLDS
+def test_b10_cursor_of_a_scan_crosses_partitions(make: type[World], reverse: bool) -> None:
     """Pages joined must equal the whole, whatever splits between two of them."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         keys = [k(f"{c}{i}") for c in "abefjoptz" for i in range(5)]
         await client.multi_write([put(key, b"1") for key in keys])
@@ -217,9 +231,10 @@ def test_b10_cursor_of_a_scan_crosses_partitions(reverse: bool) -> None:
                 at = page.at
                 low, high = (low, page.resume) if reverse else (page.resume, high)
                 if limit == 7:
-                    world.cluster.split(got[-1] + b"\x01")
+                    world.split(got[-1] + b"\x01")
                     await client.write([put(got[-1] + b"later", b"1")])
             assert got == wanted
+        world.close()
 
     run(main)
 
@@ -233,11 +248,13 @@ def test_last_below_is_between_any_smaller_key_and_the_end() -> None:
     assert last_below(b"") > b"\xff" * 100
 
 
-def test_run_starts_again_on_a_new_snapshot() -> None:
+@WORLDS
+def test_run_starts_again_on_a_new_snapshot(make: type[World]) -> None:
     """Retrying belongs to the product; the function runs as often as it takes, its writes once."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         await world.client().write([put(k("b"), b"0")])
         runs = 0
 
@@ -252,8 +269,9 @@ def test_run_starts_again_on_a_new_snapshot() -> None:
         racing = [world.client().run(increment, budget_ms=60_000) for _ in range(20)]
         starts = await asyncio.gather(*racing)
         assert len(set(starts)) == 20
-        assert world.cluster.newest(k("b")) == b"20"
+        assert (await world.client().get(k("b")))[0] == b"20"
         assert runs > 20
+        world.close()
 
     run(main)
 

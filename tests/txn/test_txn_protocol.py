@@ -38,7 +38,7 @@ from kv.base.methods import (
 from kv.base.ops import put
 from tests.support.simloop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
-from tests.txn.world import World, failure, k
+from tests.txn.world import WORLDS, World, failure, k
 
 FIVE = [k("b"), k("f"), k("l"), k("p"), k("z")]  # one per partition
 
@@ -216,11 +216,13 @@ def test_d4_status_of_ids_without_a_record() -> None:
     run(main)
 
 
-def test_d5_one_version_from_the_oracle_in_all_keys() -> None:
+@WORLDS
+def test_d5_one_version_from_the_oracle_in_all_keys(make: type[World]) -> None:
     """Different versions within a transaction would let a snapshot cut through it."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         async with await client.begin() as t:
             for key in FIVE:
@@ -230,6 +232,7 @@ def test_d5_one_version_from_the_oracle_in_all_keys() -> None:
         assert {row[1] for row in rows if row} == {version}
         assert t.start_ts < version < at
         await client.close()
+        world.close()
 
     run(main)
 
@@ -438,11 +441,13 @@ def test_d6_heartbeats_keep_a_slow_commit_alive() -> None:
     run(main)
 
 
-def test_p10_interactive_transaction() -> None:
+@WORLDS
+def test_p10_interactive_transaction(make: type[World]) -> None:
     """Start timestamp, snapshot reads, own writes and tombstones visible to itself alone."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         await client.write([put(k(c), c.encode()) for c in "abfgpz"])
         t = await client.begin()
@@ -473,15 +478,18 @@ def test_p10_interactive_transaction() -> None:
         assert isinstance(await failure(t.get(k("a"))), TxnAborted)
         assert (await client.get(k("g")))[0] == b"g"
         await client.close()
+        world.close()
 
     run(main)
 
 
-def test_p10_scan_of_rows_that_the_transaction_deleted() -> None:
+@WORLDS
+def test_p10_scan_of_rows_that_the_transaction_deleted(make: type[World]) -> None:
     """A page that is empty only because of own tombstones is not the end."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         await client.write([put(k(f"a{i}"), b"1") for i in range(8)] + [put(k("z"), b"1")])
         t = await client.begin()
@@ -489,16 +497,19 @@ def test_p10_scan_of_rows_that_the_transaction_deleted() -> None:
             t.delete(k(f"a{i}"))
         assert [row[0] for row in (await t.scan(k(""), b"", limit=2)).items] == [k("z")]
         await client.close()
+        world.close()
 
     run(main)
 
 
 @pytest.mark.parametrize("keys", [[k("b")], [k("b"), k("z")]], ids=["1pc", "2pc"])
-def test_p11_lost_update_is_impossible(keys: list[bytes]) -> None:
+@WORLDS
+def test_p11_lost_update_is_impossible(make: type[World], keys: list[bytes]) -> None:
     """Both read the counter, both write it: the second must not commit."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
+        world = make(loop)
+        await world.start()
         client = world.client()
         await client.write([put(key, b"0") for key in keys])
         first, second = await client.begin(), await client.begin()
@@ -510,9 +521,10 @@ def test_p11_lost_update_is_impossible(keys: list[bytes]) -> None:
         error = await failure(second.commit())
         assert isinstance(error, WriteConflict)
         assert error.disposition == "restart_txn"
-        assert world.cluster.newest(keys[0]) == str(first.id).encode()
+        assert (await world.client().get(keys[0]))[0] == str(first.id).encode()
         assert isinstance(await failure(second.commit()), TxnAborted), "it is over"
         await client.close()
+        world.close()
 
     run(main)
 
