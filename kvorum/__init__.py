@@ -1,1 +1,158 @@
-"""What users touch: the SDK, the command, node wiring, the HTTP API and the console."""
+"""Kvorum: a Raft-replicated procedure store and transactional key-value service. What users touch.
+
+    db = kvorum.connect("kvorum://host:7600")     a running node (or "http://host:7602")
+    db = kvorum.open("directory")                 a node in this process
+    db.table("app", "users").put("ada", b"1815")
+
+    @kvorum.procedure("transfer")
+    class Transfer:
+        @kvorum.step(first=True)
+        def withdraw(self, ctx): ...
+
+Names are loaded when they are first used, so that `import kvorum` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from kvorum.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from kv.base.errors import (
+        AlreadyExists,
+        Busy,
+        ConditionFailed,
+        Corruption,
+        DeadlineExceeded,
+        InvalidArgument,
+        KeyLocked,
+        KvorumError,
+        NotFound,
+        Refused,
+        Rejected,
+        Reroute,
+        RestartTxn,
+        SnapshotTooOld,
+        TooLarge,
+        TryLater,
+        TxnAborted,
+        Unavailable,
+        UnknownOutcome,
+        WriteConflict,
+    )
+    from kvorum.database import (
+        AsyncDatabase,
+        AsyncSnapshot,
+        AsyncTable,
+        AsyncTransaction,
+    )
+    from kvorum.model import (
+        Column,
+        Delete,
+        Item,
+        Page,
+        ProcedureInfo,
+        Put,
+        Record,
+        TableInfo,
+        TxnState,
+    )
+    from kvorum.sdk import aconnect, aopen, connect, open
+    from kvorum.sync import Database, Snapshot, Table, Transaction
+    from procedures.engine.procedure import (
+        again,
+        children,
+        done,
+        exclusive,
+        fail,
+        next,
+        shared,
+        suspend,
+    )
+    from procedures.engine.registry import procedure, step, undo
+
+_HOMES = {
+    "kv.base.errors": (
+        "AlreadyExists Busy ConditionFailed Corruption DeadlineExceeded InvalidArgument KeyLocked "
+        "KvorumError NotFound Refused Rejected Reroute RestartTxn SnapshotTooOld TooLarge TryLater "
+        "TxnAborted Unavailable UnknownOutcome WriteConflict"
+    ),
+    "kvorum.database": "AsyncDatabase AsyncSnapshot AsyncTable AsyncTransaction",
+    "kvorum.model": "Column Delete Item Page ProcedureInfo Put Record TableInfo TxnState",
+    "kvorum.sdk": "aconnect aopen connect open",
+    "kvorum.sync": "Database Snapshot Table Transaction",
+    "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
+    "procedures.engine.registry": "procedure step undo",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "AlreadyExists",
+    "AsyncDatabase",
+    "AsyncSnapshot",
+    "AsyncTable",
+    "AsyncTransaction",
+    "Busy",
+    "Column",
+    "ConditionFailed",
+    "Corruption",
+    "Database",
+    "DeadlineExceeded",
+    "Delete",
+    "InvalidArgument",
+    "Item",
+    "KeyLocked",
+    "KvorumError",
+    "NotFound",
+    "Page",
+    "ProcedureInfo",
+    "Put",
+    "Record",
+    "Refused",
+    "Rejected",
+    "Reroute",
+    "RestartTxn",
+    "Snapshot",
+    "SnapshotTooOld",
+    "Table",
+    "TableInfo",
+    "TooLarge",
+    "Transaction",
+    "TryLater",
+    "TxnAborted",
+    "TxnState",
+    "Unavailable",
+    "UnknownOutcome",
+    "WriteConflict",
+    "__version__",
+    "aconnect",
+    "again",
+    "aopen",
+    "children",
+    "connect",
+    "done",
+    "exclusive",
+    "fail",
+    "next",
+    "open",
+    "procedure",
+    "shared",
+    "step",
+    "suspend",
+    "undo",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kvorum' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

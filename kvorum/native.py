@@ -17,12 +17,13 @@ from typing import Any, Final
 from kv.base import methods, ops
 from kv.base.errors import KvorumError, Moved, TooLarge, Unavailable
 from kv.base.keys import successor, table_prefix
-from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_DEFAULT, MULTI_KEYS_MAX
+from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kvorum import cursor
 from kvorum.cursor import Span
+from kvorum.members import members, partition_map
 from kvorum.model import (
     BatchOp,
     Column,
@@ -38,6 +39,7 @@ from kvorum.model import (
     TxnState,
     condition,
 )
+from procedures.engine.client import ProcedureClient
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.schema import PUBLIC, Table
@@ -48,8 +50,8 @@ from txn.transaction import Transaction
 _PREFIX_BYTES: Final = 4
 _ABORTED_REMEMBERED: Final = 10_000
 _NAMES_REMEMBERED: Final = 10_000
-_CATALOG_TTL_S: Final = 5.0
-_WAIT_CALL_MS: Final = 30_000
+_SHOWN_BYTES: Final = 64  # of a key in a message; so much of it the layers below show
+CATALOG_TTL_S: Final = 5.0
 _INFO_FIELDS: Final = {"id", "name", "state", "step", "steps", "locks", "result", "error"}
 OWNER: Final = "user"
 """Who submits. One for all until there are users to tell apart, so that a nonce means
@@ -84,7 +86,12 @@ class Names:
         if isinstance(key, bytes):
             name = self._of.get(key[:_PREFIX_BYTES])
             if name is not None:
-                error.details |= {"ns": name[0], "table": name[1], "key": key[_PREFIX_BYTES:]}
+                mine = key[_PREFIX_BYTES:]
+                error.details |= {"ns": name[0], "table": name[1], "key": mine}
+                error.message = error.message.replace(
+                    repr(key[:_SHOWN_BYTES]), f"{mine[:_SHOWN_BYTES]!r} of {'.'.join(name)}"
+                )
+                error.args = (error.message,)
         for field in ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint"):
             if type(error.details.get(field)) is int:
                 error.details[field] = str(error.details[field])
@@ -185,12 +192,16 @@ class NativeBackend:
         timers: Timers,
         *,
         close: Callable[[], Awaitable[None]],
+        tables: CatalogCache | None = None,
     ) -> None:
-        """`take` is the oracle's. `close` ends what belongs to this backend alone."""
+        """`take` is the oracle's. `close` ends what belongs to this backend alone. `tables`: a
+        memory of the catalog that is told of changes; without one, this keeps its own.
+        """
         self._kv = kv
         self._txn = txn
         self._take = take
-        self._tables = CatalogCache(txn, timers, _CATALOG_TTL_S)
+        self._procedures = ProcedureClient(kv, timers, owner=OWNER)
+        self._tables = tables or CatalogCache(txn, timers, CATALOG_TTL_S)
         self._names = Names(self._tables)
         self._ended = EndedTransactions()
         self._close = close
@@ -320,63 +331,95 @@ class NativeBackend:
         return [n.name for n in await catalog.list_namespaces(self._txn)]
 
     async def create_namespace(self, name: str) -> None:
-        await self._txn.run(lambda t: catalog.create_namespace(t, name))
+        await self._ddl("CreateNamespace", {"namespace": name})
 
     async def drop_namespace(self, name: str) -> None:
-        await self._txn.run(lambda t: catalog.drop_namespace(t, name))
+        await self._ddl("DropNamespace", {"namespace": name})
 
     async def tables(self, ns: str) -> list[TableInfo]:
         await catalog.lookup_namespace(self._txn, ns)
         return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state == PUBLIC]
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
-        raise NotImplementedError
+        args: dict[str, Any] = {
+            "namespace": ns,
+            "name": name,
+            "split_keys": list(spec.split_keys),
+            "columns": [
+                {"name": c.name, "type": c.type, "nullable": c.nullable} for c in spec.columns
+            ],
+            "primary_key": list(spec.primary_key),
+            "tags": list(spec.tags),
+        }
+        if spec.replicas is not None:
+            args["replicas"] = spec.replicas
+        await self._ddl("CreateTable", args)
+        self._tables.invalidate(ns, name)
+        return _info(await self._tables.lookup(ns, name))
 
     async def drop_table(self, ns: str, name: str) -> None:
-        raise NotImplementedError
+        await self._ddl("DropTable", {"namespace": ns, "name": name})
+        self._tables.invalidate(ns, name)
+
+    async def _ddl(self, procedure: str, args: dict[str, Any]) -> None:
+        """Run a schema change to its end. It goes on when this client goes away."""
+        started = await self._procedures.submit(procedure, args)
+        await self._procedures.result(started, timeout_ms=DEADLINE_MS_MAX)
 
     # ------------------------------------------------------------------------------ procedures
 
     async def submit(self, name: str, args: Any, nonce: str | None) -> int:
-        (procedure,) = await self._kv.call_node(methods.PROC_SUBMIT, name, args, OWNER, nonce)
-        return int(procedure)
+        return await self._procedures.submit(name, args, nonce=nonce)
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
-        """Waiting longer than one call may last is asked for again."""
-        left_ms = wait_ms
-        while True:
-            part_ms = min(left_ms, _WAIT_CALL_MS)
-            budget_ms = part_ms + DEADLINE_MS_DEFAULT
-            (told,) = await self._kv.call_node(
-                methods.PROC_GET, procedure, part_ms, budget_ms=budget_ms
-            )
-            info = procedure_info(told)
-            left_ms -= part_ms
-            if info.finished or left_ms <= 0:
-                return info
+        return procedure_info(await self._procedures.get(procedure, wait_ms=wait_ms))
 
     async def procedures(
         self, *, state: str | None, owner: str | None, name: str | None
     ) -> list[ProcedureInfo]:
-        wanted = {"state": state, "owner": owner, "name": name}
-        only = {k: v for k, v in wanted.items() if v is not None}
-        (found,) = await self._kv.call_node(methods.PROC_LIST, only)
+        found = await self._procedures.list(state=state, owner=owner, name=name)
         return [procedure_info(told) for told in found]
 
     async def acknowledge(self, procedure: int) -> None:
-        await self._kv.call_node(methods.PROC_ACK, procedure)
+        await self._procedures.acknowledge(procedure)
 
     async def abort_procedure(self, procedure: int, reason: str) -> None:
-        await self._kv.call_node(methods.PROC_ABORT, procedure, reason)
+        await self._procedures.abort(procedure, reason)
 
     # --------------------------------------------------------------------------------- cluster
 
     async def nodes(self) -> list[dict[str, Any]]:
-        (told,) = await self._kv.call_node(methods.STATS)
-        raise NotImplementedError(told)
+        found = await members(self._txn)
+        descriptors = await partition_map(self._txn)
+        return [
+            {
+                "id": node.id,
+                "address": node.address,
+                "state": "live",
+                "leaders": sum(d.voters == (node.id,) for d in descriptors),
+                "replicas": sum(node.id in (*d.voters, *d.learners) for d in descriptors),
+                "version": node.version,
+            }
+            for node in found
+        ]
 
     async def partitions(self) -> list[dict[str, Any]]:
-        raise NotImplementedError
+        (figures,) = await self._kv.call_node(methods.STATS)
+        return [
+            {
+                "id": d.id,
+                "start": d.start,
+                "end": d.end,
+                "leader": d.voters[0] if len(d.voters) == 1 else None,
+                "replicas": list(d.voters),
+                "learners": list(d.learners),
+                "witnesses": [],
+                "epoch": d.epoch,
+                "size": figures.get(f"partition_bytes.{d.id}", 0),
+                "load": figures.get(f"partition_entries.{d.id}", 0),
+            }
+            for d in await partition_map(self._txn)
+        ]
 
     async def close(self) -> None:
         await self._close()

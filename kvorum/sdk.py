@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
@@ -23,9 +23,6 @@ from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
 from kvorum.backend import Backend
 from kvorum.database import AsyncDatabase
 from kvorum.sync import Database, Portal
-
-if TYPE_CHECKING:
-    from kvorum.node import Node
 
 PORT: Final = 7600
 HTTP_OFFSET: Final = 2
@@ -46,12 +43,51 @@ def connect(url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT) -> Database:
 
 async def aconnect(url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT) -> AsyncDatabase:
     """A database behind a URL, for the running loop."""
-    if type(timeout_ms) is not int or not 0 < timeout_ms <= DEADLINE_MS_MAX:
-        raise InvalidArgument(f"timeout_ms must be 1 to {DEADLINE_MS_MAX}, got {timeout_ms!r}")
+    _check_timeout(timeout_ms)
     scheme, addresses = parse_url(url)
     if scheme == "http":
         return AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
     return AsyncDatabase(await _native(addresses, timeout_ms), SystemRng())
+
+
+def open(
+    directory: str | Path,
+    *,
+    port: int | None = None,
+    procedure_modules: Sequence[str] = (),
+    timeout_ms: int = DEADLINE_MS_DEFAULT,
+) -> Database:
+    """A node of one's own in this process, on a loop in a thread of its own; `close` stops it.
+
+    With `port` it also listens, on BASE and BASE+2 of the loopback, so that others can connect.
+    """
+    portal = Portal("kvorum-node")
+    try:
+        database = portal.call(
+            aopen(directory, port=port, procedure_modules=procedure_modules, timeout_ms=timeout_ms)
+        )
+        return Database(portal, database, SystemRng())
+    except BaseException:
+        portal.close()
+        raise
+
+
+async def aopen(
+    directory: str | Path,
+    *,
+    port: int | None = None,
+    procedure_modules: Sequence[str] = (),
+    timeout_ms: int = DEADLINE_MS_DEFAULT,
+) -> AsyncDatabase:
+    """`open` for the running loop, which the node then lives on."""
+    from kvorum.node import NodeConfig, build
+    from kvorum.ports import system_ports
+
+    _check_timeout(timeout_ms)
+    config = NodeConfig(data=Path(directory), port=port, procedure_modules=tuple(procedure_modules))
+    node = await build(config, system_ports(asyncio.get_running_loop()))
+    await node.start()
+    return AsyncDatabase(node.backend, SystemRng())
 
 
 def parse_url(url: str) -> tuple[str, list[Address]]:
@@ -69,6 +105,11 @@ def parse_url(url: str) -> tuple[str, list[Address]]:
     if scheme == "http" and len(addresses) != 1:
         raise InvalidArgument(f"{url!r}: an http:// address names one node")
     return scheme, addresses
+
+
+def _check_timeout(timeout_ms: int) -> None:
+    if type(timeout_ms) is not int or not 0 < timeout_ms <= DEADLINE_MS_MAX:
+        raise InvalidArgument(f"timeout_ms must be 1 to {DEADLINE_MS_MAX}, got {timeout_ms!r}")
 
 
 def _address(text: str, default_port: int) -> Address:

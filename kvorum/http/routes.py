@@ -253,7 +253,7 @@ _OTHER_ROUTES = (
     Route("GET", "/v1/nodes", "cluster", "List nodes", "", answer=_items({"type": "object"})),
     Route(
         "GET", "/v1/partitions", "cluster", "List partitions",
-        "In key order; `start` and `end` are storage keys: the table's id in 4 bytes, then the key.",
+        "In key order. `start` and `end` are storage keys: the table's id in 4 bytes, the key.",
         answer=_items({"type": "object"}),
     ),
     Route("GET", "/healthz", "cluster", "Is the process alive", "", answer=_object(status={})),

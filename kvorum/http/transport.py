@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import httptools
 
@@ -56,8 +56,7 @@ class _Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing() and fresh
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self.idle_since = self._now()
 
     def connection_lost(self, exc: Exception | None) -> None:
