@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -63,6 +64,24 @@ class CrashingStore:
                 await method(*args, **kw)
             self.dead = True
             raise Crash
+
+        return call
+
+
+class LaggingStore:
+    """Passes everything on; writes take their time, so that steps overlap."""
+
+    def __init__(self, inner: Any, rng: SimRng) -> None:
+        self.inner = inner
+        self.rng = rng
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self.inner, name)
+
+        async def call(*args: Any, **kw: Any) -> Any:
+            if name in CrashingStore.WRITES:
+                await asyncio.sleep(self.rng.random() / 100)
+            return await method(*args, **kw)
 
         return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -17,7 +18,7 @@ from procedures.engine.memory_store import Snapshot, Table
 from procedures.engine.records import Record
 from procedures.master.partitions import Partitions, partitions_of
 from sqlproxy import catalog, ddl
-from tests.procedures.lab import CrashingStore, Lab, crashed
+from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed
 from tests.support import simloop
 from txn.results import ScanPage
 
@@ -63,6 +64,9 @@ class FakeReplicas:
         self.there[descriptor.id] = descriptor
 
     async def drop(self, partition: PartitionId) -> None:
+        if self.troubles:
+            self.troubles -= 1
+            raise RuntimeError("the disk is strange")
         self.there.pop(partition, None)
 
 
@@ -195,6 +199,24 @@ def test_j1_drop_table_crashed_at_every_step(at: int, after: bool) -> None:
     simloop.run(main)
 
 
+def test_j1_drop_table_goes_forward() -> None:
+    """A failure after the table was hidden made it visible again, with rows missing."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = Ddl(loop)
+        await world.one("CreateNamespace", {"namespace": "shop"})
+        world.replicas.troubles = 2
+        assert (await world.one("CreateTable", CREATE)).state.name == "SUCCESS"
+        world.replicas.troubles = 3
+        record = await world.one("DropTable", ORDERS)
+        assert record.state.name == "SUCCESS"
+        assert record.history[1].attempt == 4
+        assert await world.tables() == []
+        assert world.replicas.there == {}
+
+    simloop.run(main)
+
+
 def test_j1_two_creates_of_one_name() -> None:
     """Two creates of one table both won, or both lost, or the loser left something."""
 
@@ -219,12 +241,11 @@ def test_j1_namespace_and_table_race(seed: int) -> None:
     async def main(loop: simloop.SimLoop) -> None:
         world = Ddl(loop)
         await world.one("CreateNamespace", {"namespace": "shop"})
-        world.replicas.troubles = 1
-        async with world.lab.executor() as executor:
-            ids = [
-                await executor.submit(Submission("CreateTable", CREATE, "me")),
-                await executor.submit(Submission("DropNamespace", {"namespace": "shop"}, "me")),
-            ]
+        async with world.lab.executor(LaggingStore(world.lab.store, world.lab.rng)) as executor:
+            ids = await asyncio.gather(
+                executor.submit(Submission("CreateTable", CREATE, "me")),
+                executor.submit(Submission("DropNamespace", {"namespace": "shop"}, "me")),
+            )
             table, namespace = [await executor.wait(id, 60_000) for id in ids]
         won = [r.state.name for r in (table, namespace)]
         assert won in (["SUCCESS", "FAILED"], ["FAILED", "SUCCESS"]), won
