@@ -26,6 +26,7 @@ SPLIT_KEYS_MAX: Final = 1_000
 COLUMNS_MAX: Final = 1_000
 PRIMARY_KEY_COLUMNS_MAX: Final = 32
 REPLICAS_MAX: Final = 9
+STORES_MAX: Final = 64  # node processes of one machine
 TAGS_MAX: Final = 16
 TABLES_MAX: Final = 10_000  # per namespace
 NAMESPACES_MAX: Final = 1_000

@@ -1,0 +1,353 @@
+"""What a node is told: from its flags, the environment, a file, or the defaults, in this order.
+ One table, `OPTIONS`, has every setting with its flag, its environment variable, its default and
+its help; `kvorum start --help`, `load` and docs/reference/config.md are made from it. Nothing is
+guessed: a value that is not allowed, and a name that is not known, is an error that says where it
+came from.
+
+    flag        --gc-retention-ms 60000
+    environment KVORUM_GC_RETENTION_MS=60000
+    file        gc_retention_ms = 60000          (TOML, flat; --config FILE or KVORUM_CONFIG)
+
+Lists are comma-separated in flags and the environment, arrays in the file.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, get_type_hints
+
+from kv.base.errors import InvalidArgument
+from kv.base.limits import (
+    GC_RETENTION_MS_DEFAULT,
+    PROCEDURE_WORKERS_DEFAULT,
+    PROCEDURE_WORKERS_MAX,
+    STORES_MAX,
+)
+
+ROLES: Final = ("partitions", "master", "tso", "http", "sql")
+ENGINES: Final = ("rocks", "memory")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+PORT_DEFAULT: Final = 7600
+PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
+ENVIRONMENT_PREFIX: Final = "KVORUM_"
+CONFIG_VARIABLE: Final = "KVORUM_CONFIG"
+# With our prefix, but not a node's settings.
+OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "KVORUM_CONNECT"})
+_DAY_MS: Final = 86_400_000
+
+Parse = Callable[[Any], Any]
+"""From text (flags, environment) or a TOML value. Raises ValueError that says what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `help` is a sentence for `--help`; `default` is what holds if nothing is
+    said.
+    """
+
+    name: str
+    default: Any
+    help: str
+    parse: Parse
+    metavar: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+# -- what values may be
+
+
+def _integer(low: int, high: int) -> Parse:
+    def parse(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,20}", value.strip()):
+            value = int(value)
+        if type(value) is int and low <= value <= high:
+            return value
+        raise ValueError(f"an integer from {low} to {high}")
+
+    return parse
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    known = {"true": True, "yes": True, "on": True, "1": True}
+    known |= {"false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, str) and value.strip().lower() in known:
+        return known[value.strip().lower()]
+    raise ValueError("true or false (also yes, on, 1 and no, off, 0)")
+
+
+def _one_of(*allowed: str) -> Parse:
+    def parse(value: Any) -> str:
+        if isinstance(value, str) and value.strip().lower() in allowed:
+            return value.strip().lower()
+        raise ValueError(f"one of {', '.join(allowed)}")
+
+    return parse
+
+
+def _some_of(parse_item: Parse, what: str) -> Parse:
+    def parse(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str):
+            value = [item.strip() for item in value.split(",") if item.strip()]
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"a list of {what}")
+        found: list[Any] = []
+        for item in value:
+            parsed = parse_item(item)
+            if parsed in found:
+                raise ValueError(f"a list of {what} in which none is named twice")
+            found.append(parsed)
+        return tuple(found)
+
+    return parse
+
+
+def _path(value: Any) -> Path:
+    if isinstance(value, str | Path) and str(value).strip():
+        return Path(value).expanduser()
+    raise ValueError("a directory's path")
+
+
+def _host(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+", value.strip()):
+        return value.strip()
+    raise ValueError("a host name or an IP address, without a port")
+
+
+def _host_or_empty(value: Any) -> str:
+    return "" if value == "" else _host(value)
+
+
+def _address(value: Any) -> str:
+    if isinstance(value, str):
+        host, _, port = value.strip().rpartition(":")
+        try:
+            host, number = _host(host.strip("[]")), _base_port(port)
+            return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+        except ValueError:
+            pass
+    raise ValueError("addresses HOST:BASE")
+
+
+def _module(value: Any) -> str:
+    if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
+        return value.strip()
+    raise ValueError("names of Python modules")
+
+
+_base_port = _integer(1, 65_535 - PORTS_PER_NODE + 1)
+
+
+# -- the settings
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the annotation of a setting carries."""
+
+    metavar: str
+    parse: Parse
+    help: str
+
+
+_DATA_DEFAULT: Final = Path("kvorum-data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """A node's settings, checked. Made by `load`, or directly by embedding code and tests."""
+
+    data: Annotated[
+        Path, Setting("DIR", _path, "Directory of the node's data; made if it is missing.")
+    ] = _DATA_DEFAULT
+    listen: Annotated[
+        str, Setting("HOST", _host, "Address to listen on. 0.0.0.0 = every interface.")
+    ] = "127.0.0.1"
+    advertise: Annotated[
+        str,
+        Setting("HOST", _host_or_empty, "Address that others reach it by; empty = --listen."),
+    ] = ""
+    port: Annotated[
+        int | None,  # None, which only code can give: no ports at all (embedded)
+        Setting("BASE", _base_port, "BASE native RPC, +1 Raft peers, +2 HTTP, +3 SQL."),
+    ] = PORT_DEFAULT
+    node_id: Annotated[
+        int,
+        Setting("N", _integer(1, 65_535), "The node's number: its place in the first --join list."),
+    ] = 1
+    join: Annotated[
+        tuple[str, ...],
+        Setting(
+            "HOST:BASE,…",
+            _some_of(_address, "addresses HOST:BASE"),
+            "Nodes of the cluster; empty = a cluster of this node alone.",
+        ),
+    ] = ()
+    roles: Annotated[
+        tuple[str, ...],
+        Setting("R,…", _some_of(_one_of(*ROLES), f"roles ({', '.join(ROLES)})"), "What it may do."),
+    ] = ROLES
+    stores: Annotated[
+        int,
+        Setting("N", _integer(1, STORES_MAX), "Node processes on this machine, one per core."),
+    ] = 1
+    engine: Annotated[
+        str,
+        Setting("KIND", _one_of(*ENGINES), "rocks = on disk, memory = gone with the process."),
+    ] = "rocks"
+    http: Annotated[
+        bool, Setting("BOOL", _flag, "Serve the HTTP API, the metrics and the console.")
+    ] = True
+    gc_retention_ms: Annotated[
+        int,
+        Setting("MS", _integer(1, 365 * _DAY_MS), "How long old versions stay readable."),
+    ] = GC_RETENTION_MS_DEFAULT
+    gc_interval_ms: Annotated[
+        int,
+        Setting("MS", _integer(100, _DAY_MS), "Pause between two collections of old versions."),
+    ] = 30_000
+    procedure_modules: Annotated[
+        tuple[str, ...],
+        Setting(
+            "MODULE,…",
+            _some_of(_module, "names of Python modules"),
+            "Python modules whose procedures this node runs.",
+        ),
+    ] = ()
+    procedure_workers: Annotated[
+        int,
+        Setting(
+            "N",
+            _integer(1, PROCEDURE_WORKERS_MAX),
+            "Procedures whose step may be under way at once.",
+        ),
+    ] = PROCEDURE_WORKERS_DEFAULT
+    log_level: Annotated[
+        str, Setting("LEVEL", _one_of(*LOG_LEVELS), "Least severe messages that are logged.")
+    ] = "info"
+
+    def __post_init__(self) -> None:
+        """Check what single settings cannot: their relations. Raises InvalidArgument."""
+        if self.join and not self.advertise and self.listen in ("0.0.0.0", "::"):
+            raise InvalidArgument(
+                f"listen = {self.listen} is no address that others can reach: give --advertise",
+                details={"setting": "advertise"},
+            )
+        if not self.roles:
+            raise InvalidArgument(
+                f"roles is empty; a node needs at least one of {', '.join(ROLES)}",
+                details={"setting": "roles"},
+            )
+        if self.port is not None and self.port + PORTS_PER_NODE * self.stores > 65_536:
+            raise InvalidArgument(
+                f"port = {self.port} leaves no room for {self.stores} stores below port 65536; "
+                f"each takes {PORTS_PER_NODE}",
+                details={"setting": "port", "actual": self.port},
+            )
+
+    @property
+    def reachable_at(self) -> str:
+        """The host that others are told."""
+        return self.advertise or self.listen
+
+
+def _options() -> tuple[Option, ...]:
+    hints = get_type_hints(NodeConfig, include_extras=True)
+    found = []
+    for item in fields(NodeConfig):
+        (setting,) = hints[item.name].__metadata__
+        found.append(Option(item.name, item.default, setting.help, setting.parse, setting.metavar))
+    return tuple(found)
+
+
+OPTIONS: Final = _options()
+_BY_NAME: Final = {option.name: option for option in OPTIONS}
+
+
+# -- where values come from
+
+
+def load(
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    config: str | Path | None = None,
+    ignore: Iterable[str] = (),
+) -> NodeConfig:
+    """The settings of a node: `flags` (names of OPTIONS; None = not given) above the environment
+    above the file `config` (or the one that KVORUM_CONFIG names) above the defaults.
+
+    `ignore`: more variables with our prefix that mean something to others. Raises InvalidArgument.
+    """
+    values: dict[str, Any] = {}
+    path = config if config is not None else environment.get(CONFIG_VARIABLE)
+    if path is not None:
+        values |= _from_file(Path(path))
+    skip = OTHER_VARIABLES.union(ignore)
+    variables = {option.variable: option for option in OPTIONS}
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in skip:
+            continue
+        if variable not in variables:
+            raise _unknown(variable, "the environment", variables)
+        option = variables[variable]
+        values[option.name] = _parsed(option, text, f"from {variable}")
+    for name, value in flags.items():
+        if name not in _BY_NAME:
+            raise _unknown(name, "the flags", _BY_NAME)
+        if value is not None:
+            option = _BY_NAME[name]
+            values[name] = _parsed(option, value, f"from {option.flag}")
+    return NodeConfig(**values)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise InvalidArgument(
+            f"config file {path} cannot be read: {error.strerror}", details={"path": str(path)}
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(
+            f"config file {path} is not TOML: {error}", details={"path": str(path)}
+        ) from error
+    values = {}
+    for name, value in table.items():
+        if name not in _BY_NAME:
+            raise _unknown(name, str(path), _BY_NAME)
+        values[name] = _parsed(_BY_NAME[name], value, f"from {path}")
+    return values
+
+
+def _parsed(option: Option, value: Any, origin: str) -> Any:
+    try:
+        return option.parse(value)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{option.name} = {value!r} ({origin}): expected {error}",
+            details={"setting": option.name, "value": str(value), "origin": origin},
+        ) from error
+
+
+def _unknown(name: str, origin: str, known: Iterable[str]) -> InvalidArgument:
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(names)}"
+    return InvalidArgument(
+        f"{origin}: unknown setting {name!r}; {hint}", details={"setting": name, "origin": origin}
+    )
