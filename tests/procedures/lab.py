@@ -97,6 +97,7 @@ class Lab:
         self.calls: dict[str, int] = {}  # how often code ran, by whatever name it gives
         self.outside: dict[str, int] = {}  # an outside system: what it did, by idempotency token
         self.running: set[int] = set()
+        self.opened = asyncio.Event()
         self.types = Registry()
         for cls in types:
             self.types.add(cls, make=self._maker(cls))
