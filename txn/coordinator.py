@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Any, Final, assert_never, overload
 
 from kv.base.errors import Busy, KeyLocked, KvorumError, Reroute, TxnAborted
 from kv.base.limits import (
     COMMITS_IN_FLIGHT_MAX,
-    PREWRITE_KEYS_MAX,
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
 )
@@ -35,8 +34,9 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.ops import Op
-from kv.base.ports import Rng, Timers
+from kv.base.ports import Handle, Rng, Timers
 from txn import core
+from txn import messages as msg
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
 from txn.resolver import Outcome, Resolver
@@ -128,28 +128,64 @@ class Commit:
         self._released = False
         if request.owner:
             owner.resolver.owners[request.start_ts] = request.owner
-        self._timers = [
-            owner.timers.call_later(self._work.left_ms() / 1000, self._work_is_over),
-            owner.timers.call_later(deadline.left_ms() / 1000, self._feed, core.OutOfTime()),
-            owner.timers.call_later(request.ttl_ms / 3000, self._beat),
-        ]
+        self._timers: list[Handle] = []
 
     async def run(self) -> int:
-        self._perform(self._core.start())
+        """The commit version.
+
+        As long as one thing is to be done at a time (finding the partition, and writing if there is
+        only one), the caller's own task does it: most transactions never need another.
+        """
+        effects = self._core.start()
+        try:
+            while len(effects) == 1 and isinstance(alone := effects[0], msg.Group | msg.Write):
+                effects = self._core.step(await self._event(alone, self._first(alone)))
+            if self._owner.background.closed and not isinstance(effects[0], msg.Finish):
+                raise self._core.interrupted()
+        except BaseException as stop:
+            if isinstance(stop, asyncio.CancelledError):
+                self._caller_is_gone()
+            if not self._running:
+                self._ended()
+            raise
+        self._perform(effects)
+        if not self._running:
+            self._ended()
+            return self._answer.result()
+        self._arm()
         try:
             return await asyncio.shield(self._answer)
         except asyncio.CancelledError:
-            self._answer.cancel()
-            gone = TxnAborted(
-                f"the caller of transaction {self._request.start_ts} went away",
-                details={"txn": self._request.start_ts, "reason": "cancelled"},
-            )
-            self._feed(core.GiveUp(gone))
+            self._caller_is_gone()
             raise
+
+    def _first(
+        self, effect: msg.Group | msg.Write
+    ) -> Coroutine[Any, Any, msg.Grouped | msg.Written]:
+        return self._group(effect) if isinstance(effect, msg.Group) else self._write(effect)
+
+    def _arm(self) -> None:
+        if self._timers:
+            return
+        later = self._owner.timers.call_later
+        self._timers = [
+            later(self._work.left_ms() / 1000, self._work_is_over),
+            later(self._deadline.left_ms() / 1000, self._feed, msg.OutOfTime()),
+            later(self._request.ttl_ms / 3000, self._beat),
+        ]
+
+    def _caller_is_gone(self) -> None:
+        self._answer.cancel()
+        gone = TxnAborted(
+            f"the caller of transaction {self._request.start_ts} went away",
+            details={"txn": self._request.start_ts, "reason": "cancelled"},
+        )
+        self._arm()
+        self._feed(msg.GiveUp(gone))
 
     # -- events
 
-    def _feed(self, event: core.Event) -> None:
+    def _feed(self, event: msg.Event) -> None:
         try:
             self._perform(self._core.step(event))
         except BaseException as bug:
@@ -166,7 +202,7 @@ class Commit:
             self._answer.set_exception(error)
 
     def _work_is_over(self) -> None:
-        self._feed(core.GiveUp(core.deadline_exceeded(self._request.start_ts)))
+        self._feed(msg.GiveUp(core.deadline_exceeded(self._request.start_ts)))
 
     def _beat(self) -> None:
         """Every third of the ttl, while intents lie around and nothing is decided."""
@@ -175,7 +211,7 @@ class Commit:
         timer = self._owner.timers.call_later(self._request.ttl_ms / 3000, self._beat)
         self._timers[2] = timer
         if self._core.beating:
-            self._spawn(core.Heartbeat(), self._heartbeat())
+            self._spawn(msg.Heartbeat(), self._heartbeat())
 
     def _ended(self) -> None:
         if not self._released:
@@ -185,24 +221,24 @@ class Commit:
 
     # -- effects
 
-    def _perform(self, effects: Sequence[core.Effect]) -> None:
+    def _perform(self, effects: Sequence[msg.Effect]) -> None:
         for effect in effects:
             match effect:
-                case core.Finish(outcome):
+                case msg.Finish(outcome):
                     self._finish(outcome)
-                case core.Group():
+                case msg.Group():
                     self._spawn(effect, self._group(effect))
-                case core.Write():
+                case msg.Write():
                     self._spawn(effect, self._write(effect))
-                case core.Prewrite():
+                case msg.Prewrite():
                     self._spawn(effect, self._prewrite(effect))
-                case core.TakeTimestamp():
+                case msg.TakeTimestamp():
                     self._spawn(effect, self._take(effect))
-                case core.Flip() | core.Rollback():
+                case msg.Flip() | msg.Rollback():
                     self._spawn(effect, self._decide(effect))
-                case core.Heartbeat():
+                case msg.Heartbeat():
                     self._spawn(effect, self._heartbeat())
-                case core.Resolve():
+                case msg.Resolve():
                     self._spawn(effect, self._resolve(effect))
                 case _:
                     assert_never(effect)
@@ -220,16 +256,14 @@ class Commit:
         else:
             self._answer.set_exception(outcome)
 
-    def _spawn(self, effect: core.Effect, work: Coroutine[Any, Any, core.Event | None]) -> None:
+    def _spawn(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
         self._running += 1
         name = f"txn-{self._request.start_ts}-{type(effect).__name__}"
         self._owner.background.spawn(self._run(effect, work), name)
 
-    async def _run(self, effect: core.Effect, work: Coroutine[Any, Any, core.Event | None]) -> None:
+    async def _run(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
         try:
-            event = await work
-        except KvorumError as error:
-            event = self._failure(effect, error)
+            event = await self._event(effect, work)
         except BaseException as stop:
             self._break(stop)
             self._ended()
@@ -240,42 +274,58 @@ class Commit:
         if not self._running:
             self._ended()
 
-    @staticmethod
-    def _failure(effect: core.Effect, error: KvorumError) -> core.Event | None:
-        match effect:
-            case core.Heartbeat() | core.Resolve() | core.Finish():
-                return None  # the next one does it
-            case _:
-                return core.Failed(effect, error)
+    @overload
+    async def _event(
+        self,
+        effect: msg.Group | msg.Write,
+        work: Coroutine[Any, Any, msg.Grouped | msg.Written],
+    ) -> msg.Event: ...
+
+    @overload
+    async def _event(
+        self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]
+    ) -> msg.Event | None: ...
+
+    async def _event(
+        self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]
+    ) -> msg.Event | None:
+        try:
+            return await work
+        except KvorumError as error:
+            match effect:
+                case msg.Heartbeat() | msg.Resolve() | msg.Finish():
+                    return None  # the next one does it
+                case _:
+                    return msg.Failed(effect, error)
 
     async def _wait(self, attempt: int, deadline: Deadline) -> None:
         if attempt:
             await self._owner.backoff.wait(attempt - 1, deadline)
 
-    async def _group(self, effect: core.Group) -> core.Event:
+    async def _group(self, effect: msg.Group) -> msg.Grouped:
         await self._wait(effect.attempt, self._work)
         groups = await by_partition(self._kv, self._keys, effect.indexes)
-        return core.Grouped(effect, [tuple(group) for group in groups])
+        return msg.Grouped(effect, [tuple(group) for group in groups])
 
     @property
     def _flags(self) -> int:
         return BLIND if self._request.blind else 0
 
-    async def _write(self, effect: core.Write) -> core.Event:
+    async def _write(self, effect: msg.Write) -> msg.Written:
         await self._wait(effect.attempt, self._work)
         ops = list(self._request.ops)
         args = (ops, self._request.start_ts, self._flags)
         (version,) = await self._past_intents(WRITE, ops[0].key, args, holder_ts=0)
-        return core.Written(version)
+        return msg.Written(version)
 
-    async def _prewrite(self, effect: core.Prewrite) -> core.Event:
+    async def _prewrite(self, effect: msg.Prewrite) -> msg.Event:
         await self._wait(effect.attempt, self._work)
         request, ops = self._request, [self._request.ops[i] for i in effect.indexes]
         args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
         (min_commit_ts,) = await self._past_intents(
             PREWRITE, ops[0].key, args, holder_ts=request.start_ts
         )
-        return core.Prewritten(effect, min_commit_ts)
+        return msg.Prewritten(effect, min_commit_ts)
 
     async def _past_intents(
         self, method: int, key: bytes, args: tuple[Any, ...], *, holder_ts: int
@@ -291,30 +341,30 @@ class Commit:
                 )
                 attempt += 1
 
-    async def _take(self, effect: core.TakeTimestamp) -> core.Event:
+    async def _take(self, effect: msg.TakeTimestamp) -> msg.Event:
         attempt = 0
         while (ts := await self._owner.tso.now()) < effect.above:
             attempt += 1
             await self._wait(attempt, self._work)
-        return core.Timestamp(ts)
+        return msg.Timestamp(ts)
 
-    async def _decide(self, effect: core.Flip | core.Rollback) -> core.Event:
+    async def _decide(self, effect: msg.Flip | msg.Rollback) -> msg.Event:
         await self._wait(effect.attempt, self._deadline)
         anchor, start_ts = self._core.anchor, self._request.start_ts
         budget_ms = self._deadline.budget_ms()
-        if isinstance(effect, core.Flip):
+        if isinstance(effect, msg.Flip):
             status, commit_ts, min_commit_ts = await self._kv.call(
                 COMMIT, anchor, anchor, start_ts, effect.commit_ts, budget_ms=budget_ms
             )
-            return core.Answered(effect, status, commit_ts, min_commit_ts)
+            return msg.Answered(effect, status, commit_ts, min_commit_ts)
         status, commit_ts = await self._kv.call(
             ROLLBACK, anchor, anchor, start_ts, budget_ms=budget_ms
         )
         if status == ABORTED:
             self._owner.resolver.learn(start_ts, Outcome(ABORTED))
-        return core.Answered(effect, status, commit_ts)
+        return msg.Answered(effect, status, commit_ts)
 
-    async def _heartbeat(self) -> core.Event:
+    async def _heartbeat(self) -> msg.Event:
         anchor = self._core.anchor
         (status,) = await self._kv.call(
             HEARTBEAT,
@@ -323,9 +373,9 @@ class Commit:
             self._request.start_ts,
             budget_ms=max(1, self._request.ttl_ms // 3),
         )
-        return core.Beat(status)
+        return msg.Beat(status)
 
-    async def _resolve(self, effect: core.Resolve) -> None:
+    async def _resolve(self, effect: msg.Resolve) -> None:
         """Clean up, partition by partition in requests of a bounded size. What fails here is left
         to readers.
         """
@@ -334,8 +384,7 @@ class Commit:
             moved: list[int] = []
             await self._wait(attempt, self._deadline)
             for group in await by_partition(self._kv, self._keys, todo):
-                for at in range(0, len(group), PREWRITE_KEYS_MAX):
-                    part = group[at : at + PREWRITE_KEYS_MAX]
+                for part in core.parts(self._request.ops, group):
                     try:
                         await self._resolve_part(effect.commit_ts, part)
                     except Reroute:

@@ -39,9 +39,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from kv.base.errors import (
     ConditionFailed,
@@ -65,8 +64,28 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import Op
 from kv.base.timestamps import physical_ms
-
-Indexes: TypeAlias = tuple[int, ...]  # of the transaction's ops, in its order
+from txn.messages import (
+    Answered,
+    Beat,
+    Effect,
+    Event,
+    Failed,
+    Finish,
+    Flip,
+    GiveUp,
+    Group,
+    Grouped,
+    Indexes,
+    OutOfTime,
+    Prewrite,
+    Prewritten,
+    Resolve,
+    Rollback,
+    TakeTimestamp,
+    Timestamp,
+    Write,
+    Written,
+)
 
 
 class State(Enum):
@@ -81,133 +100,6 @@ class State(Enum):
     ABORTED = auto()
     UNKNOWN = auto()
 
-
-# -- effects. `attempt` counts from 0: the shell waits longer before each further one
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Ask which partitions serve these keys now."""
-
-    indexes: Indexes
-    attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """All ops, one partition, one entry."""
-
-    attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Prewrite:
-    indexes: Indexes
-    attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TakeTimestamp:
-    """A fresh timestamp, at least `above`."""
-
-    above: int
-
-
-@dataclass(frozen=True, slots=True)
-class Flip:
-    commit_ts: int
-    attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The answer for the caller: a commit version, or an error."""
-
-    outcome: int | KvorumError
-
-
-@dataclass(frozen=True, slots=True)
-class Resolve:
-    """Turn the intents of these ops into versions of commit_ts, or remove them (0). The last
-    effect.
-    """
-
-    commit_ts: int
-    indexes: Indexes
-
-
-Effect: TypeAlias = (
-    Group | Write | Prewrite | TakeTimestamp | Flip | Rollback | Heartbeat | Finish | Resolve
-)
-
-
-# -- events. A failed effect carries its error
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    request: Group
-    groups: Sequence[Indexes]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Prewritten:
-    request: Prewrite
-    min_commit_ts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Timestamp:
-    ts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What the status record says, to a flip or a rollback."""
-
-    request: Flip | Rollback
-    status: int
-    commit_ts: int
-    min_commit_ts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    request: Group | Write | Prewrite | TakeTimestamp | Flip | Rollback
-    error: KvorumError
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """The caller went away, or the time for the work is over: stop if nothing was decided yet."""
-
-    error: KvorumError
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfTime:
-    """The last deadline: answer now."""
-
-
-Event: TypeAlias = (
-    Grouped | Written | Prewritten | Timestamp | Answered | Beat | Failed | GiveUp | OutOfTime
-)
 
 OPEN = frozenset({State.GROUPING, State.WRITING, State.PREWRITING, State.STAMPING})
 
@@ -285,28 +177,12 @@ class CommitCore:
             return [Write(event.request.attempt)]
         self.state = State.PREWRITING
         for group in event.groups:
-            self._waiting.extend(self._parts(group))
+            self._waiting.extend(parts(self.ops, group))
         return self._send_prewrites()
 
     def _fits_one_entry(self) -> bool:
         size = sum(_op_bytes(op) for op in self.ops)
         return len(self.ops) <= BATCH_OPS_MAX and size <= BATCH_BYTES_MAX
-
-    def _parts(self, group: Indexes) -> list[Indexes]:
-        """`group` cut into requests of a legal size, at least one op in each."""
-        parts: list[Indexes] = []
-        part: list[int] = []
-        size = 0
-        for index in group:
-            more = _op_bytes(self.ops[index])
-            if part and (len(part) >= PREWRITE_KEYS_MAX or size + more > PREWRITE_BYTES_MAX):
-                parts.append(tuple(part))
-                part, size = [], 0
-            part.append(index)
-            size += more
-        if part:
-            parts.append(tuple(part))
-        return parts
 
     def _send_prewrites(self) -> list[Effect]:
         effects: list[Effect] = []
@@ -514,6 +390,23 @@ class CommitCore:
         self._cleaned = True
         keys = tuple(sorted(set(self._touched)))
         return [Resolve(self._outcome_ts, keys)] if keys else []
+
+
+def parts(ops: Sequence[Op], group: Sequence[int]) -> list[Indexes]:
+    """`group` cut into requests of a legal size, at least one op in each."""
+    cut: list[Indexes] = []
+    part: list[int] = []
+    size = 0
+    for index in group:
+        more = _op_bytes(ops[index])
+        if part and (len(part) >= PREWRITE_KEYS_MAX or size + more > PREWRITE_BYTES_MAX):
+            cut.append(tuple(part))
+            part, size = [], 0
+        part.append(index)
+        size += more
+    if part:
+        cut.append(tuple(part))
+    return cut
 
 
 def too_old(start_ts: int, age_ms: int) -> TxnAborted:

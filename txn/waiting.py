@@ -84,6 +84,7 @@ class Background:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self.closed = False  # nothing new should begin
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -104,6 +105,7 @@ class Background:
 
     async def drain(self, timeout_s: float) -> None:
         """Give what runs (and what it starts) `timeout_s` to finish, then cancel the rest."""
+        self.closed = True
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         while self._tasks and (left := until - loop.time()) > 0:

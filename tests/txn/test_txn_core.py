@@ -15,10 +15,10 @@ from kv.base.limits import PREWRITES_IN_FLIGHT_MAX, TXN_LIFETIME_MS_MAX
 from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import put
 from kv.base.timestamps import compose
-from txn.core import (
+from txn.core import CommitCore, State
+from txn.messages import (
     Answered,
     Beat,
-    CommitCore,
     Failed,
     Finish,
     Flip,
@@ -30,7 +30,6 @@ from txn.core import (
     Prewritten,
     Resolve,
     Rollback,
-    State,
     TakeTimestamp,
     Timestamp,
     Write,

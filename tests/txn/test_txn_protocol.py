@@ -687,7 +687,8 @@ def test_commit_waits_for_the_oracle_to_pass_every_bound() -> None:
     run(main)
 
 
-def test_cancelled_commit_is_finished_or_undone() -> None:
+@pytest.mark.parametrize("keys", [FIVE, [k("b"), k("c")]], ids=["2pc", "1pc"])
+def test_cancelled_commit_is_finished_or_undone(keys: list[bytes]) -> None:
     """A caller that goes away must not leave a transaction hanging between yes and no."""
 
     async def main(loop: SimLoop) -> None:
@@ -696,7 +697,7 @@ def test_cancelled_commit_is_finished_or_undone() -> None:
             world = World(loop)
             client = world.client()
             t = await client.begin()
-            for key in FIVE:
+            for key in keys:
                 t.put(key, b"1")
             task = loop.create_task(t.commit())
             await asyncio.sleep(delay_ms / 1000)
@@ -704,7 +705,7 @@ def test_cancelled_commit_is_finished_or_undone() -> None:
             await asyncio.wait([task])
             await client.close()
             assert not world.cluster.locks
-            written = {world.cluster.newest(key) for key in FIVE}
+            written = {world.cluster.newest(key) for key in keys}
             assert len(written) == 1
             record = world.cluster.status_of(t.id)
             assert (record is not None and record.status == COMMITTED) == (written == {b"1"})
