@@ -12,7 +12,8 @@ timestamp above the oracle's present is refused: transactions that commit later 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge
@@ -20,6 +21,7 @@ from kv.base.limits import (
     IGNORED_TXNS_MAX,
     KEY_BYTES_MAX,
     MULTI_KEYS_MAX,
+    READS_IN_FLIGHT_MAX,
     SCAN_PAGE_BYTES_MAX,
     SCAN_ROWS_MAX,
 )
@@ -108,20 +110,24 @@ class Reader:
         reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
         found: list[tuple[bytes, int] | None] = [None] * len(keys)
         todo: list[int] = list(range(len(keys)))
-        while todo:
-            moved: list[int] = []
-            for group in await by_partition(self._kv, keys, todo):
-                part = [keys[i] for i in group]
-                try:
-                    (rows,) = await reading.past_intents(self._kv, MGET, part[0], part)
-                except Moved:
-                    await reading.moved()
-                    moved += group
-                    continue
-                for index, row in zip(group, rows, strict=True):
-                    found[index] = None if row is None else (row[0], row[1])
-            todo = moved
-        return found
+
+        async def read(group: list[int]) -> list[int]:
+            """Ask one partition; the keys that it does not serve any more."""
+            part = [keys[i] for i in group]
+            try:
+                (rows,) = await reading.past_intents(self._kv, MGET, part[0], part)
+            except Moved:
+                return group
+            for index, row in zip(group, rows, strict=True):
+                found[index] = None if row is None else (row[0], row[1])
+            return []
+
+        while True:
+            groups = await by_partition(self._kv, keys, todo)
+            todo = [index for moved in await _side_by_side(read, groups) for index in moved]
+            if not todo:
+                return found
+            await reading.moved()
 
     async def scan(
         self, start: bytes, end: bytes, read_ts: int, *, limit: int, reverse: bool, budget_ms: int
@@ -166,6 +172,22 @@ class Reader:
             border = low if reverse else high
             resume = None if border == (start if reverse else end) else border
         return rows, resume
+
+
+async def _side_by_side(
+    read: Callable[[list[int]], Awaitable[list[int]]], groups: list[list[int]]
+) -> list[list[int]]:
+    """`read` of every group, a bounded number at once. All end before the first error is raised."""
+    if len(groups) == 1:
+        return [await read(groups[0])]
+    results: list[list[int]] = []
+    for at in range(0, len(groups), READS_IN_FLIGHT_MAX):
+        some = groups[at : at + READS_IN_FLIGHT_MAX]
+        for result in await asyncio.gather(*map(read, some), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            results.append(result)
+    return results
 
 
 def _empty(start: bytes, end: bytes) -> bool:

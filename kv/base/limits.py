@@ -42,6 +42,7 @@ TXN_KEYS_MAX: Final = 1_000_000
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
 PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
+READS_IN_FLIGHT_MAX: Final = 64  # partitions that one multi_get asks at once
 COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included
 RESOLVES_IN_FLIGHT_MAX: Final = 2_048  # of one client; above it a reader leaves an intent be
 MULTI_WRITE_IN_FLIGHT_MAX: Final = 1_024  # single writes of one non-atomic batch
