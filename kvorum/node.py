@@ -126,6 +126,7 @@ class Node:
         async with contextlib.AsyncExitStack() as stack:
             await self.store.open(self.config.data, NodeId(self.config.node_id))
             stack.push_async_callback(self.store.close)
+            stack.callback(self._let_go)
             stack.push_async_callback(self._close_native)
             stack.push_async_callback(self.store.drain)
             await self.store.txn.run(catalog.bootstrap)
@@ -141,6 +142,12 @@ class Node:
                     await self._serve_http(stack, self.config.port + HTTP_OFFSET)
             started.set_result(None)
             await self._stopping.wait()
+
+    def _let_go(self) -> None:
+        """Forget what leads to the databases: they close only when nobody holds their handles, and
+        a user may keep a closed database for long."""
+        for name in ("executor", "_sink"):
+            self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
         """Tell the cluster who and where this node is."""
