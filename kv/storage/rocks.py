@@ -15,10 +15,9 @@ tests/storage/test_traps.py shows each trap on the bare library and that it cann
     call an inverted delete_range poisons the database,
       half of its batch applied                      refused before it gets into the batch
     a scan ends silently at a corrupt block          an early end is proved by a second seek with
-    its status
-    replay ends silently at a corrupt WAL record     only a torn tail is tolerated, see `_options`
-    a batch is consumed, also by a failed write      said by the contract of `Engine.write`
-    a write stall freezes the interpreter            no_slowdown on every write
+    its status replay ends silently at a corrupt WAL record     only a torn tail is tolerated, see
+    `storage.tail` a batch is consumed, also by a failed write      said by the contract of
+    `Engine.write` a write stall freezes the interpreter            no_slowdown on every write
     write(sync=True) holds the GIL                   never: `flush_wal(True)`, which releases it
 
 rocksdict raises bare `Exception`; `_translated` makes errors of ours from the text.
@@ -30,6 +29,7 @@ time).
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -56,6 +56,9 @@ from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
 from kv.base.limits import DISK_FREE_BYTES_MIN, KiB, MiB
 from kv.storage.directory import DirectoryLock, check_format, write_format
 from kv.storage.engine import LOG_FAMILIES, Batch, Family, Getter, MultiGetter, check_range
+from kv.storage.tail import cut_torn_tail
+
+log = logging.getLogger(__name__)
 
 # Memory: the memtables of the state database share _STATE_MEMTABLES_BYTES, those of the log have
 # _LOG_BUFFER_BYTES each, index and filter blocks live inside the block caches. Together with the
@@ -118,21 +121,30 @@ class RocksEngine:
         }
 
     def _open(self, families: Sequence[str]) -> Rdict:
-        def attempt() -> Rdict:
-            by_family = {name: _family_options(name, self._cache) for name in families}
-            options = _options(self._cache, log=_is_log(families))
-            return Rdict(str(self._path), options, column_families=by_family)
+        tail = None
+        try:
+            return self._attempt(families)
+        except Corruption:
+            tail = cut_torn_tail(self._path)
+        except InvalidArgument:
+            # We hold the directory's lock; so if RocksDB's is held too, an engine of this process
+            # was closed while handles of it live on, perhaps in a reference cycle.
+            gc.collect()
+        try:
+            database = self._attempt(families)
+        except KvorumError:
+            if tail is not None:
+                tail.restore()
+            raise
+        if tail is not None:
+            log.warning("%s: dropped a record that a power loss tore", tail)
+        return database
 
+    def _attempt(self, families: Sequence[str]) -> Rdict:
+        by_family = {name: _family_options(name, self._cache) for name in families}
+        options = _options(self._cache, log=_is_log(families))
         try:
-            return attempt()
-        except Exception as error:
-            if "lock hold by current process" not in str(error):
-                raise _translated(error, f"opening {self._path}") from error
-        # We hold the directory's lock, so an engine of this process was closed here while family
-        # handles or iterators of it live on, perhaps in a reference cycle.
-        gc.collect()
-        try:
-            return attempt()
+            return Rdict(str(self._path), options, column_families=by_family)
         except Exception as error:
             raise _translated(error, f"opening {self._path}") from error
 
@@ -365,9 +377,9 @@ def _options(cache: Cache, *, log: bool) -> Options:
 
 
 def _family_options(name: str, cache: Cache) -> Options:
-    log = name in LOG_FAMILIES
+    is_log = name in LOG_FAMILIES
     options = Options(raw_mode=True)
-    size = _LOG_BUFFER_BYTES if log else _BUFFER_BYTES.get(name, _BUFFER_BYTES_OTHER)
+    size = _LOG_BUFFER_BYTES if is_log else _BUFFER_BYTES.get(name, _BUFFER_BYTES_OTHER)
     options.set_write_buffer_size(size)
     options.set_max_write_buffer_number(_BUFFERS_MAX)
     # Writes never wait (no_slowdown), so a "slowdown" would be a refusal: let files pile up in
@@ -375,14 +387,14 @@ def _family_options(name: str, cache: Cache) -> Options:
     options.set_level_zero_slowdown_writes_trigger(64)
     options.set_level_zero_stop_writes_trigger(128)
     none, lz4 = DBCompressionType.none(), DBCompressionType.lz4()
-    options.set_compression_per_level([none] * 7 if log else [none, none] + [lz4] * 5)
+    options.set_compression_per_level([none] * 7 if is_log else [none, none] + [lz4] * 5)
     table = BlockBasedOptions()
     table.set_block_cache(cache)
     table.set_block_size(8 * KiB)
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_checksum_type(ChecksumType.xxh3())
-    if not log:  # the log is only scanned
+    if not is_log:  # the log is only scanned
         table.set_bloom_filter(_BLOOM_BITS, False)
     options.set_block_based_table_factory(table)
     return options

@@ -357,6 +357,47 @@ def test_replay_ends_silently_at_a_flipped_bit(tmp_path: Path) -> None:
     engine.close()
 
 
+@pytest.mark.parametrize("zeros_from", ["inside a record", "between records"])
+def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path, zeros_from: str) -> None:
+    """File systems lengthen a file before its data arrives; a node must open again after that, with
+    every record before it."""
+    engine = RocksEngine(tmp_path / "ours", ("a",))
+    sizes = []
+    file = next((tmp_path / "ours").glob("*.log"))
+    for pair in BIG[:500]:
+        fill(engine, pair)
+        sizes.append(file.stat().st_size)
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "ours", copy)
+    engine.close()
+    at = sizes[299] + (40 if zeros_from == "inside a record" else 0)
+    data = (copy / file.name).read_bytes()
+    (copy / file.name).write_bytes(data[:at] + bytes(len(data) - at))
+    torn = RocksEngine(copy, ("a",))
+    assert torn.scan("a", b"", b"") == BIG[:300]
+    torn.close()
+
+
+def test_zeros_in_front_of_data_are_damage_and_stay_as_they_are(tmp_path: Path) -> None:
+    """A hole, or a flipped bit before zeros, may be synced data: refuse, and change no byte."""
+    engine = RocksEngine(tmp_path / "ours", ("a",))
+    for pair in BIG[:500]:
+        fill(engine, pair)
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "ours", copy)
+    engine.close()
+    file = max(copy.glob("*.log"), key=lambda f: f.stat().st_size)
+    data = bytearray(file.read_bytes())
+    for start, end in ((20_000, 24_096), (10_000, 10_001)):
+        bad = bytearray(data)
+        bad[start:end] = bytes(end - start) if end - start > 1 else bytes([data[start] ^ 4])
+        bad += bytes(5000)
+        file.write_bytes(bad)
+        with pytest.raises(Corruption, match="damaged"):
+            RocksEngine(copy, ("a",))
+        assert file.read_bytes() == bad
+
+
 def test_a_stall_refuses_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
