@@ -14,6 +14,7 @@ abort or a timeout takes effect when the running step has ended.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
@@ -46,6 +47,7 @@ from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.turn import Turns
 
 _INSERT_ATTEMPTS: Final = 3
+_RECENT_MAX: Final = 1_000  # ended procedures that an acknowledgement need not read again
 
 
 class Executor:
@@ -72,12 +74,13 @@ class Executor:
         self.store = store
         self.types = types
         self._clock = clock
-        self._rng = rng
         self._locks = IdLock()
         self._runner = Runner(threads)
         self._roster = Roster(clock, timers, rng, Fifo() if scheduler is None else scheduler)
         self._janitor = Janitor(store, self._locks, clock, timers)
         self._turns = Turns(store, types, tables, clock, self._runner, self._roster, self._ended)
+        self._recent: OrderedDict[int, Stored] = OrderedDict()  # ended, not acknowledged yet
+        self._salt = rng.token(8)
         self._watchers: dict[int, list[asyncio.Future[Record]]] = {}
         self._wanted = _checked_workers(workers)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,7 +166,7 @@ class Executor:
                 details={"limit": limits.PROCEDURES_LIVE_MAX, "actual": len(self._roster)},
             )
         id = await self.store.take_ids(1)
-        record = core.create(ok, id=id, salt=self._rng.token(8), now_ms=self._clock.now_ms())
+        record = core.create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
         stored = await self._insert(record)
         if isinstance(stored, int):
             return ProcedureId(stored)
@@ -224,7 +227,7 @@ class Executor:
         """The result was fetched: forget it (M4). An unknown id: done already. Raises Refused."""
         if self._roster.get(id) is None:
             async with self._locks(id):
-                stored = await self.store.load(id)
+                stored = self._recent.pop(id, None) or await self.store.load(id)
                 if stored is None:
                     return
                 if stored.record.parent:
@@ -326,8 +329,13 @@ class Executor:
         """Whether a turn may go on: nobody waits for its lock, and we are not stopping."""
         return self._serving and not self._locks.contended(live.id)
 
-    def _ended(self, record: Record) -> None:
+    def _ended(self, stored: Stored) -> None:
+        record = stored.record
         self._janitor.ended(record)
+        if len(record.data) + len(record.result) < limits.PROCEDURE_RECORD_CACHED_BYTES_MAX:
+            self._recent[record.id] = stored
+            if len(self._recent) > _RECENT_MAX:
+                self._recent.popitem(last=False)
         for watcher in self._watchers.pop(record.id, ()):
             if not watcher.done():
                 watcher.set_result(record)

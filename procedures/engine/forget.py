@@ -8,6 +8,7 @@ tree, which the retention of the root finds again.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from kv.base import limits
@@ -75,11 +76,9 @@ class Janitor:
 
     async def forget(self, stored: Stored) -> None:
         """Remove an ended procedure and its whole tree. The caller holds the root's IdLock."""
-        try:
+        with suppress(Fenced):  # somebody else forgets it
             await self._forget_below(stored)
             await self._store.remove([stored])
-        except Fenced:
-            return  # somebody else forgets it
 
     async def _forget_below(self, stored: Stored) -> None:
         for first, count in stored.record.rounds:

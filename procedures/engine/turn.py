@@ -38,7 +38,7 @@ class Turns:
         clock: Clock,
         runner: Runner,
         roster: Roster,
-        ended: Callable[[Record], None],
+        ended: Callable[[Stored], None],
     ) -> None:
         self._store = store
         self._types = types
@@ -322,7 +322,7 @@ class Turns:
 
     def _end(self, live: Live, record: Record) -> None:
         self._roster.drop(live)
-        self._ended(record)
+        self._ended(Stored(record, live.version))
 
     def _pause(self, live: Live, error: Failure) -> Flow:
         self._roster.pause(live, error)
