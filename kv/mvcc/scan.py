@@ -82,6 +82,8 @@ def scan(
             n = min(n, max(SLICE_ROWS_MIN, limit - len(items)))
             continue
         break
+    if resume is not None and (resume <= start if reverse else bool(end) and resume >= end):
+        resume = None  # that was the last key there can be
     looked_at = (start, end)
     if resume is not None:
         looked_at = (resume, end) if reverse else (start, resume)

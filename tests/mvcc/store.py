@@ -1,0 +1,199 @@
+"""A partition in plain dictionaries, to run verbs on: every effect is visible at once (applied =
+evaluated).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kv.base.ops import Op
+from kv.base.timestamps import compose
+from kv.mvcc.check import Checked, check
+from kv.mvcc.commit import commit
+from kv.mvcc.gc import GcCursor, gc_step
+from kv.mvcc.get import Found, get, multi_get
+from kv.mvcc.heartbeat import heartbeat
+from kv.mvcc.prewrite import prewrite
+from kv.mvcc.records import Lock, TxnRecord, decode_lock, decode_txn, txn_key, verified
+from kv.mvcc.resolve import resolve
+from kv.mvcc.rollback import rollback
+from kv.mvcc.scan import Page, scan
+from kv.mvcc.view import Mutations
+from kv.mvcc.write import write
+
+NOW_MS = 1_000_000
+
+
+def at(ms: int, logical: int = 0) -> int:
+    """The timestamp `ms` milliseconds after the tests' beginning of time."""
+    return compose(NOW_MS + ms, logical)
+
+
+class Store:
+    """Implements View, ReadView and GcView. Each verb's wrapper applies its mutations if it
+    returns.
+    """
+
+    def __init__(self, start: bytes = b"", end: bytes = b"") -> None:
+        self.rows: dict[str, dict[bytes, bytes]] = {
+            name: {} for name in ("cur", "hist", "lock", "txn", "gcq")
+        }
+        self.order: dict[str, list[bytes]] = {name: [] for name in self.rows}
+        self.safepoint = 0
+        self.now_ms = NOW_MS
+        self.start, self.end = start, end
+
+    # -- views
+
+    def cur(self, key: bytes) -> bytes | None:
+        record = self.rows["cur"].get(key)
+        return None if record is None else verified("cur", key, record)
+
+    def multi_cur(self, keys: list[bytes]) -> Sequence[bytes | None]:
+        assert keys == sorted(set(keys)), "sorted and unique"
+        return [self.rows["cur"].get(key) for key in keys]
+
+    def scan(
+        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        order = self.order[family]
+        low = bisect_left(order, start)
+        high = bisect_left(order, end) if end else len(order)
+        keys = order[low:high][::-1] if reverse else order[low:high]
+        return [(key, self.rows[family][key]) for key in keys[:limit]]
+
+    def lock(self, key: bytes) -> Lock | None:
+        record = self.rows["lock"].get(key)
+        return None if record is None else decode_lock(key, record)
+
+    def intent(self, key: bytes) -> Lock:
+        return decode_lock(key, self.rows["lock"][key])
+
+    def locked_keys(self, start: bytes, end: bytes) -> Sequence[bytes]:
+        return [key for key, _ in self.scan("lock", start, end, limit=1 << 30)]
+
+    def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None:
+        key = txn_key(anchor, start_ts)
+        record = self.rows["txn"].get(key)
+        return None if record is None else decode_txn(key, record)
+
+    def holds(self, key: bytes) -> bool:
+        return self.start <= key and (not self.end or key < self.end)
+
+    # -- effects
+
+    def apply(self, m: Mutations) -> None:
+        for key, record, old_key, old in m.rows:
+            self._set("cur", key, record)
+            if old_key is not None:
+                self._set("hist", old_key, old)
+        for family, key, value in m.others:
+            self._set(family, key, value)
+        self.safepoint = max(self.safepoint, m.safepoint)
+
+    def _set(self, family: str, key: bytes, value: bytes | None) -> None:
+        rows = self.rows[family]
+        if value is None:
+            if rows.pop(key, None) is not None:
+                self.order[family].remove(key)
+            return
+        if key not in rows:
+            insort(self.order[family], key)
+        rows[key] = value
+
+    def snapshot(self) -> dict[str, dict[bytes, bytes]]:
+        return {family: dict(rows) for family, rows in self.rows.items()}
+
+    def _run(self, verb: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        m = Mutations()
+        before = self.snapshot()
+        try:
+            result = verb(self, *args, m=m, **more)
+        except Exception:
+            assert self.snapshot() == before, "a refused verb changed something"
+            raise
+        self.apply(m)
+        return result
+
+    # -- verbs
+
+    def write(self, *ops: Op, ts: int, start: int = 0, flags: int = 0) -> int:
+        out: int = self._run(
+            write, ops, start_ts=start, flags=flags, commit_ts=ts, now_ms=self.now_ms
+        )
+        return out
+
+    def prewrite(
+        self, *ops: Op, start: int, anchor: bytes, ttl: int = 1000, flags: int = 0, fresh: int = 0
+    ) -> int:
+        out: int = self._run(
+            prewrite,
+            ops,
+            start_ts=start,
+            anchor=anchor,
+            ttl_ms=ttl,
+            flags=flags,
+            fresh_ts=fresh,
+            now_ms=self.now_ms,
+        )
+        return out
+
+    def commit(self, anchor: bytes, start: int, ts: int) -> TxnRecord:
+        out: TxnRecord = self._run(commit, anchor, start_ts=start, commit_ts=ts, now_ms=self.now_ms)
+        return out
+
+    def rollback(self, anchor: bytes, start: int) -> TxnRecord:
+        out: TxnRecord = self._run(rollback, anchor, start_ts=start)
+        return out
+
+    def check(self, anchor: bytes, start: int, push: int = 0, ttl: int = 1000) -> Checked:
+        out: Checked = self._run(
+            check, anchor, start_ts=start, push_above=push, ttl_ms=ttl, now_ms=self.now_ms
+        )
+        return out
+
+    def resolve(self, *keys: bytes, start: int, ts: int) -> int:
+        out: int = self._run(resolve, keys, start_ts=start, commit_ts=ts)
+        return out
+
+    def heartbeat(self, anchor: bytes, start: int) -> int:
+        out: int = self._run(heartbeat, anchor, start_ts=start, now_ms=self.now_ms)
+        return out
+
+    def collect(self, safepoint: int, txn_floor: int = 1 << 63, rows_max: int = 100) -> int:
+        """Raise the safepoint and run all steps; how many there were."""
+        self.safepoint = max(self.safepoint, safepoint)
+        cursor, steps = GcCursor(), 0
+        while not cursor.done:
+            m = Mutations()
+            cursor = gc_step(
+                self, self.start, self.end, cursor, txn_floor=txn_floor, m=m, rows_max=rows_max
+            )
+            self.apply(m)
+            steps += 1
+        return steps
+
+    def get(self, key: bytes, ts: int = 0, ignore: list[int] | None = None) -> Found:
+        return get(self, key, read_ts=ts, ignore=ignore, now_ms=self.now_ms)
+
+    def multi_get(self, *keys: bytes, ts: int = 0) -> list[Found]:
+        return multi_get(self, list(keys), read_ts=ts, ignore=None, now_ms=self.now_ms)
+
+    def page(self, start: bytes = b"", end: bytes = b"", **more: Any) -> Page:
+        more.setdefault("limit", 1000)
+        return scan(self, start, end, read_ts=more.pop("ts", 0), now_ms=self.now_ms, **more)
+
+    def scan_all(self, start: bytes = b"", end: bytes = b"", **more: Any) -> list[Any]:
+        """Every item, page by page."""
+        items: list[Any] = []
+        while True:
+            page = self.page(start, end, **more)
+            items += page.items
+            if page.resume is None:
+                return items
+            if more.get("reverse"):
+                end = page.resume
+            else:
+                start = page.resume
