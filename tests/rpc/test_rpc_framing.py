@@ -149,19 +149,26 @@ def test_rpc_http_request_is_not_a_frame() -> None:
 
 
 def test_rpc_hostile_headers_allocate_little() -> None:
-    """Nested list headers that claim 65,536 items each must not make the node allocate
-    gigabytes.
-    """
-    nested = b"\xdd" + struct.pack(">I", LIST_ITEMS_MAX)
-    body = nested * 400
+    """Nested lists that claim millions of items each must not make the node allocate gigabytes."""
+    claimed = 1 << 20
+    body = (b"\xdd" + struct.pack(">I", claimed)) * 100 + b"\xc0" * claimed
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(InvalidArgument, match=f"{claimed} exceeds"):
             decode(body)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 8 * FRAME_BYTES_MAX
+    assert peak < len(body)
+
+
+def test_rpc_longest_list_and_map() -> None:
+    """The documented limit of items is the one that is enforced, for lists and for maps."""
+    fits = [[None] * LIST_ITEMS_MAX, dict.fromkeys(range(LIST_ITEMS_MAX), 0)]
+    assert decode(msgpack.packb(fits)) == fits
+    for above in ([None] * (LIST_ITEMS_MAX + 1), dict.fromkeys(range(LIST_ITEMS_MAX + 1), 0)):
+        with pytest.raises(InvalidArgument, match=f"{LIST_ITEMS_MAX + 1} exceeds"):
+            decode(msgpack.packb([above]))
 
 
 def test_rpc_large_frame_in_small_chunks_is_not_copied_per_chunk() -> None:

@@ -178,18 +178,21 @@ async def test_rpc_connection_limit_is_told() -> None:
             assert node.dispatcher.counters.connections_refused == 1
 
 
-async def test_rpc_peer_that_does_not_read_is_not_served_further() -> None:
+@pytest.mark.parametrize("pace", [20, 10_000], ids=["one-by-one", "at-once"])
+async def test_rpc_peer_that_does_not_read_is_not_served_further(pace: int) -> None:
     """A peer that asks and does not read must not fill the node's memory; when it reads, all
     arrives.
     """
     async with running_node() as node, raw(node.port) as peer:
-        value, n = b"v" * (256 << 10), 1500
+        value, n = b"v" * (256 << 10), 1000
         node.first.rows[KEY] = (value, 1)
         sock = peer.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
         for i in range(n):
             peer.send([[i + 1, GET, 0, 1, 1, KEY, 0, None]])
+            if i % pace == 0:
+                await asyncio.sleep(0.001)
         counters = node.dispatcher.counters
         await until(lambda: counters.pauses > 0)
         await asyncio.sleep(0.1)
