@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, cast
 
 RETRY_S = (
     0.005  # a connection whose operation failed waits this long, as etcd's load generator does
@@ -69,9 +69,8 @@ class Connection(asyncio.Protocol):
     # -- the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._write = transport.write
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._write = self._transport.write
         self.ready.set_result(None)
 
     def start(self) -> None:

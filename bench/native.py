@@ -10,7 +10,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from bench.closed_loop import Connection, Failed, Script, Tally
 from bench.spec import Spec
@@ -166,10 +166,9 @@ class NativeConnection(Connection):
         self._greeted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._write = transport.write
-        transport.write(_encoder.message(Hello().to_wire()))
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._write = self._transport.write
+        self._transport.write(_encoder.message(Hello().to_wire()))
 
     def missing(self, data: bytes | bytearray) -> int:
         if len(data) < HEADER_BYTES:

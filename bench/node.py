@@ -77,15 +77,10 @@ class Node:
 
     def start(self) -> float:
         """Start it; the seconds until it was ready. Raises RuntimeError with the log's end."""
-        command = [
-            *(sys.executable, "-m", "kvorum", "start"),
-            *("--data", str(self.data), "--port", str(self.base)),
-            *self._options,
-        ]
         began = time.monotonic()
         with self._log.open("ab") as log:
             self._child = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command(), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         while time.monotonic() - began < _READY_S and self._child.poll() is None:
             if self._ready():
@@ -94,6 +89,10 @@ class Node:
         raise RuntimeError(
             f"not ready after {_READY_S:.0f} s (exit code {self._child.poll()}):\n{self.tail()}"
         )
+
+    def _command(self) -> list[str]:
+        kvorum = [sys.executable, "-m", "kvorum", "start"]
+        return [*kvorum, "--data", str(self.data), "--port", str(self.base), *self._options]
 
     def _ready(self) -> bool:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from bench.closed_loop import Tally
 from bench.spec import Spec
@@ -33,9 +33,8 @@ class PipelinedConnection(asyncio.Protocol):
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._encoder.message(Hello().to_wire()))
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.write(self._encoder.message(Hello().to_wire()))
 
     def start(self) -> None:
         self._fire(self._window)
