@@ -41,6 +41,11 @@ class AppliedState(ReadView, Protocol):
         """The highest commit timestamp that was applied."""
         ...
 
+    @property
+    def old_versions(self) -> int:
+        """How many rows of hist are this partition's."""
+        ...
+
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None: ...
 
     def stored_lock(self, key: bytes) -> bytes | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,10 +12,17 @@ from kv.base.checksum import intact
 from kv.base.errors import Corruption
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
 from kv.base.methods import ABORTED, OP_CHECK, OP_DELETE, OP_PUT
+from kv.base.ops import put
 from kv.mvcc import records
 from kv.mvcc.records import Lock, TxnRecord
 from tests.mvcc.store import Store, at
 
+LOOKS: dict[str, Callable[[Store], object]] = {
+    "cur": lambda store: store.get(b"k"),
+    "hist": lambda store: store.get(b"k", at(2)),
+    "lock": lambda store: store.get(b"p"),
+    "txn": lambda store: store.check(b"k", at(4)),
+}
 KEY = b"\x00\x00\x00\x64a\x00b"
 
 
@@ -81,8 +90,6 @@ def test_c2_versions_adjacent_and_newest_first(a: bytes, b: bytes, s: int, t: in
 
 def test_c2_store_keeps_versions_newest_first() -> None:
     """Walking the old versions of a key would not meet them in descending order."""
-    from kv.base.ops import put
-
     store = Store()
     for i in (1, 2, 3, 4):
         store.write(put(b"k", b"v%d" % i), put(b"k\x00", b"w"), ts=at(i))
@@ -94,8 +101,6 @@ def test_c2_store_keeps_versions_newest_first() -> None:
 @pytest.mark.parametrize("family", ["cur", "hist", "lock", "txn"])
 def test_every_flipped_bit_is_found(family: str) -> None:
     """A damaged record would be returned as if it were true."""
-    from kv.base.ops import put
-
     for bit in range(0, 8 * 20, 7):
         store = Store()
         store.write(put(b"k", b"v1"), ts=at(1))
@@ -106,22 +111,12 @@ def test_every_flipped_bit_is_found(family: str) -> None:
         value[bit // 8 % len(value)] ^= 1 << bit % 8
         store.rows[family][key] = bytes(value)
         with pytest.raises(Corruption) as caught:
-            match family:
-                case "cur":
-                    store.get(b"k")
-                case "hist":
-                    store.get(b"k", at(2))
-                case "lock":
-                    store.get(b"p")
-                case _:
-                    store.check(b"k", at(4))
+            LOOKS[family](store)
         assert caught.value.details == {"key": key, "family": family}
 
 
 def test_a_record_under_another_key_is_found() -> None:
     """A record that turned up in the wrong place would be believed."""
-    from kv.base.ops import put
-
     store = Store()
     store.write(put(b"a", b"1"), put(b"b", b"2"), ts=at(1))
     store.rows["cur"][b"a"] = store.rows["cur"][b"b"]

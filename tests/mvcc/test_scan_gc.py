@@ -73,7 +73,7 @@ def test_b12_reverse_is_the_forward_scan_reversed(limit: int, rows_max: int, ts:
 
 
 def test_scan_work_per_call_is_bounded() -> None:
-    """A scan over deleted or large rows would hold the loop, or load more than a page into memory."""
+    """A scan over deleted or large rows would hold the loop, or load more than a page."""
     store = filled(300)
     for i in range(300):
         store.write(delete(b"k%02d" % i), ts=at(400 + i))

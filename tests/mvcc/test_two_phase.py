@@ -51,7 +51,7 @@ def test_d9_a_check_stops_writers_but_no_reader() -> None:
 
 
 def test_d5_commit_timestamp_is_in_every_key() -> None:
-    """Keys of one transaction would show different versions: a reader between them would see half."""
+    """Keys of one transaction would differ in version: a reader between them would see half."""
     store = Store()
     store.write(put(b"a", b"0"), put(b"d", b"0"), ts=at(1))
     store.prewrite(put(b"a", b"1"), start=at(2), anchor=b"a")
@@ -126,7 +126,7 @@ def test_late_prewrite_after_the_end() -> None:
 
 
 def test_d10_reader_pushes_the_commit_beyond_its_snapshot() -> None:
-    """A transaction could commit below a snapshot that was read already: the snapshot would change."""
+    """A transaction could commit below a snapshot that was read: it would change."""
     store = Store()
     store.prewrite(put(b"k", b"new"), start=at(5), anchor=b"k")
     found = store.check(b"k", at(5), push=at(10))

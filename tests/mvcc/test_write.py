@@ -174,7 +174,7 @@ def test_b5_expired_record_is_absent_for_every_reader_and_condition() -> None:
 
 
 def test_b5_overwriting_moves_the_expiry() -> None:
-    """The collector's queue would keep a row for every overwrite of a record with a time to live."""
+    """The collector's queue would keep a row for each overwrite of a record with a ttl."""
     store = Store()
     for i in range(1, 5):
         store.write(put(b"k", b"v", ttl_ms=100), ts=at(i))
