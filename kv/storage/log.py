@@ -8,11 +8,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Thread
+from typing import Final
 
+from kv.base.limits import MiB
 from kv.storage.engine import LOG_FAMILIES, Batch, Engine, Family
 
 SyncDone = Callable[[BaseException | None], None]
-_CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 1, 64
+_CHUNK_ROWS_MAX: Final = 64
+_CHUNK_BYTES_TARGET: Final = 4 * MiB
 
 
 class LogBatch:
@@ -49,14 +52,16 @@ class LogAdapter:
         """Pairs in key order, read in chunks that grow: the first pair costs one row, a long scan
         few calls.
         """
-        rows = _CHUNK_ROWS_FIRST
+        rows = 1
         while True:
             chunk = self._engine.scan(self._name, start, end, limit=rows)
             yield from chunk
             if len(chunk) < rows:
                 return
             start = chunk[-1][0] + b"\x00"
-            rows = min(rows * 4, _CHUNK_ROWS_MAX)
+            # Entries may have many megabytes: the next chunk is sized by what this one weighed.
+            weight = sum(len(value) for _, value in chunk) // len(chunk) + 1
+            rows = max(1, min(rows * 4, _CHUNK_ROWS_MAX, _CHUNK_BYTES_TARGET // weight))
 
 
 class ThreadSyncer:

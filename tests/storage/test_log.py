@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 
 from kv.base.errors import Unavailable
+from kv.base.limits import MiB
 from kv.storage.engine import LOG_FAMILIES
 from kv.storage.log import LogAdapter, ThreadSyncer
 from kv.storage.memory import MemoryEngine
@@ -61,6 +62,19 @@ def test_the_first_pair_does_not_read_the_log(engine: Counting) -> None:
     assert engine.rows == 1
     assert len(list(islice(log.scan(b"", b""), 100))) == 100
     assert engine.rows < 300
+
+
+def test_long_entries_are_not_gathered(engine: Counting) -> None:
+    """Reading a log of large entries must not load hundreds of megabytes ahead of its reader."""
+    log = LogAdapter(engine)
+    batch = log.batch()
+    for i in range(100):
+        batch.put(b"%04d" % i, bytes(2 * MiB))
+    log.write(batch)
+    engine.rows = 0
+    for taken, _ in enumerate(log.scan(b"", b""), 1):
+        assert engine.rows <= taken + 2
+    assert engine.rows == 100
 
 
 async def test_a_sync_runs_in_its_thread_and_answers_on_the_loop(engine: Counting) -> None:
