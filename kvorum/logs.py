@@ -12,7 +12,8 @@ import logging
 import sys
 from typing import Any, Final, TextIO
 
-LEVELS: Final = ("debug", "info", "warning", "error")
+access: Final = logging.getLogger("kvorum.access")
+"""One line per HTTP request, at level debug: method, path, status, ms."""
 
 
 class JsonLines(logging.Formatter):
@@ -33,6 +34,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+def request(method: str, path: bytes, status: int, seconds: float) -> None:
+    """Log one request. Ask `access.isEnabledFor(DEBUG)` first: the hot path builds no line."""
+    data = {
+        "method": method,
+        "path": path.decode("ascii", "replace"),
+        "status": status,
+        "ms": round(seconds * 1000, 3),
+    }
+    access.debug("request", extra={"data": data})
+
+
 def configure(level: str, stream: TextIO = sys.stderr) -> None:
     """Send everything from `level` on to `stream`; called once by the commands that run a node."""
     handler = logging.StreamHandler(stream)
@@ -40,4 +52,5 @@ def configure(level: str, stream: TextIO = sys.stderr) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    for chatty in ("asyncio", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

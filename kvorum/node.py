@@ -20,16 +20,13 @@ import contextlib
 import importlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from kv.base import methods
+from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.ids import NodeId, TableId
-from kv.base.limits import GC_RETENTION_MS_DEFAULT, PROCEDURE_WORKERS_DEFAULT
-from kv.server.dispatcher import Handler
 from kv.server.socket_server import SocketServer
 from kvorum.collector import Collector
 from kvorum.members import Member, enrol
@@ -41,7 +38,7 @@ from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry, declared_in
 from procedures.engine.service import ProcedureService
-from procedures.library.sink import SinkCommit
+from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_service import SinkService
 from procedures.master.partitions import Partitions
 from sqlproxy import catalog, ddl
@@ -51,25 +48,8 @@ from sqlproxy.ddl import DdlServices
 log = logging.getLogger(__name__)
 
 HTTP_OFFSET: Final = 2
-_GC_INTERVAL_MS: Final = 30_000
 _REAP_INTERVAL_S: Final = 60.0
 _BACKLOG: Final = 1_024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
-    """What a node is told. `port` None: no ports at all (embedded)."""
-
-    data: Path
-    node_id: int = 1
-    listen: str = "127.0.0.1"
-    advertise: str = ""
-    port: int | None = None
-    http: bool = True
-    procedure_modules: tuple[str, ...] = ()
-    procedure_workers: int = PROCEDURE_WORKERS_DEFAULT
-    gc_retention_ms: int = GC_RETENTION_MS_DEFAULT
-    gc_interval_ms: int = _GC_INTERVAL_MS
 
 
 class TableIds:
@@ -138,7 +118,7 @@ class Node:
             self._in_background(self._reap())
             if self.config.port is not None:
                 await self._listen(self.config.port)
-                if self.config.http:
+                if self.config.http and "http" in self.config.roles:
                     await self._serve_http(stack, self.config.port + HTTP_OFFSET)
             started.set_result(None)
             await self._stopping.wait()
@@ -152,7 +132,7 @@ class Node:
     async def _enrol(self) -> None:
         """Tell the cluster who and where this node is."""
         port = self.config.port
-        host = self.config.advertise or self.config.listen
+        host = self.config.reachable_at
         member = Member(self.store.identity.node, f"{host}:{port}" if port else "", version=VERSION)
         await enrol(self.store.txn, member)
 
@@ -183,12 +163,12 @@ class Node:
         )
         service = ProcedureService(self.executor, ports.clock, ports.timers)
         service.register(store.dispatcher)
-        self._sink = SinkService(store.txn, service, ports.clock)
-        for name, handler in self._sink.handlers().items():
-            store.dispatcher.register(getattr(methods, name), _with_arguments(handler))
+        self._sink = SinkService(store.txn, self.executor, ports.clock)
+        for method, handler in self._sink.handlers().items():
+            store.dispatcher.register(method, handler)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
         store.dispatcher.add_stats(store.tso.stats)
-        store.dispatcher.add_stats(self._partition_figures)
+        store.dispatcher.add_stats(self.partition_figures)
         self.backend = NativeBackend(
             store.kv,
             store.txn,
@@ -203,7 +183,8 @@ class Node:
         registry = Registry()
         partitions = Partitions(self.store.manager, self.store.identity.node)
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
-        registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn.bulk))
+        registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.executor.submit))
+        registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))
         for name in self.config.procedure_modules:
             try:
                 importlib.import_module(name)
@@ -216,13 +197,21 @@ class Node:
             registry.add(cls)
         return registry
 
-    def _partition_figures(self) -> Mapping[str, int]:
+    def partition_figures(self) -> Mapping[str, int]:
         """Per partition: live bytes, and how many entries its log ever had."""
         figures: dict[str, int] = {}
         for replica in self.store.manager.replicas():
             figures[f"partition_bytes.{replica.descriptor.id}"] = replica.state.live_bytes
             figures[f"partition_entries.{replica.descriptor.id}"] = replica.state.index
         return figures
+
+    def storage_figures(self) -> Mapping[str, int]:
+        """Of the state DB, sizes in bytes."""
+        return self.store.state.stats()
+
+    def procedure_figures(self) -> Mapping[str, int]:
+        """Of the executor."""
+        return self.executor.counters()
 
     def _safepoint(self) -> int:
         return max((r.state.safepoint for r in self.store.manager.replicas()), default=0)
@@ -290,11 +279,6 @@ class Node:
         stack.push_async_callback(server.stop)
 
 
-def _with_arguments(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
-    """A handler that takes the arguments of its method one by one."""
-    return lambda _context, args: handler(*args)
-
-
 def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket. Raises InvalidArgument (CANNOT_LISTEN)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -315,5 +299,11 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 async def build(config: NodeConfig, ports: Ports) -> Node:
-    """A node that has touched nothing yet."""
+    """A node that has touched nothing yet. Raises InvalidArgument for what this version cannot."""
+    if config.stores > 1 or len(config.join) > 1:
+        setting = "stores" if config.stores > 1 else "join"
+        raise InvalidArgument(
+            f"{setting}: this version runs one node; clusters of several nodes are not in it yet",
+            details={"setting": setting},
+        )
     return Node(config, ports)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.ports import Clock, Rng, Timers
-from kv.storage.engine import Engine, open_engine
+from kv.storage.engine import Engine, EngineKind, open_engine
 from kv.storage.log import SyncDone, ThreadSyncer
 
 
@@ -41,13 +41,13 @@ class Ports:
     """Runs a call that releases the GIL beside the loop."""
 
 
-def system_ports(loop: asyncio.AbstractEventLoop) -> Ports:
-    """The real machine."""
+def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") -> Ports:
+    """The real machine; `engine` "memory" keeps nothing beyond the process."""
     return Ports(
         clock=SystemClock(),
         timers=LoopTimers(loop),
         rng=SystemRng(),
-        open_engine=lambda path, families: open_engine("rocks", path, families),
+        open_engine=lambda path, families: open_engine(engine, path, families),
         syncer=lambda engine: ThreadSyncer(engine, loop),
         in_thread=asyncio.to_thread,
     )

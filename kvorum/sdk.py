@@ -80,7 +80,8 @@ async def aopen(
     timeout_ms: int = DEADLINE_MS_DEFAULT,
 ) -> AsyncDatabase:
     """`open` for the running loop, which the node then lives on."""
-    from kvorum.node import NodeConfig, build
+    from kv.base.config import NodeConfig
+    from kvorum.node import build
     from kvorum.ports import system_ports
 
     _check_timeout(timeout_ms)

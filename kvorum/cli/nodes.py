@@ -2,7 +2,134 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-def start() -> None: ...
-def dev() -> None: ...
-def status() -> None: ...
+import typer
+
+from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, load
+from kv.base.errors import KvorumError
+from kvorum.cli import output
+from kvorum.cli.connection import Connect, Json, opened
+
+if TYPE_CHECKING:
+    from kvorum.node import Node
+
+
+def start(**given: Any) -> None:
+    """Run a node until SIGTERM or Ctrl-C. Settings: flags, then KVORUM_… variables,
+    then the file.
+    """
+    json = given.pop("json")
+    config_file = given.pop("config")
+    try:
+        config = load(given, os.environ, config=config_file)
+    except KvorumError as e:
+        output.die(e, as_json=json)
+    _run(config, json)
+
+
+def _start_signature() -> inspect.Signature:
+    """A flag per setting of kv.base.config, so that `--help` shows all of them."""
+    wanted: list[tuple[str, Any, object]] = [
+        (
+            option.name,
+            Annotated[
+                str | None,
+                typer.Option(
+                    option.flag,
+                    metavar=option.metavar,
+                    help=f"{option.help} Default: {_shown(option.default)}. {option.variable}",
+                    show_default=False,
+                ),
+            ],
+            None,
+        )
+        for option in OPTIONS
+    ]
+    file_help = "TOML file of settings. KVORUM_CONFIG"
+    config = Annotated[str | None, typer.Option("--config", metavar="FILE", help=file_help)]
+    wanted += [("config", config, None), ("json", Json, False)]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature(
+        [inspect.Parameter(n, kind, default=d, annotation=a) for n, a, d in wanted]
+    )
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ",".join(map(str, default)) or "none"
+    return str(default).lower() if isinstance(default, bool) else str(default) or "none"
+
+
+start.__signature__ = _start_signature()  # type: ignore[attr-defined]
+start.__annotations__ = {
+    name: parameter.annotation for name, parameter in _start_signature().parameters.items()
+}
+
+
+def dev(
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Keep the data here; without it they are gone at the end."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="BASE of the ports.")] = PORT_DEFAULT,
+    procedure_modules: Annotated[
+        str, typer.Option(metavar="MODULE,…", help="Modules whose procedures it runs.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Run one node with everything on, for trying things out; prints where it is."""
+    with tempfile.TemporaryDirectory(prefix="kvorum-dev-") as temporary:
+        flags = {
+            "data": data or Path(temporary) / "data",
+            "port": port,
+            "procedure_modules": procedure_modules,
+            "log_level": "warning",
+        }
+        try:
+            config = load(flags, {})
+        except KvorumError as e:
+            output.die(e, as_json=json)
+        _run(config, json)
+
+
+def _run(config: NodeConfig, json: bool) -> None:
+    from kvorum.process import run, urls
+
+    sys.path.insert(0, os.getcwd())  # procedure modules beside the user
+
+    def ready(node: Node) -> None:
+        told = {
+            "node": node.store.identity.node,
+            "cluster": node.store.identity.cluster,
+            "data": str(config.data),
+            **urls(config),
+        }
+        if json:
+            output.emit(told)
+        else:
+            output.lines(f"{name:8} {value}" for name, value in told.items())
+        sys.stdout.flush()
+
+    try:
+        run(config, ready)
+    except KvorumError as e:
+        output.die(e, as_json=json)
+    except OSError as e:
+        output.die(f"cannot start: {e}", as_json=json)
+
+
+def status(connect: Connect = None, json: Json = False) -> None:
+    """Print the nodes of a cluster and how many partitions they hold."""
+    with opened(connect, json) as db:
+        nodes, partitions = db.nodes(), db.partitions()
+    if json:
+        output.emit({"nodes": nodes, "partitions": len(partitions)})
+        return
+    rows = [(n["id"], n["address"], n["state"], n["leaders"], n["version"]) for n in nodes]
+    output.table(("NODE", "ADDRESS", "STATE", "LEADS", "VERSION"), rows)

@@ -8,6 +8,7 @@ Imported only when HTTP is switched on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import HTTP_BODY_BYTES_MAX, NONCE_CHARS_MAX, WAIT_MS_MAX
+from kvorum import logs
 from kvorum.backend import Backend
 from kvorum.http import fields, hot
 from kvorum.http.codec import Query, Reply, decode, plain, refusal, reply
@@ -37,8 +39,16 @@ Handler = Callable[[hot.Request, Request], Awaitable[Reply]]
 class ColdApi:
     """The handlers; `application` mounts them."""
 
-    def __init__(self, backend: Backend, metrics: Metrics, health: Health, version: str) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        metrics: Metrics,
+        health: Health,
+        version: str,
+        monotonic: Callable[[], float],
+    ) -> None:
         self._backend = backend
+        self._monotonic = monotonic
         self._metrics = metrics
         self._health = health
         self._schema = openapi(version)
@@ -66,13 +76,14 @@ class ColdApi:
             ("GET", "/openapi.json", self._openapi),
             ("GET", "/docs", self._docs),
         ):
-            app.add_api_route(path, self._endpoint(handler), methods=[method])
+            app.add_api_route(path, self._endpoint(path, handler), methods=[method])
         app.add_exception_handler(HTTPException, self._http_exception)
         return app
 
-    def _endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, route: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             raw = hot.Request(request.scope, request.receive)
+            began = self._monotonic()
             try:
                 answer = await handler(raw, request)
             except KvorumError as e:
@@ -82,6 +93,10 @@ class ColdApi:
             except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
                 self._metrics.requests.failed(request.url.path, e)
                 answer = refusal(hot.internal(), raw.formats.reply)
+            seconds = self._monotonic() - began
+            self._metrics.requests.observe(route, answer.status, seconds)
+            if logs.access.isEnabledFor(logging.DEBUG):
+                logs.request(raw.method, raw.path, answer.status, seconds)
             return _response(answer)
 
         return endpoint

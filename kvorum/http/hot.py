@@ -11,8 +11,9 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, Rejected, to_json
@@ -24,6 +25,7 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
     VALUE_BYTES_MAX,
 )
+from kvorum import logs
 from kvorum.backend import Backend
 from kvorum.database import checked_ops
 from kvorum.http import fields
@@ -95,6 +97,7 @@ class Request:
         """The whole body. Raises TooLarge before more than `limit` bytes are kept, Disconnected."""
         for name, value in self.headers:
             if name == b"content-length" and value.isdigit() and int(value) > limit:
+                await self._skip(int(value))
                 raise _body_too_large(what, limit, int(value))
         message = await self._receive()
         parts = [message.get("body", b"")]
@@ -112,6 +115,14 @@ class Request:
             raise _body_too_large(what, limit, size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def _skip(self, size: int) -> None:
+        """Read a refused body past, if that is soon done: closing with unread data resets the
+        connection, and many clients then never see the reply."""
+        if size > _SKIPPED_BYTES_MAX or any(name == b"expect" for name, _ in self.headers):
+            return
+        while (await self._receive()).get("more_body"):
+            pass
+
     async def fields(self, table: fields.Fields) -> dict[str, Any]:
         """The checked fields of a JSON or msgpack body; the query string must be empty."""
         Query(self.query_string).done()
@@ -123,6 +134,7 @@ def _body_too_large(what: str, limit: int, actual: int) -> KvorumError:
     return too_large(what, limit, actual, "send it in several requests")
 
 
+_SKIPPED_BYTES_MAX: Final = 2 * HTTP_BODY_BYTES_MAX
 Handler = Callable[[Request], Awaitable[Reply]]
 
 
@@ -174,7 +186,10 @@ class HotApi:
         finally:
             self._in_flight -= 1
         await send_reply(send, answer)
-        self._observer.observe(route, answer.status, self._monotonic() - began)
+        seconds = self._monotonic() - began
+        self._observer.observe(route, answer.status, seconds)
+        if logs.access.isEnabledFor(logging.DEBUG):
+            logs.request(scope["method"], path, answer.status, seconds)
 
     async def _answer(self, route: str, handler: Handler, request: Request) -> Reply:
         try:

@@ -1,0 +1,77 @@
+"""A process that is one node: signals, the end, and what is said about both.
+
+SIGTERM and SIGINT stop it in order; a second one ends it at once. A fatal failure (a failed sync,
+damage) ends it at once too: nothing may be acknowledged any more, and an orderly stop would want
+the disk that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from kv.base.config import NodeConfig
+from kv.storage.engine import EngineKind
+from kvorum import logs
+from kvorum.node import HTTP_OFFSET, Node, build
+from kvorum.ports import system_ports
+
+FAILED = 1
+
+
+def run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
+    """Run a node until a signal. Raises KvorumError if it cannot start."""
+    logs.configure(config.log_level)
+    uvloop.run(_run(config, on_ready))
+
+
+async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def stopped_by(number: int) -> None:
+        if stop.is_set():
+            _end_now(f"ended by a second signal {number}")
+        stop.set()
+
+    node = await build(config, system_ports(loop, _engine(config)))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped_by, number)
+    node.fatal.add_done_callback(lambda fatal: _end_now(f"fatal: {fatal.result()}"))
+    await node.start()
+    # What start-up made stays for ever: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    on_ready(node)
+    await stop.wait()
+    await node.stop()
+
+
+def _engine(config: NodeConfig) -> EngineKind:
+    return "memory" if config.engine == "memory" else "rocks"
+
+
+def _end_now(reason: str) -> None:
+    """One line on stderr and exit code 1, without any clean-up."""
+    sys.stderr.write(f"kvorum: {' '.join(reason.split())}\n")
+    sys.stderr.flush()
+    os._exit(FAILED)
+
+
+def urls(config: NodeConfig) -> dict[str, str]:
+    """Where a node can be reached."""
+    if config.port is None:
+        return {}
+    host = config.reachable_at
+    found = {"native": f"kvorum://{host}:{config.port}"}
+    if config.http:
+        found["http"] = f"http://{host}:{config.port + HTTP_OFFSET}"
+        found["docs"] = f"{found['http']}/docs"
+        found["metrics"] = f"{found['http']}/metrics"
+    return found
