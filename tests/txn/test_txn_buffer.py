@@ -110,6 +110,15 @@ def test_p10_writes_come_before_checks() -> None:
     assert [op.key for op in buffer.ops()] == [b"zzzz", b"bbbb", b"aaaa"]
 
 
+def test_p10_scan_sees_a_write_behind_its_check() -> None:
+    """A key that was only checked before is written now: it belongs into the scan."""
+    buffer = WriteBuffer()
+    buffer.add(check(KEY, 7))
+    assert buffer.written_between(b"", b"") == []
+    buffer.add(put(KEY, b"2"))
+    assert [op.key for op in buffer.written_between(b"", b"")] == [KEY]
+
+
 keys = st.binary(min_size=1, max_size=2).map(lambda b: b"tab1" + b)
 rows = st.dictionaries(keys, st.binary(max_size=2), max_size=12)
 writes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=2)), max_size=12)

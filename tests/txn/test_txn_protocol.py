@@ -18,6 +18,7 @@ from kv.base.errors import (
 )
 from kv.base.limits import (
     LOCK_WAIT_MS_MAX,
+    OUTCOMES_CACHED_MAX,
     PREWRITE_KEYS_MAX,
     TXN_KEYS_MAX,
     TXN_LIFETIME_MS_MAX,
@@ -39,6 +40,7 @@ from kv.base.ops import put
 from tests.support.simloop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.world import WORLDS, World, failure, k
+from txn.resolver import Outcome
 
 FIVE = [k("b"), k("f"), k("l"), k("p"), k("z")]  # one per partition
 
@@ -696,6 +698,7 @@ def test_cancelled_commit_is_finished_or_undone(keys: list[bytes]) -> None:
         for delay_ms in range(16):
             world = World(loop)
             client = world.client()
+            free = client.coordinator._slots._value
             t = await client.begin()
             for key in keys:
                 t.put(key, b"1")
@@ -704,6 +707,7 @@ def test_cancelled_commit_is_finished_or_undone(keys: list[bytes]) -> None:
             task.cancel()
             await asyncio.wait([task])
             await client.close()
+            assert client.coordinator._slots._value == free
             assert not world.cluster.locks
             written = {world.cluster.newest(key) for key in keys}
             assert len(written) == 1
@@ -730,5 +734,81 @@ def test_slots_come_back() -> None:
         await t.commit()
         await client.close()
         assert client.coordinator._slots._value == free
+
+    run(main)
+
+
+def test_closing_waits_for_a_write_that_is_on_its_way() -> None:
+    """A commit that was executed must not be reported as one that never happened."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        kv = FakeKv(world.cluster)
+        gate = Gate(kv, WRITE, after=True)
+        client = world.client(kv)
+        t = await client.begin()
+        t.put(k("b"), b"1")
+        commit = loop.create_task(t.commit())
+        await gate.reached.wait()
+        await client.close()
+        gate.opened.set()
+        version = await commit
+        assert await world.client().get(k("b")) == (b"1", version)
+        free = client.coordinator._slots._value
+        late = await client.begin()
+        late.put(k("b"), b"2")
+        late.put(k("z"), b"2")
+        assert isinstance(await failure(late.commit()), Unavailable), "two phases need the client"
+        assert client.coordinator._slots._value == free
+
+    run(main)
+
+
+def test_transaction_beyond_its_lifetime_is_not_even_sent() -> None:
+    """Its status is aborted by then, whatever a slow participant would make of it."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        kv = FakeKv(world.cluster)
+        client = world.client(kv)
+        t = await client.begin()
+        t.put(k("b"), b"1")
+        await asyncio.sleep(TXN_LIFETIME_MS_MAX / 1000 + 1)
+        assert isinstance(await failure(t.commit()), TxnAborted)
+        assert kv.log == []
+
+    run(main)
+
+
+def test_late_answer_does_not_unlearn_an_outcome() -> None:
+    """A reader that forgets a commit would ask, and push, what is finished already."""
+
+    async def main(loop: SimLoop) -> None:
+        resolver = World(loop).client().resolver
+        resolver.learn(7, Outcome(COMMITTED, commit_ts=9))
+        resolver.learn(7, Outcome(PENDING, min_commit_ts=8))
+        assert resolver._known[7] == Outcome(COMMITTED, commit_ts=9)
+        for txn in range(OUTCOMES_CACHED_MAX + 10):
+            resolver.learn(txn, Outcome(ABORTED))
+        assert len(resolver._known) == OUTCOMES_CACHED_MAX
+
+    run(main)
+
+
+def test_multi_get_follows_a_split() -> None:
+    """Keys that another partition serves by now are asked for there, not reported as absent."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        kv = FakeKv(world.cluster)
+        client = world.client(kv)
+        version = await client.write([put(key, b"1") for key in [*FIVE, k("c"), k("x")]])
+        await asyncio.sleep(0.1)  # the cleaning must not learn of the split first
+        for at in ("c", "x"):
+            world.cluster.split(k(at))
+        wanted = [*FIVE, k("c"), k("x")]
+        rows, _ = await client.multi_get(wanted)
+        assert rows == [(b"1", version)] * 7
+        await client.close()
 
     run(main)
