@@ -7,8 +7,8 @@ every part again after a crash, because all messages are idempotent. So a durabl
 it, step by step (`procedures.library.sink`). Writes are blind: nothing was read, so there is
 nothing to conflict with; intents of others are waited for.
 
-Deliberately missing: deadlock avoidance between bulk loads (the intents' waits end with the
-deadline of a part).
+Deliberately missing: deadlock avoidance between bulk transactions. Give those that may touch the
+same keys the same anchor: it is locked first, so they come one after the other.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ from kv.base.limits import (
 from kv.base.methods import (
     ABORTED,
     BLIND,
-    CHECK,
     COMMIT,
-    COMMITTED,
     HEARTBEAT,
     PENDING,
     PREWRITE,
     RESOLVE,
+    ROLLBACK,
 )
-from kv.base.ops import Op
+from kv.base.ops import Op, delete, put
 from kv.base.ports import Timers
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
@@ -74,16 +73,40 @@ class BulkTransactions:
         """A transaction id. Keep it durably before `begin`."""
         return await self.tso.now()
 
-    async def status(self, anchor: bytes, start_ts: int) -> tuple[int, int]:
-        """(PENDING | COMMITTED | ABORTED, commit_ts) by the record at the anchor."""
-        status, commit_ts, _, _ = await self.kv.call(
-            CHECK, anchor, anchor, start_ts, 0, BULK_TTL_MS
-        )
-        return int(status), int(commit_ts)
-
     def begin(self, start_ts: int, anchor: bytes) -> BulkTransaction:
         """A transaction that goes on where an earlier run of the same id ended."""
         return BulkTransaction(self, start_ts, anchor)
+
+    async def commit(self, start_ts: int, anchor: bytes, min_commit_ts: int) -> tuple[int, int]:
+        """Flip the status: everything that was prewritten is committed. (COMMITTED | ABORTED,
+        commit_ts), whoever decided it; doing it again gives the same answer. Raises a retryable
+        error while it cannot be known.
+        """
+        deadline = Deadline(self.timers, BULK_PART_BUDGET_MS)
+        attempt = 0
+        while True:
+            ts = await self.tso.now()
+            if ts >= min_commit_ts:
+                try:
+                    status, commit_ts, low = await self.kv.call(
+                        COMMIT, anchor, anchor, start_ts, ts, budget_ms=deadline.budget_ms()
+                    )
+                except TxnAborted:
+                    return ABORTED, 0
+                if status != PENDING:
+                    return int(status), int(commit_ts)
+                min_commit_ts = max(min_commit_ts, low)
+            if deadline.passed:
+                raise Unavailable(f"transaction {start_ts} is pushed all the time; ask again")
+            await self.backoff.wait(attempt, deadline)
+            attempt += 1
+
+    async def roll_back(self, anchor: bytes, start_ts: int) -> tuple[int, int]:
+        """Abort it for good, unless it is committed: (ABORTED | COMMITTED, commit_ts)."""
+        status, commit_ts = await self.kv.call(
+            ROLLBACK, anchor, anchor, start_ts, budget_ms=BULK_PART_BUDGET_MS
+        )
+        return int(status), int(commit_ts)
 
     async def resolve(self, keys: Sequence[bytes], start_ts: int, commit_ts: int) -> None:
         """Turn the intents on `keys` into versions of `commit_ts`. Doing it again is harmless."""
@@ -117,7 +140,7 @@ class BulkTransaction:
 
     def __init__(self, owner: BulkTransactions, start_ts: int, anchor: bytes) -> None:
         self._owner, self._start_ts, self._anchor = owner, start_ts, anchor
-        self._min_commit_ts = start_ts + 1
+        self.min_commit_ts = start_ts + 1
         self._beat: asyncio.Task[None] | None = None
         self._lost: TxnAborted | None = None
 
@@ -144,31 +167,14 @@ class BulkTransaction:
                 self._heartbeats(), name=f"bulk-{self._start_ts}"
             )
 
-    async def commit(self) -> int:
-        """Flip the status: everything prewritten is committed. Raises TxnAborted, or a retryable
-        error: ask `status`.
-        """
-        if self._lost is not None:
-            raise self._lost
-        deadline = Deadline(self._owner.timers, BULK_PART_BUDGET_MS)
-        attempt = 0
-        while True:
-            ts = await self._owner.tso.now()
-            if ts >= self._min_commit_ts:
-                status, commit_ts, min_commit_ts = await self._owner.kv.call(
-                    COMMIT, self._anchor, self._anchor, self._start_ts, ts,
-                    budget_ms=deadline.budget_ms(),
-                )  # fmt: skip
-                if status == COMMITTED:
-                    return int(commit_ts)
-                if status == ABORTED:
-                    raise self._killed()
-                assert status == PENDING
-                self._min_commit_ts = max(self._min_commit_ts, min_commit_ts)
-            if deadline.passed:
-                raise Unavailable(f"transaction {self._start_ts} is pushed all the time; ask again")
-            await self._owner.backoff.wait(attempt, deadline)
-            attempt += 1
+    async def prewrite_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Intents to put the values (None: delete) at the keys, which are distinct."""
+        await self.prewrite(
+            [
+                delete(key) if value is None else put(key, value)
+                for key, value in zip(keys, values, strict=True)
+            ]
+        )
 
     async def close(self) -> None:
         """End the heartbeat."""
@@ -202,7 +208,7 @@ class BulkTransaction:
                     raise
                 await owner.backoff.wait(attempt, deadline)
             else:
-                self._min_commit_ts = max(self._min_commit_ts, low)
+                self.min_commit_ts = max(self.min_commit_ts, low)
                 return
             attempt += 1
 

@@ -136,8 +136,11 @@ WAIT_MS_MAX: Final = 60_000
 SINK_LEASE_MS: Final = 600_000
 SINK_CHUNK_BYTES_MAX: Final = 4 * MiB
 SINK_TASKS_MAX: Final = 10_000
-SINK_SMALL_ROWS: Final = 5_000  # a batch up to this is one transaction of one procedure step
+SINK_SMALL_ROWS: Final = 5_000  # a batch up to this is one transaction of one procedure step …
+SINK_SMALL_BYTES: Final = 8 * MiB  # … unless its chunks are larger than this together
 SINK_DROP_ROWS_MAX: Final = 2_000  # staged chunks removed per transaction
+SINK_ATTEMPT_CHARS_MAX: Final = 64
+SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
@@ -153,6 +156,9 @@ assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame mus
 assert HELLO_BYTES_MAX < FRAME_BYTES_MAX < REPLY_WINDOW_BYTES
 assert ENTRY_BYTES_MAX * 3 <= DISK_FREE_BYTES_MIN, "what was admitted fits log, WAL and state"
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
+assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_BUFFER_BYTES_MAX
+assert 2 * SINK_ATTEMPT_CHARS_MAX < NONCE_CHARS_MAX
+assert SINK_COMMIT_WAIT_MS <= WAIT_MS_MAX
 assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_BYTES_MAX, (
     "arguments, state, result and history are one record"
 )

@@ -4,6 +4,8 @@
     SINK_ATTEMPTS  esc(attempt) esc(task)            → [format, part, chunks, rows, crc]  sealed
     SINK_CHUNKS    esc(attempt) esc(task) [seq u32]  → chunk
     SINK_MARKERS   esc(application) [table id u32]   → [format, version, query]  last committed
+    SINK_MARKERS   esc("") [table id u32]            → attempt of the last large batch: the anchor
+                                                       of their transactions, so one at a time
 
 All values are msgpack lists. A chunk is msgpack `[[user key, …], [value | nil, …]]`, sorted by key
 by its writer, nil = a deletion; user keys come without the table prefix, so that no chunk can reach
@@ -131,6 +133,11 @@ def chunks_range(attempt: str) -> tuple[bytes, bytes]:
 
 def marker_key(app: str, table: int) -> bytes:
     return table_prefix(system.SINK_MARKERS) + escape(app.encode()) + u32(table)
+
+
+def bulk_key(table: int) -> bytes:
+    """The anchor of large batches for a table. No application has an empty name."""
+    return marker_key("", table)
 
 
 def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:

@@ -9,15 +9,29 @@ node calls from a timer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
 
-from kv.base import limits, system
-from kv.base.errors import ConditionFailed, InvalidArgument, Refused, RestartTxn, TooLarge
-from kv.base.keys import table_range
+from kv.base import limits, methods, system
+from kv.base.errors import (
+    ConditionFailed,
+    InvalidArgument,
+    Refused,
+    RestartTxn,
+    TooLarge,
+)
+from kv.base.keys import successor, table_range
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
-from procedures.library.sink import SINK_COMMIT, already_committed
+from procedures.engine.core import Submission
+from procedures.engine.procedure import State
+from procedures.engine.records import Record
+from procedures.library.sink import (
+    SINK_COMMIT,
+    Transactions,
+    already_committed,
+    drop_range,
+)
 from procedures.library.sink_records import (
     Attempt,
     AttemptState,
@@ -36,33 +50,27 @@ from procedures.library.sink_records import (
     unpack_chunk,
 )
 
-_MANIFEST_FIELDS = 5
-_RACES_MAX = 8
-
-
-class Page(Protocol):
-    """A page of a scan: (key, value, version) items and where to go on."""
-
-    @property
-    def items(self) -> Sequence[Any]: ...
-    @property
-    def resume(self) -> bytes | None: ...
-
-
-class Transactions(Protocol):
-    """What the service needs of txn.TxnClient."""
-
-    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
-    async def write(self, ops: Sequence[Op]) -> int: ...
-    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
+_MANIFEST_FIELDS: Final = 5
+_RACES_MAX: Final = 8
+_ANSWER_MS: Final = 500  # what waiting leaves of its caller's patience
 
 
 class Procedures(Protocol):
     """What the service needs of the procedure executor."""
 
-    async def submit(
-        self, name: str, args: Any, *, owner: str, nonce: str | None = None
-    ) -> int: ...
+    async def submit(self, sub: Submission) -> int: ...
+    async def wait(self, id: int, wait_ms: int) -> Record: ...
+    async def acknowledge(self, id: int) -> None: ...
+
+
+class Caller(Protocol):
+    """What a handler is told about its request (kv.server.dispatcher.Context)."""
+
+    @property
+    def deadline(self) -> float: ...
+
+
+Handler = Callable[[Any, list[Any]], Awaitable[list[Any]]]
 
 
 class SinkService:
@@ -70,6 +78,29 @@ class SinkService:
 
     def __init__(self, txn: Transactions, procedures: Procedures, clock: Clock) -> None:
         self._txn, self._procedures, self._clock = txn, procedures, clock
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """By method number, for the node's dispatcher."""
+
+        def serve(fn: Callable[..., Awaitable[list[Any]]], name: str, count: int) -> Handler:
+            async def handler(_caller: Caller, args: list[Any]) -> list[Any]:
+                _counted(name, args, count)
+                return await fn(*args)
+
+            return handler
+
+        async def commit(caller: Caller, args: list[Any]) -> list[Any]:
+            _counted("SINK_COMMIT", args, 1)
+            left_ms = int((caller.deadline - self._clock.monotonic()) * 1000) - _ANSWER_MS
+            return await self.commit(args[0], wait_ms=max(0, left_ms))
+
+        return {
+            methods.SINK_BEGIN: serve(self.begin, "SINK_BEGIN", 3),
+            methods.SINK_STAGE: serve(self.stage, "SINK_STAGE", 6),
+            methods.SINK_SEAL: serve(self.seal, "SINK_SEAL", 8),
+            methods.SINK_COMMIT: commit,
+            methods.SINK_ABORT: serve(self.abort, "SINK_ABORT", 1),
+        }
 
     async def begin(self, attempt: Any, table: Any, lease_ms: Any) -> list[Any]:
         """Open the attempt or renew its lease: [state]. Raises Refused when it is aborted."""
@@ -129,24 +160,46 @@ class SinkService:
         await self._guarded(name, table_id, ops)
         return [True]
 
-    async def commit(self, request: Any) -> list[Any]:
-        """Start the commit's procedure or attach to it: [procedure id], 0 if the batch was
-        committed before.
+    async def commit(self, request: Any, *, wait_ms: int = 0) -> list[Any]:
+        """Start the commit's procedure, or attach to it, and wait for its end.
+
+        [0] once the batch is committed, [procedure id] while it is not: ask again. The same request
+        may be asked any number of times. Raises the error that the procedure ended with.
         """
         args = _commit_args(request)
-        if args["app"]:
-            raw, _ = await self._txn.get(marker_key(args["app"], args["table"]))
-            marker = Marker.unpack(raw) if raw else None
-            if already_committed(
-                marker, app=args["app"], version=args["version"], query=args["query"]
-            ):
-                return [0]
-        nonce = f"{args['app']}/{args['table']}/{args['version']}/{args['attempt']}"
-        return [await self._procedures.submit(SINK_COMMIT, args, owner="spark", nonce=nonce)]
+        if not args["app"] and not args["manifest"]:
+            return [0]  # no rows, and no marker to move
+        if await self._marked(args):
+            return [0]
+        nonce = f"{args['attempt']}/{args['version']}"
+        id = await self._procedures.submit(Submission(SINK_COMMIT, args, "spark", nonce))
+        record = await self._procedures.wait(id, min(wait_ms, limits.SINK_COMMIT_WAIT_MS))
+        if not record.ended:
+            return [id]
+        if record.state is State.SUCCESS:
+            if args["app"]:  # else the record is all that a repeated request could find
+                await self._procedures.acknowledge(id)
+            return [0]
+        if await self._marked(args):
+            return [0]  # somebody aborted it just after its flip
+        error = record.error
+        raise Refused(
+            f"the batch was not committed: {error.message if error else record.state.name}",
+            code=error.code if error else "SINK_FAILED",
+        )
+
+    async def _marked(self, args: dict[str, Any]) -> bool:
+        if not args["app"]:
+            return False
+        raw, _ = await self._txn.get(marker_key(args["app"], args["table"]))
+        marker = Marker.unpack(raw) if raw else None
+        return already_committed(
+            marker, app=args["app"], version=args["version"], query=args["query"]
+        )
 
     async def abort(self, attempt: Any) -> list[Any]:
         """Refuse everything of this attempt. Raises Refused once it is being committed."""
-        name = checked_text(attempt, "attempt")
+        name = _attempt_name(attempt)
         for _ in range(_RACES_MAX):
             found, version = await self._load(name)
             if found is not None and found.state is AttemptState.COMMITTING:
@@ -161,37 +214,68 @@ class SinkService:
                 await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
             except ConditionFailed:
                 continue
-            await self._drop(*chunks_range(name))
+            await self._drop(name)
             return [AttemptState.ABORTED.name]
         raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
 
     async def reap(self) -> int:
-        """Remove attempts whose lease ran out, with what they staged. Returns how many."""
-        start, end = table_range(system.SINK_ATTEMPTS)
+        """Remove attempts whose lease ran out, with what they staged, and staging without an
+        attempt: the losers of small batches, and what a crash of this method left. Returns how many
+        attempts.
+        """
         now, gone = self._clock.now_ms(), 0
-        while True:
-            page = await self._txn.scan(start, end, limit=limits.GC_STEP_ROWS_MAX)
+        keep: set[str] = set()
+        start, end = table_range(system.SINK_ATTEMPTS)
+        resume: bytes | None = start
+        while resume is not None:
+            page = await self._txn.scan(resume, end, limit=limits.GC_STEP_ROWS_MAX)
             for key, value, version in page.items:
-                if task_of(key) or Attempt.unpack(value).lease_until_ms > now:
-                    continue
                 name = attempt_of(key)
-                await self._txn.write([delete(key, cond=version)])
-                await self._drop(key, key + b"\xff")
-                await self._drop(*chunks_range(name))
+                if name in keep:
+                    continue
+                orphan = task_of(key) != ""
+                if orphan and (await self._load(name))[0] is not None:
+                    keep.add(name)  # opened since the last page
+                    continue
+                if not orphan and Attempt.unpack(value).lease_until_ms > now:
+                    keep.add(name)
+                    continue
+                if not orphan and not await self._forget(name, version):
+                    keep.add(name)  # it was renewed meanwhile
+                    continue
+                await self._drop(name)
                 gone += 1
-            if page.resume is None:
-                return gone
-            start = page.resume
+            resume = page.resume
+        return gone + await self._reap_chunks()
 
-    def handlers(self) -> Mapping[str, Any]:
-        """By the name of the method in kv.base.methods."""
-        return {
-            "SINK_BEGIN": self.begin,
-            "SINK_STAGE": self.stage,
-            "SINK_SEAL": self.seal,
-            "SINK_COMMIT": self.commit,
-            "SINK_ABORT": self.abort,
-        }
+    async def _forget(self, name: str, version: int) -> bool:
+        try:
+            await self._txn.write([delete(attempt_key(name), cond=version)])
+        except ConditionFailed:
+            return False
+        return True
+
+    async def _drop(self, name: str) -> None:
+        own = attempt_key(name)
+        await drop_range(self._txn, own + b"\x00", successor(own))
+        await drop_range(self._txn, *chunks_range(name))
+
+    async def _reap_chunks(self) -> int:
+        """Chunks whose attempt is gone. A chunk and its attempt are written together, and the
+        attempt goes last or in one transaction with them, so nobody needs these.
+        """
+        start, end = table_range(system.SINK_CHUNKS)
+        gone = 0
+        while True:
+            page = await self._txn.scan(start, end, limit=1)
+            if not page.items:
+                return gone
+            name = attempt_of(page.items[0][0])
+            found, _ = await self._load(name)
+            if found is None:
+                await self._drop(name)
+                gone += 1
+            start = chunks_range(name)[1]
 
     # -- inside
 
@@ -246,17 +330,18 @@ class SinkService:
         unpack_chunk(chunk, what)
         return put(chunk_key(name, task, number), chunk)
 
-    async def _drop(self, start: bytes, end: bytes) -> None:
-        while True:
-            page = await self._txn.scan(start, end, limit=limits.SINK_DROP_ROWS_MAX)
-            if page.items:
-                await self._txn.write([delete(item[0]) for item in page.items])
-            if page.resume is None:
-                return
+
+def _counted(name: str, args: list[Any], count: int) -> None:
+    if len(args) != count:
+        raise InvalidArgument(f"{name} takes {count} arguments, got {len(args)}")
+
+
+def _attempt_name(attempt: Any) -> str:
+    return checked_text(attempt, "attempt", limits.SINK_ATTEMPT_CHARS_MAX)
 
 
 def _attempt_args(attempt: Any, table: Any) -> tuple[str, int]:
-    return checked_text(attempt, "attempt"), checked_int(table, "table id", 100, 2**31 - 1)
+    return _attempt_name(attempt), checked_int(table, "table id", 100, 2**31 - 1)
 
 
 def _commit_args(request: Any) -> dict[str, Any]:
