@@ -99,6 +99,19 @@ def test_wrong_values_say_what_where_and_what_is_allowed(
             load({}, {}, config=file)
 
 
+def test_the_reference_lists_every_setting() -> None:
+    """A setting that is missing in the docs, or documented wrongly, is found by nobody."""
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "config.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(OPTIONS)
+    for row, option in zip(rows, OPTIONS, strict=True):
+        assert row.startswith(f"| `{option.name}` | `{option.flag} {option.metavar}` |")
+        assert f"`{option.variable}`" in row
+        assert row.endswith(f"{option.help} |")
+        default = ",".join(option.default) if isinstance(option.default, tuple) else option.default
+        assert str(default).lower() in row.lower()
+
+
 def test_unknown_names_are_errors_with_a_suggestion(tmp_path: Path) -> None:
     """A misspelt setting that is ignored is a default that nobody chose."""
     file = tmp_path / "node.toml"
