@@ -1,4 +1,4 @@
-"""The client's view (M1 to M5, M7): ids, results, lists, acknowledgement, over the PROC_* methods."""
+"""The client's view (M1 to M5, M7): ids, results, lists, acknowledgement, over PROC_*."""
 
 from __future__ import annotations
 
@@ -117,7 +117,6 @@ def test_m2_result_or_error_comes_back() -> None:
             error = await refusal(desk.client.result(id))
             assert (error.code, error.message) == ("LEAF", "leaf b1 fell")
             assert error.details["child_name"] == "leaf"
-            id = await desk.client.submit("nowhere") if False else 0
             unknown = await refusal(desk.client.submit("nowhere"))
             assert isinstance(unknown, NotFound)
             assert unknown.code == "PROCEDURE_UNKNOWN"

@@ -165,7 +165,7 @@ def test_plain_limit_tells_limit_and_actual() -> None:
     assert caught.value.details == {"what": "arguments of a", "limit": 50, "actual": 102}
 
 
-# ------------------------------------------------------------------------------ plain methods, threads
+# ------------------------------------------------------------------------------ plain methods
 class Names:
     async def resolve(self, namespace: str, table: str) -> TableId:
         return TableId(100)
@@ -228,7 +228,7 @@ class Hang:
         return p.done()
 
 
-async def _run(name: str, args: Any = None) -> Any:
+async def _run(name: str, args: Any = None, *, count: int = 4) -> Any:
     loop = asyncio.get_running_loop()
     executor = Executor(
         MemoryStore(),
@@ -240,7 +240,7 @@ async def _run(name: str, args: Any = None) -> Any:
         threads=4,
     )
     async with executor:
-        ids = [await executor.submit(Submission(name, args, "me")) for _ in range(4)]
+        ids = [await executor.submit(Submission(name, args, "me")) for _ in range(count)]
         return [await executor.wait(id, 5_000) for id in ids]
 
 
@@ -260,8 +260,8 @@ async def test_plain_method_that_raises() -> None:
 
 async def test_transaction_ends_with_its_step() -> None:
     """A write after the end of its step went nowhere without a word."""
-    for record in await _run("declare.late"):
-        assert record.error.code == "STEP_ENDED"
+    (record,) = await _run("declare.late", count=1)
+    assert record.error.code == "STEP_ENDED"
 
 
 async def test_threads_run_side_by_side() -> None:
