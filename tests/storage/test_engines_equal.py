@@ -104,7 +104,7 @@ class Engines(RuleBasedStateMachine):
 def test_the_memory_engine_equals_rocksdb() -> None:
     """A difference would make every simulation prove something about another database."""
     run_state_machine_as_test(
-        Engines, settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
+        Engines, settings=settings(max_examples=20, stateful_step_count=20, deadline=None)
     )
 
 
