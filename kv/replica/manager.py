@@ -5,7 +5,8 @@ and removing it leaves a marker first, so a crash in between leaves the whole pa
 it:
 
     create   descriptor → sync → group                  (again: nothing happens, or the rest of it)
-    drop     marker → sync → group and log gone → rows, descriptor and marker in one batch → sync
+    drop     marker → sync → group and log gone → rows and descriptor in one batch → sync
+             … log's end durable → marker gone          (a crash before: done again at the start)
 
 Its rows in gcq are left to the collector of whoever owns those keys next; each looks at what its
 key holds now. Log truncation (rule 12 of the consensus core): note the applied index, sync the
@@ -19,9 +20,10 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, Unavailable, NotLeader
 from kv.base.ids import PartitionId
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_ENTRIES
@@ -31,12 +33,14 @@ from kv.partition.machine import PartitionCounters, PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
 from kv.replica.metakeys import (
+    APPLIED,
+    COUNTERS,
     DESCRIPTOR,
     DROPPING,
+    SAFEPOINT,
     decode_descriptor,
     encode_descriptor,
     meta_key,
-    meta_range,
 )
 from kv.replica.replica import Replica
 from kv.replica.state import PartitionState
@@ -83,6 +87,7 @@ class ReplicaManager:
         self._starts: list[bytes] = []  # of the open partitions, in order …
         self._by_start: list[Replica] = []  # … and their replicas
         self._cut: dict[PartitionId, int] = {}  # the log is cut below this index
+        self._dropping: set[PartitionId] = set()
         self._due = asyncio.Event()
 
     # ------------------------------------------------------------------ looking up
@@ -113,6 +118,9 @@ class ReplicaManager:
     def find_txn(self, start_ts: int) -> bytes | None:
         """The anchor of a transaction whose record is in one of this node's partitions, applied or
         in flight.
+
+        Raises NotLeader while a partition does not serve: after a restart its log may hold a record
+        that is not applied yet, and "not found" would pass for "was never committed".
         """
         for replica in self._by_start:
             anchor = replica.machine.find_txn(start_ts)
@@ -122,6 +130,12 @@ class ReplicaManager:
             anchor = find(replica.machine.view, start_ts)
             if anchor is not None and self.covering(anchor) is not None:
                 return anchor
+        for replica in self._by_start:
+            if not replica.serving():
+                raise NotLeader(
+                    f"partition {replica.descriptor.id} does not serve at this node yet: ask again",
+                    details={"leader": replica.leader_hint()},
+                )
         return None
 
     def oldest_lock(self) -> int | None:
@@ -139,6 +153,10 @@ class ReplicaManager:
         """
         if descriptor.id in self._replicas:
             return
+        if descriptor.id in self._dropping:
+            raise Unavailable(
+                f"partition {descriptor.id} is still being removed from this node; try again soon"
+            )
         self._check_overlap(descriptor)
         key = meta_key(descriptor.id, DESCRIPTOR)
         if self._engine.getter("meta")(key) is None:
@@ -218,7 +236,11 @@ class ReplicaManager:
         return replica
 
     async def _remove(self, descriptor: PartitionDescriptor) -> None:
-        """Behind the marker: the log, then rows, records and marker in one batch."""
+        """Behind the marker: the log, then rows and records in one batch. The marker stays until
+        the log's end is durable: a log that came back would be replayed into a new partition of
+        this id.
+        """
+        self._dropping.add(descriptor.id)
         self._host.drop_group(descriptor.id)
         engine = self._engine
         start, end = descriptor.start, descriptor.end or END_OF_KEYS
@@ -227,10 +249,19 @@ class ReplicaManager:
             batch.delete_range(start, end, engine.family(family))
         for family in ("hist", "txn"):
             batch.delete_range(escape_open(start), escape_open(end), engine.family(family))
-        batch.delete_range(*meta_range(descriptor.id), engine.family("meta"))
+        for kind in (APPLIED, COUNTERS, DESCRIPTOR, SAFEPOINT):
+            batch.delete(meta_key(descriptor.id, kind), engine.family("meta"))
         engine.write(batch)
-        self.counters.dropped += 1
         await self._in_thread(engine.sync)
+        self._host.barrier(partial(self._removed, descriptor.id))
+
+    def _removed(self, partition: PartitionId) -> None:
+        """The log of a dropped partition is durably gone."""
+        batch = self._engine.batch()
+        batch.delete(meta_key(partition, DROPPING), self._engine.family("meta"))
+        self._engine.write(batch)
+        self._dropping.discard(partition)
+        self.counters.dropped += 1
 
     # ------------------------------------------------------------------ logs
 

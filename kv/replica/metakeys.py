@@ -36,11 +36,6 @@ def meta_key(partition: int, kind: bytes) -> bytes:
     return b"r" + u64(partition) + kind
 
 
-def meta_range(partition: int) -> tuple[bytes, bytes]:
-    """Every record of one partition."""
-    return b"r" + u64(partition), b"r" + u64(partition + 1)
-
-
 def encode_descriptor(key: bytes, descriptor: PartitionDescriptor) -> bytes:
     return seal(key, msgpack.packb(descriptor.to_wire()))
 

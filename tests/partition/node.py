@@ -83,7 +83,7 @@ class Node:
 
     def __init__(
         self,
-        splits: tuple[bytes, ...] = (),
+        splits: tuple[bytes, ...] | None = (),
         *,
         engine: Engine | None = None,
         log: MemoryLogDB | None = None,
@@ -117,7 +117,8 @@ class Node:
             on_fatal=self.fatal.append,
             log_keep_entries=keep,
         )
-        bounds = (b"", *splits, b"")
+        """`splits` None: only what is stored."""
+        bounds = (b"",) if splits is None else (b"", *splits, b"")
         self.wanted = [
             PartitionDescriptor(PartitionId(i + 1), bounds[i], bounds[i + 1], 1, (NodeId(1),))
             for i in range(len(bounds) - 1)

@@ -1,4 +1,6 @@
-"""The rules of the write path, each with its own scene. Time and disk are virtual; a sync takes a millisecond."""
+"""The rules of the write path, each with its own scene. Time and disk are virtual; a sync takes a
+millisecond.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +100,7 @@ def test_c7_batches_with_crossed_rows_do_not_deadlock() -> None:
     node = Node()
     there = [put_op(b"a"), put_op(b"b")]
     back = [put_op(b"b"), put_op(b"a")]
-    rids = [
-        node.send(methods.WRITE, b"a", [there, back][i % 2], 0, 0) for i in range(20)
-    ]
+    rids = [node.send(methods.WRITE, b"a", [there, back][i % 2], 0, 0) for i in range(20)]
     versions = [node.reply(rid)[0] for rid in rids]
     assert node.get(b"a")[1] == node.get(b"b")[1] == versions[-1]
 
