@@ -28,15 +28,23 @@ from tests.support.simloop import SimClock, SimLoop, SimRng
 class RealCluster:
     """One node with its partitions cut at `borders`."""
 
-    def __init__(self, loop: SimLoop, borders: list[bytes]) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        borders: list[bytes],
+        *,
+        engine: MemoryEngine | None = None,
+        log: MemoryLogDB | None = None,
+        last_ts: int = 0,
+    ) -> None:
         self.loop = loop
         self.clock = SimClock(loop)
-        self.last_ts = 0
+        self.last_ts = last_ts
         self.fatal: list[BaseException] = []
         self._timers = LoopTimers(loop)
         self._borders = borders
-        self._engine = MemoryEngine(STATE_FAMILIES)
-        log = MemoryLogDB()
+        self._engine = engine or MemoryEngine(STATE_FAMILIES)
+        self._log = log = log or MemoryLogDB()
         self.host = RaftHost(
             node_id=1,
             log_db=log,
@@ -69,6 +77,20 @@ class RealCluster:
             await self.manager.create(
                 PartitionDescriptor(PartitionId(i + 1), start, end, 1, (NodeId(1),))
             )
+
+    def crash(self) -> RealCluster:
+        """The node after a power loss: both databases keep some prefix of what was not synced."""
+        self.manager.close()
+        self.host.close()
+        rng = self.loop.rng
+        kept = int(rng.random() * (self._log.unsynced + 1))
+        return RealCluster(
+            self.loop,
+            self._borders,
+            engine=self._engine.crash(rng),
+            log=self._log.crash(kept),
+            last_ts=self.last_ts + 1000,
+        )
 
     def close(self) -> None:
         self.host.close()

@@ -85,6 +85,10 @@ class RealWorld(World):
     def close(self) -> None:
         self.real.close()
 
+    async def crash(self) -> None:
+        self.real = self.real.crash()
+        await self.real.start()
+
     def kv(self) -> Kv:
         return self.real.kv()
 
