@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 from sortedcontainers import SortedDict
 
@@ -58,6 +59,8 @@ class MemoryEngine:
         self._data: dict[str, SortedDict[bytes, bytes]] = {name: SortedDict() for name in families}
         self._undo: deque[_Undo] = deque()  # one per unsynced batch, oldest first
         self._written = 0  # batches since the start
+        self._synced = 0
+        self._syncing = Lock()
         self._closed = False
         self._sync_failed: KvorumError | None = None
         self._full: KvorumError | None = None
@@ -113,8 +116,10 @@ class MemoryEngine:
             self._sync_failed = self._sync_faults.popleft()
         if self._sync_failed is not None:
             raise self._sync_failed
-        for _ in range(mark - (self._written - len(self._undo))):
-            self._undo.popleft()
+        with self._syncing:  # syncs run in threads, several at once
+            for _ in range(mark - self._synced):
+                self._undo.popleft()
+            self._synced = max(self._synced, mark)
 
     def mark(self) -> int:
         """How many batches were written so far."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -181,6 +182,33 @@ def engine_with_two_batches() -> MemoryEngine:
     engine.sync_to(engine.mark())
     put(engine, b"2")
     return engine
+
+
+def test_syncs_in_threads_do_not_disturb_each_other() -> None:
+    """A node syncs from several threads while the loop writes; each must cover its own writes."""
+    engine = MemoryEngine(("a",))
+    errors: list[BaseException] = []
+
+    def sync() -> None:
+        try:
+            for _ in range(300):
+                engine.sync()
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    threads = [Thread(target=sync) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for i in range(2000):
+        put(engine, b"%d" % i)
+    for thread in threads:
+        thread.join()
+    engine.sync()
+    assert not errors
+    assert engine.stats()["unsynced_batches"] == 0
+    put(engine, b"last")
+    assert engine.stats()["unsynced_batches"] == 1
 
 
 def test_files_are_not_pretended() -> None:
