@@ -46,7 +46,8 @@ from kvorum.model import (
     user_key,
     user_value,
 )
-from kvorum.outcome import Retries, committed_version, procedure_name, result_of
+from kvorum.outcome import Retries, committed_version, result_of
+from procedures.engine.procedure import procedure_name
 
 T = TypeVar("T")
 

@@ -6,17 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kv.base import errors
 from kv.base.errors import (
     DeadlineExceeded,
     InvalidArgument,
     KvorumError,
-    Refused,
     TxnAborted,
     UnknownOutcome,
 )
 from kv.base.ports import Rng
 from kvorum.model import ProcedureInfo, TxnState
+from procedures.engine.client import error_of
 
 ATTEMPTS_DEFAULT = 20
 _PAUSE_FIRST_S = 0.002
@@ -74,26 +73,6 @@ def result_of(info: ProcedureInfo, timeout_ms: int) -> Any:
         )
     if info.state == "SUCCESS":
         return info.result
-    raise error_of(info)
-
-
-def error_of(info: ProcedureInfo) -> KvorumError:
-    """The error that ended a procedure, as its step raised or returned it."""
-    told = info.error or {}
-    code = str(told.get("code", f"PROCEDURE_{info.state}"))
-    message = str(told.get("message", f"procedure {info.id} ({info.name}) ended {info.state}"))
-    details = {**dict(told.get("details") or {}), "procedure": str(info.id), "state": info.state}
-    cls = errors.BY_CLASS_CODE.get(code, Refused)
-    return cls(message, code=code, details=details)
-
-
-def procedure_name(name: str | type) -> str:
-    """The registered name of a procedure class, or the name itself."""
-    if isinstance(name, str):
-        return name
-    declared = getattr(name, "procedure_name", None)
-    if not isinstance(declared, str):
-        raise InvalidArgument(
-            f"{name.__name__} is not a procedure: decorate it with @kvorum.procedure(NAME)"
-        )
-    return declared
+    raise error_of(
+        {"id": str(info.id), "name": info.name, "state": info.state, "error": info.error}
+    )

@@ -63,11 +63,22 @@ class Sessions:
             self._sweep = self._timers.call_later(_SWEEP_S, self._expire)
         return session
 
+    def _find(self, txn: int) -> _Open | None:
+        """The entry of a transaction whose time is not over."""
+        entry = self._open.get(txn)
+        if entry is None or entry.ending is not None or entry.dies_at > self._timers.monotonic():
+            return entry
+        self._bury(txn)
+        return None
+
+    def _bury(self, txn: int) -> None:
+        self._spawn(_quietly_abort(self._open.pop(txn).session))
+
     async def get(self, txn: int) -> Session:
         """The session of an open transaction, its time renewed. Raises TxnAborted, or
         Refused if it has committed.
         """
-        entry = self._open.get(txn)
+        entry = self._find(txn)
         if entry is None or entry.ending is not None:
             raise await self._gone(txn)
         entry.dies_at = self._timers.monotonic() + entry.ttl_s
@@ -75,7 +86,7 @@ class Sessions:
 
     async def commit(self, txn: int) -> int:
         """The commit version; the same when asked again."""
-        entry = self._open.get(txn)
+        entry = self._find(txn)
         if entry is None:
             state = await self._backend.status(txn)
             if state.status == "committed" and state.commit_ts:
@@ -105,7 +116,7 @@ class Sessions:
         """Forget a transaction; fine if it was aborted already. Raises Refused if it
         has committed.
         """
-        entry = self._open.get(txn)
+        entry = self._find(txn)
         if entry is not None and entry.ending is None:
             del self._open[txn]
             await entry.session.abort()
@@ -116,7 +127,7 @@ class Sessions:
 
     async def status(self, txn: int) -> TxnState:
         """What became of a transaction; one that is open here is pending."""
-        entry = self._open.get(txn)
+        entry = self._find(txn)
         if entry is not None and entry.ending is None:
             return TxnState("pending")
         return await self._backend.status(txn)
@@ -137,7 +148,7 @@ class Sessions:
         now = self._timers.monotonic()
         dead = [t for t, e in self._open.items() if e.dies_at <= now and e.ending is None]
         for txn in dead:
-            self._spawn(_quietly_abort(self._open.pop(txn).session))
+            self._bury(txn)
         again = bool(self._open)
         self._sweep = self._timers.call_later(_SWEEP_S, self._expire) if again else None
 

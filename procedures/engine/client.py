@@ -19,6 +19,8 @@ from procedures.engine.procedure import procedure_name
 _MARGIN_MS: Final = 5_000  # a long poll's answer may take this much longer than its wait
 ENDED: Final = frozenset({"SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"})
 
+_BY_NAME: Final = {cls.__name__: cls for cls in errors.BY_CLASS_CODE.values()}
+
 ProcedureInfo = dict[str, Any]
 """id (decimal string), name, state, step, steps, locks, owner, parent, created_ms, updated_ms,
 age_ms, attempt; result of a success; error of a failure; retrying and parked where something is
@@ -119,4 +121,6 @@ def error_of(info: ProcedureInfo) -> KvorumError:
     details = dict(told.get("details") or {}, procedure=info["id"], state=state)
     if told.get("type"):
         details["type"] = told["type"]
-    return errors.BY_CLASS_CODE.get(code, Refused)(message, code=code, details=details)
+    # A code of its own (TABLE_NOT_FOUND) belongs to the class that raised it.
+    cls = errors.BY_CLASS_CODE.get(code) or _BY_NAME.get(told.get("type", ""), Refused)
+    return cls(message, code=code, details=details)

@@ -13,7 +13,15 @@ from kv.base.limits import BATCH_OPS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from kvorum import Delete, Put
 from tests.surfaces.conftest import SURFACES, Served
 
-ODD_KEYS = [b"\x00", b"\x00\xff", b"a\x00", b"a/b?c#d%20 e", b"\xff", b"\xff\xff\x00", "ключ".encode()]
+ODD_KEYS = [
+    b"\x00",
+    b"\x00\xff",
+    b"a\x00",
+    b"a/b?c#d%20 e",
+    b"\xff",
+    b"\xff\xff\x00",
+    "ключ".encode(),
+]
 
 
 def values(page: kvorum.Page) -> list[tuple[bytes, bytes]]:
@@ -258,7 +266,17 @@ def test_b10_bounds(table: kvorum.Table) -> None:
 
 def test_b11_prefix_edges(table: kvorum.Table) -> None:
     """The successor of a prefix of ff bytes, and of one with 00, is where prefix scans go wrong."""
-    keys = [b"a", b"a\x00", b"a\x00b", b"a\xff", b"a\xff\xff", b"b", b"\xff", b"\xff\xff", b"\xff\xffx"]
+    keys = [
+        b"a",
+        b"a\x00",
+        b"a\x00b",
+        b"a\xff",
+        b"a\xff\xff",
+        b"b",
+        b"\xff",
+        b"\xff\xff",
+        b"\xff\xffx",
+    ]
     for key in keys:
         table.put(key, b"")
     for prefix in (b"a", b"a\x00", b"a\xff", b"a\xff\xff", b"\xff", b"\xff\xff", b"c", b""):
@@ -376,11 +394,18 @@ def test_p10_a_transaction_reads_its_snapshot_and_its_own_writes(
 
 def test_d7_a_raised_block_writes_nothing(db: kvorum.Database, table: kvorum.Table) -> None:
     """A block that raised and left its writes would half-do what it gave up."""
-    with pytest.raises(ZeroDivisionError), db.transaction() as t:
-        t.table(table.ns, table.name).put("a", b"x")
-        raise ZeroDivisionError
+    seen: list[int] = []
+
+    def block() -> None:
+        with db.transaction() as t:
+            seen.append(t.id)
+            t.table(table.ns, table.name).put("a", b"x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
     assert table.get("a") is None
-    assert db.status(t.id).status == "aborted"
+    assert db.status(seen[0]).status == "aborted"
 
 
 def test_p11_a_lost_update_is_impossible(db: kvorum.Database, table: kvorum.Table) -> None:
