@@ -431,7 +431,7 @@ def fail(
     after = replace(
         record,
         state=State.ROLLING_BACK,
-        error=record.error or error,
+        error=error,
         due_ms=0,
         event="",
         waits_for=False,
@@ -448,7 +448,8 @@ def doom(record: Record, error: Failure, now_ms: int) -> Change:
     """A parent whose children still run is to fail: it waits for them, then it rolls back."""
     assert record.waits_for, record.id
     assert not record.final, record.id
-    return Change(replace(record, error=record.error or error, updated_ms=now_ms), Flow.WAIT)
+    assert record.error is None, record.id
+    return Change(replace(record, error=error, updated_ms=now_ms), Flow.WAIT)
 
 
 def refuse_abort(record: Record) -> bool:

@@ -306,8 +306,12 @@ def test_j7_one_procedure_on_one_worker(seed: int) -> None:
         async with lab.executor(LaggingStore(lab.store, lab.rng)) as executor:
             ids = [await executor.submit(submission("gate")) for _ in range(50)]
 
+            most = 0
+
             async def nuisance() -> None:
+                nonlocal most
                 while executor.counters()["live"]:
+                    most = max(most, len(executor._roster._queue))
                     for live in executor.live():
                         executor._roster.enqueue(live)  # as a stray wake-up would
                     await asyncio.sleep(0.001)
@@ -315,6 +319,7 @@ def test_j7_one_procedure_on_one_worker(seed: int) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(nuisance())
             assert {lab.number(f"gate {id}") for id in ids} == {2}
+            assert most <= len(ids), "a procedure stood in the queue twice"
 
     in_lab(test, seed)
 
@@ -682,6 +687,63 @@ def test_signal_while_the_step_runs() -> None:
             lab.executor_now = executor  # type: ignore[attr-defined]
             record = await run(executor, "racer", wait_ms=1_000)
             assert plain.decode(record.result) == "woken"
+
+    simloop.run(main)
+
+
+def test_signal_for_an_earlier_wait() -> None:
+    """A signal woke a procedure from another wait than the one it was meant for."""
+
+    @procedure("pauser")
+    class Pauser(Zoo):
+        @step(first=True)
+        async def first(self, ctx: StepContext) -> Outcome:
+            return p.suspend(event="e", timeout_ms=1_000, then="pause")
+
+        @step
+        async def pause(self, ctx: StepContext) -> Outcome:
+            if ctx.attempt == 1:
+                return p.again(delay_ms=10_000)
+            return p.done(ctx.wake)
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab = Lab(loop, [Pauser])
+        async with lab.executor() as executor:
+            id = await executor.submit(submission("pauser"))
+            await asyncio.sleep(5)
+            executor.signal("e")
+            await asyncio.sleep(1)
+            assert not (await executor.find(id)).ended
+            record = await executor.wait(id, 20_000)
+            assert plain.decode(record.result) == "timeout"
+            assert loop.time() == pytest.approx(11, abs=0.1)
+
+    simloop.run(main)
+
+
+def test_condition_on_a_row_that_changed_meanwhile() -> None:
+    """A condition that held when the step looked failed the procedure instead of the attempt."""
+
+    @procedure("careful")
+    class Careful(Zoo):
+        @step(first=True)
+        async def write(self, ctx: StepContext) -> Outcome:
+            table = ctx.txn.table("test", "counters")
+            row = await table.get("n")
+            if row is None:
+                table.put("n", "1", if_absent=True)
+            else:
+                table.put("n", str(int(row.value) + 1), if_version=row.version)
+            return p.done()
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab = Lab(loop, [Careful])
+        async with lab.executor(LaggingStore(lab.store, lab.rng)) as executor:
+            await run(executor, "careful")
+            ids = [await executor.submit(submission("careful")) for _ in range(10)]
+            for id in ids:
+                assert (await executor.wait(id, 60_000)).state is State.SUCCESS
+        assert lab.number("n") == 11
 
     simloop.run(main)
 

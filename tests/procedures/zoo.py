@@ -275,11 +275,32 @@ class Forward(Zoo):
             raise ValueError("once")
         if n == 2:
             return p.fail("NO", "twice")
-        return p.done(ctx.children[0].result)
+        ctx.state["child"] = ctx.children[0].result
+        return p.next("last")
+
+    @step
+    async def last(self, ctx: StepContext) -> Outcome:
+        await bump(ctx, "last")
+        if self.lab.count("last") == 1:
+            return p.fail("NO", "still no way back")
+        return p.done(ctx.state["child"])
 
     @undo
     async def back(self, ctx: StepContext) -> None:
         await bump(ctx, "before", -1)
+
+
+@procedure("over")
+class Over(Zoo):
+    """Fails over a child that is past its point of no return: that child stays as it is."""
+
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        return p.children([(Forward, None), (Leaf, {"key": "over"})], then="end")
+
+    @step
+    async def end(self, ctx: StepContext) -> Outcome:
+        return p.fail("NO", " ".join(child.state for child in ctx.children))
 
 
 @procedure("stubborn")
@@ -336,6 +357,7 @@ TYPES = [
     Signaller,
     Ready,
     Forward,
+    Over,
     Stubborn,
     Outside,
     Fat,
@@ -453,7 +475,7 @@ CASES = [
         None,
         "SUCCESS",
         "at last",
-        numbers={"before": 1, "point": 1, "after": 1, "stubborn": 1},
+        numbers={"before": 1, "point": 1, "after": 1, "stubborn": 1, "last": 1},
     ),
     Case(
         "forward",
@@ -461,6 +483,14 @@ CASES = [
         "ROLLED_BACK",
         error="NO",
         numbers={"before": 0, "point": 0, "after": 0, "stubborn": 0},
+    ),
+    Case(
+        "over",
+        None,
+        "ROLLED_BACK",
+        error="NO",
+        numbers={"before": 1, "last": 1, "leaf over": 0},
+        undone="over",
     ),
     Case("outside", None, "SUCCESS", outside=[1]),
     Case("outside", {"do": ["fail"]}, "ROLLED_BACK", error="NO", outside=[0]),
