@@ -303,7 +303,7 @@ def test_j7_one_procedure_on_one_worker(seed: int) -> None:
 
     async def test(lab: Lab) -> None:
         lab.opened.set()
-        async with lab.executor(LaggingStore(lab.store, lab.rng)) as executor:
+        async with lab.executor(LaggingStore(lab.store, lab.rng), workers=8) as executor:
             ids = [await executor.submit(submission("gate")) for _ in range(50)]
 
             most = 0
@@ -535,6 +535,21 @@ def test_j13_point_of_no_return_rolls_forward() -> None:
             assert record.state is State.SUCCESS
             assert lab.calls["after"] == 3
             assert lab.calls["stubborn"] == 3
+
+    in_lab(test)
+
+
+def test_j13_a_child_past_its_point_of_no_return_stays() -> None:
+    """A child that cannot go back was marked as rolled back by its parent's failure."""
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor() as executor:
+            record = await run(executor, "over")
+            children = await lab.store.load_range(*record.rounds[0])
+            assert [(s.record.name, s.record.state.name) for s in children] == [
+                ("forward", "SUCCESS"),
+                ("leaf", "ROLLED_BACK"),
+            ]
 
     in_lab(test)
 
