@@ -39,6 +39,7 @@ from sqlproxy.schema import Table
 NAMESPACE, NAME = TABLE.split(".")
 ROWS_PER_FILE = 10_000
 STREAM_TIMEOUT_S = 240
+DRIVER_STARTS_MAX = 4
 out = Console(highlight=False)
 
 
@@ -51,6 +52,7 @@ class Survived:
     batches: int = 0
     stream_s: float = 0.0
     driver_kills: int = 0
+    driver_starts: int = 1
     node_kills: int = 0
     node_back_s: float = 0.0
     snapshots: int = 0
@@ -70,13 +72,13 @@ class Witness(threading.Thread):
 
     def __init__(self, db: kvorum.Database, files: list[list[bytes]]) -> None:
         super().__init__(name="witness", daemon=True)
-        self._db, self._files, self._stop = db, files, threading.Event()
+        self._db, self._files, self._ended = db, files, threading.Event()
         self.snapshots, self.torn, self.seen = 0, 0, 0
 
     def run(self) -> None:
         table = self._db.table(NAMESPACE, NAME)
         keys = [key for file in self._files for key in file]
-        while not self._stop.wait(0.05):
+        while not self._ended.wait(0.05):
             try:
                 found = table.multi_get(keys)
             except kvorum.KvorumError:
@@ -90,7 +92,7 @@ class Witness(threading.Thread):
             self.seen, self.snapshots = seen, self.snapshots + 1
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
         self.join(30)
 
 
@@ -230,7 +232,8 @@ def _stream(
 def _restart(
     driver: Process, result: Survived, seconds: float, what: str, witness: Witness
 ) -> None:
-    if result.driver_kills > 3:
+    result.driver_starts += 1
+    if result.driver_starts > DRIVER_STARTS_MAX:
         raise Failed(f"the driver keeps failing:\n{driver.tail()}")
     out.print(f"{seconds:5.1f} s     driver {what} at {witness.seen} files")
     driver.start()

@@ -12,6 +12,7 @@ Nothing in here knows about failures: exactly-once is the data source's work, no
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -28,6 +29,7 @@ def session(local_dir: str) -> Any:
 
     from pyspark_kvorum import DefaultSource
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's workers: this environment's Python
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("kvorum-demo")
