@@ -6,6 +6,9 @@ Raft log as its WAL.
     machine     the one door: requests in, log entries and replies out; owns the order of everything
     scheduler   one drain per pass of the event loop over all partitions that have requests
     requests    what a request must look like (bad input is refused before anything is looked at)
+    admission   late, misplaced and malformed requests are answered first
+    internal    commands of the node's own services: its records, the collector
+    answers     the machine's own refusals
     reads writes    the two halves of the method table: applied state only, and evaluated state
     evaluated   what commands decide on: applied + in flight
     entry       the batch that fills, its bytes in the log, and who waits for it

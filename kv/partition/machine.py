@@ -19,56 +19,45 @@ client waits).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import (
-    Busy,
-    DeadlineExceeded,
-    InvalidArgument,
-    KeyLocked,
-    KvorumError,
-    Moved,
-    NotLeader,
-    TooLarge,
-    Unavailable,
-    UnknownOutcome,
-    from_wire,
-    to_wire,
-)
+from kv.base.errors import KeyLocked, KvorumError, TooLarge, to_wire
 from kv.base.limits import (
     DRAIN_REQUESTS_MAX,
     ENTRY_BYTES_MAX,
     ENTRY_TARGET_BYTES,
-    KEY_BYTES_MAX,
     QUEUE_BYTES_MAX,
     QUEUE_REQUESTS_MAX,
-    VALUE_BYTES_MAX,
     KiB,
 )
-from kv.base.methods import GET, MGET, PREWRITE, PUT, SCAN
-from kv.mvcc.gc import GcCursor, gc_step, set_safepoint
+from kv.base.methods import GET, PREWRITE, PUT
 from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
+from kv.partition import internal
+from kv.partition.admission import Item, admit, in_time
+from kv.partition.answers import (
+    entry_too_large,
+    future_read,
+    not_leader,
+    oracle_behind,
+    queue_full,
+    unknown_outcome,
+)
 from kv.partition.entry import ROW_OVERHEAD, Entry, size_of
 from kv.partition.evaluated import Evaluated
 from kv.partition.ports import Connection, Done, ReplicaPort, Timestamps
 from kv.partition.read_point import ReadPoint
 from kv.partition.reads import must_wait, read, read_ts_of, resolution_in_flight
-from kv.partition.requests import check_request, first_and_last
+from kv.partition.requests import weight
 from kv.partition.scheduler import Callback, Scheduler
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads
 ENTRY_ROOM = ENTRY_BYTES_MAX - 256 * KiB
-READS = frozenset({GET, MGET, SCAN})
-_HOT = frozenset({GET, PUT})
-
-Item = tuple[Connection, list[Any]]
 
 
 @dataclass(slots=True)
@@ -81,13 +70,6 @@ class PartitionCounters:
     refused: int = 0
     waited: int = 0  # reads that had to wait for a version in flight
     drains: int = 0
-
-
-class _Internal:
-    """Methods that only this process can ask for: objects, which no wire can spell."""
-
-    META = object()
-    GC = object()
 
 
 class PartitionMachine:
@@ -110,7 +92,9 @@ class PartitionMachine:
         self._timestamps, self._scheduler = timestamps, scheduler
         self._queue: list[Item] = []
         self._scheduled = False
-        self._stalled_bytes: int | None = None  # of the queue, while the open entry is full
+        self._held: list[Item] = []  # writes that do not fit the open entry while another one flies
+        self._held_bytes = 0  # of them and of what was queued since
+        self._room = False  # an entry landed since they were held
         self._read_high = 0  # the highest timestamp that a read was served at
         self._known_ts = 0  # the highest timestamp known to be handed out
         self._top_ts = replica.state.top_ts  # the highest commit timestamp ever evaluated
@@ -122,29 +106,26 @@ class PartitionMachine:
         the clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets
         exactly one reply row for it, in this pass of the loop or later.
         """
-        if len(self._queue) >= QUEUE_REQUESTS_MAX:
-            self._refuse_full(conn, request, "requests", QUEUE_REQUESTS_MAX, len(self._queue))
+        waiting = len(self._queue) + len(self._held)
+        if waiting >= QUEUE_REQUESTS_MAX:
+            self._refuse_full(conn, request, "requests", QUEUE_REQUESTS_MAX, waiting)
             return
-        if self._stalled_bytes is not None:
-            size = self._stalled_bytes + _weight(request)
+        if self._held:
+            size = self._held_bytes + weight(request)
             if size > QUEUE_BYTES_MAX:
                 self._refuse_full(conn, request, "bytes", QUEUE_BYTES_MAX, size)
                 return
-            self._stalled_bytes = size
-        elif not self._scheduled:
-            self._touch()
+            self._held_bytes = size
         self._queue.append((conn, request))
+        if not self._scheduled:
+            self._touch()
 
     def put_meta(self, key: bytes, value: bytes, done: Done) -> None:
         """Store a record of the node's own in family meta, through the log; needs no timestamp.
 
         `value` is stored as it is: seal it. `done(None)` once it is applied, else `done(error)`.
         """
-
-        def then(row: list[Any]) -> None:
-            done(from_wire(row[2:]) if row[1] else None)
-
-        self._internal(_Internal.META, then, key, value)
+        internal.put_meta(self._internal, key, value, done)
 
     def gc(self, safepoint: int, txn_floor: int, done: Done) -> None:
         """Raise the safepoint and collect what lies below it, in bounded steps; `done` after the
@@ -152,20 +133,8 @@ class PartitionMachine:
 
         `safepoint` must lie below every snapshot that is still wanted; `txn_floor`: see kv.mvcc.gc.
         """
-
-        def step(cursor: GcCursor) -> None:
-            self._internal(_Internal.GC, then, safepoint, txn_floor, cursor)
-
-        def then(row: list[Any]) -> None:
-            if row[1]:
-                done(from_wire(row[2:]))
-            elif row[2].done:
-                done(None)
-            else:
-                step(row[2])
-
-        # The walk over old versions costs nothing where none were left (a counter of the replica).
-        step(GcCursor(hist=b"" if self._state.old_versions > 0 else None))
+        left = self._state.old_versions > 0
+        internal.collect(self._internal, safepoint, txn_floor, done, old_versions=left)
 
     def find_txn(self, start_ts: int) -> bytes | None:
         """The anchor of a transaction whose record is in flight here. (Applied ones: kv.mvcc.find,
@@ -178,7 +147,7 @@ class PartitionMachine:
                         return anchor
         return None
 
-    def _internal(self, method: object, then: Callable[[list[Any]], None], *args: Any) -> None:
+    def _internal(self, method: object, then: internal.Then, *args: Any) -> None:
         d = self.descriptor
         self.submit(Callback(then), [0, method, inf, d.id, d.epoch, *args])
 
@@ -191,75 +160,39 @@ class PartitionMachine:
     def drain(self) -> None:
         """Evaluate what is queued, then seal. Called by the scheduler, once per pass."""
         self._scheduled = False
-        self._stalled_bytes = None
         queue = self._queue
         if len(queue) > DRAIN_REQUESTS_MAX:
             batch, self._queue = queue[:DRAIN_REQUESTS_MAX], queue[DRAIN_REQUESTS_MAX:]
             self._touch()
         else:
             batch, self._queue = queue, []
-        if not batch:
-            return
         self.counters.drains += 1
         if not self._replica.serving():
             self._refuse_all(batch, self._not_leader())
             return
-        now_ms = self._scheduler.clock.now_ms()
-        reads, writes = self._admit(batch)
+        clock = self._scheduler.clock
+        now_ms, now_s = clock.now_ms(), clock.monotonic()
+        reads, writes, keys = admit(self.descriptor, batch, now_s, self._refuse)
+        if len(keys) >= READ_AHEAD_FROM:
+            unique = sorted(set(keys))
+            found = self._state.multi_cur(unique)
+            self.view.ahead = dict(zip(unique, found, strict=True))
         if reads:
             self._read_all(reads, now_ms)
+        if self._held:
+            writes = self._after_held(writes, now_s)
         if writes:
             self._write_all(writes, now_ms)
         self.view.ahead = {}
         self._seal()
 
-    def _admit(self, batch: list[Item]) -> tuple[list[Item], list[Item]]:
-        """Refuse what is late, misplaced or malformed; read ahead for the rest."""
-        reads: list[Item] = []
-        writes: list[Item] = []
-        keys: list[bytes] = []
-        descriptor = self.descriptor
-        epoch, start, end = descriptor.epoch, descriptor.start, descriptor.end
-        now_s = self._scheduler.clock.monotonic()
-        for item in batch:
-            conn, r = item
-            try:
-                if r[2] <= now_s:
-                    raise _too_late(now_s - r[2])
-                if r[4] != epoch:
-                    raise self._moved(r)
-                method = r[1]
-                if method in _HOT:
-                    key = r[5]
-                    if not _plain(r):
-                        check_request(r)
-                    if not (start <= key and (not end or key < end)):
-                        raise self._moved(r)
-                    keys.append(key)
-                elif type(method) is int:
-                    needed = check_request(r)
-                    self._check_range(r, needed)
-                    keys += needed
-            except KvorumError as error:
-                self._answer(conn, [r[0], 1, *to_wire(error)])
-                continue
-            (reads if method in READS else writes).append(item)
-        if len(keys) >= READ_AHEAD_FROM:
-            unique = sorted(set(keys))
-            found = self._state.multi_cur(unique)
-            self.view.ahead = dict(zip(unique, found, strict=True))
-        return reads, writes
-
-    def _check_range(self, r: list[Any], keys: Any) -> None:
-        """Raises Moved unless every key of the request lies in the range."""
-        d = self.descriptor
-        if r[1] == SCAN:
-            inside = r[5] >= d.start and (not d.end or (r[6] != b"" and r[6] <= d.end))
-        else:
-            outer = first_and_last(r, keys)
-            inside = outer is None or (d.covers(outer[0]) and d.covers(outer[1]))
-        if not inside:
-            raise self._moved(r)
+    def _after_held(self, writes: list[Item], now_s: float) -> list[Item]:
+        """The writes that may be evaluated now, oldest first: none while there is no room."""
+        if not self._room:
+            self._held += writes
+            return []
+        held, self._held = self._held, []
+        return in_time(held, now_s, self._refuse) + writes
 
     # ------------------------------------------------------------------ reads
 
@@ -280,7 +213,7 @@ class PartitionMachine:
                     continue
                 self._read(item, newest_ms)
             except KvorumError as error:
-                self._answer(conn, [r[0], 1, *to_wire(error)])
+                self._refuse(item, error)
 
     def _read(self, item: Item, now_ms: int) -> None:
         conn, r = item
@@ -309,11 +242,7 @@ class PartitionMachine:
         """
         self._known_ts = self._timestamps(1)
         if read_ts > self._known_ts:
-            raise InvalidArgument(
-                f"read timestamp {read_ts} lies in the future (now {self._known_ts}); "
-                "read at a timestamp that the oracle has handed out, or at 0 for the newest",
-                details={"at": read_ts, "now": self._known_ts},
-            )
+            raise future_read(read_ts, self._known_ts)
 
     def _top_ms(self) -> int:
         """The physical part of the read point: what is expired stays expired when the clock is set
@@ -340,12 +269,12 @@ class PartitionMachine:
             if self.view.open.size >= ENTRY_TARGET_BYTES:
                 self._seal()
                 if self.view.open.size >= ENTRY_TARGET_BYTES:
-                    self._stall(items[i:])
+                    self._hold(items[i:])
                     return
             conn, r = item
             if r[1] in NEEDS_TIMESTAMP:
                 if unavailable is not None:
-                    self._answer(conn, [r[0], 1, *to_wire(unavailable)])
+                    self._refuse(item, unavailable)
                     continue
                 mine, ts = ts, ts + 1
                 if r[1] == PUT and not r[8] and self._put_plain(conn, r, mine, now_ms):
@@ -353,7 +282,7 @@ class PartitionMachine:
             else:
                 mine = 0
             if not self._evaluate(item, mine, now_ms):
-                self._stall(items[i:])
+                self._hold(items[i:])
                 return
 
     def _take(self, n: int) -> int:
@@ -363,11 +292,7 @@ class PartitionMachine:
         first = self._timestamps(n)
         floor = max(self._read_high, self._top_ts)
         if first <= floor:
-            raise Unavailable(
-                f"the timestamp oracle answered {first}, but {floor} was in use already; "
-                "wait until its clock has caught up",
-                details={"first": first, "floor": floor},
-            )
+            raise oracle_behind(first, floor)
         self._known_ts = max(self._known_ts, first + n - 1)
         return first
 
@@ -403,14 +328,10 @@ class PartitionMachine:
             if type(r[1]) is int:
                 result = HANDLERS[r[1]](self.view, r, ts, now_ms, m)
             else:
-                result = self._internal_command(r, m)
+                result = internal.execute(self.view, self.descriptor, r, m)
             size = size_of(m)
             if size > ENTRY_ROOM:
-                raise TooLarge(
-                    f"the command needs {size} bytes in the log, at most {ENTRY_ROOM}; "
-                    "nothing was done. Split it",
-                    details={"what": "log entry bytes", "limit": ENTRY_ROOM, "actual": size},
-                )
+                raise entry_too_large(size, ENTRY_ROOM)
         except KvorumError as error:
             self._after_seen(conn, [r[0], 1, *to_wire(error)])
             return True
@@ -433,18 +354,6 @@ class PartitionMachine:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
 
-    def _internal_command(self, r: list[Any], m: Mutations) -> list[Any]:
-        if r[1] is _Internal.META:
-            m.others.append(("meta", r[5], r[6]))
-            return [True]
-        safepoint, txn_floor, cursor = r[5:]
-        set_safepoint(self.view, safepoint, m)
-        if m.safepoint:
-            # A step of its own: nothing is collected under a safepoint that is not in the log yet.
-            return [cursor]
-        d = self.descriptor
-        return [gc_step(self.view, d.start, d.end, cursor, txn_floor=txn_floor, m=m)]
-
     def _after_seen(self, conn: Connection, row: list[Any]) -> None:
         """Answer a command without effect when everything that it may have seen is applied."""
         view = self.view
@@ -455,10 +364,11 @@ class PartitionMachine:
         else:
             self._answer(conn, row)
 
-    def _stall(self, rest: list[Item]) -> None:
-        """The open entry is full and the disk busy: the rest waits in front of the queue."""
-        self._queue[:0] = rest
-        self._stalled_bytes = sum(_weight(r) for _, r in self._queue)
+    def _hold(self, rest: list[Item]) -> None:
+        """The open entry is full and the disk busy: the rest waits for the entry in flight."""
+        self._held = rest
+        self._held_bytes = sum(weight(r) for _, r in rest)
+        self._room = False
 
     # ------------------------------------------------------------------ log
 
@@ -491,7 +401,8 @@ class PartitionMachine:
         self._seal()
         if entry.parked:
             self._queue[:0] = entry.parked
-        if self._queue and not self._scheduled:
+        self._room = True
+        if (self._queue or self._held) and not self._scheduled:
             self._touch()
         self._scheduler.after_apply(entry)
 
@@ -504,19 +415,15 @@ class PartitionMachine:
             self._top_ts = max(self._top_ts, self._state.top_ts)
             return
         error = self._not_leader()
-        queue, self._queue = self._queue, []
-        self._stalled_bytes = None
-        self._refuse_all(queue, error)
+        waiting, self._held, self._queue = self._held + self._queue, [], []
+        self._refuse_all(waiting, error)
         self._fail(self.view.reset(), error, error)
 
     def dropped(self, entries: list[Entry], *, unknown: bool) -> None:
         """Proposed entries that get no `applied`: perhaps executed later, if `unknown`."""
         error: KvorumError = self._not_leader()
         if unknown:
-            error = UnknownOutcome(
-                f"partition {self.descriptor.id}: leadership was lost before the command was "
-                "confirmed; it may or may not be executed. Ask for its status, or read the keys"
-            )
+            error = unknown_outcome(self.descriptor)
         for entry in entries:
             if self.view.flying is entry:
                 self._lose(error)
@@ -531,6 +438,9 @@ class PartitionMachine:
         if lost is not None:
             self._fail(lost, error, error if isinstance(error, TooLarge) else retry)
         self._fail(on_top, retry, retry)
+        self._room = True
+        if self._held and not self._scheduled:
+            self._touch()
 
     def _fail(self, entry: Entry, error: KvorumError, quiet: KvorumError) -> None:
         """`error` to commands with an effect in the entry, `quiet` to those without one and to
@@ -549,6 +459,10 @@ class PartitionMachine:
         self._scheduler.dirty[conn] = None
         self._scheduler.wake()
 
+    def _refuse(self, item: Item, error: KvorumError) -> None:
+        self.counters.refused += 1
+        self._answer(item[0], [item[1][0], 1, *to_wire(error)])
+
     def _refuse_all(self, items: list[Item], error: KvorumError) -> None:
         self.counters.refused += len(items)
         fields = to_wire(error)
@@ -558,69 +472,7 @@ class PartitionMachine:
     def _refuse_full(
         self, conn: Connection, r: list[Any], what: str, limit: int, actual: int
     ) -> None:
-        self.counters.refused += 1
-        error = Busy(
-            f"partition {self.descriptor.id}: {actual} {what} are queued, at most {limit}; "
-            "nothing was done. Send again a little later",
-            details={"what": what, "limit": limit, "actual": actual, "retry_after_ms": 50},
-        )
-        self._answer(conn, [r[0], 1, *to_wire(error)])
+        self._refuse((conn, r), queue_full(self.descriptor, what, limit, actual))
 
-    def _not_leader(self) -> NotLeader:
-        leader = self._replica.leader_hint()
-        where = "none is known" if leader is None else f"ask node {leader}"
-        return NotLeader(
-            f"partition {self.descriptor.id}: this node does not lead it ({where})",
-            details={"leader": leader},
-        )
-
-    def _moved(self, r: list[Any]) -> Moved:
-        d = self.descriptor
-        return Moved(
-            f"partition {d.id} has epoch {d.epoch} and serves [{d.start[:32]!r}, {d.end[:32]!r}); "
-            f"the request was for epoch {r[4]!r:.20} or other keys. Look the key up again",
-            details={"descriptor": d.to_wire()},
-        )
-
-
-def _plain(r: list[Any]) -> bool:
-    """Whether a GET or PUT is well formed, for the usual cases; whatever else goes through
-    `check_request`.
-    """
-    if r[1] == GET:
-        return (
-            len(r) == 8
-            and type(r[5]) is bytes
-            and len(r[5]) <= KEY_BYTES_MAX
-            and r[6] == 0
-            and r[7] is None
-        )
-    return (
-        len(r) == 9
-        and type(r[5]) is bytes
-        and len(r[5]) <= KEY_BYTES_MAX
-        and type(r[6]) is bytes
-        and len(r[6]) <= VALUE_BYTES_MAX
-        and r[7] is None
-        and r[8] == 0
-    )
-
-
-def _too_late(late_s: float) -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"the request's time was over {late_s * 1000:.0f} ms before its turn came; "
-        "it was not executed. Send again with more time, or less at once"
-    )
-
-
-def _weight(r: list[Any]) -> int:
-    """About how many bytes a queued request holds."""
-    size = 0
-    for arg in r[5:]:
-        if isinstance(arg, bytes):
-            size += len(arg)
-        elif isinstance(arg, list):
-            for op in arg:
-                fields = op if isinstance(op, list) else (op,)
-                size += sum(len(f) for f in fields if isinstance(f, bytes)) + 64
-    return size + 64
+    def _not_leader(self) -> KvorumError:
+        return not_leader(self.descriptor, self._replica.leader_hint())

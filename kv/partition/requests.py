@@ -271,3 +271,40 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
         case _:
             pass
     return (min(keys), max(keys)) if keys else None
+
+
+def plain(r: list[Any]) -> bool:
+    """Whether a GET or PUT is well formed, for the usual cases; whatever
+    else goes through
+    `check_request`.
+    """
+    if r[1] == GET:
+        return (
+            len(r) == 8
+            and type(r[5]) is bytes
+            and len(r[5]) <= KEY_BYTES_MAX
+            and r[6] == 0
+            and r[7] is None
+        )
+    return (
+        len(r) == 9
+        and type(r[5]) is bytes
+        and len(r[5]) <= KEY_BYTES_MAX
+        and type(r[6]) is bytes
+        and len(r[6]) <= VALUE_BYTES_MAX
+        and r[7] is None
+        and r[8] == 0
+    )
+
+
+def weight(r: list[Any]) -> int:
+    """About how many bytes a queued request holds."""
+    size = 0
+    for arg in r[5:]:
+        if isinstance(arg, bytes):
+            size += len(arg)
+        elif isinstance(arg, list):
+            for op in arg:
+                fields = op if isinstance(op, list) else (op,)
+                size += sum(len(f) for f in fields if isinstance(f, bytes)) + 64
+    return size + 64

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import InvalidArgument, Unavailable, NotLeader
+from kv.base.errors import InvalidArgument, NotLeader, Unavailable
 from kv.base.ids import PartitionId
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_ENTRIES

@@ -424,7 +424,7 @@ def test_c4_collector_goes_through_the_log_in_bounded_steps() -> None:
 
 
 def test_b5_time_to_live_on_a_node() -> None:
-    """A record would be readable after its end by one kind of read, or its space never come back."""
+    """A record would be readable after its end, or its space never come back."""
     node = Node()
     node.put(b"k", b"v", ttl_ms=100)
     assert node.get(b"k")[0] == b"v"
@@ -492,7 +492,7 @@ def test_d6_d12_abandoned_transaction_over_two_partitions() -> None:
 
 
 def test_d11_reader_after_the_coordinators_death_sees_the_commit() -> None:
-    """Committed data of a transaction that was never resolved would be invisible after a restart."""
+    """Committed data of a transaction that was never resolved would be invisible."""
     node = Node(splits=(b"m",))
     start = node.oracle(1)
     for key in (b"a", b"z"):

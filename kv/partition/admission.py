@@ -1,0 +1,78 @@
+"""The first look at a drain's requests: late, misplaced or malformed ones are answered before
+anything is read or written (C15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import KvorumError
+from kv.base.methods import GET, MGET, PUT, SCAN
+from kv.partition.answers import moved, too_late
+from kv.partition.ports import Connection
+from kv.partition.requests import check_request, first_and_last, plain
+
+READS: Final = frozenset({GET, MGET, SCAN})
+_HOT: Final = frozenset({GET, PUT})
+
+Item = tuple[Connection, list[Any]]
+Refuse = Callable[[Item, KvorumError], None]
+
+
+def admit(
+    descriptor: PartitionDescriptor, batch: list[Item], now_s: float, refuse: Refuse
+) -> tuple[list[Item], list[Item], list[bytes]]:
+    """(reads, writes, keys whose records they will look at), each in the order of arrival."""
+    reads: list[Item] = []
+    writes: list[Item] = []
+    keys: list[bytes] = []
+    epoch, start, end = descriptor.epoch, descriptor.start, descriptor.end
+    for item in batch:
+        r = item[1]
+        try:
+            if r[2] <= now_s:
+                raise too_late(now_s - r[2])
+            if r[4] != epoch:
+                raise moved(descriptor, r[4])
+            method = r[1]
+            if method in _HOT:
+                key = r[5]
+                if not plain(r):
+                    check_request(r)
+                if not (start <= key and (not end or key < end)):
+                    raise moved(descriptor, r[4])
+                keys.append(key)
+            elif type(method) is int:
+                needed = check_request(r)
+                _check_range(descriptor, r, needed)
+                keys += needed
+        except KvorumError as error:
+            refuse(item, error)
+            continue
+        (reads if method in READS else writes).append(item)
+    return reads, writes, keys
+
+
+def in_time(batch: list[Item], now_s: float, refuse: Refuse) -> list[Item]:
+    """Those of an admitted batch, which waited since, whose time is not over."""
+    kept = []
+    for item in batch:
+        deadline_s = item[1][2]
+        if deadline_s <= now_s:
+            refuse(item, too_late(now_s - deadline_s))
+        else:
+            kept.append(item)
+    return kept
+
+
+def _check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
+    """Raises Moved unless every key of the request lies in the range."""
+    if r[1] == SCAN:
+        inside = r[5] >= d.start and (not d.end or (r[6] != b"" and r[6] <= d.end))
+    else:
+        outer = first_and_last(r, keys)
+        inside = outer is None or (d.covers(outer[0]) and d.covers(outer[1]))
+    if not inside:
+        raise moved(d, r[4])
