@@ -21,6 +21,7 @@ from sqlglot import expressions as E
 from kv.base.errors import InvalidArgument
 
 IN_LIST_MAX: Final = 1_000
+_OPERANDS: Final = frozenset({"this", "expression", "expressions", "low", "high"})
 _COMPARE: Final[dict[type[Any], Any]] = {
     E.EQ: operator.eq,
     E.NEQ: operator.ne,
@@ -78,6 +79,16 @@ class _Compiler:
                 return self._predicate(node)
 
     def _predicate(self, node: E.Expr) -> pc.Expression:
+        """A test of columns. What the parser noted beside the operands must be understood, or a
+        row would be kept or lost silently: `x IS NOT NULL` is an Is with `negate`.
+        """
+        beside = {k for k, v in node.args.items() if v and k not in _OPERANDS}
+        if beside - {"negate"}:
+            raise self._cannot(node, f"{', '.join(sorted(beside))} is not supported at the source")
+        test = self._test(node)
+        return ~test if "negate" in beside else test
+
+    def _test(self, node: E.Expr) -> pc.Expression:
         match node:
             case E.Is():
                 return self._is(node)
