@@ -302,19 +302,18 @@ def test_j7_one_procedure_on_one_worker(seed: int) -> None:
     """Two workers ran the same procedure at once (Gate asserts it), or its effect came twice."""
 
     async def test(lab: Lab) -> None:
-        lab.opened.set()
         async with lab.executor(LaggingStore(lab.store, lab.rng), workers=8) as executor:
             ids = [await executor.submit(submission("gate")) for _ in range(50)]
-
             most = 0
 
             async def nuisance() -> None:
                 nonlocal most
                 while executor.counters()["live"]:
-                    most = max(most, len(executor._roster._queue))
                     for live in executor.live():
                         executor._roster.enqueue(live)  # as a stray wake-up would
+                    most = max(most, len(executor._roster._queue))
                     await asyncio.sleep(0.001)
+                    lab.opened.set()
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(nuisance())
