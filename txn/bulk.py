@@ -139,7 +139,7 @@ class BulkTransaction:
     """
 
     def __init__(self, owner: BulkTransactions, start_ts: int, anchor: bytes) -> None:
-        self._owner, self._start_ts, self._anchor = owner, start_ts, anchor
+        self._owner, self.start_ts, self.anchor = owner, start_ts, anchor
         self.min_commit_ts = start_ts + 1
         self._beat: asyncio.Task[None] | None = None
         self._lost: TxnAborted | None = None
@@ -164,7 +164,7 @@ class BulkTransaction:
             raise failed.exceptions[0] from None
         if self._beat is None:
             self._beat = asyncio.get_running_loop().create_task(
-                self._heartbeats(), name=f"bulk-{self._start_ts}"
+                self._heartbeats(), name=f"bulk-{self.start_ts}"
             )
 
     async def prewrite_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
@@ -190,7 +190,7 @@ class BulkTransaction:
         while True:
             try:
                 (low,) = await owner.kv.call(
-                    PREWRITE, ops[0].key, self._start_ts, self._anchor, BULK_TTL_MS, ops, BLIND,
+                    PREWRITE, ops[0].key, self.start_ts, self.anchor, BULK_TTL_MS, ops, BLIND,
                     budget_ms=deadline.budget_ms(),
                 )  # fmt: skip
             except KeyLocked as met:
@@ -218,9 +218,9 @@ class BulkTransaction:
             try:
                 (status,) = await self._owner.kv.call(
                     HEARTBEAT,
-                    self._anchor,
-                    self._anchor,
-                    self._start_ts,
+                    self.anchor,
+                    self.anchor,
+                    self.start_ts,
                     budget_ms=BULK_TTL_MS // 3,
                 )
             except (TryLater, Reroute, UnknownOutcome):
@@ -231,9 +231,9 @@ class BulkTransaction:
 
     def _killed(self) -> TxnAborted:
         return TxnAborted(
-            f"bulk transaction {self._start_ts} was rolled back: it went without a heartbeat for"
+            f"bulk transaction {self.start_ts} was rolled back: it went without a heartbeat for"
             f" {BULK_TTL_MS} ms",
-            details={"txn": self._start_ts, "reason": "expired"},
+            details={"txn": self.start_ts, "reason": "expired"},
         )
 
 

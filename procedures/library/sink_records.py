@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
+from operator import lt
 from typing import Any, Final
 from zlib import crc32
 
@@ -28,6 +30,8 @@ from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.keys import escape, successor, table_prefix, u32, unescape
 
 FORMAT: Final = 1
+_KEY_TYPES: Final = {bytes}
+_VALUE_TYPES: Final = {bytes, type(None)}
 
 
 class AttemptState(IntEnum):
@@ -158,12 +162,13 @@ def unpack_chunk(chunk: bytes, what: str) -> tuple[list[bytes], list[bytes | Non
         raise InvalidArgument(f"{what}: not a chunk of [[key], [value]]: {e}") from e
     if lengths[0] != lengths[1]:
         raise InvalidArgument(f"{what}: {lengths[0]} keys but {lengths[1]} values")
-    for key, value in zip(keys, values, strict=True):
-        if not isinstance(key, bytes) or not (value is None or isinstance(value, bytes)):
-            raise InvalidArgument(f"{what}: keys and values must be bytes, got {key!r:.60}")
-        _fits(what, "key", len(key), limits.KEY_BYTES_MAX)
-        if value is not None:
-            _fits(what, "value", len(value), limits.VALUE_BYTES_MAX)
+    if not set(map(type, keys)) <= _KEY_TYPES or not set(map(type, values)) <= _VALUE_TYPES:
+        raise InvalidArgument(f"{what}: keys must be bytes, values bytes or nil")
+    if not all(map(lt, keys, islice(keys, 1, None))):
+        raise InvalidArgument(f"{what}: its keys are not in order, or one occurs twice")
+    _fits(what, "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
+    longest = max(map(len, filter(None, values)), default=0)
+    _fits(what, "value", longest, limits.VALUE_BYTES_MAX)
     return keys, values
 
 

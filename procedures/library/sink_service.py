@@ -224,31 +224,29 @@ class SinkService:
         attempts.
         """
         now, gone = self._clock.now_ms(), 0
-        keep: set[str] = set()
+        seen: set[str] = set()
         start, end = table_range(system.SINK_ATTEMPTS)
         resume: bytes | None = start
         while resume is not None:
             page = await self._txn.scan(resume, end, limit=limits.GC_STEP_ROWS_MAX)
             for key, value, version in page.items:
                 name = attempt_of(key)
-                if name in keep:
+                if name in seen:
                     continue
-                orphan = task_of(key) != ""
-                if orphan and (await self._load(name))[0] is not None:
-                    keep.add(name)  # opened since the last page
-                    continue
-                if not orphan and Attempt.unpack(value).lease_until_ms > now:
-                    keep.add(name)
-                    continue
-                if not orphan and not await self._forget(name, version):
-                    keep.add(name)  # it was renewed meanwhile
-                    continue
-                await self._drop(name)
-                gone += 1
+                seen.add(name)
+                if task_of(key):  # an orphan, unless it was opened since the last page
+                    over = (await self._load(name))[0] is None
+                else:
+                    ended = Attempt.unpack(value).lease_until_ms <= now
+                    over = ended and await self._forget(name, version)
+                if over:
+                    await self._drop(name)
+                    gone += 1
             resume = page.resume
         return gone + await self._reap_chunks()
 
     async def _forget(self, name: str, version: int) -> bool:
+        """False if the attempt was renewed meanwhile."""
         try:
             await self._txn.write([delete(attempt_key(name), cond=version)])
         except ConditionFailed:
@@ -370,6 +368,8 @@ def _commit_args(request: Any) -> dict[str, Any]:
             (entry[0], *entry[2:]), ("part", "chunks", "rows", "crc"), strict=True
         ):
             checked_int(value, what, 0, 2**62)
+    if len({entry[1] for entry in manifest}) < len(manifest):
+        raise InvalidArgument("manifest names a task twice")
     return {
         "attempt": attempt,
         "table": table,

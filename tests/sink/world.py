@@ -228,7 +228,11 @@ async def _at_once(fn: Callable[[], None]) -> None:
 @asynccontextmanager
 async def opened(loop: SimLoop, seed: int = 1) -> AsyncIterator[World]:
     world = await World(loop, seed).open()
-    yield world
+    try:
+        yield world
+    except BaseException:
+        await world.store.close()  # without waiting for what a failed test left behind
+        raise
     await world.close()
 
 
