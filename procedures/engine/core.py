@@ -16,7 +16,7 @@ Rules that are easy to get wrong:
 - a child's end is written in the child's own record only. A parent waits until none of its children
   is live; that is derived, in memory and again after a restart, so it can neither be lost nor
   counted twice, and children that end at the same time do not conflict over a counter in the parent
-  (docs/decisions/procedures-children.md);
+  (docs/decisions/0401);
 - a step that failed is not undone: its writes in ctx.txn were dropped with it. Exceptions: it
   committed something through `again`, or it says `undo_partial`;
 - undo runs in strict reverse order, children of one round from the last to the first, one at a
