@@ -9,6 +9,8 @@ from kv.base.keys import successor
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
 from kv.base.ops import delete, put
 from kv.mvcc.find import find
+from kv.mvcc.gc import GcCursor, gc_step
+from kv.mvcc.view import Mutations
 from tests.mvcc.store import NOW_MS, Store, at
 
 EDGES = [
@@ -161,6 +163,27 @@ def test_c4_collecting_delete_marks() -> None:
     assert store.get(b"a", at(8)) == (None, 0)
     store.collect(at(9))
     assert not store.rows["hist"]
+
+
+def test_a_gap_in_history_is_absent() -> None:
+    """A version from before a collected tombstone would be shown to a reader after it."""
+    store = Store()
+    store.write(put(b"k", b"old"), ts=at(1))
+    store.prewrite(delete(b"k"), start=at(2), anchor=b"k")
+    store.commit(b"k", at(2), at(3))
+    store.safepoint = at(5)
+    m = Mutations()
+    cursor = gc_step(store, b"", b"", GcCursor(), txn_floor=0, m=m)
+    assert cursor.hist is None
+    store.resolve(b"k", start=at(2), ts=at(3))  # between the collector's two walks
+    store.apply(m)
+    gc_step(store, b"", b"", cursor, txn_floor=0, m=(m := Mutations()))
+    store.apply(m)
+    assert not store.rows["cur"]
+    assert store.rows["hist"], "the scene needs the old version still there"
+    store.write(put(b"k", b"new"), ts=at(9))
+    assert store.get(b"k", at(6)) == (None, 0)
+    assert store.page(ts=at(6)).items == []
 
 
 def test_b5_space_of_expired_records_is_reclaimed() -> None:

@@ -318,11 +318,15 @@ def test_c16_ordered_iteration_while_inserting() -> None:
 # ------------------------------------------------------------------ timestamps (DESIGN 6)
 
 
-def test_read_waits_for_commits_in_flight_at_or_below_it() -> None:
+@pytest.mark.parametrize("batch", [False, True])
+def test_read_waits_for_commits_in_flight_at_or_below_it(batch: bool) -> None:
     """A snapshot would be read without a version whose timestamp lies below it: it would change."""
     node = Node()
     node.put(b"k", b"old")
-    rid = send_put(node, b"k", b"new")
+    if batch:
+        rid = node.send(methods.WRITE, b"k", [put_op(b"k", b"new")], 0, 0)
+    else:
+        rid = send_put(node, b"k", b"new")
     in_flight(node)
     read_ts = node.oracle(1)
     get = node.send(methods.GET, b"k", b"k", read_ts, None)
@@ -496,6 +500,11 @@ def test_refusals_wait_for_what_they_saw() -> None:
     assert isinstance(refused, ConditionFailed)
     assert refused.details["version"] == str(version)
     assert isinstance(node.error(check), ConditionFailed)
+    writer, refused_at_once = send_put(node, b"k", b"3"), send_put(node, b"k", b"4", cond=0)
+    in_flight(node)
+    node.timers.run(0.0004)
+    assert not {writer, refused_at_once} & set(node.conn.rows), "both were in one drain"
+    assert node.error(refused_at_once).details["version"] == str(node.reply(writer)[0])
 
 
 def test_conflict_with_a_version_in_flight() -> None:
