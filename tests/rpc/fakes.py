@@ -113,8 +113,8 @@ class FakePartitions:
             for i, (start, end) in enumerate(itertools.pairwise(bounds))
         }
 
-    def by_id(self, partition: PartitionId) -> FakeMachine | None:
-        return self.machines.get(partition)
+    def by_id(self, partition: int) -> FakeMachine | None:
+        return self.machines.get(PartitionId(partition))
 
     def covering(self, key: bytes) -> PartitionDescriptor | None:
         return next(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kv.base.adapters import LoopTimers
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import (
     Busy,
@@ -30,28 +29,14 @@ from kv.base.methods import (
     LOOKUP,
     MGET,
     PING,
-    PREWRITE,
-    PROC_ABORT,
-    PROC_SUBMIT,
     PUT,
-    QUERIES,
-    REPEATABLE,
     STATS,
-    WRITE,
 )
-from kv.base.rpc import FrameDecoder, FrameEncoder, Hello, error_row
-from kv.client import connection as connection_module
-from kv.client.client import KvClient, connect
-from kv.client.connection import open_connection
+from kv.client.client import KvClient
 from kv.client.links import Link, LinkExpired
 from kv.client.router import Router
-from kv.server.dispatcher import Context
-from tests.machine import free_port
 from tests.rpc.fakes import (
-    CLUSTER,
     KEY,
-    Node,
-    SeededRng,
     embedded,
     running_node,
     until,
@@ -68,7 +53,7 @@ async def put(client: KvClient, key: bytes, value: bytes = b"v", **options: Any)
     return await client.call(PUT, key, key, value, None, 0, **options)
 
 
-# ------------------------------------------------------------------------------------ the embedded
+# -- the embedded
 
 
 async def test_rpc_local_and_remote_calls_agree() -> None:
@@ -143,7 +128,7 @@ async def test_rpc_cancelled_caller_leaves_the_others() -> None:
         client.close()
 
 
-# ------------------------------------------------------------------------------------ rerouting
+# -- rerouting
 
 
 async def test_rpc_split_partition_is_found_again() -> None:
@@ -246,8 +231,7 @@ def test_rpc_router_is_bounded() -> None:
         assert router.find(b"%03d" % i) is not None
 
 
-# ------------------------------------------------------------------------------------ busy,
-# deadlines
+# -- busy, deadlines
 
 
 async def test_rpc_busy_is_asked_again_within_the_deadline() -> None:
@@ -364,397 +348,3 @@ async def test_rpc_in_flight_of_a_client_is_bounded() -> None:
     assert caught.value.details["limit"] == IN_FLIGHT_PER_CONNECTION_MAX
     link.close()
     assert all(f.exception() for f in futures)
-
-
-# ------------------------------------------------------------------------------------ lost
-# connections
-
-
-class FaultyServer:
-    """Speaks the protocol and then does what the script says with each frame of requests."""
-
-    def __init__(
-        self, script: Callable[[FaultyServer, list[Any], asyncio.Transport], None]
-    ) -> None:
-        self.script = script
-        self.seen: list[list[Any]] = []
-        self.connections = 0
-        self.port = 0
-
-    async def __aenter__(self) -> FaultyServer:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Faulty(self), "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def client(self) -> KvClient:
-        return await connect(
-            [("127.0.0.1", self.port)],
-            timers=LoopTimers(asyncio.get_running_loop()),
-            rng=SeededRng(),
-        )
-
-
-class _Faulty(asyncio.Protocol):
-    def __init__(self, server: FaultyServer) -> None:
-        self.server, self.decoder, self.greeted = server, FrameDecoder(), False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport
-        self.server.connections += 1
-
-    def data_received(self, data: bytes) -> None:
-        self.decoder.push(data)
-        while (message := self.decoder.pull()) is not None:
-            if not self.greeted:
-                self.greeted = True
-                self.transport.write(FrameEncoder().message(Hello(node=1).to_wire()))
-                continue
-            rest = []
-            for row in message:
-                if row[1] == LOOKUP:
-                    found = PartitionDescriptor(PartitionId(1), b"", b"", 1, (NodeId(1),))
-                    reply(self.transport, [row[0], 0, found.to_wire(), ["", 0]])
-                else:
-                    rest.append(row)
-            if rest:
-                self.server.seen += rest
-                self.server.script(self.server, rest, self.transport)
-
-
-def reply(transport: Any, *rows: list[Any]) -> None:
-    transport.write(FrameEncoder().message(list(rows)))
-
-
-def dies_first(server: FaultyServer, rows: list[Any], transport: Any) -> None:
-    """The first connection dies with requests executed and unanswered; the second one answers."""
-    if server.connections == 1:
-        transport.abort()
-    else:
-        reply(transport, *([row[0], 0, b"again", 9] for row in rows))
-
-
-@pytest.mark.parametrize(
-    ("method", "args"),
-    [(GET, [A, 0, None]), (COMMIT, [A, 5, 6]), (PREWRITE, [5, A, 100, [[1, A, b"v", None, 0]], 0])],
-)
-async def test_rpc_repeatable_is_sent_again(method: int, args: list[Any]) -> None:
-    """A lost reply to what may be repeated must not be the caller's problem."""
-    assert method in REPEATABLE
-    async with FaultyServer(dies_first) as server:
-        client = await server.client()
-        assert await client.call(method, A, *args) == [b"again", 9]
-        assert [row[1] for row in server.seen] == [method, method]
-        client.close()
-
-
-@pytest.mark.parametrize(
-    ("method", "args"), [(PUT, [A, b"v", None, 0]), (WRITE, [[[1, A, b"v", None, 0]], 0, 0])]
-)
-async def test_rpc_lost_write_is_unknown_and_never_repeated(method: int, args: list[Any]) -> None:
-    """Sending a write twice could do it twice; calling it failed could lose it. It is unknown."""
-    assert method not in REPEATABLE
-    async with FaultyServer(dies_first) as server:
-        client = await server.client()
-        with pytest.raises(UnknownOutcome):
-            await client.call(method, A, *args)
-        assert [row[1] for row in server.seen] == [method]
-        assert await get(client, A) == [b"again", 9], "the client connects again by itself"
-        client.close()
-
-
-async def test_rpc_lost_node_methods() -> None:
-    """The same rule for procedures: submit is unknown, abort (idempotent) is sent again."""
-    async with FaultyServer(dies_first) as server:
-        client = await server.client()
-        with pytest.raises(UnknownOutcome):
-            await client.call_node(PROC_SUBMIT, "n", {}, "o", None)
-        client.close()
-    async with FaultyServer(dies_first) as server:
-        client = await server.client()
-        assert await client.call_node(PROC_ABORT, 5, "why") == [b"again", 9]
-        client.close()
-
-
-async def test_rpc_doubt_outlives_refusals() -> None:
-    """After a lost COMMIT, "not leader" until the deadline proves nothing about the first
-    attempt.
-    """
-
-    def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
-        if server.connections == 1:
-            transport.abort()
-        else:
-            reply(transport, *(error_row(row[0], NotLeader("not me")) for row in rows))
-
-    assert COMMIT not in QUERIES
-    async with FaultyServer(script) as server:
-        client = await server.client()
-        with pytest.raises(UnknownOutcome):
-            await client.call(COMMIT, A, A, 5, 6, budget_ms=80)
-        client.close()
-    async with FaultyServer(script) as server:
-        client = await server.client()
-        with pytest.raises(DeadlineExceeded):
-            await get(client, A, budget_ms=80)
-        client.close()
-
-
-async def test_rpc_doubt_outlives_an_unreachable_cluster() -> None:
-    """After a lost COMMIT nobody to ask is UNKNOWN_OUTCOME, too; a PUT never sent is not."""
-
-    def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
-        server._server.close()
-        transport.abort()
-
-    async with FaultyServer(script) as server:
-        client = await server.client()
-        await client.locate(A)
-        with pytest.raises(UnknownOutcome):
-            await client.call(COMMIT, A, A, 5, 6, budget_ms=80)
-        with pytest.raises(DeadlineExceeded):
-            await put(client, A, budget_ms=80)
-        assert [row[1] for row in server.seen] == [COMMIT]
-        client.close()
-
-
-async def test_rpc_request_on_a_dead_link_was_not_sent() -> None:
-    """A write that waited in this process when the connection died is certainly not done: it is
-    sent.
-    """
-
-    async with FaultyServer(dies_first) as server:
-        client = await server.client()
-        await client.locate(A)
-        link = client._channels.open_link(("127.0.0.1", server.port))
-        assert isinstance(link, connection_module.MuxConnection)
-        link.pause_writing()  # the socket takes no more
-        task = asyncio.ensure_future(put(client, A))
-        await asyncio.sleep(0.01)
-        assert not server.seen
-        link.lose("pulled the plug")
-        assert await task == [b"again", 9]
-        client.close()
-
-
-async def test_rpc_restarted_server_is_found_again() -> None:
-    """A node that restarts within the deadline must be invisible to reads, and to new writes."""
-    port = free_port()
-    async with running_node(port=port) as node:
-        client = await node.client()
-        await get(client, A)
-
-    async def later() -> list[Any]:
-        return await put(client, A, budget_ms=5000)
-
-    task = asyncio.ensure_future(later())
-    await asyncio.sleep(0.1)
-    async with running_node(port=port) as node:
-        assert await task == [1]
-        assert node.first.rows == {A: (b"v", 1)}
-    client.close()
-
-
-async def test_rpc_stopping_server_closes_mid_request() -> None:
-    """A node that stops with requests in flight: reads go on at the next start, writes are
-    unknown.
-    """
-    port = free_port()
-    async with running_node(port=port) as node:
-        client = await node.client()
-        await get(client, A)
-        node.first.held = []
-        read = asyncio.ensure_future(get(client, A, budget_ms=5000))
-        write = asyncio.ensure_future(put(client, A, budget_ms=5000))
-        await until(lambda: len(node.first.held or []) == 2)
-    with pytest.raises(UnknownOutcome, match="stopping"):
-        await write
-    async with running_node(port=port):
-        assert await read == [None, 0]
-    client.close()
-
-
-async def test_rpc_half_open_connection_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that vanished without a word must be noticed by its silence, long before TCP does."""
-    monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.03)
-    silent = True
-
-    def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
-        if not silent or server.connections > 1:
-            reply(transport, *([row[0], 0, b"again", 9] for row in rows))
-
-    async with FaultyServer(script) as server:
-        client = await server.client()
-        began = asyncio.get_running_loop().time()
-        assert await get(client, A) == [b"again", 9]
-        assert asyncio.get_running_loop().time() - began < 2
-        assert [row[1] for row in server.seen] == [GET, PING, GET]
-        client.close()
-
-
-async def test_rpc_long_poll_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that works long but answers PING is alive: its callers must not be cut off."""
-    monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.03)
-    async with running_node() as node:
-        client = await node.client()
-        node.first.held = []
-        task = asyncio.ensure_future(get(client, A))
-        await asyncio.sleep(0.2)
-        node.first.release()
-        assert await task == [None, 0]
-        assert node.dispatcher.counters.requests[PING] >= 2
-        assert node.dispatcher.counters.connections_total == 1
-        client.close()
-
-
-@pytest.mark.parametrize(
-    "junk",
-    [b"\xff\xff\xff\xff", b"\x01\x00\x00\x00\xc1", FrameEncoder().message([5]),
-     FrameEncoder().message([[1]]), FrameEncoder().message([error_row(0, Busy("go away"))])],
-    ids=["oversize", "not-msgpack", "row-not-a-list", "short-row", "connection-error"],
-)  # fmt: skip
-async def test_rpc_server_that_breaks_the_protocol_is_left(junk: bytes) -> None:
-    """A broken server must cost its client a connection, not an exception on the loop."""
-
-    def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
-        if server.connections == 1:
-            transport.write(junk)
-        else:
-            reply(transport, *([row[0], 0, b"again", 9] for row in rows))
-
-    async with FaultyServer(script) as server:
-        client = await server.client()
-        assert await get(client, A) == [b"again", 9]
-        client.close()
-
-
-async def test_rpc_unsendable_argument_fails_alone() -> None:
-    """A caller's object that is no plain data must not break its neighbours' requests."""
-    async with running_node() as node:
-        client = await node.client()
-        await get(client, A)
-        good, bad, large = await asyncio.gather(
-            get(client, A),
-            client.call(PUT, A, A, object(), None, 0),
-            put(client, A, b"x" * (33 << 20)),
-            return_exceptions=True,
-        )
-        assert good == [None, 0]
-        assert type(bad) is InvalidArgument
-        assert type(large) is TooLarge
-        client.close()
-
-
-# ------------------------------------------------------------------------------------ connecting
-
-
-async def test_rpc_connect_tries_all_addresses() -> None:
-    """One dead node of the list must not keep a client out."""
-    async with running_node() as node:
-        client = await connect(
-            [("127.0.0.1", free_port()), ("127.0.0.1", node.port)],
-            timers=node.timers,
-            rng=SeededRng(),
-        )
-        assert await put(client, A) == [1]
-        client.close()
-
-
-async def test_rpc_connect_names_every_address_that_failed() -> None:
-    """ "Cannot connect" must say where, and what was wrong there."""
-    port = free_port()
-    timers = LoopTimers(asyncio.get_running_loop())
-    with pytest.raises(Unavailable, match=f"127.0.0.1:{port}: Connection refused") as caught:
-        await connect([("127.0.0.1", port)], timers=timers, rng=SeededRng())
-    assert caught.value.code == "UNREACHABLE"
-    with pytest.raises(InvalidArgument):
-        await connect([], timers=timers, rng=SeededRng())
-
-    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        left.set()
-
-    left = asyncio.Event()
-    server = await asyncio.start_server(mute, "127.0.0.1", port)
-    with pytest.raises(Unavailable, match="no answer"):
-        await connect([("127.0.0.1", port)], timers=timers, rng=SeededRng(), budget_ms=50)
-    await left.wait()
-    server.close()
-    await server.wait_closed()
-
-
-async def test_rpc_callers_share_one_connection_attempt() -> None:
-    """A hundred callers of a node that came back must not open a hundred connections."""
-    async with running_node() as node:
-        client = await node.client()
-        await get(client, A)
-        link = client._channels.open_link(("127.0.0.1", node.port))
-        assert link is not None
-        link.close()
-        await asyncio.gather(*(get(client, A) for _ in range(100)))
-        assert node.dispatcher.counters.connections_total == 2
-        client.close()
-
-
-async def test_rpc_closed_client_says_so() -> None:
-    """Calls on a closed client must fail at once; those that wait must not hang."""
-    async with running_node() as node, embedded() as (local, partitions, _):
-        remote = await node.client()
-        for client, machine in ((remote, node.first), (local, partitions.machines[PartitionId(1)])):
-            await get(client, A)
-            machine.held = []
-            read = asyncio.ensure_future(get(client, A))
-            write = asyncio.ensure_future(put(client, A))
-            await until(lambda m=machine: len(m.held or []) == 2)  # type: ignore[misc]
-            client.close()
-            with pytest.raises(Unavailable, match="closed"):
-                await read
-            with pytest.raises(UnknownOutcome):
-                await write
-            with pytest.raises(Unavailable, match="closed"):
-                await get(client, A)
-            with pytest.raises(Unavailable, match="closed"):
-                await client.call_node(PING)
-
-
-async def test_rpc_link_waits_for_a_peer_that_does_not_read() -> None:
-    """While the socket takes no more, requests wait unsent, and expire as not executed."""
-    async with running_node() as node:
-        link = await open_connection("127.0.0.1", node.port, timers=node.timers, cluster=CLUSTER)
-        link.pause_writing()
-        now = asyncio.get_running_loop().time()
-        late = link.send(PUT, 0, now + 0.02, (1, 1, A, b"late", None, 0))
-        good = link.send(PUT, 0, now + 5, (1, 1, A, b"good", None, 0))
-        with pytest.raises(LinkExpired) as caught:
-            await late
-        assert not caught.value.sent
-        link.resume_writing()
-        assert await good == [1]
-        assert node.first.rows == {A: (b"good", 1)}
-        link.close()
-
-
-async def test_rpc_slow_handler_and_client_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's own deadline reply must be understood as what it is."""
-    async with running_node() as node:
-
-        async def hangs(_context: Context, _args: list[Any]) -> list[Any]:
-            await asyncio.sleep(30)
-            return []
-
-        node.dispatcher.register(PROC_SUBMIT, hangs)
-        client = await node.client()
-        with pytest.raises(UnknownOutcome):
-            await client.call_node(PROC_SUBMIT, "n", {}, "o", None, budget_ms=40)
-        await until(lambda n=node: idle(n))  # type: ignore[misc]
-        client.close()
-
-
-def idle(node: Node) -> bool:
-    return node.dispatcher.counters.handlers == 0
