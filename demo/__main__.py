@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from rich.table import Table as Grid
 
 import kvorum
 from demo import flights
-from demo.driver import FILES_PER_BATCH, TABLE
+from demo.driver import TABLE
 from demo.processes import Node, Process, free_base_port
 from sqlproxy import rows as row_codec
 from sqlproxy.schema import Table
@@ -262,6 +262,7 @@ def _prove(
             f"stored {result.rows} rows with sha256 {result.digest}, the source has {want_rows}"
             f" with {want_digest}"
         )
+    sizes = Counter(len(f) for f in files_of_version.values())
     whole = sum(len(f) for f in files_of_version.values())
     if whole != len(set().union(*files_of_version.values())):
         raise Failed(
@@ -270,7 +271,8 @@ def _prove(
     out.print(f"rows        {result.rows:,} read back in {seconds:.1f} s: equal to the source")
     out.print(f"sha256      {result.digest}: equal to the source")
     out.print(
-        f"batches     {result.batches} versions, each of {FILES_PER_BATCH} whole files;"
+        f"batches     {result.batches} versions of whole files"
+        f" ({', '.join(f'{n} of {size}' for size, n in sorted(sizes.items()))});"
         f" {result.snapshots:,} snapshots read meanwhile, none saw a part of one"
     )
 
