@@ -107,6 +107,7 @@ PROCEDURE_RETENTION_MS_DEFAULT: Final = 3_600_000
 NONCE_CHARS_MAX: Final = 200
 REASON_CHARS_MAX: Final = 1_000  # why somebody aborts something
 PROCEDURES_LIVE_MAX: Final = 100_000  # not yet ended, per executor; above it: BUSY
+PROCEDURE_FAMILY_LIVE_MAX: Final = 1_000_000  # with children; a step that wants more fails
 PROCEDURE_RECORD_CACHED_BYTES_MAX: Final = 4 * KiB  # a larger record is read again before its step
 PROCEDURE_WORKERS_DEFAULT: Final = 64  # procedures whose step may be under way at once
 PROCEDURE_WORKERS_MAX: Final = 1_024

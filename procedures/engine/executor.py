@@ -319,6 +319,8 @@ class Executor:
                     live.running = True
                     try:
                         await self._turns.turn(live, self._may_go_on)
+                    except Exception as error:  # noqa: BLE001  the boundary: the others go on
+                        self._turns.park(live, error)
                     finally:
                         live.running = False
         finally:

@@ -117,7 +117,7 @@ class ProcedureService:
                     break
             found += [self._info(record, ()) for record in records if fits(record)]
             if ids is None:
-                if len(records) < limits.PROCEDURE_PAGE_MAX:
+                if not records:
                     break
                 before = records[-1].id
         return found[:limit]

@@ -137,7 +137,9 @@ class ProcedureStore(Protocol):
     async def find_nonce(self, owner: str, nonce: str) -> int | None: ...
 
     async def newest(self, before: int, limit: int) -> list[Stored]:
-        """Records with ids below `before` (0 = all), the newest first."""
+        """Records with ids below `before` (0 = all), the newest first: some, up to `limit`; none
+        when there are no more.
+        """
         ...
 
     async def history(self, record: Record, limit: int) -> list[Entry]:

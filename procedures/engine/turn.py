@@ -10,10 +10,11 @@ loaded again and gone on with from there; a step is never assumed done or undone
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, KvorumError, UnknownOutcome
+from kv.base.errors import ConditionFailed, KvorumError, Refused, UnknownOutcome
 from kv.base.ops import Op
 from kv.base.ports import Clock
 from procedures.engine import core, plain
@@ -25,6 +26,8 @@ from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.roster import Live, Roster
 from procedures.engine.runner import Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
+
+log = logging.getLogger(__name__)
 
 
 class Turns:
@@ -71,6 +74,13 @@ class Turns:
                     self._roster.place(live, live.record)
             case Flow.ENDED:
                 pass
+
+    def park(self, live: Live, error: Exception) -> None:
+        """A bug of ours, or a record that breaks the rules: leave it alone, and say so."""
+        log.error("procedure %d is parked", live.id, exc_info=error)
+        live.parked = (
+            f"internal error, the node's log has the rest: {type(error).__name__}: {error}"
+        )
 
     async def fail(self, live: Live, record: Record, error: Failure) -> None:
         """Fail it from outside (abort)."""
@@ -183,9 +193,21 @@ class Turns:
             isinstance(outcome, Children)
             and 0 < len(outcome.calls) <= limits.PROCEDURE_CHILDREN_MAX
         ):
+            self._check_room(record, len(outcome.calls))
             first = await self._store.take_ids(len(outcome.calls))
         change = core.advance(record, outcome, ran, self._types, first)
         return change, [] if isinstance(outcome, Fail) else await txn.writes()
+
+    def _check_room(self, record: Record, count: int) -> None:
+        """Waiting for room could wait for ever: those who fill it may wait for the same."""
+        live, limit = len(self._roster), limits.PROCEDURE_FAMILY_LIVE_MAX
+        if live + count > limit:
+            raise Refused(
+                f"{record.name}.{record.step} wants {count} children, {live} procedures have not "
+                f"ended and the limit is {limit}; start fewer at once",
+                code="TOO_MANY_LIVE",
+                details={"limit": limit, "actual": live + count},
+            )
 
     @staticmethod
     def _changed_since(error: KvorumError, txn: StepTxn) -> bool:

@@ -854,6 +854,41 @@ def test_unknown_types_are_parked() -> None:
     simloop.run(main)
 
 
+def test_a_broken_procedure_does_not_stop_the_others() -> None:
+    """One bug, or one record that breaks the rules, took the whole engine down, at every start."""
+
+    class Buggy(CrashingStore):
+        async def update(self, version: int, change: Any, **kw: Any) -> Any:
+            if change.record.name == "loop":
+                raise RuntimeError("a bug")
+            return await self.inner.update(version, change, **kw)
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor(Buggy(lab.store)) as executor:
+            id = await executor.submit(submission("loop", {"turns": 3}))
+            assert (await run(executor, "three")).state is State.SUCCESS
+            live = executor.live_one(id)
+            assert live is not None
+            assert "RuntimeError: a bug" in live.parked
+        async with lab.executor() as executor:
+            assert (await executor.wait(id, 1_000)).state is State.SUCCESS
+
+    in_lab(test)
+
+
+def test_too_many_children_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children of children had no bound."""
+    monkeypatch.setattr(limits, "PROCEDURE_FAMILY_LIVE_MAX", 3)
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor() as executor:
+            record = await run(executor, "rounds")
+            assert record.error is not None
+            assert record.error.code == "TOO_MANY_LIVE"
+
+    in_lab(test)
+
+
 def _row(key: str) -> Any:
     from kv.base.keys import table_prefix
     from kv.base.ops import put
