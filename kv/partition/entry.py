@@ -33,8 +33,8 @@ from kv.mvcc.view import Mutations
 
 FORMAT: Final = 1
 FORGOTTEN: Final = b""  # in `pending`: the key has no cur record any more
-ROW_OVERHEAD: Final = 600  # of a row's size estimate: headers and a shipped old version
-OTHER_OVERHEAD: Final = 16
+ROW_OVERHEAD: Final = 600  # of a plain put: its headers and the largest shipped old version
+OTHER_OVERHEAD: Final = 32  # msgpack's own bytes of a row, from above
 _U32 = struct.Struct("<I")
 _pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
 _by_key = itemgetter(0)
@@ -138,10 +138,14 @@ class Entry:
 
 
 def size_of(m: Mutations) -> int:
-    """An estimate from above of what the effects add to an entry, in bytes."""
+    """What the effects add to an entry, in bytes; a little more than that."""
     size = 0
-    for key, record, _, _ in m.rows:
-        size += 2 * len(key) + (0 if record is None else len(record)) + ROW_OVERHEAD
+    for key, record, old_key, old in m.rows:
+        size += len(key) + OTHER_OVERHEAD
+        if record is not None:
+            size += len(record)
+        if old_key is not None:
+            size += len(old_key) + min(0 if old is None else len(old), SHIP_OLD_BYTES_MAX)
     for _, key, value in m.others:
         size += len(key) + (0 if value is None else len(value)) + OTHER_OVERHEAD
     return size

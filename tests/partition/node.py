@@ -12,12 +12,14 @@ from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Unavailable, from_wire
 from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
 from kv.replica.manager import ReplicaManager
 from kv.storage.engine import STATE_FAMILIES, Engine
 from kv.storage.memory import MemoryEngine
+from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemorySyncer, VirtualTimers
 
@@ -105,6 +107,9 @@ class Node:
             timers=self.timers,
             rng=random.Random(1),
             on_fatal=self.fatal.append,
+            config=RaftConfig(
+                entry_bytes_max=ENTRY_BYTES_MAX, append_bytes_max=2 * ENTRY_BYTES_MAX
+            ),
         )
         self.scheduler = Scheduler(self.timers.call_soon, self.clock, self.host.defer)
         self.manager = ReplicaManager(

@@ -25,6 +25,7 @@ from kv.base.errors import (
 )
 from kv.base.limits import (
     BATCH_OPS_MAX,
+    ENTRY_BYTES_MAX,
     KEY_BYTES_MAX,
     QUEUE_REQUESTS_MAX,
     VALUE_BYTES_MAX,
@@ -657,6 +658,35 @@ def test_a_state_db_that_refuses_delays_but_loses_nothing() -> None:
     version = node.reply(rid)[0]
     assert node.get(b"k") == (b"2", version)
     assert node.put(b"k", b"4") > version
+    assert not node.fatal
+
+
+@pytest.mark.parametrize(
+    ("n", "key_bytes", "value_bytes"), [(3, 30, VALUE_BYTES_MAX), (BATCH_OPS_MAX, 300, 1300)]
+)
+def test_the_largest_batches_fit_an_entry(n: int, key_bytes: int, value_bytes: int) -> None:
+    """A batch within the documented limits would be refused by a limit of the log."""
+    node = Node()
+    keys = [b"k%05d" % i + b"k" * key_bytes for i in range(n)]
+    batch = [[OP_PUT, key, bytes(value_bytes), None, 60_000] for key in keys]
+    for _ in range(2):  # the second time with old versions and rows of the collector
+        version = node.call(methods.WRITE, b"k", batch, 0, 0)[0]
+        assert node.get(keys[-1])[1] == version
+    assert node.host.counters.bytes_appended < 2 * ENTRY_BYTES_MAX
+
+
+def test_a_batch_of_huge_keys_is_refused_whole() -> None:
+    """A batch that does not fit an entry would stop the partition, or take its neighbours along."""
+    node = Node()
+    keys = [b"k%05d" % i + b"k" * 1600 for i in range(BATCH_OPS_MAX)]
+    version = node.call(methods.WRITE, b"k", [put_op(key) for key in keys], 0, 0)[0]
+    batch = [[OP_PUT, key, b"w", None, 60_000] for key in keys]  # each key three times in the log
+    neighbour = send_put(node, b"n")
+    refused = node.error(node.send(methods.WRITE, b"k", batch, 0, 0))
+    assert isinstance(refused, TooLarge)
+    assert refused.details["what"] == "log entry bytes"
+    assert node.reply(neighbour)
+    assert node.get(keys[0]) == (b"v", version)
     assert not node.fatal
 
 
