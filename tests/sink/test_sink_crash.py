@@ -1,0 +1,151 @@
+"""Crash-point enumeration of the sink: the process dies at every change that it sends to the store,
+just before it and just after it, and the next process goes on; then the power fails at random.
+
+The client is Spark: it repeats the message that got no answer. The end must always be the same:
+the table equals the winning tasks' rows, the marker was set once, no staging and no intents remain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kv.base import limits
+from tests.sink.world import Client, Life, Task, World, opened, some_rows
+from tests.support import simloop
+
+ROWS = 120
+
+
+class Scenario:
+    """A batch of two tasks and a loser, message by message; `progress` survives the process."""
+
+    def __init__(self, *, app: str) -> None:
+        rows = list(some_rows(ROWS, "v").items())
+        self.app = app
+        self.progress = 0
+        self.winners = [
+            Task(0, "t0", dict(rows[: ROWS // 2]), chunk_rows=25),
+            Task(1, "t1", dict(rows[ROWS // 2 :]), chunk_rows=25),
+        ]
+        self.loser = Task(1, "t1-copy", some_rows(30, "loser"), chunk_rows=25)
+
+    def messages(self, life: Life) -> list[Callable[[], Awaitable[object]]]:
+        client = Client(life.sink, "attempt")
+        steps: list[Callable[[], Awaitable[object]]] = []
+        for task in (self.winners[0], self.loser, self.winners[1]):
+            for seq in range(len(task.chunks) - 1):
+
+                def stage(task: Task = task, seq: int = seq) -> Awaitable[object]:
+                    return life.sink.stage(
+                        client.attempt, client.table, task.part, task.name, seq, task.chunks[seq]
+                    )
+
+                steps.append(stage)
+
+            def seal(task: Task = task) -> Awaitable[object]:
+                return client.seal(task, task.chunks[-1])
+
+            steps.append(seal)
+        steps.append(lambda: client.commit(self.winners, 0, app=self.app))
+        steps.append(life.idle)
+        return steps
+
+    async def play(self, life: Life) -> bool:
+        steps = self.messages(life)
+        while self.progress < len(steps):
+            await steps[self.progress]()
+            self.progress += 1
+        return True
+
+    async def check(self, world: World) -> None:
+        """The oracle."""
+        assert await world.rows() == some_rows(ROWS, "v")
+        assert len(await world.versions_of_marker()) == (1 if self.app else 0)
+        last = Life(world)
+
+        async def reap_and_replay(life: Life) -> None:
+            await asyncio.sleep(limits.SINK_LEASE_MS / 1000 + 1)
+            await life.sink.reap()
+            assert await world.staged() == []
+            if self.app:  # a replay of the batch under a new attempt is a no-op
+                replay = Client(life.sink, "replay")
+                assert await life.sink.commit(replay.request([], 0, app=self.app)) == [0]
+
+        await last.run(reap_and_replay)
+        assert world.intents() == []
+        assert await world.rows() == some_rows(ROWS, "v")
+
+
+def lives(app: str, crashes: list[tuple[int, bool]], seed: int = 0) -> int:
+    """Die like this, then live; how many changes the last process sent."""
+
+    async def main(loop: simloop.SimLoop) -> int:
+        async with opened(loop) as world:
+            scenario = Scenario(app=app)
+            for at, after in [*crashes, (0, False)]:
+                life = Life(world, at, after=after)
+                if await life.run(scenario.play):
+                    break
+            await scenario.check(world)
+            return life.kv.changes
+
+    changes: int = simloop.run(main, seed)
+    return changes
+
+
+@pytest.fixture(params=["small", "large"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of committing, with the same rows."""
+    if request.param == "large":
+        monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 10)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("app", ["app", ""])
+@pytest.mark.parametrize("after", [False, True])
+def test_o9_crash_at_every_change(path: str, after: bool, app: str) -> None:
+    """A process that dies at some message loses the batch, writes it twice, or leaves something."""
+    changes = lives(app, [])
+    assert changes > 15
+    for at in range(1, changes + 1):
+        lives(app, [(at, after)], seed=at)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_o9_crash_again_and_again(path: str, seed: int) -> None:
+    """Several deaths in a row lead somewhere that one does not."""
+    rng = random.Random(seed)
+    lives("app", [(rng.randrange(1, 25), rng.random() < 0.5) for _ in range(8)], seed)
+
+
+def test_o9_crash_at_every_first_change(path: str) -> None:
+    """A process that gets one message further each time never ends, or does a step twice."""
+    lives("app", [(1, True)] * 40)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_o9_power_loss(path: str, seed: int) -> None:
+    """After a power loss an acknowledged message is forgotten, or half a batch is there."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        rng = random.Random(seed)
+        async with opened(loop) as world:
+            scenario = Scenario(app="app")
+            for _ in range(4):
+                life = Life(world)
+                kill = loop.call_later(rng.random() * 0.12, life.kv.died.set)
+                ended = await life.run(scenario.play)
+                kill.cancel()
+                if ended:
+                    break
+                await world.power_loss(rng)
+                assert len(await world.rows()) in (0, ROWS)
+            else:
+                assert await Life(world).run(scenario.play)
+            await scenario.check(world)
+
+    simloop.run(main, seed)
