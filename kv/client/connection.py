@@ -41,8 +41,8 @@ class MuxConnection(Link, asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
-        self._heard_at = 0.0
         self._patience_s = _PING_AFTER_S
+        self._asked_at = 0.0  # when the last PING was sent
 
     # -- asyncio.Protocol
 
@@ -114,15 +114,20 @@ class MuxConnection(Link, asyncio.Protocol):
             self._transport.abort()
 
     def _idle(self, now: float) -> None:
-        """Called at least every `_patience_s` while replies are owed."""
-        silent = now - self._heard_at
-        if silent >= 2 * _PING_AFTER_S:
-            self.lose(f"the server owes replies and was silent for {silent:.0f} s")
-        elif silent >= _PING_AFTER_S and not self._held:
-            self._rid += 1
-            self._transmit(
-                [[self._rid, PING, 0]]
-            )  # nobody waits for the reply; it breaks the silence
+        """Replies are owed, about every `_patience_s`: ask a silent peer, then leave it.
+
+        It is left only if it was asked and had its time to answer, whatever the timers' precision.
+        """
+        enough_s = 0.9 * self._patience_s
+        if self._asked_at > self._heard_at:
+            if now - self._asked_at >= enough_s:
+                silent = now - self._heard_at
+                self.lose(f"the server owes replies and was silent for {silent:.1f} s")
+        elif now - self._heard_at >= enough_s:
+            self._asked_at = now
+            if not self._held:  # nobody waits for the reply; it breaks the silence
+                self._rid += 1
+                self._transmit([[self._rid, PING, 0]])
 
 
 async def open_connection(

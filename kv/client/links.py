@@ -95,9 +95,8 @@ class Link(ABC):
             self._timers.call_soon(self._flush)
         if deadline < self._wake_at:
             if self._timer is None:
-                self._heard_at = (
-                    self._timers.monotonic()
-                )  # the silence of an idle link says nothing
+                # the silence of an idle link says nothing
+                self._heard_at = self._timers.monotonic()
             self._arm(deadline)
         return future
 

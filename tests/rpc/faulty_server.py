@@ -25,6 +25,7 @@ class FaultyServer:
         self.seen: list[list[Any]] = []
         self.connections = 0
         self.port = 0
+        self.transports: list[asyncio.Transport] = []
 
     async def __aenter__(self) -> FaultyServer:
         loop = asyncio.get_running_loop()
@@ -34,6 +35,8 @@ class FaultyServer:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for transport in self.transports:
+            transport.abort()
         await self._server.wait_closed()
 
     async def client(self) -> KvClient:
@@ -51,6 +54,7 @@ class _Faulty(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
         self.server.connections += 1
+        self.server.transports.append(self.transport)
 
     def data_received(self, data: bytes) -> None:
         self.decoder.push(data)
