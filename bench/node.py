@@ -86,9 +86,9 @@ class Node:
             if self._ready():
                 return time.monotonic() - began
             time.sleep(0.01)
-        raise RuntimeError(
-            f"not ready after {_READY_S:.0f} s (exit code {self._child.poll()}):\n{self.tail()}"
-        )
+        code = self._child.poll()
+        what = f"is not ready after {_READY_S:.0f} s" if code is None else f"ended with code {code}"
+        raise RuntimeError(f"the node {what}:\n{self.tail()}")
 
     def _command(self) -> list[str]:
         kvorum = [sys.executable, "-m", "kvorum", "start"]
