@@ -10,6 +10,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ STREAM_BATCHES = 25
 _WARM_BATCHES = 5  # not counted: Python workers start
 _STREAM_LIMIT_S = 120.0
 _POLL_S = 0.3
+_JVM_STOP_S = 30
 
 
 def use_java() -> None:
@@ -42,7 +44,9 @@ def use_java() -> None:
 def session(folder: Path) -> Any:
     """A local Spark that leaves everything below `folder`."""
     use_java()
-    # Spark's Python workers import the data source from here.
+    # Spark's Python workers are this Python, and import the data source from here.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession
 
@@ -65,6 +69,18 @@ def session(folder: Path) -> Any:
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(DefaultSource)
     return spark
+
+
+def end(spark: Any) -> None:
+    """Stop Spark and its JVM, which would otherwise clean up behind us when our folder is gone."""
+    from pyspark import SparkContext
+
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends when the pipe to its parent does
+    gateway.proc.wait(_JVM_STOP_S)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def source(spark: Any, rows: int) -> Any:
@@ -177,4 +193,4 @@ def run(rows: int, *, reps: int) -> Iterator[Record]:
                 streams, "add_batch_ms"
             )
         finally:
-            spark.stop()
+            end(spark)
