@@ -126,6 +126,8 @@ PROCEDURE_LIST_DEFAULT: Final = 100
 PROCEDURE_RETRY_MS_FIRST: Final = 10
 PROCEDURE_RETRY_MS_MAX: Final = 10_000  # … up to this
 # the wall clock is looked at least this often while something is due
+PROCEDURE_CONFLICT_MS_MAX: Final = 500  # … and up to this where somebody else is in the way
+PROCEDURE_TXN_TTL_MS: Final = 1_000  # of a step's commit: how long a dead executor blocks the next
 PROCEDURE_TIMER_MS_MAX: Final = 1_000
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
@@ -164,6 +166,7 @@ assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_B
     "arguments, state, result and history are one record"
 )
 assert PROCEDURE_HISTORY_CHUNK < PROCEDURE_HISTORY_INLINE_MAX <= PROCEDURE_HISTORY_SHOWN_MAX
+assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (

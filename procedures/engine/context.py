@@ -312,7 +312,9 @@ class StepContext:
     """One execution of a step or an undo.
 
     id, name, owner, parent   of the procedure (`parent` 0 = none)
-    step, attempt             attempt counts from 1, over `again` and retries
+    step                      of this execution
+    round                     1, and one more after every `again`: what the step's own logic may use
+    attempt                   counts retries, too, so it differs from run to run: for logs
     token                     the same for every attempt of this execution, different for any other:
                               hand it to systems outside as their idempotency key
     txn                       commits with the step
@@ -335,6 +337,7 @@ class StepContext:
         "now_ms",
         "owner",
         "parent",
+        "round",
         "step",
         "token",
         "txn",
@@ -363,6 +366,7 @@ class StepContext:
         self.parent = record.parent
         self.step = step
         self.token = token
+        self.round = record.attempt + 1
         self.attempt = attempt
         self.wake = wake
         self.now_ms = now_ms

@@ -121,8 +121,12 @@ class KvStore:
                 return found
             start = page.resume
 
+    async def _begin(self) -> Transaction:
+        # its intents live only while the step commits; after a crash the same step meets them
+        return await self._txn.begin(ttl_ms=limits.PROCEDURE_TXN_TTL_MS, owner="procedure")
+
     async def reads(self) -> Reads:
-        return KvReads(await self._txn.begin(owner="procedure"))
+        return KvReads(await self._begin())
 
     async def update(
         self,
@@ -137,11 +141,7 @@ class KvStore:
         try:
             if not isinstance(reads, KvReads) and _one_batch(all_ops):
                 return await self._txn.write(all_ops)
-            transaction = (
-                reads.transaction
-                if isinstance(reads, KvReads)
-                else await self._txn.begin(owner="procedure")
-            )
+            transaction = reads.transaction if isinstance(reads, KvReads) else await self._begin()
             for op in all_ops:
                 transaction.write(op)
             return await transaction.commit()

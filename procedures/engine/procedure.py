@@ -134,7 +134,7 @@ def suspend(*, then: str, event: str = "", timeout_ms: int = 0) -> Suspend:
 
 
 def again(*, delay_ms: int = 0) -> Again:
-    """Keep what this step wrote and run it again, after `delay_ms`. `ctx.attempt` counts."""
+    """Keep what this step wrote and run it again, after `delay_ms`. `ctx.round` counts."""
     return Again(delay_ms)
 
 

@@ -182,13 +182,12 @@ class Roster:
         if self._signalled.get(event, 0) > since or self._forgotten > since:
             self.wake(live, "event")
 
-    def pause(self, live: Live, error: Failure) -> None:
+    def pause(self, live: Live, error: Failure, ms_max: int) -> None:
         """Run its step again after a while: doubled each time, half of it by chance."""
         self.retries += 1
         live.tries += 1
         live.retry = error
-        first, most = limits.PROCEDURE_RETRY_MS_FIRST, limits.PROCEDURE_RETRY_MS_MAX
-        pause = min(most, first << min(live.tries - 1, 20))
+        pause = min(ms_max, limits.PROCEDURE_RETRY_MS_FIRST << min(live.tries - 1, 20))
         live.retry_ms = self._clock.now_ms() + int(pause * (0.5 + self._rng.random() / 2))
         self._due.add(live.retry_ms, live.id)
 

@@ -60,7 +60,7 @@ class Turns:
             try:
                 flow = await self._once(live)
             except KvorumError as error:  # the store does not answer: nothing was decided
-                flow = self._pause(live, core.error_failure(error))
+                flow = self._retry(live, core.error_failure(error))
             if flow is not Flow.MORE or not go_on(live):
                 break
         self.follow(live, flow)
@@ -161,7 +161,7 @@ class Turns:
             ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
             match ended:
                 case TryAgain(error):
-                    return self._pause(live, error)
+                    return self._retry(live, error)
                 case Failed(error):
                     return await self._failed(live, record, declared, error, ran)
                 case Returned(outcome, data):
@@ -174,7 +174,7 @@ class Turns:
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
             if error.disposition != "no" or self._changed_since(error, txn):
-                return self._pause(live, core.error_failure(error))
+                return self._retry(live, core.error_failure(error))
             return await self._failed(live, record, declared, core.error_failure(error), ran)
         finally:
             await txn.end()
@@ -238,14 +238,17 @@ class Turns:
         ended = await self._runner.run(definition, declared.make, ctx)
         try:
             match ended:
-                case TryAgain(error) | Failed(error):
+                case TryAgain(error):
+                    return self._retry(live, error)
+                case Failed(error):
                     return self._pause(live, error)
                 case Returned(_, data):
                     ran = Ran(data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
                     change = core.undone(record, ran)
                     return await self.commit(live, change, ops=await txn.writes(), txn=txn)
         except KvorumError as error:
-            return self._pause(live, core.error_failure(error))
+            known = core.error_failure(error)
+            return (self._pause if error.disposition == "no" else self._retry)(live, known)
         finally:
             await txn.end()
 
@@ -303,7 +306,7 @@ class Turns:
         except UnknownOutcome as error:
             before = live.version
             flow = await self._reload(live)
-            return self._pause(live, core.error_failure(error)) if live.version == before else flow
+            return self._retry(live, core.error_failure(error)) if live.version == before else flow
         self.commits += 1
         self._roster.moved(live, change.record, version)
         for child in change.created:
@@ -347,7 +350,13 @@ class Turns:
         self._ended(Stored(record, live.version))
 
     def _pause(self, live: Live, error: Failure) -> Flow:
-        self._roster.pause(live, error)
+        """The step, or its undo, is broken: perhaps for long."""
+        self._roster.pause(live, error, limits.PROCEDURE_RETRY_MS_MAX)
+        return Flow.WAIT
+
+    def _retry(self, live: Live, error: Failure) -> Flow:
+        """Something is in the way that goes away: a conflict, a missing leader."""
+        self._roster.pause(live, error, limits.PROCEDURE_CONFLICT_MS_MAX)
         return Flow.WAIT
 
 

@@ -716,7 +716,7 @@ def test_signal_for_an_earlier_wait() -> None:
 
         @step
         async def pause(self, ctx: StepContext) -> Outcome:
-            if ctx.attempt == 1:
+            if ctx.round == 1:
                 return p.again(delay_ms=10_000)
             return p.done(ctx.wake)
 

@@ -190,12 +190,12 @@ class Again(Zoo):
     @step(first=True, undo="back")
     async def part(self, ctx: StepContext) -> Outcome:
         await bump(ctx, "parts")
-        if ctx.attempt < 4:
-            ctx.state["parts"] = ctx.attempt
-            return p.again(delay_ms=1_000 if ctx.attempt == 2 else 0)
+        if ctx.round < 4:
+            ctx.state["parts"] = ctx.round
+            return p.again(delay_ms=1_000 if ctx.round == 2 else 0)
         if wants(ctx, "fail part"):
             return p.fail("NO", "after three parts")
-        ctx.state["parts"] = ctx.attempt
+        ctx.state["parts"] = ctx.round
         return p.next("end")
 
     @step
