@@ -87,6 +87,7 @@ SUPERSEDED_BYTES_MAX: Final = 64 * MiB  # old versions that one batch may move t
 SHIP_OLD_BYTES_MAX: Final = 512  # longer old versions are not in the entry: replicas have them
 LOCK_INLINE_BYTES_MAX: Final = 1 * KiB  # intents keep up to this of their value in memory
 DRAIN_REQUESTS_MAX: Final = 2_048  # of one partition in one synchronous step of the loop
+DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
 LOG_KEEP_ENTRIES: Final = 2_000
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 

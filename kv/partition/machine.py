@@ -27,6 +27,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KeyLocked, KvorumError, TooLarge, to_wire
 from kv.base.limits import (
     DRAIN_REQUESTS_MAX,
+    DRAIN_ROWS_MAX,
     ENTRY_BYTES_MAX,
     ENTRY_TARGET_BYTES,
     QUEUE_BYTES_MAX,
@@ -51,7 +52,7 @@ from kv.partition.entry import ROW_OVERHEAD, Entry, size_of
 from kv.partition.evaluated import Evaluated
 from kv.partition.ports import Connection, Done, ReplicaPort, Timestamps
 from kv.partition.read_point import ReadPoint
-from kv.partition.reads import must_wait, read, read_ts_of, resolution_in_flight
+from kv.partition.reads import must_wait, read, read_ts_of, resolution_in_flight, rows_of
 from kv.partition.requests import weight
 from kv.partition.scheduler import Callback, Scheduler
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
@@ -201,7 +202,8 @@ class PartitionMachine:
         state, dirty = self._state, self._scheduler.dirty
         locks, ahead, cur = state.locks.by_key, self.view.ahead, state.cur
         newest_ms = max(now_ms, self._top_ms())
-        for item in items:
+        rows, left = 0, iter(items)
+        for item in left:
             conn, r = item
             try:
                 if r[1] == GET and not r[6] and not locks:
@@ -214,6 +216,13 @@ class PartitionMachine:
                 self._read(item, newest_ms)
             except KvorumError as error:
                 self._refuse(item, error)
+            rows += rows_of(r)
+            if rows >= DRAIN_ROWS_MAX and (rest := list(left)):
+                self.counters.reads -= len(rest)
+                self._queue[:0] = rest  # other partitions, heartbeats and syncs want the loop too
+                if not self._scheduled:
+                    self._touch()
+                return
 
     def _read(self, item: Item, now_ms: int) -> None:
         conn, r = item
@@ -337,7 +346,7 @@ class PartitionMachine:
             return True
         row = [r[0], 0, *result]
         if m.empty:
-            self._after_seen(conn, row)
+            self._after_seen(conn, row, prewrite=r[1] == PREWRITE)
             return True
         if self.view.open.size + size > ENTRY_ROOM:
             return False
@@ -354,15 +363,16 @@ class PartitionMachine:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
 
-    def _after_seen(self, conn: Connection, row: list[Any]) -> None:
+    def _after_seen(self, conn: Connection, row: list[Any], *, prewrite: bool = False) -> None:
         """Answer a command without effect when everything that it may have seen is applied."""
         view = self.view
-        if not view.open.empty:
-            view.open.quiet.append((conn, row))
-        elif view.flying is not None:
-            view.flying.quiet.append((conn, row))
-        else:
+        entry = view.flying if view.open.empty else view.open
+        if entry is None:
             self._answer(conn, row)
+            return
+        entry.quiet.append((conn, row))
+        if prewrite:  # sent again while its intents are in flight: the same bound holds
+            entry.prewrites.append(row)
 
     def _hold(self, rest: list[Item]) -> None:
         """The open entry is full and the disk busy: the rest waits for the entry in flight."""

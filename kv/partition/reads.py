@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kv.base import methods
 from kv.base.errors import KeyLocked
+from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.methods import GET, MGET, SCAN
 from kv.mvcc.get import get, multi_get
 from kv.mvcc.scan import scan
@@ -23,6 +25,13 @@ def read_ts_of(r: list[Any]) -> int:
     """The timestamp of a GET, MGET or SCAN, 0 = the newest."""
     ts: int = r[7] if r[1] == SCAN else r[6]
     return ts
+
+
+def rows_of(r: list[Any]) -> int:
+    """How many rows a read may look at in one step."""
+    if r[1] == SCAN:
+        return min(int(r[8]), SCAN_STEP_ROWS_MAX)
+    return len(r[5]) if r[1] == MGET else 1
 
 
 def must_wait(view: Evaluated, r: list[Any], read_ts: int) -> Entry | None:
@@ -40,9 +49,9 @@ def must_wait(view: Evaluated, r: list[Any], read_ts: int) -> Entry | None:
 def _touches(entry: Entry, r: list[Any]) -> bool:
     pending = entry.pending
     match r[1]:
-        case 1:
+        case methods.GET:
             return r[5] in pending
-        case 5:
+        case methods.MGET:
             return any(key in pending for key in r[5])
         case _:
             start, end = r[5], r[6]

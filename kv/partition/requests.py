@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kv.base import methods
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import (
     BATCH_BYTES_MAX,
@@ -264,9 +265,9 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     clips nothing).
     """
     match r[1]:
-        case 5:  # MGET
+        case methods.MGET:
             keys = r[5]
-        case 11 | 12 | 13 | 15:  # COMMIT, ROLLBACK, CHECK, HEARTBEAT go to the anchor
+        case methods.COMMIT | methods.ROLLBACK | methods.CHECK | methods.HEARTBEAT:
             return r[5], r[5]
         case _:
             pass

@@ -436,9 +436,12 @@ def test_prewrites_in_flight_do_not_stop_readers_and_their_bound_covers_them() -
     start = node.oracle(1)
     rid = node.send(methods.PREWRITE, b"k", start, b"k", 5000, [put_op(b"k")], 0)
     in_flight(node)
+    again = node.send(methods.PREWRITE, b"k", start, b"z", 5000, [put_op(b"k")], 0)
+    node.timers.run(0.0)
     read_ts = node.oracle(1)
     assert node.get(b"k", at=read_ts) == (None, 0)
     assert node.reply(rid)[0] > read_ts
+    assert node.reply(again)[0] > read_ts
 
 
 def test_d10_reader_pushes_and_reads_on() -> None:
@@ -587,6 +590,22 @@ def test_a_full_entry_holds_writes_in_order_and_lets_reads_pass() -> None:
     versions = [node.conn.rows[rid][2] for rid in (*rids, small)]
     assert versions == sorted(versions)
     assert node.conn.rows[late][2] == DeadlineExceeded.code
+
+
+def test_a_step_of_the_loop_looks_at_a_bounded_number_of_rows() -> None:
+    """A burst of scans would hold the loop until heartbeats are late."""
+    node = Node()
+    for i in range(3):
+        ops = [put_op(b"k%d%03d" % (i, j)) for j in range(500)]
+        node.call(methods.WRITE, b"k", ops, 0, 0)
+    scans = [node.send(methods.SCAN, b"k", b"k", b"l", 0, 1000, False, None) for _ in range(25)]
+    get = node.send(methods.GET, b"k", b"k0000", 0, None)
+    before = node.manager.partition_counters.drains
+    replies = [node.reply(rid) for rid in scans]
+    assert all(reply == replies[0] for reply in replies)
+    assert len(replies[0][0]) == 1000
+    assert node.reply(get)[0] == b"v"
+    assert node.manager.partition_counters.drains - before == 3
 
 
 def test_wrong_epoch_or_range_is_moved() -> None:
