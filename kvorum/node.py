@@ -116,6 +116,7 @@ class Node:
             stack.push_async_callback(self._end_background)
             self._in_background(self._collector().run())
             self._in_background(self._reap())
+            self._in_background(self.store.watch_room())
             if self.config.port is not None:
                 await self._listen(self.config.port)
                 if self.config.http and "http" in self.config.roles:

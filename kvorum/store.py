@@ -12,6 +12,7 @@ last sync, then the databases.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
+from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.methods import TSO
 from kv.client.client import KvClient, local_client
 from kv.partition.scheduler import Scheduler
@@ -31,6 +33,7 @@ from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
 from kvorum.ports import Ports, Syncer
+from raft.api import RaftConfig
 from raft.host import RaftHost
 from tso.client import LocalTso
 from tso.service import Done, TsoService, bound_of, bound_record
@@ -41,6 +44,9 @@ _TSO_KEY: Final = b"tso"
 _LEAD_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.002
 _LAST_SYNC_S_MAX: Final = 10.0
+_ROOM_S: Final = 0.25
+
+log = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
@@ -83,6 +89,9 @@ class Store:
             timers=ports.timers,
             rng=ports.rng,
             on_fatal=self._on_fatal,
+            config=RaftConfig(
+                entry_bytes_max=ENTRY_BYTES_MAX, append_bytes_max=2 * ENTRY_BYTES_MAX
+            ),
         )
         self.tso = TsoService(
             ports.clock, ports.timers, read_bound=self._read_bound, persist=self._persist_bound
@@ -164,6 +173,23 @@ class Store:
                 )
             await asyncio.sleep(_LOOK_S)
         self.tso.role(leader=True)
+
+    async def watch_room(self) -> None:
+        """Refuse new writes while a database has no room for them, until cancelled.
+
+        Looked at beside the requests, not per request: the reserve lasts longer than the interval.
+        """
+        while True:
+            refusal = None
+            for engine in self._engines:
+                try:
+                    engine.check_room()
+                except Unavailable as e:
+                    refusal = e
+            if (refusal is None) != (self.dispatcher.no_room is None):
+                log.warning("writes %s", f"are refused: {refusal}" if refusal else "go on again")
+            self.dispatcher.no_room = refusal
+            await asyncio.sleep(_ROOM_S)
 
     # ------------------------------------------------------------------------------------- end
 

@@ -8,7 +8,8 @@ native request.
 Invariants
   * every request gets exactly one reply, unless its connection is gone;
   * what reaches a handler has the right types and sizes (validate.py); a machine checks its own;
-  * a partition request reaches a machine only if its caller knew the partition's epoch;
+  * a partition request reaches a machine only if its caller knew the partition's epoch; its field
+    2, the caller's budget in ms, is then its deadline in seconds of `timers.monotonic()`;
   * a handler that breaks is answered INTERNAL with an id that the log has, too; no traceback leaves
     the node. If the method may have done something, the answer is UNKNOWN_OUTCOME with that id;
   * the frame's owner gives the rows away: they may be kept and changed.
@@ -36,12 +37,16 @@ from kv.base.errors import (
 from kv.base.ids import NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.methods import (
+    DELETE,
     FIND_TXN,
     LOOKUP,
     NODE_METHODS,
     PING,
+    PREWRITE,
+    PUT,
     REPEATABLE,
     STATS,
+    WRITE,
 )
 from kv.base.ports import Rng, Timers
 from kv.base.rpc import OK, error_row
@@ -53,6 +58,10 @@ log = logging.getLogger(__name__)
 # Code of Unavailable: this node will not answer any more; ask another one or wait for it.
 STOPPING: Final = "STOPPING"
 _EPOCH_AT: Final = 4  # in a partition request, behind the partition id
+
+
+# What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
+NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE})
 
 
 class Connection(Protocol):
@@ -122,6 +131,7 @@ class Dispatcher:
     ) -> None:
         self.counters = counters or Counters()
         self.address = address
+        self.no_room: KvorumError | None = None  # why new writes are refused; the node sets it
         self._node_id = node_id
         self._partitions = partitions
         self._by_id = partitions.by_id
@@ -154,14 +164,18 @@ class Dispatcher:
         counts = self.counters.requests
         by_id = self._by_id
         replied = False
+        usual = self._deadline(0)  # of whoever did not say how long it waits
         for row in requests:
             method = row[1]
             try:
                 if method < NODE_METHODS and not self._closing:
+                    if self.no_room is not None and method in NEW_WRITES:
+                        raise self.no_room
                     known = len(row) > _EPOCH_AT and type(row[3]) is int
                     machine = by_id(row[3]) if known else None
                     if machine is None or machine.descriptor.epoch != row[_EPOCH_AT]:
                         raise self._moved(row)
+                    row[2] = self._deadline(row[2]) if row[2] else usual
                     machine.submit(conn, row)
                 else:
                     replied = self._to_handler(conn, row) or replied

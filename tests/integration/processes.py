@@ -37,7 +37,9 @@ class NodeProcess:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start the process; whether it gets ready is another question."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        # Our own variables (KVORUM_KILLS) are no settings of a node, which refuses unknown ones.
+        env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+        env["PYTHONPATH"] = str(ROOT)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 self._command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -61,6 +63,21 @@ class NodeProcess:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
+
+    @property
+    def spawned(self) -> int:
+        """Its process id."""
+        assert self._child is not None
+        return self._child.pid
+
+    def exited(self, within_s: float) -> bool:
+        """Whether it ended by itself in time."""
+        assert self._child is not None
+        try:
+            self._child.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def exit_code(self, timeout_s: float = READY_S) -> int:
         """Wait for its end."""

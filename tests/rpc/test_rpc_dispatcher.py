@@ -19,7 +19,7 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kv.base.limits import DEADLINE_MS_MAX, TSO_COUNT_MAX
+from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, TSO_COUNT_MAX
 from kv.base.methods import (
     FIND_TXN,
     GET,
@@ -90,17 +90,20 @@ async def test_rpc_node_methods_answer() -> None:
 
 
 async def test_rpc_partition_requests_reach_their_machine() -> None:
-    """A request must go to the partition that it names, untouched, and only with the right
-    epoch.
+    """A request must go to the partition that it names, with the right epoch, and must bring its
+    deadline instead of its budget: only the node knows when it came.
     """
     dispatcher, partitions, _ = make_dispatcher(FakePartitions((KEY + b"m",)))
     for machine in partitions.machines.values():
         machine.held = []
     first = [1, GET, 250, 1, 1, KEY + b"a", 0, None]
     second = [2, GET, 0, 2, 1, KEY + b"z", 0, None]
+    asked = asyncio.get_running_loop().time()
     conn = submit(dispatcher, list(first), list(second))
-    assert [row for _, row in partitions.machines[1].held or []] == [first]  # type: ignore[index]
-    assert [row for _, row in partitions.machines[2].held or []] == [second]  # type: ignore[index]
+    for number, sent, wait_s in ((1, first, 0.25), (2, second, DEADLINE_MS_DEFAULT / 1000)):
+        ((_, row),) = partitions.machines[number].held or []  # type: ignore[index]
+        assert [*row[:2], *row[3:]] == [*sent[:2], *sent[3:]]
+        assert wait_s - 0.01 <= row[2] - asked <= wait_s + 0.25
     assert conn.rows == []
 
 
