@@ -25,7 +25,6 @@ from kv.base.ids import NodeId, TableId
 from kvorum.ports import system_ports
 from kvorum.store import Store
 from procedures.engine.context import StepContext
-from procedures.engine.core import Submission
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.memory_store import MemoryStore
@@ -33,6 +32,7 @@ from procedures.engine.procedure import Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.store import ProcedureStore
+from procedures.engine.submission import Submission
 
 IN_FLIGHT = 64
 VALUE = "v" * 100

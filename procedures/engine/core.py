@@ -5,7 +5,7 @@ Nothing here waits, reads or looks at a clock. The executor asks `action` what a
 it, and hands the result to one of the functions below; what comes back is a `Change`, which the
 store commits as ONE transaction with the step's own writes.
 
-    submission ──check, create──→ RUNNABLE
+    submission.py  check, create → RUNNABLE
     advance        a step returned an outcome
     fail           a step failed, or time ran out, or somebody aborts: rollback begins (never past
                    the point of no return)
@@ -48,8 +48,9 @@ from procedures.engine.procedure import (
     State,
     Suspend,
 )
-from procedures.engine.records import FORMAT, Entry, Failure, Record, Undo
+from procedures.engine.records import Entry, Failure, Record, Undo
 from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.submission import admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
 
@@ -102,30 +103,6 @@ Action: TypeAlias = RunStep | RunUndo | UndoRound
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """What a client wants started. Leave the last three alone: a submission has no history."""
-
-    name: str
-    args: Any = None
-    owner: str = ""
-    nonce: str = ""
-    parent: int = 0
-    step: str = ""
-    state: State | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A submission that passed its checks."""
-
-    type: ProcedureType
-    args: bytes
-    locks: tuple[tuple[str, str], ...]
-    owner: str
-    nonce: str
-
-
-@dataclass(frozen=True, slots=True)
 class Ran:
     """One execution of a step or an undo: the state it left, and when."""
 
@@ -133,79 +110,6 @@ class Ran:
     attempt: int
     start_ms: int
     now_ms: int
-
-
-# ---------------------------------------------------------------------- submission
-def check(sub: Submission, types: Registry) -> Admitted:
-    """J3. Raises NotFound, InvalidArgument (codes OWNER_MISSING, PARENT_FORBIDDEN, NOT_INITIAL) or
-    TooLarge.
-    """
-    declared = types.get(_text("procedure name", sub.name, limits.NAME_CHARS_MAX))
-    if not sub.owner:
-        raise InvalidArgument(
-            f"procedure {sub.name}: the owner is not set; every procedure belongs to somebody",
-            code="OWNER_MISSING",
-        )
-    _text("owner", sub.owner, limits.NONCE_CHARS_MAX)
-    if sub.parent:
-        raise InvalidArgument(
-            f"procedure {sub.name}: submitted with parent {sub.parent}; only a step makes children",
-            code="PARENT_FORBIDDEN",
-        )
-    if sub.state is not None or sub.step not in ("", declared.first):
-        raise InvalidArgument(
-            f"procedure {sub.name}: submitted in the middle (state {sub.state}, "
-            f"step {sub.step!r:.80}); a submission begins at the first step",
-            code="NOT_INITIAL",
-        )
-    nonce = _text("nonce", sub.nonce, limits.NONCE_CHARS_MAX) if sub.nonce else ""
-    return _admit(declared, sub.args, sub.owner, nonce)
-
-
-def create(ok: Admitted, *, id: int, salt: bytes, now_ms: int) -> Record:
-    """The first record of an admitted submission."""
-    return _create(ok, id=id, salt=salt, now_ms=now_ms, parent=0, final=False)
-
-
-def _admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitted:
-    data = plain.encode(args, f"arguments of {declared.name}", limits.PROCEDURE_ARGS_BYTES_MAX)
-    locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
-    return Admitted(declared, data, locks, owner, nonce)
-
-
-def _create(ok: Admitted, *, id: int, salt: bytes, now_ms: int, parent: int, final: bool) -> Record:
-    t = ok.type
-    return Record(
-        format=FORMAT,
-        id=id,
-        name=t.name,
-        version=t.version,
-        owner=ok.owner,
-        nonce=ok.nonce,
-        parent=parent,
-        salt=salt,
-        locks=ok.locks,
-        args=ok.args,
-        created_ms=now_ms,
-        deadline_ms=now_ms + t.timeout_ms if t.timeout_ms else 0,
-        retention_ms=t.retention_ms,
-        state=State.RUNNABLE,
-        step=t.first,
-        final=final,
-        updated_ms=now_ms,
-    )
-
-
-def _text(what: str, value: object, chars_max: int) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= chars_max:
-        raise InvalidArgument(
-            f"{what} must be a text of 1 to {chars_max} characters, got {value!r:.80}"
-        )
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"{what} is not valid Unicode text: {value!r:.80}") from None
-    return value
 
 
 # ---------------------------------------------------------------------- what comes next
@@ -327,7 +231,7 @@ def _suspend(
             "nothing would wake it"
         )
     if event:
-        _text("event", event, limits.NONCE_CHARS_MAX)
+        checked_text("event", event, limits.NONCE_CHARS_MAX)
     after = replace(
         _finish(record, declared, ran),
         state=State.WAITING,
@@ -359,11 +263,10 @@ def _spawn(
     after = _finish(record, declared, ran)
     made = []
     for i, (name, args) in enumerate(outcome.calls):
-        ok = _admit(
-            types.get(_text("procedure name", name, limits.NAME_CHARS_MAX)), args, record.owner, ""
-        )
+        child = types.get(checked_text("procedure name", name, limits.NAME_CHARS_MAX))
+        ok = admit(child, args, record.owner, "")
         made.append(
-            _create(
+            create(
                 ok,
                 id=first + i,
                 salt=record.salt,

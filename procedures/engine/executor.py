@@ -34,7 +34,6 @@ from kv.base.ids import ProcedureId
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core
 from procedures.engine.context import Tables
-from procedures.engine.core import Submission
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
@@ -44,6 +43,7 @@ from procedures.engine.roster import Live, Roster
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import Fifo, Scheduler
 from procedures.engine.store import ProcedureStore, Stored
+from procedures.engine.submission import Submission, check, create
 from procedures.engine.turn import Turns
 
 _INSERT_ATTEMPTS: Final = 3
@@ -150,10 +150,11 @@ class Executor:
     async def submit(self, sub: Submission) -> ProcedureId:
         """Store, then schedule (J5). The id; the same one for the same owner's nonce (J4).
 
-        Raises what `core.check` raises (nothing is stored), Busy, Unavailable, or UnknownOutcome.
+        Raises what `submission.check` raises (nothing is stored), Busy, Unavailable, or
+        UnknownOutcome.
         """
         self._must_serve()
-        ok = core.check(sub, self.types)
+        ok = check(sub, self.types)
         if ok.nonce:
             known = await self.store.find_nonce(ok.owner, ok.nonce)
             earlier = await self.store.load(known) if known is not None else None
@@ -166,7 +167,7 @@ class Executor:
                 details={"limit": limits.PROCEDURES_LIVE_MAX, "actual": len(self._roster)},
             )
         id = await self.store.take_ids(1)
-        record = core.create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
+        record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
         stored = await self._insert(record)
         if isinstance(stored, int):
             return ProcedureId(stored)

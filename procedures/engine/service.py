@@ -19,10 +19,10 @@ from typing import Any, Final, Protocol
 from kv.base import limits, methods
 from kv.base.errors import InvalidArgument
 from kv.base.ports import Clock, Timers
-from procedures.engine.core import Submission
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
+from procedures.engine.submission import Submission
 from procedures.engine.view import info
 
 _ANSWER_MS: Final = 500  # what a waiting reply leaves of its caller's patience

@@ -38,10 +38,10 @@ from kv.base.errors import ConditionFailed, Refused, Rejected, TxnAborted
 from kv.base.keys import successor, table_prefix
 from kv.base.methods import COMMITTED
 from kv.base.ops import Op, delete, put
-from procedures.engine.core import Submission
 from procedures.engine.procedure import Outcome, again, done, fail
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step, undo
+from procedures.engine.submission import Submission
 from procedures.library.sink_records import (
     Attempt,
     AttemptState,

@@ -23,9 +23,9 @@ from kv.base.errors import (
 from kv.base.keys import successor, table_range
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
-from procedures.engine.core import Submission
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
+from procedures.engine.submission import Submission
 from procedures.library.sink import (
     SINK_COMMIT,
     Transactions,

@@ -15,8 +15,8 @@ import pytest
 
 from kv.base.keys import table_prefix
 from procedures.engine import plain
-from procedures.engine.core import Submission
 from procedures.engine.records import Record
+from procedures.engine.submission import Submission
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed
 from tests.procedures.stores import Looks
 from tests.procedures.zoo import CASES, TYPES, Case

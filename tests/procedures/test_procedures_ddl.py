@@ -13,9 +13,9 @@ from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.ids import NodeId, PartitionId, TableId
 from kv.base.keys import u32
 from procedures.engine import plain
-from procedures.engine.core import Submission
 from procedures.engine.memory_store import Snapshot, Table
 from procedures.engine.records import Record
+from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
 from sqlproxy import catalog, ddl
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed

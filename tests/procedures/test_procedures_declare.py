@@ -20,7 +20,6 @@ from kv.base.ids import TableId
 from procedures.engine import plain
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
-from procedures.engine.core import Submission
 from procedures.engine.executor import Executor
 from procedures.engine.memory_store import MemoryStore
 from procedures.engine.procedure import Outcome
@@ -32,6 +31,7 @@ from procedures.engine.registry import (
     step,
     undo,
 )
+from procedures.engine.submission import Submission
 
 
 def fine(self: Any, ctx: Any) -> Outcome:

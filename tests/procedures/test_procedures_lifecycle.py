@@ -12,10 +12,11 @@ from kv.base.errors import KvorumError, NotFound, Refused, TooLarge, UnknownOutc
 from procedures.engine import core, plain
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
-from procedures.engine.core import Flow, Ran, Submission
+from procedures.engine.core import Flow, Ran
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
+from procedures.engine.submission import Submission, check, create
 from procedures.engine.view import info, shown_state
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed, refusal, run
 from tests.procedures.zoo import TYPES, Zoo, bump
@@ -404,8 +405,8 @@ def test_j8_locks_are_declared_stored_and_shown() -> None:
 # ------------------------------------------------------------------------------ flows
 def _record(**change: Any) -> tuple[Record, Registry]:
     types = Registry(TYPES)
-    ok = core.check(Submission("three", None, "me"), types)
-    record = core.create(ok, id=5, salt=b"12345678", now_ms=1_000)
+    ok = check(Submission("three", None, "me"), types)
+    record = create(ok, id=5, salt=b"12345678", now_ms=1_000)
     return core.replace(record, **change), types
 
 

@@ -15,9 +15,9 @@ from kv.base.errors import NotFound
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE, table_prefix, u32
 from procedures.engine import plain
-from procedures.engine.core import Submission
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
+from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
 from sqlproxy import catalog, ddl
 from tests.procedures.lab import TABLE, Crash, Lab, crashed

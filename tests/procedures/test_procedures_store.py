@@ -14,12 +14,13 @@ from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
 from procedures.engine import core
-from procedures.engine.core import Change, Flow, Submission
+from procedures.engine.core import Change, Flow
 from procedures.engine.kv_store import KvStore
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
 from procedures.engine.registry import Registry
 from procedures.engine.store import Fenced, Stored
+from procedures.engine.submission import Submission, check, create
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed, refusal
 from tests.procedures.stores import STORES, Looks, opened
 from tests.procedures.test_procedures_crash import check_end
@@ -41,8 +42,8 @@ def over(kind: str, test: Any) -> None:
 
 
 async def fresh(store: Any, nonce: str = "", name: str = "three") -> Stored:
-    ok = core.check(Submission(name, None, "me", nonce), Registry(TYPES))
-    record = core.create(ok, id=await store.take_ids(1), salt=b"12345678", now_ms=1_000)
+    ok = check(Submission(name, None, "me", nonce), Registry(TYPES))
+    record = create(ok, id=await store.take_ids(1), salt=b"12345678", now_ms=1_000)
     stored = await store.insert(record)
     assert isinstance(stored, Stored), stored
     return stored
