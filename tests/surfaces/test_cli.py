@@ -1,0 +1,123 @@
+"""The `kvorum` command as a user runs it: output, exit codes, one line of error. Few, for each is a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machine import ROOT, free_port_base
+from tests.surfaces.conftest import Served
+
+pytestmark = pytest.mark.slow
+
+
+def kvorum(
+    *args: str, port: int, code: int | None = 0, stdin: bytes | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the command against a node and check its exit code."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+    env |= {"KVORUM_CONNECT": f"127.0.0.1:{port}", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "kvorum", *args]
+    run = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=50, check=False)
+    wanted = run.returncode if code is None else code
+    assert run.returncode == wanted, (args, run.returncode, run.stdout, run.stderr)
+    if code == 1:
+        assert run.stderr.count(b"\n") == 1, run.stderr
+        assert b"Traceback" not in run.stderr
+    return run
+
+
+def told(*args: str, port: int) -> Any:
+    """The JSON document of a command."""
+    return json.loads(kvorum(*args, "--json", port=port).stdout)
+
+
+def test_cli_records(served: Served) -> None:
+    """put, get, scan and delete from a shell, with bytes as they are."""
+    port = served.base
+    kvorum("table", "create", "default.cli", "--split", "m", port=port)
+    version = kvorum("put", "default.cli", "a", "-", stdin=b"\x00\xff", port=port).stdout.strip()
+    assert kvorum("get", "default.cli", "a", "--raw", port=port).stdout == b"\x00\xff"
+    shown = told("get", "default.cli", "a", port=port)
+    assert shown == {"key": "a", "value": {"b64": "AP8="}, "version": version.decode()}
+    kvorum("put", "cli", "z", "last", "--if-absent", port=port)
+    error = kvorum("put", "cli", "z", "x", "--if-absent", port=port, code=1).stderr
+    assert error.startswith(b"kvorum: CONDITION_FAILED: ")
+    assert kvorum("scan", "cli", port=port).stdout == b"a\t\\x00\\xff\nz\tlast\n"
+    found = told("scan", "cli", "--reverse", "--limit", "1", port=port)
+    assert [i["key"] for i in found["items"]] == ["z"]
+    kvorum("delete", "cli", "a", port=port)
+    missing = kvorum("get", "cli", "a", port=port, code=1)
+    assert missing.stderr.startswith(b"kvorum: KEY_NOT_FOUND")
+
+
+def test_cli_procedures_and_transactions(served: Served) -> None:
+    """Submit, wait, look, list; and the status of a transaction."""
+    port = served.base
+    db = served.by_name["embedded"]
+    db.create_table("default", "cliproc")
+    args = json.dumps({"table": "cliproc", "from": "a", "to": "b", "amount": 1})
+    procedure = told("proc", "submit", "sample.transfer", args, "--nonce", "cli", port=port)["id"]
+    again = kvorum("proc", "submit", "sample.transfer", args, "--nonce", "cli", port=port).stdout
+    assert again.decode().strip() == procedure
+    assert told("proc", "wait", procedure, port=port)["result"] == {"moved": 1}
+    assert told("proc", "show", procedure, port=port)["state"] == "SUCCESS"
+    listed = told("proc", "list", "--name", "sample.transfer", port=port)["items"]
+    assert procedure in [p["id"] for p in listed]
+    assert kvorum("proc", "abort", procedure, port=port, code=1).stderr
+    with db.transaction() as t:
+        t.table("default", "cliproc").put("k", b"v")
+    assert told("txn", str(t.id), port=port) == {"status": "committed", "commit_ts": str(t.version)}
+
+
+def test_cli_tables_and_status(served: Served) -> None:
+    """Namespaces and tables by name, and a node that says how it is."""
+    port = served.base
+    kvorum("namespace", "create", "clins", port=port)
+    kvorum(
+        *("table", "create", "clins.t", "--column", "id:int8:notnull", "--column", "name:text"),
+        *("--primary-key", "id"),
+        port=port,
+    )
+    (table,) = told("table", "list", "clins", port=port)["items"]
+    assert table["columns"][0] == {"name": "id", "type": "int8", "nullable": False}
+    assert kvorum("namespace", "drop", "clins", port=port, code=1).stderr
+    kvorum("table", "drop", "clins.t", port=port)
+    kvorum("namespace", "drop", "clins", port=port)
+    assert "clins" not in kvorum("namespace", "list", port=port).stdout.decode().split()
+    assert told("status", port=port)["nodes"][0]["state"] == "live"
+
+
+def test_cli_usage_and_unreachable() -> None:
+    """2 is wrong usage, 1 is refused or failed: scripts decide by it."""
+    port = free_port_base()
+    kvorum("get", port=port, code=2)
+    kvorum("frobnicate", port=port, code=2)
+    kvorum("get", "t", "k", "--no-such-option", port=port, code=2)
+    assert b"UNREACHABLE" in kvorum("get", "t", "k", port=port, code=1).stderr
+    error = json.loads(kvorum("get", "t", "k", "--json", port=port, code=1).stderr)["error"]
+    assert error["retry"] == "retry"
+    shown = kvorum("start", "--help", port=port).stdout.decode()
+    for flag in ("--data", "--listen", "--advertise", "--port", "--node-id", "--join", "--roles"):
+        assert flag in shown
+    assert kvorum("--version", port=port).stdout.startswith(b"kvorum 0.")
+
+
+def test_cli_doctor(served: Served, tmp_path: Path) -> None:
+    """Every finding that is not well must say what to do about it."""
+    report = told("doctor", "--port", str(served.base), "--data", str(tmp_path), port=served.base)
+    found = {f["check"]: f for f in report["findings"]}
+    assert found["node"]["level"] == "ok"
+    assert found["clock"]["level"] == "ok"
+    assert {"python", "java", "directory", "sync", "disk", "memory", "rocksdict"} <= set(found)
+    assert all(f["remedy"] for f in report["findings"] if f["level"] != "ok")
+    file = tmp_path / "file"
+    file.write_text("")
+    run = kvorum("doctor", "--data", str(file), "--port", str(free_port_base()), port=1, code=None)
+    assert b"not a directory" in run.stdout
