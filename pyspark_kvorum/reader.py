@@ -94,8 +94,8 @@ class KvorumReader(DataSourceReader):
             return await session.txn.scan(start, end, limit=self.options.page_rows, at=self.at)
         except SnapshotTooOld as e:
             raise KvorumError(
-                f"this load() is pinned to version {self.at}, which the cluster no longer keeps;"
-                f" load() again, or raise gc_retention_ms: {e.message}",
+                f"{e.code}: this load() is pinned to version {self.at}, which the cluster no longer"
+                f" keeps; load() again, or raise gc_retention_ms: {e.message}",
                 code=e.code,
                 details=e.details,
             ) from e

@@ -33,8 +33,8 @@ from pyspark.sql.datasource import (
 
 from kv.base import limits
 from kv.base.adapters import SystemRng
-from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.methods import PROC_ACK, PROC_GET, SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
+from kv.base.errors import InvalidArgument
+from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_records import add_crc, pack_chunk
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
@@ -112,21 +112,9 @@ class _Writer:
 
 
 async def _commit_until_definite(session: Session, request: dict[str, Any]) -> None:
-    """Start or attach to the commit's procedure and wait for its end. Every message may be
-    repeated.
-    """
-    procedure = (await session.ask(SINK_COMMIT, request))[0]
-    while procedure:
-        info = (await session.ask(PROC_GET, procedure, limits.WAIT_MS_MAX // 4))[0]
-        if info["state"] == "SUCCESS":
-            await session.ask(PROC_ACK, procedure)
-            return
-        if info["state"] not in ("RUNNABLE", "WAITING"):
-            error = info.get("error") or {}
-            raise KvorumError(
-                f"the batch was not committed: {error.get('message', info['state'])}",
-                code=error.get("code", "SINK_FAILED"),
-            )
+    """Start or attach to the commit's procedure until it has ended; the request may be repeated."""
+    while (await session.ask(SINK_COMMIT, request))[0]:
+        pass
 
 
 class _Stage:

@@ -1,0 +1,197 @@
+"""Options, conditions and schemas of the Spark source, without Spark."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument
+from pyspark_kvorum import DefaultSource
+from pyspark_kvorum.options import Options
+from pyspark_kvorum.types import PLAIN, check_writable, narrowed, spark_schema
+from pyspark_kvorum.where import IN_LIST_MAX, columns_of, compile_where
+from sqlproxy.schema import Table
+
+GOOD = {"endpoint": "h1:7600, [::1]:7601", "table": "ns.t"}
+
+
+def test_o14_options_are_read() -> None:
+    """An option is dropped, or its case matters."""
+    options = Options.parse(
+        {**GOOD, "COLUMNS": "b, a", "Where": " x = 1 ", "keyFrom": "1", "at": "7", "appId": "me",
+         "txnAppId": "job", "txnVersion": "3", "timeoutMs": "5000", "pageRows": "10",
+         "checkpointLocation": "/x", "queryName": "q"}
+    )  # fmt: skip
+    assert options == Options(
+        addresses=(("h1", 7600), ("::1", 7601)), namespace="ns", table="t", columns=("b", "a"),
+        where="x = 1", key_from="1", key_to=None, at=7, page_rows=10, app="me", txn_app="job",
+        txn_version=3, timeout_ms=5_000,
+    )  # fmt: skip
+    assert Options.parse(GOOD).page_rows == limits.SCAN_ROWS_MAX
+
+
+BAD = [
+    ({"table": "ns.t"}, "endpoint is missing"),
+    ({"endpoint": "h:1"}, "table is missing"),
+    ({**GOOD, "table": "t"}, "namespace.table"),
+    ({**GOOD, "table": "ns."}, "namespace.table"),
+    ({**GOOD, "endpoint": "h"}, "HOST:BASE"),
+    ({**GOOD, "endpoint": "h:0"}, "HOST:BASE"),
+    ({**GOOD, "endpoint": "h:70000"}, "HOST:BASE"),
+    ({**GOOD, "endpoint": "h:1,"}, "HOST:BASE"),
+    ({**GOOD, "at": "-1"}, "option at"),
+    ({**GOOD, "at": "x"}, "option at"),
+    ({**GOOD, "pageRows": str(limits.SCAN_ROWS_MAX + 1)}, "option pagerows"),
+    ({**GOOD, "timeoutMs": "1"}, "option timeoutms"),
+    ({**GOOD, "txnAppId": "job"}, "belong together"),
+    ({**GOOD, "txnVersion": "1"}, "belong together"),
+    ({**GOOD, "path": "/x"}, "no paths"),
+    ({**GOOD, "tabel": "x"}, "unknown option 'tabel'"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), BAD)
+def test_o14_wrong_options_are_named(given: dict[str, str], text: str) -> None:
+    """A wrong option is taken, or its error does not say which."""
+    with pytest.raises(InvalidArgument, match="option|kvorum") as caught:
+        Options.parse(given)
+    assert text in caught.value.message
+
+
+def test_o14_name_for_discovery() -> None:
+    """Spark does not find the source by its format's name."""
+    assert DefaultSource.name() == "kvorum"
+    assert "pushFilters" not in vars(DefaultSource)
+
+
+SCHEMA = pa.schema(
+    [("i", pa.int32()), ("s", pa.string()), ("f", pa.bool_()), ("d", pa.date32()),
+     ("n", pa.decimal128(9, 2)), ("y", pa.binary())]
+)  # fmt: skip
+DATA = pa.RecordBatch.from_pylist(
+    [
+        {"i": i, "s": s, "f": f, "d": None, "n": Decimal(i or 0), "y": b"y"}
+        for i, s, f in (
+            (1, "a", True), (2, "b", False), (3, None, None), (None, "a_c", True), (5, "abc", False),
+        )
+    ],
+    SCHEMA,
+)  # fmt: skip
+
+CONDITIONS: list[tuple[str, list[int | None]]] = [
+    ("i = 2", [2]),
+    ("2 < i", [3, 5]),
+    ("i <> 2", [1, 3, 5]),
+    ("NOT i = 2", [1, 3, 5]),
+    ("i IS NULL", [None]),
+    ("i IS NOT NULL AND s IS NOT NULL", [1, 2, 5]),
+    ("NOT (i IS NULL OR s IS NULL)", [1, 2, 5]),
+    ("i IN (1, 5, 9)", [1, 5]),
+    ("i NOT IN (1, 5)", [2, 3]),
+    ("i BETWEEN 2 AND 3 OR i = 5", [2, 3, 5]),
+    ("i NOT BETWEEN 2 AND 3", [1, 5]),
+    ("s LIKE 'a%'", [1, None, 5]),
+    ("s NOT LIKE 'a%'", [2]),
+    ("s LIKE 'a_'", []),
+    ("f", [1, None]),
+    ("NOT f", [2, 5]),
+    ("f IS TRUE", [1, None]),
+    ("i >= -1 AND n < 2.50", [1, 2]),
+    ("d = DATE '2013-01-01'", []),
+    ("s = s", [1, 2, None, 5]),
+    ("TRUE", [1, 2, 3, None, 5]),
+    ("FALSE OR i = 1", [1]),
+    ("y = 'y' AND i = 1", [1]),
+]
+
+
+@pytest.mark.parametrize(("text", "want"), CONDITIONS)
+def test_o14_conditions_select_as_sql_does(text: str, want: list[int | None]) -> None:
+    """A condition keeps other rows than SQL's three-valued logic."""
+    found = DATA.filter(compile_where(text, SCHEMA))
+    assert found.column("i").to_pylist() == want
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("i =", "parsed"), ("nope = 1", "no such column"), ("i = 'x'", "not a int32"),
+        ("i LIKE 'a'", "text column"), ("lower(s) = 'a'", "expected a column"),
+        ("i + 1 = 2", "expected a column"), ("i", "must be boolean"), ("s IS TRUE", "IS TRUE"),
+        ("i = (SELECT 1)", "expected a literal"),
+        (f"i IN ({', '.join('1' for _ in range(IN_LIST_MAX + 1))})", "IN takes"),
+        ("i = 1; DROP TABLE x", "parsed"),
+    ],
+)  # fmt: skip
+def test_o14_conditions_that_cannot_be(text: str, why: str) -> None:
+    """A condition that the source cannot evaluate selects something instead of being refused."""
+    with pytest.raises(InvalidArgument, match="option where") as caught:
+        compile_where(text, SCHEMA)
+    assert why in caught.value.message
+
+
+def test_o14_columns_of_a_condition() -> None:
+    """A column that only the condition needs is not read."""
+    assert columns_of("a = 1 AND (b > c OR NOT d)") == {"a", "b", "c", "d"}
+
+
+class _Col:
+    def __init__(self, name: str, type: str, nullable: bool = True) -> None:
+        self.name, self.type, self.nullable = name, type, nullable
+
+
+def table(*columns: tuple[str, str]) -> Table:
+    """The first column is the primary key."""
+    key = columns[0][0] if columns else ""
+    return Table.declare(
+        "ns",
+        "t",
+        columns=[_Col(n, k, n != key) for n, k in columns],
+        primary_key=[key] if key else [],
+    )
+
+
+def schema(*fields: tuple[str, Any]) -> T.StructType:
+    return T.StructType([T.StructField(name, kind) for name, kind in fields])
+
+
+def test_o14_schema_of_a_table() -> None:
+    """A column has another type in Spark than in the table."""
+    assert spark_schema(table()) == PLAIN
+    found = spark_schema(table(("a", "int8"), ("n", "numeric(10,2)"), ("z", "numeric")))
+    assert [f.dataType for f in found.fields] == [
+        T.LongType(), T.DecimalType(10, 2), T.DecimalType(38, 18)
+    ]  # fmt: skip
+    assert [f.nullable for f in found.fields] == [False, True, True]
+    for kind in ("time", "numeric(40,2)"):
+        with pytest.raises(InvalidArgument, match="Spark does not have"):
+            spark_schema(table(("a", "int8"), ("b", kind)))
+
+
+def test_o14_narrowed_schema() -> None:
+    """Chosen columns come in another order, or an unknown one is ignored."""
+    full = spark_schema(table(("a", "int8"), ("b", "text"), ("c", "bool")))
+    assert narrowed(full, ()) is full
+    assert narrowed(full, ("c", "a")).fieldNames() == ["c", "a"]
+    with pytest.raises(InvalidArgument, match="'x'"):
+        narrowed(full, ("a", "x"))
+
+
+def test_o14_frames_that_fit() -> None:
+    """A frame that fits is refused, or one that does not is taken."""
+    t = table(("a", "int8"), ("n", "numeric(10,2)"))
+    check_writable(t, schema(("n", T.DecimalType(9, 2)), ("a", T.LongType())))
+    check_writable(t, schema(("a", T.LongType())))
+    for wrong in (
+        schema(("a", T.IntegerType())),
+        schema(("a", T.LongType()), ("n", T.DecimalType(10, 3))),
+        schema(("a", T.LongType()), ("b", T.LongType())),
+        schema(("n", T.DecimalType(9, 2))),
+    ):
+        with pytest.raises(InvalidArgument):
+            check_writable(t, wrong)

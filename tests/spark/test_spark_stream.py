@@ -1,0 +1,224 @@
+"""Structured Streaming into Kvorum: exactly once over restarts, replays, failures and kill -9."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvorum
+from tests.integration.processes import NodeProcess
+from tests.machine import ROOT, free_port_base
+from tests.spark.conftest import NAMESPACE
+
+pytestmark = pytest.mark.spark
+
+Options = Callable[..., dict[str, str]]
+ROWS_PER_FILE = 50
+
+
+def add_files(folder: Path, first: int, count: int, rows: int = ROWS_PER_FILE) -> None:
+    """Files of `rows` lines each; Spark takes them in the order of their times."""
+    for i in range(first, first + count):
+        lines = [f"{i * rows + n},v{i}" for n in range(rows)]
+        path = folder / "source" / f"{i:04d}.csv"
+        path.write_text("\n".join(lines) + "\n")
+        os.utime(path, (1_700_000_000 + i, 1_700_000_000 + i))
+
+
+def create(db: kvorum.Database, name: str) -> None:
+    columns = [kvorum.Column("id", "int4", nullable=False), kvorum.Column("value", "text")]
+    db.create_table(NAMESPACE, name, columns=columns, primary_key=["id"])
+
+
+def versions(db: kvorum.Database, name: str) -> Counter[int]:
+    """How many rows each version has."""
+    return Counter(item.version for item in db.table(NAMESPACE, name).rows())
+
+
+def stream(spark: Any, folder: Path, options: dict[str, str], mode: str = "append") -> Any:
+    """A started query over all files that are there."""
+    return (
+        spark.readStream.schema("id INT, value STRING")
+        .option("maxFilesPerTrigger", 1)
+        .csv(str(folder / "source"))
+        .writeStream.format("kvorum")
+        .options(**options)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .outputMode(mode)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def test_o13_exactly_once_over_restarts_and_replays(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path
+) -> None:
+    """A restarted query skips a batch, or a replayed one is written again."""
+    create(db, "restarted")
+    add_files(folder, 0, 3)
+    stream(spark, folder, options("restarted")).awaitTermination()
+    before = versions(db, "restarted")
+    assert sorted(before.values()) == [ROWS_PER_FILE] * 3
+    # Spark forgets that its last batch was committed, as when the driver dies before its own log
+    for path in (folder / "checkpoint" / "commits").glob("*2*"):
+        path.unlink()
+    add_files(folder, 3, 2)
+    stream(spark, folder, options("restarted")).awaitTermination()
+    after = versions(db, "restarted")
+    assert sorted(after.values()) == [ROWS_PER_FILE] * 5
+    assert before.keys() <= after.keys(), "the replay wrote nothing"
+
+
+def test_o3_new_checkpoint_with_an_old_app_id(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path
+) -> None:
+    """A new checkpoint starts at batch 0, which is taken for a replay: its rows are lost."""
+    create(db, "fresh")
+    add_files(folder, 0, 2)
+    named = options("fresh", appId="mine")
+    stream(spark, folder, named).awaitTermination()
+    (folder / "checkpoint").rename(folder / "old-checkpoint")
+    query = stream(spark, folder, named)
+    with pytest.raises(Exception, match="a new checkpoint needs a new appId"):
+        query.awaitTermination()
+    other = options("fresh", appId="another")
+    (folder / "checkpoint").rename(folder / "refused-checkpoint")
+    stream(spark, folder, other).awaitTermination()
+    assert sum(versions(db, "fresh").values()) == 2 * ROWS_PER_FILE
+
+
+def test_o9_failed_batch_is_replayed(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path
+) -> None:
+    """A batch whose task failed leaves rows behind, or its replay is refused."""
+    from pyspark.sql import functions as F
+
+    create(db, "failed")
+    add_files(folder, 0, 2)
+    broken = folder / "broken"
+    broken.touch()
+    path = str(broken)
+
+    def check(value: str) -> str:
+        if value == "v1" and Path(path).exists():
+            raise RuntimeError("the task is broken")
+        return value
+
+    def run() -> Any:
+        checked = F.udf(check)
+        return (
+            spark.readStream.schema("id INT, value STRING")
+            .option("maxFilesPerTrigger", 1)
+            .csv(str(folder / "source"))
+            .select("id", checked("value").alias("value"))
+            .writeStream.format("kvorum")
+            .options(**options("failed"))
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    with pytest.raises(Exception, match="the task is broken"):
+        run().awaitTermination()
+    assert sorted(versions(db, "failed").values()) == [ROWS_PER_FILE]
+    broken.unlink()
+    run().awaitTermination()
+    assert sorted(versions(db, "failed").values()) == [ROWS_PER_FILE] * 2
+
+
+def test_o14_complete_mode_is_refused(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path
+) -> None:
+    """Output mode complete is taken for append."""
+    create(db, "complete")
+    add_files(folder, 0, 1)
+    query = (
+        spark.readStream.schema("id INT, value STRING")
+        .csv(str(folder / "source"))
+        .groupBy("id")
+        .agg({"value": "max"})
+        .withColumnRenamed("max(value)", "value")
+        .writeStream.format("kvorum")
+        .options(**options("complete"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .outputMode("complete")
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(Exception, match="output mode complete is not offered"):
+        query.awaitTermination()
+    assert versions(db, "complete") == Counter()
+
+
+class Driver:
+    """tests/spark/driver.py in a process group of its own."""
+
+    def __init__(self, node: NodeProcess, table: str, folder: Path) -> None:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        argv = [str(ROOT / "tests" / "spark" / "driver.py"), f"127.0.0.1:{node.base}"]
+        with (folder / "driver.log").open("ab") as log:
+            self.child = subprocess.Popen(
+                [sys.executable, *argv, f"{NAMESPACE}.{table}", str(folder)],
+                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """kill -9, its Java and its Python workers, too."""
+        os.killpg(self.child.pid, 9)
+        self.child.wait(30)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.child.poll() is None:
+            self.kill()
+
+
+def wait_for(rows: int, db: kvorum.Database, name: str, driver: Driver, folder: Path) -> None:
+    """Until so many rows are visible, in whole batches at every look."""
+    until = time.monotonic() + 90
+    while time.monotonic() < until:
+        try:
+            seen = versions(db, name)
+        except kvorum.TryLater:
+            continue
+        assert set(seen.values()) <= {ROWS_PER_FILE}, "a part of a batch"
+        if sum(seen.values()) >= rows:
+            return
+        assert driver.child.poll() is None, (folder / "driver.log").read_text()[-3000:]
+        time.sleep(0.02)
+    raise AssertionError(
+        f"{rows} rows did not arrive: {(folder / 'driver.log').read_text()[-3000:]}"
+    )
+
+
+def test_o13_driver_and_node_killed_in_mid_flight(folder: Path, tmp_path: Path) -> None:
+    """After kill -9 of the driver, and of the node, a row is missing, doubled or half a batch is
+    seen.
+    """
+    files = 12
+    with NodeProcess(tmp_path / "data", free_port_base()) as node:
+        node.start()
+        with kvorum.connect(node.url) as db:
+            db.create_namespace(NAMESPACE)
+            create(db, "killed")
+            add_files(folder, 0, files)
+            with Driver(node, "killed", folder) as driver:
+                wait_for(3 * ROWS_PER_FILE, db, "killed", driver, folder)
+                driver.kill()
+            with Driver(node, "killed", folder) as driver:
+                wait_for(6 * ROWS_PER_FILE, db, "killed", driver, folder)
+                node.kill()
+                node.start()
+                assert driver.child.wait(90) == 0, (folder / "driver.log").read_text()[-3000:]
+            seen = versions(db, "killed")
+            assert sorted(seen.values()) == [ROWS_PER_FILE] * files
