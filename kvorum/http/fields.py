@@ -241,8 +241,10 @@ COLUMN: Fields = (
 )
 NEW_TABLE: Fields = (
     Field("name", TEXT, "Name of the table."),
-    Field("replicas", integer(1, 9), "Copies of each partition.", False),
-    Field("tags", array(TEXT, 100), "Tags that nodes must carry to hold replicas.", False),
+    Field("replicas", integer(1, limits.REPLICAS_MAX), "Copies of each partition.", False),
+    Field(
+        "tags", array(TEXT, limits.TAGS_MAX), "Tags that nodes must carry to hold replicas.", False
+    ),
     Field(
         "split_keys",
         array(DATA, limits.SPLIT_KEYS_MAX),

@@ -455,16 +455,15 @@ def no_such_route(path: bytes) -> NotFound:
     return NotFound(f"there is no {shown}; /docs lists the routes", code="ROUTE_NOT_FOUND")
 
 
-class WrongMethod(Rejected):
-    """405: the path exists, but not with this method."""
-
-    code = "METHOD_NOT_ALLOWED"
-    status = 405
-
-
-def wrong_method(method: str, allowed: str) -> WrongMethod:
+def wrong_method(method: str, allowed: str) -> Rejected:
     """405 with the methods that the path has."""
-    return WrongMethod(f"{method} is not possible here, only {allowed}", details={"allow": allowed})
+    error = Rejected(
+        f"{method} is not possible here, only {allowed}",
+        code="METHOD_NOT_ALLOWED",
+        details={"allow": allowed},
+    )
+    error.status = 405
+    return error
 
 
 def internal() -> KvorumError:

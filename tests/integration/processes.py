@@ -1,4 +1,6 @@
-"""A real node process for the tests: started, waited for, killed, and always cleaned up by its pid."""
+"""A real node process for the tests: started, waited for, killed, and always cleaned up
+by its pid.
+"""
 
 from __future__ import annotations
 

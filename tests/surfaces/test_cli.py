@@ -1,4 +1,6 @@
-"""The `kvorum` command as a user runs it: output, exit codes, one line of error. Few, for each is a process."""
+"""The `kvorum` command as a user runs it: output, exit codes, one line of error. Few,
+for each is a process.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def kvorum(
     env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
     env |= {"KVORUM_CONNECT": f"127.0.0.1:{port}", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "kvorum", *args]
-    run = subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=50, check=False)
+    run = subprocess.run(
+        command, env=env, input=stdin, capture_output=True, timeout=50, check=False
+    )
     wanted = run.returncode if code is None else code
     assert run.returncode == wanted, (args, run.returncode, run.stdout, run.stderr)
     if code == 1:
