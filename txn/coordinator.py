@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, assert_never, overload
 
 from kv.base.errors import Busy, KeyLocked, KvorumError, Reroute, TxnAborted
@@ -259,15 +260,21 @@ class Commit:
     def _spawn(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
         self._running += 1
         name = f"txn-{self._request.start_ts}-{type(effect).__name__}"
-        self._owner.background.spawn(self._run(effect, work), name)
+        task = self._owner.background.spawn(self._run(effect, work), name)
+        task.add_done_callback(partial(self._ran, work))
 
-    async def _run(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
-        try:
-            event = await self._event(effect, work)
-        except BaseException as stop:
+    def _ran(self, work: Coroutine[Any, Any, msg.Event | None], task: asyncio.Task[None]) -> None:
+        """Here and not in `_run`, because a task that is cancelled before its first step runs
+        nothing of it.
+        """
+        stop = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if stop is not None:
+            work.close()
             self._break(stop)
             self._ended()
-            raise
+
+    async def _run(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
+        event = await self._event(effect, work)
         self._running -= 1
         if event is not None:
             self._feed(event)

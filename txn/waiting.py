@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from math import ceil
 from typing import Any
 
 from kv.base.ports import Rng, Timers
@@ -36,8 +37,10 @@ class Deadline:
         self._at = timers.monotonic() + budget_ms / 1000
 
     def left_ms(self) -> int:
-        """Milliseconds that remain, at least 0."""
-        return max(0, round((self._at - self._timers.monotonic()) * 1000))
+        """Milliseconds that remain, rounded up: 0 exactly when it has passed, so that a wait of so
+        long lets it pass, and no loop waits for 0 ms until then.
+        """
+        return max(0, ceil((self._at - self._timers.monotonic()) * 1000))
 
     def budget_ms(self) -> int:
         """The same as an RPC budget, where 0 would mean the default."""
