@@ -23,8 +23,8 @@ def render() -> str:
     lines = [
         "# HTTP API",
         "",
-        "Made from the routes by `python -m scripts.http_reference`. The same as a page: `/docs` of "
-        "a node; for programs: `/openapi.json`. How to use it: [the guide](../guides/http.md).",
+        "Made from the routes by `python -m scripts.http_reference`. The same as a page: `/docs` "
+        "of a node; for programs: `/openapi.json`. How to use it: [the guide](../guides/http.md).",
         "",
         openapi("")["info"]["description"],
         "",

@@ -47,9 +47,19 @@ def opened(connect: str | None, as_json: bool) -> Iterator[Database]:
 
 
 def table_of(text: str) -> tuple[str, str]:
-    """NAMESPACE.TABLE; a bare name is a table of the namespace `default`."""
-    ns, dot, name = text.partition(".")
-    return (ns, name) if dot else ("default", ns)
+    """NAMESPACE/TABLE, or NAMESPACE.TABLE; a bare name is a table of the namespace `default`."""
+    parts = text.replace("/", ".").split(".")
+    if not 1 <= len(parts) <= 2 or not all(parts):
+        raise typer.BadParameter(f"{text!r} is not NAMESPACE/TABLE")
+    return (parts[0], parts[1]) if len(parts) == 2 else ("default", parts[0])
+
+
+def record_of(path: str, b64: bool) -> tuple[str, str, bytes]:
+    """NAMESPACE/TABLE/KEY, as in the HTTP API; the key is all that follows, slashes included."""
+    parts = path.split("/", 2)
+    if len(parts) != 3 or not all(parts):
+        raise typer.BadParameter(f"{path!r} is not NAMESPACE/TABLE/KEY")
+    return parts[0], parts[1], key_of(parts[2], b64)
 
 
 def key_of(text: str, b64: bool) -> bytes:

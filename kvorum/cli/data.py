@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kv.base.errors import AlreadyExists, NotFound
 from kvorum.cli import output
-from kvorum.cli.connection import B64, Connect, Json, key_of, opened, table_of
+from kvorum.cli.connection import B64, Connect, Json, key_of, opened, record_of, table_of
 
-Table = Annotated[str, typer.Argument(help="NAMESPACE.TABLE", show_default=False)]
-Key = Annotated[str, typer.Argument(help="The key.", show_default=False)]
+if TYPE_CHECKING:
+    from kvorum.sync import Database
+
+Table = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
+Path = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE/KEY", show_default=False)]
 At = Annotated[int | None, typer.Option("--at", help="Read the snapshot of this timestamp.")]
 IfVersion = Annotated[
     int | None, typer.Option("--if-version", help="Only if this is its version now.")
@@ -19,8 +24,7 @@ IfVersion = Annotated[
 
 
 def get(
-    table: Table,
-    key: Key,
+    path: Path,
     at: At = None,
     raw: Annotated[bool, typer.Option("--raw", help="The bytes alone, no newline.")] = False,
     b64: B64 = False,
@@ -28,53 +32,57 @@ def get(
     json: Json = False,
 ) -> None:
     """Print the value of a key; exit code 1 if there is none."""
-    ns, name = table_of(table)
+    ns, name, key = record_of(path, b64)
     with opened(connect, json) as db:
-        record = db.table(ns, name).get(key_of(key, b64), at=at)
+        record = db.table(ns, name).get(key, at=at)
     if record is None:
-        output.die(f"KEY_NOT_FOUND: {table} has no key {key!r}", as_json=json)
+        missing = f"table {ns}.{name} has no key {output.escaped(key)!r}"
+        output.die(NotFound(missing, code="KEY_NOT_FOUND"), as_json=json)
     if json:
-        shown = {"key": key, "value": output.show(record.value), "version": str(record.version)}
-        output.emit(shown)
+        value, version = output.show(record.value), str(record.version)
+        output.emit({"key": output.show(key), "value": value, "version": version})
         return
     output.raw(record.value if raw else record.value + b"\n")
 
 
 def put(
-    table: Table,
-    key: Key,
+    path: Path,
     value: Annotated[str, typer.Argument(help="The value; - reads it from stdin.")],
     if_absent: Annotated[
         bool, typer.Option("--if-absent", help="Only if the key does not exist.")
     ] = False,
     if_version: IfVersion = None,
     ttl_ms: Annotated[int | None, typer.Option("--ttl-ms", help="Milliseconds to live.")] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make namespace and table if they do not exist.")
+    ] = False,
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Write a value and print its version."""
-    ns, name = table_of(table)
+    ns, name, key = record_of(path, b64)
     data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
     with opened(connect, json) as db:
+        if create:
+            _create(db, ns, name)
         version = db.table(ns, name).put(
-            key_of(key, b64), data, if_absent=if_absent, if_version=if_version, ttl_ms=ttl_ms
+            key, data, if_absent=if_absent, if_version=if_version, ttl_ms=ttl_ms
         )
     _print_version(version, json)
 
 
 def delete(
-    table: Table,
-    key: Key,
+    path: Path,
     if_version: IfVersion = None,
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Remove a key and print the version of the removal."""
-    ns, name = table_of(table)
+    ns, name, key = record_of(path, b64)
     with opened(connect, json) as db:
-        version = db.table(ns, name).delete(key_of(key, b64), if_version=if_version)
+        version = db.table(ns, name).delete(key, if_version=if_version)
     _print_version(version, json)
 
 
@@ -132,6 +140,13 @@ def txn(
         output.emit(told)
     else:
         output.lines([" ".join(told.values())])
+
+
+def _create(db: Database, ns: str, name: str) -> None:
+    """A namespace and a table that may exist already."""
+    for make in (lambda: db.create_namespace(ns), lambda: db.create_table(ns, name)):
+        with contextlib.suppress(AlreadyExists):
+            make()
 
 
 def _print_version(version: int, json: bool) -> None:

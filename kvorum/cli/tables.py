@@ -13,7 +13,7 @@ from kvorum.cli.connection import B64, Connect, Json, key_of, opened, table_of
 namespaces = typer.Typer(no_args_is_help=True, help="Namespaces.", rich_markup_mode=None)
 tables = typer.Typer(no_args_is_help=True, help="Tables.", rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(help="The namespace.", show_default=False)]
-TableName = Annotated[str, typer.Argument(help="NAMESPACE.TABLE", show_default=False)]
+TableName = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
 
 
 @namespaces.command("list")

@@ -46,18 +46,21 @@ def test_cli_records(served: Served) -> None:
     """put, get, scan and delete from a shell, with bytes as they are."""
     port = served.base
     kvorum("table", "create", "default.cli", "--split", "m", port=port)
-    version = kvorum("put", "default.cli", "a", "-", stdin=b"\x00\xff", port=port).stdout.strip()
-    assert kvorum("get", "default.cli", "a", "--raw", port=port).stdout == b"\x00\xff"
-    shown = told("get", "default.cli", "a", port=port)
+    version = kvorum("put", "default/cli/a", "-", stdin=b"\x00\xff", port=port).stdout.strip()
+    assert kvorum("get", "default/cli/a", "--raw", port=port).stdout == b"\x00\xff"
+    shown = told("get", "default/cli/a", port=port)
     assert shown == {"key": "a", "value": {"b64": "AP8="}, "version": version.decode()}
-    kvorum("put", "cli", "z", "last", "--if-absent", port=port)
-    error = kvorum("put", "cli", "z", "x", "--if-absent", port=port, code=1).stderr
+    kvorum("put", "default/cli/z", "last", "--if-absent", port=port)
+    error = kvorum("put", "default/cli/z", "x", "--if-absent", port=port, code=1).stderr
     assert error.startswith(b"kvorum: CONDITION_FAILED: ")
     assert kvorum("scan", "cli", port=port).stdout == b"a\t\\x00\\xff\nz\tlast\n"
     found = told("scan", "cli", "--reverse", "--limit", "1", port=port)
     assert [i["key"] for i in found["items"]] == ["z"]
-    kvorum("delete", "cli", "a", port=port)
-    missing = kvorum("get", "cli", "a", port=port, code=1)
+    kvorum("delete", "default/cli/a", port=port)
+    kvorum("put", "clinew/made/a/b", "v", "--create", port=port)
+    kvorum("put", "clinew/made/a/b", "w", "--create", port=port)
+    assert kvorum("get", "clinew/made/a/b", port=port).stdout == b"w\n"
+    missing = kvorum("get", "default/cli/a", port=port, code=1)
     assert missing.stderr.startswith(b"kvorum: KEY_NOT_FOUND")
 
 
@@ -103,9 +106,10 @@ def test_cli_usage_and_unreachable() -> None:
     port = free_port_base()
     kvorum("get", port=port, code=2)
     kvorum("frobnicate", port=port, code=2)
-    kvorum("get", "t", "k", "--no-such-option", port=port, code=2)
-    assert b"UNREACHABLE" in kvorum("get", "t", "k", port=port, code=1).stderr
-    error = json.loads(kvorum("get", "t", "k", "--json", port=port, code=1).stderr)["error"]
+    kvorum("get", "default/t", port=port, code=2)
+    kvorum("get", "default/t/k", "--no-such-option", port=port, code=2)
+    assert b"UNREACHABLE" in kvorum("get", "default/t/k", port=port, code=1).stderr
+    error = json.loads(kvorum("get", "default/t/k", "--json", port=port, code=1).stderr)["error"]
     assert error["retry"] == "retry"
     shown = kvorum("start", "--help", port=port).stdout.decode()
     for flag in ("--data", "--listen", "--advertise", "--port", "--node-id", "--join", "--roles"):
