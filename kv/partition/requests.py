@@ -45,7 +45,8 @@ from kv.base.methods import (
 from kv.base.timestamps import MAX
 
 HEAD: Final = 5  # fields before the arguments
-STORAGE_KEY_BYTES_MAX: Final = KEY_BYTES_MAX + 4
+PREFIX_BYTES: Final = 4
+STORAGE_KEY_BYTES_MAX: Final = PREFIX_BYTES + KEY_BYTES_MAX
 Keys = Sequence[bytes]
 _NO_KEYS: Final[Keys] = ()
 
@@ -58,12 +59,22 @@ def too_large(what: str, limit: int, actual: int) -> TooLarge:
     )
 
 
-def check_key(key: Any, more: int = 0) -> None:
-    """`more`: a bound of a range may be "the next key", one byte longer."""
+def check_bound(key: Any, more: int = 0) -> None:
+    """Where a range begins or ends; `more`: "the next key" is one byte longer."""
     if type(key) is not bytes:
         raise InvalidArgument(f"a key must be bytes, got {type(key).__name__}")
     if len(key) > STORAGE_KEY_BYTES_MAX + more:
         raise too_large("key bytes", STORAGE_KEY_BYTES_MAX, len(key))
+
+
+def check_key(key: Any) -> None:
+    """A storage key: the four bytes of its table, then the user's."""
+    check_bound(key)
+    if len(key) < PREFIX_BYTES:
+        raise InvalidArgument(
+            f"a storage key begins with the {PREFIX_BYTES} bytes of its table's id, got {key!r}",
+            details={"key": key},
+        )
 
 
 def check_value(value: Any) -> None:
@@ -181,8 +192,8 @@ def _mget(r: list[Any]) -> Keys:
 
 
 def _scan(r: list[Any]) -> Keys:
-    check_key(r[5], 1)
-    check_key(r[6], 1)
+    check_bound(r[5], 1)
+    check_bound(r[6], 1)
     if r[6] and r[6] < r[5]:
         raise InvalidArgument(
             f"scan from {r[5][:64]!r} to {r[6][:64]!r}: the end lies before the start"
@@ -283,14 +294,14 @@ def plain(r: list[Any]) -> bool:
         return (
             len(r) == 8
             and type(r[5]) is bytes
-            and len(r[5]) <= KEY_BYTES_MAX
+            and PREFIX_BYTES <= len(r[5]) <= KEY_BYTES_MAX
             and r[6] == 0
             and r[7] is None
         )
     return (
         len(r) == 9
         and type(r[5]) is bytes
-        and len(r[5]) <= KEY_BYTES_MAX
+        and PREFIX_BYTES <= len(r[5]) <= KEY_BYTES_MAX
         and type(r[6]) is bytes
         and len(r[6]) <= VALUE_BYTES_MAX
         and r[7] is None

@@ -38,7 +38,7 @@ def state_hash(engine: Engine) -> str:
 
 def busy(node: Node, rng: random.Random, steps: int) -> None:
     """Random commands of every kind, many in flight."""
-    keys = [b"k%02d" % i for i in range(30)] + [b"z%02d" % i for i in range(10)]
+    keys = [b"tab.k%02d" % i for i in range(30)] + [b"tab.z%02d" % i for i in range(10)]
     open_txns: list[tuple[int, bytes]] = []
     rids: list[int] = []
     for _ in range(steps):
@@ -51,7 +51,7 @@ def busy(node: Node, rng: random.Random, steps: int) -> None:
             case 3:
                 rids.append(node.send(methods.DELETE, key, key, None))
             case 4:
-                group = [k for k in keys if k[:1] == key[:1]]
+                group = [k for k in keys if k[:5] == key[:5]]
                 ops = [[OP_PUT, k, value, None, 0] for k in rng.sample(group, 5)]
                 start = rng.choice((0, node.oracle(1)))
                 rids.append(node.send(methods.WRITE, key, ops, start, 0))
@@ -78,18 +78,18 @@ def busy(node: Node, rng: random.Random, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_f2_replay_gives_the_same_state(seed: int) -> None:
     """A replica that replays the log would differ from the leader that wrote its own batches."""
-    node = Node(splits=(b"m",))
+    node = Node(splits=(b"tab.m",))
     busy(node, random.Random(seed), 150)
-    machine = node.machine(b"k")
+    machine = node.machine(b"tab.k")
     done: list[Any] = []
     machine.gc(node.oracle(1) - (5 << 18), 0, done.append)
     node.settle(lambda: bool(done))
     node.timers.run(1.0)
-    wanted, locks = state_hash(node.engine), dict(node.machine(b"k").view.locks)
+    wanted, locks = state_hash(node.engine), dict(node.machine(b"tab.k").view.locks)
     indexes = [replica.state.index for replica in node.manager.replicas()]
     fresh = MemoryEngine(STATE_FAMILIES)
     follower = Node(
-        splits=(b"m",), engine=fresh, log=node.log.crash(0), oracle_last=node.oracle.last
+        splits=(b"tab.m",), engine=fresh, log=node.log.crash(0), oracle_last=node.oracle.last
     )
     assert follower.host.counters.entries_replayed >= sum(indexes) - 2
     for engine in (node.engine, fresh):  # the applied index moved on by the new term's first entry
@@ -99,7 +99,7 @@ def test_f2_replay_gives_the_same_state(seed: int) -> None:
         engine.write(batch)
     assert state_hash(fresh) == state_hash(node.engine)
     assert wanted
-    mirror = follower.machine(b"k").view.locks
+    mirror = follower.machine(b"tab.k").view.locks
     assert mirror.keys() == locks.keys()
     for old, new in zip(node.manager.replicas(), follower.manager.replicas(), strict=True):
         assert new.state.old_versions == old.state.old_versions
@@ -130,14 +130,14 @@ def test_c14_random_crashes(seed: int) -> None:
     lower than before.
     """
     rng = random.Random(seed)
-    node = Node(splits=(b"m",), keep=rng.choice((2, 1000)))
+    node = Node(splits=(b"tab.m",), keep=rng.choice((2, 1000)))
     acked: dict[bytes, tuple[int, int]] = {}  # key → (version, serial)
     sent: dict[int, tuple[list[bytes], int]] = {}
     serial, highest = 0, 0
     for _ in range(4):
         for _ in range(rng.randrange(5, 60)):
             serial += 1
-            prefix = rng.choice((b"a", b"z"))
+            prefix = rng.choice((b"tab.a", b"tab.z"))
             keys = rng.sample([prefix + b"%d" % i for i in range(4)], rng.randrange(1, 4))
             value = (b"%d " % serial) + bytes(rng.choice((0, 600)))
             ops = [[OP_PUT, key, value, None, 0] for key in keys]
@@ -155,14 +155,14 @@ def test_c14_random_crashes(seed: int) -> None:
         node, sent = node.crash(rng.randrange(1 << 30), keep=rng.choice((2, 1000))), {}
         assert not node.fatal
         found = {}
-        for key in (prefix + b"%d" % i for prefix in (b"a", b"z") for i in range(4)):
+        for key in (prefix + b"%d" % i for prefix in (b"tab.a", b"tab.z") for i in range(4)):
             value, version = node.get(key)
             found[key] = (version, int(value.split()[0]) if value else 0)
             assert found[key] >= acked.get(key, (0, 0)), (key, found[key], acked.get(key))
         for version, number in found.values():
             for other in batches.get(number, []):
                 assert found[other][0] >= version, "half a batch"
-        key = b"a0"
+        key = b"tab.a0"
         assert node.put(key, b"%d after" % serial) > max(highest, *(v for v, _ in found.values()))
         acked[key] = (node.get(key)[1], serial)
 
@@ -186,7 +186,7 @@ def test_locks_are_rebuilt_at_the_start() -> None:
     commit_ts = after.oracle(1)
     keys = sorted(locks)
     assert after.call(methods.COMMIT, b"long", b"long", start, commit_ts)[0] == COMMITTED
-    assert after.call(methods.RESOLVE, b"long", start, commit_ts, keys) == [4]
+    assert after.call(methods.RESOLVE, b"long", start, commit_ts, keys) == [4, 0]
     assert after.get(b"long") == (long, commit_ts)
     assert after.get(b"short") == (b"s", commit_ts)
     assert not after.engine.scan("lock", b"", b"")
@@ -196,7 +196,7 @@ def test_lock_mirror_keeps_order() -> None:
     """A scan would overlook an intent, or meet one that is gone."""
     rng, mirror, model = random.Random(2), LockMirror(), dict[bytes, Lock]()
     for i in range(2000):
-        key = b"%d" % rng.randrange(300)
+        key = b"tab.%d" % rng.randrange(300)
         lock = Lock(i, OP_PUT, 1, b"", 0, b"") if rng.random() < 0.6 else None
         mirror.set(key, lock)
         if lock is None:
@@ -204,7 +204,7 @@ def test_lock_mirror_keeps_order() -> None:
         else:
             model[key] = lock
         if rng.random() < 0.1:
-            start, end = sorted((b"%d" % rng.randrange(300), b"%d" % rng.randrange(300)))
+            start, end = sorted(b"tab.%d" % rng.randrange(300) for _ in range(2))
             assert mirror.range(start, end) == sorted(k for k in model if start <= k < end)
             assert mirror.oldest() == min((x.start_ts for x in model.values()), default=None)
     assert mirror.range(b"", b"") == sorted(model)
@@ -213,11 +213,11 @@ def test_lock_mirror_keeps_order() -> None:
 def test_f2_corrupt_entry_stops_the_replica() -> None:
     """A damaged entry would be applied, and replicas would differ from there on."""
     node = Node()
-    node.put(b"k", b"v")
+    node.put(b"tab.k", b"v")
     entry = Entry(1)
-    entry.rows.append((b"k", b"record", None, None))
+    entry.rows.append((b"tab.k", b"record", None, None))
     command = entry.seal()
-    assert decode(command, "here").rows == ((b"k", b"record", None, None),)
+    assert decode(command, "here").rows == ((b"tab.k", b"record", None, None),)
     for at in (0, 3, 4, len(command) - 1):
         damaged = bytearray(command)
         damaged[at] ^= 1
@@ -226,7 +226,7 @@ def test_f2_corrupt_entry_stops_the_replica() -> None:
     with pytest.raises(Corruption):
         decode(b"", "nowhere")
     replica = node.manager.replicas()[0]
-    rid = node.send(methods.PUT, b"k", b"k", b"w", None, 0)
+    rid = node.send(methods.PUT, b"tab.k", b"tab.k", b"tab.w", None, 0)
     replica.group.propose(b"\x00\x00\x00\x00garbage", object())  # type: ignore[arg-type]
     node.settle(lambda: bool(node.fatal))
     node.settle(lambda: rid in node.conn.rows)
@@ -240,7 +240,7 @@ def test_truncation_keeps_what_is_not_durable() -> None:
     """
     node = Node(keep=10)
     for i in range(50):
-        node.put(b"k", b"%d" % i)
+        node.put(b"tab.k", b"%d" % i)
     due = node.manager._due.is_set()
     assert due, "the manager was not told that the log is long"
     run(node.manager.truncate())
@@ -250,7 +250,7 @@ def test_truncation_keeps_what_is_not_durable() -> None:
     assert len(node.log.items()) < 30
     for seed in range(3):
         after = node.crash(seed, keep=10)
-        assert after.get(b"k")[0] == b"49"
+        assert after.get(b"tab.k")[0] == b"49"
         node = after
     assert replica.state.index >= 50
 
@@ -259,12 +259,12 @@ def test_truncation_counts_only_what_was_applied_before_its_sync() -> None:
     """Entries that were applied while the sync ran would be cut, though it does not cover them."""
     node = Node(keep=1)
     for i in range(10):
-        node.put(b"k", b"%d" % i)
+        node.put(b"tab.k", b"%d" % i)
 
     async def slow(fn: Any) -> None:
         fn()
         for i in range(10, 20):
-            node.put(b"k", b"%d" % i)
+            node.put(b"tab.k", b"%d" % i)
 
     node.manager._in_thread = slow
     run(node.manager.truncate())
@@ -281,14 +281,14 @@ def test_truncation_counts_only_what_was_applied_before_its_sync() -> None:
     lost = node.engine.crash(Nothing())
     after = Node(engine=lost, log=node.log.crash(0), oracle_last=node.oracle.last)
     assert not after.fatal
-    assert after.get(b"k")[0] == b"19"
+    assert after.get(b"tab.k")[0] == b"19"
 
 
 def test_a_failed_state_sync_cuts_nothing() -> None:
     """After a failed sync the log would be cut although the state DB may have lost what it held."""
     node = Node(keep=2)
     for i in range(20):
-        node.put(b"k", b"%d" % i)
+        node.put(b"tab.k", b"%d" % i)
     before = len(node.log.items())
     assert isinstance(node.engine, MemoryEngine)
     node.engine.fail_sync(Unavailable("the disk failed"))
@@ -307,24 +307,24 @@ def descriptor(pid: int, start: bytes, end: bytes) -> PartitionDescriptor:
 
 def test_create_is_idempotent_and_refuses_overlaps() -> None:
     """A repeated creation would fail, or two partitions would serve one key."""
-    node = Node(splits=(b"m",))
-    run(node.manager.create(descriptor(1, b"", b"m")))
+    node = Node(splits=(b"tab.m",))
+    run(node.manager.create(descriptor(1, b"", b"tab.m")))
     assert len(node.manager.descriptors()) == 2
-    for start, end in ((b"a", b"b"), (b"a", b""), (b"z", b"")):
+    for start, end in ((b"tab.a", b"tab.b"), (b"tab.a", b""), (b"tab.z", b"")):
         with pytest.raises(InvalidArgument, match="overlaps"):
             run(node.manager.create(descriptor(9, start, end)))
-    assert node.manager.covering(b"a") == descriptor(1, b"", b"m")
-    assert node.manager.covering(b"m") == descriptor(2, b"m", b"")
+    assert node.manager.covering(b"tab.a") == descriptor(1, b"", b"tab.m")
+    assert node.manager.covering(b"tab.m") == descriptor(2, b"tab.m", b"")
     assert node.manager.by_id(9) is None
 
 
 def test_created_is_durable() -> None:
     """A partition would be acknowledged and gone after a power loss, with all its data."""
-    node = Node(splits=(b"m",))
-    node.put(b"z", b"v")
+    node = Node(splits=(b"tab.m",))
+    node.put(b"tab.z", b"v")
     after = node.crash(0)
     assert [d.id for d in after.manager.descriptors()] == [1, 2]
-    assert after.get(b"z")[0] == b"v"
+    assert after.get(b"tab.z")[0] == b"v"
 
 
 def drop_steps(node: Node, crash_at: int) -> None:
@@ -355,31 +355,38 @@ def test_drop_leaves_all_or_nothing(crash_at: int, seed: int) -> None:
     """A crash while dropping would leave a partition with half of its rows, or rows without a
     partition.
     """
-    node = Node(splits=(b"m",))
+    node = Node(splits=(b"tab.m",))
     for i in range(5):
-        node.put(b"a%d" % i, b"left")
-        node.put(b"z%d" % i, b"1", ttl_ms=99)
-        node.put(b"z%d" % i, b"2")
+        node.put(b"tab.a%d" % i, b"left")
+        node.put(b"tab.z%d" % i, b"1", ttl_ms=99)
+        node.put(b"tab.z%d" % i, b"2")
     start = node.oracle(1)
-    node.call(methods.PREWRITE, b"zz", start, b"zz", 1000, [[OP_PUT, b"zz", b"", None, 0]], 0)
+    node.call(
+        methods.PREWRITE, b"tab.zz", start, b"tab.zz", 1000, [[OP_PUT, b"tab.zz", b"", None, 0]], 0
+    )
     drop_steps(node, crash_at)
     rng = random.Random(seed)
     after = reopened(node, rng)
     left = [d.id for d in after.manager.descriptors()]
-    assert after.get(b"a4")[0] == b"left"
+    assert after.get(b"tab.a4")[0] == b"left"
     if 2 in left:
         assert crash_at == 0
         for i in range(5):
-            assert after.get(b"z%d" % i)[0] == b"2"
+            assert after.get(b"tab.z%d" % i)[0] == b"2"
     else:
-        for family, prefix in (("cur", b"z"), ("hist", b"z"), ("lock", b"z"), ("txn", b"z")):
+        for family, prefix in (
+            ("cur", b"tab.z"),
+            ("hist", b"tab.z"),
+            ("lock", b"tab.z"),
+            ("txn", b"tab.z"),
+        ):
             assert not after.engine.scan(family, prefix, b"")
         after.timers.run(0.1)
         assert not after.engine.scan("meta", b"r\0\0\0\0\0\0\0\2", b"r\0\0\0\0\0\0\0\3")
         assert after.host.stored_groups() == [1]
-        run(after.manager.create(descriptor(3, b"m", b"")))
+        run(after.manager.create(descriptor(3, b"tab.m", b"")))
         after.settle(lambda: all(r.serving() for r in after.manager.replicas()))
-        assert after.get(b"z1") == (None, 0)
+        assert after.get(b"tab.z1") == (None, 0)
 
 
 def reopened(node: Node, rng: random.Random) -> Node:
@@ -396,31 +403,31 @@ def reopened(node: Node, rng: random.Random) -> Node:
 
 def test_drop_again_and_create_again() -> None:
     """A new partition with the id of a dropped one would replay the old one's log."""
-    node = Node(splits=(b"m",))
-    node.put(b"z", b"old")
+    node = Node(splits=(b"tab.m",))
+    node.put(b"tab.z", b"old")
     run(node.manager.drop(PartitionId(2)))
     run(node.manager.drop(PartitionId(2)))
     with pytest.raises(Unavailable):
-        run(node.manager.create(descriptor(2, b"m", b"")))
+        run(node.manager.create(descriptor(2, b"tab.m", b"")))
     node.timers.run(0.1)
-    run(node.manager.create(descriptor(2, b"m", b"")))
+    run(node.manager.create(descriptor(2, b"tab.m", b"")))
     node.settle(lambda: all(r.serving() for r in node.manager.replicas()))
-    assert node.get(b"z") == (None, 0)
+    assert node.get(b"tab.z") == (None, 0)
     after = node.crash(2)
-    assert after.get(b"z") == (None, 0)
+    assert after.get(b"tab.z") == (None, 0)
 
 
 def test_dropping_answers_who_waits() -> None:
     """Requests to a partition that is dropped would never be answered."""
-    node = Node(splits=(b"m",), sync_s=0.5)
-    flying = node.send(methods.PUT, b"z", b"z", b"v", None, 0)
-    node.settle(lambda: node.machine(b"z").view.flying is not None)
-    machine = node.machine(b"z")
+    node = Node(splits=(b"tab.m",), sync_s=0.5)
+    flying = node.send(methods.PUT, b"tab.z", b"tab.z", b"v", None, 0)
+    node.settle(lambda: node.machine(b"tab.z").view.flying is not None)
+    machine = node.machine(b"tab.z")
     run(node.manager.drop(PartitionId(2)))
     assert node.error(flying).disposition in ("unknown_outcome", "reroute")
-    machine.submit(node.conn, [999, methods.GET, 1e9, 2, 1, b"z", 0, None])
+    machine.submit(node.conn, [999, methods.GET, 1e9, 2, 1, b"tab.z", 0, None])
     assert node.error(999).disposition == "reroute"
-    assert node.manager.covering(b"z") is None
+    assert node.manager.covering(b"tab.z") is None
 
 
 # ------------------------------------------------------------------ collecting, on a node
@@ -438,105 +445,113 @@ def test_c4_collector_goes_through_the_log_in_bounded_steps() -> None:
     loop.
     """
     node = Node()
-    versions = [node.put(b"k", b"%d" % i) for i in range(1000)]
+    versions = [node.put(b"tab.k", b"%d" % i) for i in range(1000)]
     entries = node.manager.partition_counters.entries
-    assert collect(node, b"k", versions[-10]) is None
+    assert collect(node, b"tab.k", versions[-10]) is None
     assert 3 <= node.manager.partition_counters.entries - entries <= 6
     assert len(node.engine.scan("hist", b"", b"")) == 9
     for i in range(-10, 0):
-        assert node.get(b"k", at=versions[i]) == (b"%d" % (1000 + i), versions[i])
-    refused = node.error(node.send(methods.GET, b"k", b"k", versions[-11], None))
+        assert node.get(b"tab.k", at=versions[i]) == (b"%d" % (1000 + i), versions[i])
+    refused = node.error(node.send(methods.GET, b"tab.k", b"tab.k", versions[-11], None))
     assert isinstance(refused, SnapshotTooOld)
     after = node.crash(3)
-    refused = after.error(after.send(methods.GET, b"k", b"k", versions[-11], None))
+    refused = after.error(after.send(methods.GET, b"tab.k", b"tab.k", versions[-11], None))
     assert isinstance(refused, SnapshotTooOld), "the safepoint must survive"
 
 
 def test_b5_time_to_live_on_a_node() -> None:
     """A record would be readable after its end, or its space never come back."""
     node = Node()
-    node.put(b"k", b"v", ttl_ms=100)
-    assert node.get(b"k")[0] == b"v"
+    node.put(b"tab.k", b"v", ttl_ms=100)
+    assert node.get(b"tab.k")[0] == b"v"
     node.timers.run(0.101)
-    assert node.get(b"k") == (None, 0)
-    assert node.call(methods.MGET, b"k", [b"k"], 0, None) == [[None]]
-    assert node.call(methods.SCAN, b"k", b"k", b"l", 0, 9, False, None) == [[], None]
-    assert node.put(b"k", b"again", cond=0)
+    assert node.get(b"tab.k") == (None, 0)
+    assert node.call(methods.MGET, b"tab.k", [b"tab.k"], 0, None) == [[None]]
+    assert node.call(methods.SCAN, b"tab.k", b"tab.k", b"tab.l", 0, 9, False, None) == [[], None]
+    assert node.put(b"tab.k", b"again", cond=0)
     node.put(b"gone", b"v", ttl_ms=100)
     node.timers.run(1.0)
-    assert collect(node, b"k", node.oracle(1)) is None
-    assert [key for key, _ in node.engine.scan("cur", b"", b"")] == [b"k"]
+    assert collect(node, b"tab.k", node.oracle(1)) is None
+    assert [key for key, _ in node.engine.scan("cur", b"", b"")] == [b"tab.k"]
     assert not node.engine.scan("gcq", b"", b"")
 
 
 def test_b5_a_clock_set_back_shows_no_expired_record() -> None:
     """A record that had expired would come back when the clock is set back."""
     node = Node()
-    node.put(b"k", b"v", ttl_ms=100)
+    node.put(b"tab.k", b"v", ttl_ms=100)
     node.timers.run(0.2)
     node.put(b"other", b"v")
-    assert node.get(b"k") == (None, 0)
+    assert node.get(b"tab.k") == (None, 0)
     node.clock.skew_ms = -3_600_000
-    assert node.get(b"k") == (None, 0)
-    assert node.put(b"k", b"new", cond=0)
+    assert node.get(b"tab.k") == (None, 0)
+    assert node.put(b"tab.k", b"new", cond=0)
 
 
 def test_transaction_records_are_collected_after_their_retention() -> None:
     """Outcomes would be kept for ever, or forgotten while an intent still needs them."""
-    node = Node(splits=(b"m",))
+    node = Node(splits=(b"tab.m",))
     start = node.oracle(1)
-    node.call(methods.PREWRITE, b"a", start, b"a", 1000, [[OP_PUT, b"a", b"", None, 0]], 0)
-    node.call(methods.PREWRITE, b"z", start, b"a", 1000, [[OP_PUT, b"z", b"", None, 0]], 0)
+    node.call(
+        methods.PREWRITE, b"tab.a", start, b"tab.a", 1000, [[OP_PUT, b"tab.a", b"", None, 0]], 0
+    )
+    node.call(
+        methods.PREWRITE, b"tab.z", start, b"tab.a", 1000, [[OP_PUT, b"tab.z", b"", None, 0]], 0
+    )
     commit_ts = node.oracle(1)
-    node.call(methods.COMMIT, b"a", b"a", start, commit_ts)
-    node.call(methods.RESOLVE, b"a", start, commit_ts, [b"a"])
-    assert node.manager.find_txn(start) == b"a"
+    node.call(methods.COMMIT, b"tab.a", b"tab.a", start, commit_ts)
+    node.call(methods.RESOLVE, b"tab.a", start, commit_ts, [b"tab.a"])
+    assert node.manager.find_txn(start) == b"tab.a"
     assert node.manager.oldest_lock() == start
     gone_ms = TXN_LIFETIME_MS_MAX + TXN_STATUS_RETENTION_MS + 1000
     node.clock.skew_ms = gone_ms
     safepoint = compose(START_MS + gone_ms)
-    collect(node, b"a", safepoint, node.manager.oldest_lock() or 0)
-    assert node.manager.find_txn(start) == b"a", "its intent on z still needs it"
-    node.call(methods.RESOLVE, b"z", start, commit_ts, [b"z"])
+    collect(node, b"tab.a", safepoint, node.manager.oldest_lock() or 0)
+    assert node.manager.find_txn(start) == b"tab.a", "its intent on z still needs it"
+    node.call(methods.RESOLVE, b"tab.z", start, commit_ts, [b"tab.z"])
     assert node.manager.oldest_lock() is None
-    collect(node, b"a", safepoint)
+    collect(node, b"tab.a", safepoint)
     assert node.manager.find_txn(start) is None
 
 
 def test_d6_d12_abandoned_transaction_over_two_partitions() -> None:
     """Keys of a coordinator that died would stay locked on the partition without the record."""
-    node = Node(splits=(b"m",))
+    node = Node(splits=(b"tab.m",))
     start = node.oracle(1)
-    node.call(methods.PREWRITE, b"z", start, b"a", 500, [[OP_PUT, b"z", b"new", None, 0]], 0)
-    locked = node.error(node.send(methods.GET, b"z", b"z", 0, None))
+    node.call(
+        methods.PREWRITE, b"tab.z", start, b"tab.a", 500, [[OP_PUT, b"tab.z", b"new", None, 0]], 0
+    )
+    locked = node.error(node.send(methods.GET, b"tab.z", b"tab.z", 0, None))
     assert isinstance(locked, KeyLocked)
     node.timers.run(0.6)
     d = locked.details
     answer = node.call(methods.CHECK, d["anchor"], d["anchor"], d["txn"], 0, d["ttl_ms"])
     assert answer[0] == ABORTED
-    node.call(methods.RESOLVE, b"z", start, 0, [b"z"])
-    assert node.get(b"z") == (None, 0)
-    late = node.send(methods.PREWRITE, b"a", start, b"a", 500, [[OP_PUT, b"a", b"", None, 0]], 0)
+    node.call(methods.RESOLVE, b"tab.z", start, 0, [b"tab.z"])
+    assert node.get(b"tab.z") == (None, 0)
+    late = node.send(
+        methods.PREWRITE, b"tab.a", start, b"tab.a", 500, [[OP_PUT, b"tab.a", b"", None, 0]], 0
+    )
     assert node.error(late).code == "TXN_ABORTED"
 
 
 def test_d11_reader_after_the_coordinators_death_sees_the_commit() -> None:
     """Committed data of a transaction that was never resolved would be invisible."""
-    node = Node(splits=(b"m",))
+    node = Node(splits=(b"tab.m",))
     start = node.oracle(1)
-    for key in (b"a", b"z"):
+    for key in (b"tab.a", b"tab.z"):
         op = [OP_PUT, key, b"new", None, 0]
-        node.call(methods.PREWRITE, key, start, b"a", 500, [op], 0)
+        node.call(methods.PREWRITE, key, start, b"tab.a", 500, [op], 0)
     commit_ts = node.oracle(1)
-    assert node.call(methods.COMMIT, b"a", b"a", start, commit_ts)[0] == COMMITTED
+    assert node.call(methods.COMMIT, b"tab.a", b"tab.a", start, commit_ts)[0] == COMMITTED
     after = node.crash(7)
     after.timers.run(5.0)
-    locked = after.error(after.send(methods.GET, b"z", b"z", 0, None))
+    locked = after.error(after.send(methods.GET, b"tab.z", b"tab.z", 0, None))
     assert isinstance(locked, KeyLocked)
-    answer = after.call(methods.CHECK, b"a", b"a", locked.details["txn"], 0, 500)
+    answer = after.call(methods.CHECK, b"tab.a", b"tab.a", locked.details["txn"], 0, 500)
     assert answer[:2] == [COMMITTED, commit_ts]
-    after.call(methods.RESOLVE, b"z", start, commit_ts, [b"z"])
-    assert after.get(b"z") == (b"new", commit_ts)
+    after.call(methods.RESOLVE, b"tab.z", start, commit_ts, [b"tab.z"])
+    assert after.get(b"tab.z") == (b"new", commit_ts)
 
 
 # ------------------------------------------------------------------ the main job, on both engines
@@ -555,7 +570,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def test_b2_of_a_hundred_racing_creators_one_wins(engine: Engine) -> None:
     """Two creators of one key would both be told that they won."""
     node = Node(engine=engine)
-    rids = [node.send(methods.PUT, b"k", b"k", b"%d" % i, 0, 0) for i in range(100)]
+    rids = [node.send(methods.PUT, b"tab.k", b"tab.k", b"%d" % i, 0, 0) for i in range(100)]
     node.settle(lambda: all(rid in node.conn.rows for rid in rids))
     rows = [node.conn.rows[rid] for rid in rids]
     won = [row for row in rows if row[1] == 0]
@@ -567,24 +582,25 @@ def test_b2_of_a_hundred_racing_creators_one_wins(engine: Engine) -> None:
 def test_b3_racing_increments_lose_nothing(engine: Engine) -> None:
     """Two increments by compare-and-set would build on the same version."""
     node = Node(engine=engine)
-    version, value = node.put(b"k", b"0"), 0
+    version, value = node.put(b"tab.k", b"0"), 0
     done = 0
     while done < 60:
         rids = [
-            node.send(methods.PUT, b"k", b"k", b"%d" % (value + 1), version, 0) for _ in range(4)
+            node.send(methods.PUT, b"tab.k", b"tab.k", b"%d" % (value + 1), version, 0)
+            for _ in range(4)
         ]
         node.settle(lambda rids=rids: all(rid in node.conn.rows for rid in rids))  # type: ignore[misc]
         done += sum(node.conn.rows[rid][1] == 0 for rid in rids)
-        found, version = node.get(b"k")
+        found, version = node.get(b"tab.k")
         value = int(found)
     assert value == done
 
 
 def test_busy_partition_on_both_engines(engine: Engine) -> None:
     """What works in memory would not work on disk."""
-    node = Node(splits=(b"m",), engine=engine)
+    node = Node(splits=(b"tab.m",), engine=engine)
     busy(node, random.Random(9), 200)
     other = MemoryEngine(STATE_FAMILIES)
-    Node(splits=(b"m",), engine=other, log=node.log.crash(0), oracle_last=node.oracle.last)
+    Node(splits=(b"tab.m",), engine=other, log=node.log.crash(0), oracle_last=node.oracle.last)
     for family in ("cur", "hist", "lock", "txn", "gcq"):
         assert engine.scan(family, b"", b"") == other.scan(family, b"", b"")
