@@ -42,12 +42,7 @@ if TYPE_CHECKING:
         UnknownOutcome,
         WriteConflict,
     )
-    from kvorum.database import (
-        AsyncDatabase,
-        AsyncSnapshot,
-        AsyncTable,
-        AsyncTransaction,
-    )
+    from kvorum.database import AsyncDatabase
     from kvorum.model import (
         Column,
         Delete,
@@ -61,6 +56,7 @@ if TYPE_CHECKING:
     )
     from kvorum.sdk import aconnect, aopen, connect, open
     from kvorum.sync import Database, Snapshot, Table, Transaction
+    from kvorum.tables import AsyncSnapshot, AsyncTable, AsyncTransaction
     from procedures.engine.procedure import (
         again,
         children,
@@ -79,9 +75,10 @@ _HOMES = {
         "KvorumError NotFound Refused Rejected Reroute RestartTxn SnapshotTooOld TooLarge TryLater "
         "TxnAborted Unavailable UnknownOutcome WriteConflict"
     ),
-    "kvorum.database": "AsyncDatabase AsyncSnapshot AsyncTable AsyncTransaction",
+    "kvorum.database": "AsyncDatabase",
     "kvorum.model": "Column Delete Item Page ProcedureInfo Put Record TableInfo TxnState",
     "kvorum.sdk": "aconnect aopen connect open",
+    "kvorum.tables": "AsyncSnapshot AsyncTable AsyncTransaction",
     "kvorum.sync": "Database Snapshot Table Transaction",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.engine.registry": "procedure step undo",

@@ -16,26 +16,22 @@ belongs to one task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kv.base import timestamps
 from kv.base.errors import InvalidArgument, KvorumError, UnknownOutcome
 from kv.base.limits import TXN_TTL_MS_DEFAULT, WAIT_MS_MAX
 from kv.base.ports import Rng
-from kvorum.backend import Backend, Session
+from kvorum.backend import Backend
 from kvorum.model import (
     BatchOp,
     Bytes,
     Column,
     Delete,
-    Item,
-    Page,
     ProcedureInfo,
     Put,
     Record,
-    ScanSpec,
     TableInfo,
     TableKey,
     TableSpec,
@@ -47,287 +43,10 @@ from kvorum.model import (
     user_value,
 )
 from kvorum.outcome import Retries, committed_version, result_of
+from kvorum.tables import AsyncSnapshot, AsyncTable, AsyncTransaction, snapshot_at
 from procedures.engine.procedure import procedure_name
 
 T = TypeVar("T")
-
-
-def scan_spec(
-    prefix: Bytes | None,
-    start: Bytes | None,
-    end: Bytes | None,
-    *,
-    reverse: bool,
-    limit: int,
-    cursor: str | None = None,
-    at: int | None = None,
-) -> ScanSpec:
-    """The arguments of a scan, checked."""
-    return ScanSpec(
-        prefix=None if prefix is None else as_bytes(prefix, "prefix"),
-        start=None if start is None else as_bytes(start, "start"),
-        end=None if end is None else as_bytes(end, "end"),
-        reverse=reverse,
-        limit=limit,
-        cursor=cursor,
-        at=_at(at),
-    )
-
-
-def _at(at: int | None) -> int:
-    """A snapshot timestamp; None = the newest. Raises InvalidArgument."""
-    if at is None:
-        return 0
-    if type(at) is not int or not 0 < at <= timestamps.MAX:
-        raise InvalidArgument(f"at must be a timestamp or a version, got {at!r}")
-    return at
-
-
-class AsyncTable:
-    """The records of one table."""
-
-    __slots__ = ("_backend", "name", "ns")
-
-    def __init__(self, backend: Backend, ns: str, name: str) -> None:
-        self._backend = backend
-        self.ns = ns
-        self.name = name
-
-    async def get(self, key: Bytes, *, at: int | None = None) -> Record | None:
-        """The record, or None if there is none. `at` reads the snapshot of that timestamp."""
-        return await self._backend.get(self.ns, self.name, user_key(key), _at(at))
-
-    async def put(
-        self,
-        key: Bytes,
-        value: Bytes,
-        *,
-        if_absent: bool = False,
-        if_version: int | None = None,
-        ttl_ms: int | None = None,
-    ) -> int:
-        """Write a record; its version. Raises ConditionFailed with `details["version"]` of what is
-        there.
-        """
-        return await self._backend.put(
-            self.ns,
-            self.name,
-            user_key(key),
-            user_value(value),
-            condition(if_absent, if_version),
-            checked_ttl(ttl_ms),
-        )
-
-    async def delete(self, key: Bytes, *, if_version: int | None = None) -> int:
-        """Remove a record, also one that is not there; the version of the removal."""
-        cond = condition(False, if_version)
-        return await self._backend.delete(self.ns, self.name, user_key(key), cond)
-
-    async def scan(
-        self,
-        *,
-        prefix: Bytes | None = None,
-        start: Bytes | None = None,
-        end: Bytes | None = None,
-        reverse: bool = False,
-        limit: int = 0,
-        cursor: str | None = None,
-        at: int | None = None,
-    ) -> Page:
-        """One page in key order, `[start, end)`; the next one with `cursor=page.cursor`, at the
-        same snapshot.
-        """
-        spec = scan_spec(prefix, start, end, reverse=reverse, limit=limit, cursor=cursor, at=at)
-        return await self._backend.scan(self.ns, self.name, spec)
-
-    async def rows(
-        self,
-        *,
-        prefix: Bytes | None = None,
-        start: Bytes | None = None,
-        end: Bytes | None = None,
-        reverse: bool = False,
-        at: int | None = None,
-    ) -> AsyncIterator[Item]:
-        """All records of the range, page by page, at one snapshot."""
-        cursor = None
-        while True:
-            page = await self.scan(
-                prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor, at=at
-            )
-            for item in page.items:
-                yield item
-            cursor = page.cursor
-            if cursor is None:
-                return
-
-    async def multi_get(
-        self, keys: Sequence[Bytes], *, at: int | None = None
-    ) -> list[Record | None]:
-        """The records of many keys at one snapshot, in the order of `keys`."""
-        wanted = [TableKey(self.ns, self.name, user_key(k)) for k in keys]
-        return (await self._backend.multi_get(wanted, _at(at)))[0]
-
-
-class AsyncSnapshot:
-    """The database as it was at `at`: every read through it sees the same state."""
-
-    __slots__ = ("_backend", "at")
-
-    def __init__(self, backend: Backend, at: int) -> None:
-        self._backend = backend
-        self.at = at
-
-    def table(self, ns: str, name: str) -> AsyncSnapshotTable:
-        return AsyncSnapshotTable(AsyncTable(self._backend, ns, name), self.at)
-
-    async def multi_get(self, keys: Sequence[tuple[str, str, Bytes]]) -> list[Record | None]:
-        """The records of many `(namespace, table, key)`."""
-        wanted = [TableKey(ns, table, user_key(k)) for ns, table, k in keys]
-        return (await self._backend.multi_get(wanted, self.at))[0]
-
-
-class AsyncSnapshotTable:
-    """One table of a snapshot."""
-
-    __slots__ = ("_at", "_table")
-
-    def __init__(self, table: AsyncTable, at: int) -> None:
-        self._table = table
-        self._at = at
-
-    async def get(self, key: Bytes) -> Record | None:
-        return await self._table.get(key, at=self._at)
-
-    async def multi_get(self, keys: Sequence[Bytes]) -> list[Record | None]:
-        return await self._table.multi_get(keys, at=self._at)
-
-    async def scan(
-        self,
-        *,
-        prefix: Bytes | None = None,
-        start: Bytes | None = None,
-        end: Bytes | None = None,
-        reverse: bool = False,
-        limit: int = 0,
-        cursor: str | None = None,
-    ) -> Page:
-        return await self._table.scan(
-            prefix=prefix,
-            start=start,
-            end=end,
-            reverse=reverse,
-            limit=limit,
-            cursor=cursor,
-            at=self._at,
-        )
-
-    def rows(
-        self,
-        *,
-        prefix: Bytes | None = None,
-        start: Bytes | None = None,
-        end: Bytes | None = None,
-        reverse: bool = False,
-    ) -> AsyncIterator[Item]:
-        return self._table.rows(prefix=prefix, start=start, end=end, reverse=reverse, at=self._at)
-
-
-class AsyncTransactionTable:
-    """One table as a transaction sees and changes it."""
-
-    __slots__ = ("_session", "name", "ns")
-
-    def __init__(self, session: Session, ns: str, name: str) -> None:
-        self._session = session
-        self.ns = ns
-        self.name = name
-
-    async def get(self, key: Bytes) -> Record | None:
-        """The record at the transaction's snapshot, or its own write (version 0 until
-        it commits).
-        """
-        return await self._session.get(self.ns, self.name, user_key(key))
-
-    async def put(self, key: Bytes, value: Bytes) -> None:
-        await self._session.put(self.ns, self.name, user_key(key), user_value(value))
-
-    async def delete(self, key: Bytes) -> None:
-        await self._session.delete(self.ns, self.name, user_key(key))
-
-    async def scan(
-        self,
-        *,
-        prefix: Bytes | None = None,
-        start: Bytes | None = None,
-        end: Bytes | None = None,
-        reverse: bool = False,
-        limit: int = 0,
-        cursor: str | None = None,
-    ) -> Page:
-        spec = scan_spec(prefix, start, end, reverse=reverse, limit=limit, cursor=cursor)
-        return await self._session.scan(self.ns, self.name, spec)
-
-
-class AsyncTransaction:
-    """An open transaction. `async with` commits it at the end of the block and aborts it when the
-    block raises.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.version: int | None = None
-        """The commit version, once committed."""
-        self._ended = False
-
-    @property
-    def id(self) -> int:
-        """The transaction id: `db.status(id)` answers for it whatever happened."""
-        return self._session.id
-
-    @property
-    def start_ts(self) -> int:
-        return self._session.start_ts
-
-    def table(self, ns: str, name: str) -> AsyncTransactionTable:
-        return AsyncTransactionTable(self._session, ns, name)
-
-    async def commit(self) -> int:
-        """Make all writes visible at once; the commit version."""
-        self._ended = True
-        self.version = await self._session.commit()
-        return self.version
-
-    async def abort(self) -> None:
-        """Forget all writes. A second time, or after a commit, it does nothing."""
-        if not self._ended:
-            self._ended = True
-            await self._session.abort()
-
-    async def heartbeat(self) -> None:
-        """Keep a long transaction alive: one that is silent for its ttl_ms is rolled back by
-        whoever meets it.
-        """
-        await self._session.heartbeat()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._ended:
-            return
-        if error is None:
-            await self.commit()
-            return
-        try:
-            await self.abort()
-        except KvorumError as e:  # what went wrong in the block matters more
-            error.add_note(f"(the transaction could not be aborted, it will expire: {e})")
 
 
 class _Beginning:
@@ -388,13 +107,13 @@ class AsyncDatabase:
     ) -> list[Record | None]:
         """The records of many `(namespace, table, key)` at one snapshot."""
         wanted = [TableKey(ns, table, user_key(k)) for ns, table, k in keys]
-        return (await self._backend.multi_get(wanted, _at(at)))[0]
+        return (await self._backend.multi_get(wanted, snapshot_at(at)))[0]
 
     async def snapshot(self, at: int | None = None) -> AsyncSnapshot:
         """A view of everything as it is now, or was at the timestamp `at` (which is then not
         checked yet).
         """
-        return AsyncSnapshot(self._backend, _at(at) or await self._backend.timestamps(1))
+        return AsyncSnapshot(self._backend, snapshot_at(at) or await self._backend.timestamps(1))
 
     async def timestamp(self) -> int:
         """A fresh timestamp of the oracle: above every version acknowledged before."""

@@ -22,14 +22,7 @@ from typing import Any, Self, TypeVar
 from kv.base.errors import KvorumError, Unavailable, UnknownOutcome
 from kv.base.limits import TXN_TTL_MS_DEFAULT
 from kv.base.ports import Rng
-from kvorum.database import (
-    AsyncDatabase,
-    AsyncSnapshot,
-    AsyncSnapshotTable,
-    AsyncTable,
-    AsyncTransaction,
-    AsyncTransactionTable,
-)
+from kvorum.database import AsyncDatabase
 from kvorum.model import (
     BatchOp,
     Bytes,
@@ -42,6 +35,13 @@ from kvorum.model import (
     TxnState,
 )
 from kvorum.outcome import Retries, committed_version
+from kvorum.tables import (
+    AsyncSnapshot,
+    AsyncSnapshotTable,
+    AsyncTable,
+    AsyncTransaction,
+    AsyncTransactionTable,
+)
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 class Table:
-    """The records of one table; see `kvorum.database.AsyncTable`, whose methods these are."""
+    """The records of one table; see `kvorum.tables.AsyncTable`, whose methods these are."""
 
     __slots__ = ("_call", "_table")
 

@@ -19,7 +19,8 @@ from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import HTTP_BODY_BYTES_MAX, NONCE_CHARS_MAX, WAIT_MS_MAX
 from kvorum import logs
 from kvorum.backend import Backend
-from kvorum.http import fields, hot
+from kvorum.http import fields
+from kvorum.http import request as http
 from kvorum.http.codec import Query, Reply, decode, plain, refusal, reply
 from kvorum.http.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.page import docs_page
@@ -33,7 +34,7 @@ class Health(NamedTuple):
     not_ready: Callable[[], str | None]
 
 
-Handler = Callable[[hot.Request, Request], Awaitable[Reply]]
+Handler = Callable[[http.Request, Request], Awaitable[Reply]]
 
 
 class ColdApi:
@@ -82,17 +83,17 @@ class ColdApi:
 
     def _endpoint(self, route: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            raw = hot.Request(request.scope, request.receive)
+            raw = http.Request(request.scope, request.receive)
             began = self._monotonic()
             try:
                 answer = await handler(raw, request)
             except KvorumError as e:
                 answer = refusal(e, raw.formats.reply)
-            except hot.Disconnected:
+            except http.Disconnected:
                 return Response(status_code=499)
             except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
                 self._metrics.requests.failed(request.url.path, e)
-                answer = refusal(hot.internal(), raw.formats.reply)
+                answer = refusal(http.internal(), raw.formats.reply)
             seconds = self._monotonic() - began
             self._metrics.requests.observe(route, answer.status, seconds)
             if logs.access.isEnabledFor(logging.DEBUG):
@@ -104,35 +105,35 @@ class ColdApi:
     async def _http_exception(self, request: Request, error: Exception) -> Response:
         """404 and 405 of the router, in our shape."""
         assert isinstance(error, HTTPException)
-        raw = hot.Request(request.scope, request.receive)
+        raw = http.Request(request.scope, request.receive)
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "another method")
-            return _response(refusal(hot.wrong_method(raw.method, allowed), raw.formats.reply))
-        return _response(refusal(hot.no_such_route(raw.path), raw.formats.reply))
+            return _response(refusal(http.wrong_method(raw.method, allowed), raw.formats.reply))
+        return _response(refusal(http.no_such_route(raw.path), raw.formats.reply))
 
     # ------------------------------------------------------------------- namespaces and tables
 
-    async def _namespaces(self, raw: hot.Request, request: Request) -> Reply:
+    async def _namespaces(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
         names = await self._backend.namespaces()
         return reply({"items": [{"name": n} for n in names]}, raw.formats.reply)
 
-    async def _create_namespace(self, raw: hot.Request, request: Request) -> Reply:
+    async def _create_namespace(self, raw: http.Request, request: Request) -> Reply:
         name = (await raw.fields(fields.NAMESPACE))["name"]
         await self._backend.create_namespace(name)
         return reply({"name": name}, raw.formats.reply, 201)
 
-    async def _drop_namespace(self, raw: hot.Request, request: Request) -> Reply:
+    async def _drop_namespace(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
         await self._backend.drop_namespace(request.path_params["ns"])
         return reply({"name": request.path_params["ns"]}, raw.formats.reply)
 
-    async def _tables(self, raw: hot.Request, request: Request) -> Reply:
+    async def _tables(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
         tables = await self._backend.tables(request.path_params["ns"])
         return reply({"items": [show_table(t) for t in tables]}, raw.formats.reply)
 
-    async def _create_table(self, raw: hot.Request, request: Request) -> Reply:
+    async def _create_table(self, raw: http.Request, request: Request) -> Reply:
         body = await raw.fields(fields.NEW_TABLE)
         columns = tuple(
             Column(c["name"], c["type"], c.get("nullable", True)) for c in body.get("columns", ())
@@ -147,20 +148,20 @@ class ColdApi:
         table = await self._backend.create_table(request.path_params["ns"], body["name"], spec)
         return reply(show_table(table), raw.formats.reply, 201)
 
-    async def _drop_table(self, raw: hot.Request, request: Request) -> Reply:
+    async def _drop_table(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
         ns, table = request.path_params["ns"], request.path_params["table"]
         await self._backend.drop_table(ns, table)
         return reply({"namespace": ns, "name": table}, raw.formats.reply)
 
-    async def _tso(self, raw: hot.Request, request: Request) -> Reply:
+    async def _tso(self, raw: http.Request, request: Request) -> Reply:
         count = (await raw.fields(fields.TSO))["count"]
         first = await self._backend.timestamps(count)
         return reply({"first": str(first), "count": count}, raw.formats.reply)
 
     # ------------------------------------------------------------------------------ procedures
 
-    async def _submit(self, raw: hot.Request, request: Request) -> Reply:
+    async def _submit(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
         nonce = request.headers.get("idempotency-key")
         if nonce is not None and not 0 < len(nonce) <= NONCE_CHARS_MAX:
@@ -170,7 +171,7 @@ class ColdApi:
         procedure = await self._backend.submit(request.path_params["name"], args, nonce)
         return reply({"id": str(procedure)}, raw.formats.reply, 202)
 
-    async def _procedure(self, raw: hot.Request, request: Request) -> Reply:
+    async def _procedure(self, raw: http.Request, request: Request) -> Reply:
         procedure = _procedure_id(request)
         query = Query(raw.query_string)
         wait_ms = query.integer("wait_ms", 0, WAIT_MS_MAX) or 0
@@ -178,7 +179,7 @@ class ColdApi:
         info = await self._backend.procedure(procedure, wait_ms)
         return reply(show_procedure(info, raw.formats.reply), raw.formats.reply)
 
-    async def _procedures(self, raw: hot.Request, request: Request) -> Reply:
+    async def _procedures(self, raw: http.Request, request: Request) -> Reply:
         query = Query(raw.query_string)
         wanted = {name: query.text(name) for name in ("state", "owner", "name")}
         query.done()
@@ -186,7 +187,7 @@ class ColdApi:
         packed = raw.formats.reply
         return reply({"items": [show_procedure(p, packed) for p in found]}, packed)
 
-    async def _abort(self, raw: hot.Request, request: Request) -> Reply:
+    async def _abort(self, raw: http.Request, request: Request) -> Reply:
         procedure = _procedure_id(request)
         body = await raw.fields(fields.ABORT)
         await self._backend.abort_procedure(procedure, body.get("reason", ""))
@@ -194,32 +195,32 @@ class ColdApi:
 
     # --------------------------------------------------------------------------------- cluster
 
-    async def _nodes(self, raw: hot.Request, request: Request) -> Reply:
+    async def _nodes(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
         packed = raw.formats.reply
         return reply({"items": plain(await self._backend.nodes(), packed)}, packed)
 
-    async def _partitions(self, raw: hot.Request, request: Request) -> Reply:
+    async def _partitions(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
         packed = raw.formats.reply
         return reply({"items": plain(await self._backend.partitions(), packed)}, packed)
 
-    async def _healthz(self, raw: hot.Request, request: Request) -> Reply:
+    async def _healthz(self, raw: http.Request, request: Request) -> Reply:
         return reply({"status": "ok"}, raw.formats.reply)
 
-    async def _readyz(self, raw: hot.Request, request: Request) -> Reply:
+    async def _readyz(self, raw: http.Request, request: Request) -> Reply:
         reason = self._health.not_ready()
         if reason is not None:
             raise Unavailable(f"not ready: {reason}")
         return reply({"status": "ready"}, raw.formats.reply)
 
-    async def _metrics_page(self, raw: hot.Request, request: Request) -> Reply:
+    async def _metrics_page(self, raw: http.Request, request: Request) -> Reply:
         return Reply(200, self._metrics.text(), CONTENT_TYPE)
 
-    async def _openapi(self, raw: hot.Request, request: Request) -> Reply:
+    async def _openapi(self, raw: http.Request, request: Request) -> Reply:
         return reply(self._schema, packed=False)
 
-    async def _docs(self, raw: hot.Request, request: Request) -> Reply:
+    async def _docs(self, raw: http.Request, request: Request) -> Reply:
         return Reply(200, docs_page(self._schema).encode(), b"text/html; charset=utf-8")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import uvicorn
 
-from kvorum.http.hot import Asgi
+from kvorum.http.request import Asgi
 
 KEEP_ALIVE_S = 75
 _DRAIN_S = 5

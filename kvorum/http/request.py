@@ -1,0 +1,113 @@
+"""A request of either application, the hot one and FastAPI's: its body within bounds, its fields,
+its reply; and the refusals that belong to no handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from kv.base.errors import KvorumError, NotFound, Rejected
+from kv.base.limits import HTTP_BODY_BYTES_MAX
+from kvorum.http import fields
+from kvorum.http.codec import Formats, Query, Reply, decode, formats
+from kvorum.model import too_large
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+_SKIPPED_BYTES_MAX: Final = 2 * HTTP_BODY_BYTES_MAX
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete: nothing was done, nobody is
+    to be answered.
+    """
+
+
+class Request:
+    """One request of a hot route."""
+
+    __slots__ = ("_receive", "formats", "headers", "method", "path", "query_string")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.method: str = scope["method"]
+        self.path: bytes = scope["raw_path"]
+        self.query_string: bytes = scope["query_string"]
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.formats: Formats = formats(self.headers)
+        self._receive = receive
+
+    async def body(self, limit: int, what: str = "request body") -> bytes:
+        """The whole body. Raises TooLarge before more than `limit` bytes are kept, Disconnected."""
+        for name, value in self.headers:
+            if name == b"content-length" and value.isdigit() and int(value) > limit:
+                await self._skip(int(value))
+                raise _body_too_large(what, limit, int(value))
+        message = await self._receive()
+        parts = [message.get("body", b"")]
+        size = len(parts[0])
+        while message.get("more_body"):
+            message = await self._receive()
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _body_too_large(what, limit, size)
+            parts.append(part)
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        if size > limit:
+            raise _body_too_large(what, limit, size)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _skip(self, size: int) -> None:
+        """Read a refused body past, if that is soon done: closing with unread data resets the
+        connection, and many clients then never see the reply."""
+        if size > _SKIPPED_BYTES_MAX or any(name == b"expect" for name, _ in self.headers):
+            return
+        while (await self._receive()).get("more_body"):
+            pass
+
+    async def fields(self, table: fields.Fields) -> dict[str, Any]:
+        """The checked fields of a JSON or msgpack body; the query string must be empty."""
+        Query(self.query_string).done()
+        raw = await self.body(HTTP_BODY_BYTES_MAX)
+        return fields.read(table, decode(raw, self.formats.body))
+
+
+def _body_too_large(what: str, limit: int, actual: int) -> KvorumError:
+    return too_large(what, limit, actual, "send it in several requests")
+
+
+async def send_reply(send: Send, answer: Reply) -> None:
+    """One response by ASGI."""
+    headers = [
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % len(answer.body)),
+        *answer.headers,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def no_such_route(path: bytes) -> NotFound:
+    """404 for a path that is none of ours."""
+    shown = path[:200].decode("ascii", "replace")
+    return NotFound(f"there is no {shown}; /docs lists the routes", code="ROUTE_NOT_FOUND")
+
+
+def wrong_method(method: str, allowed: str) -> Rejected:
+    """405 with the methods that the path has."""
+    error = Rejected(
+        f"{method} is not possible here, only {allowed}",
+        code="METHOD_NOT_ALLOWED",
+        details={"allow": allowed},
+    )
+    error.status = 405
+    return error
+
+
+def internal() -> KvorumError:
+    """500 for a bug of ours; what went wrong is in the node's log, not in the reply."""
+    return KvorumError("an internal error; the node's log has the details")
