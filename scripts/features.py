@@ -17,8 +17,8 @@ TARGET = ROOT / "docs" / "features.md"
 ROW = re.compile(r"^\| *([A-Z]+\d+) *\| *(.*?) *\| *(.*?) *\|$")
 HEAD = """# Features
 
-What works, by the ids of the design, and the tests that prove it. An id that is not listed does not work yet.
-Made from `docs/_features/*.md` by `python scripts/features.py`.
+What works, by the ids of the design, and the tests that prove it. What is not listed does not
+work yet. Made from `docs/_features/*.md` by `python scripts/features.py`.
 
 | id | what works | tests |
 |---|---|---|
