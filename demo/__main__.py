@@ -380,7 +380,8 @@ def _summary(s: Survived, seconds: float) -> None:
         grid.add_row(name, value)
     out.print(grid)
     out.print(
-        "\nLook around:  kvorum dev --data ./data   then   kvorum put default/greetings/hello world"
+        "\nLook around:  kvorum dev --data ./data"
+        "   then   kvorum put default/greetings/hello world --create"
     )
 
 
