@@ -14,12 +14,16 @@ same keys the same anchor: it is locked first, so they come one after the other.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Any, TypeAlias
 
 from kv.base.errors import (
     KeyLocked,
     KvorumError,
+    Moved,
+    NotLeader,
     Reroute,
     TryLater,
     TxnAborted,
@@ -40,10 +44,11 @@ from kv.base.methods import (
     HEARTBEAT,
     PENDING,
     PREWRITE,
+    PREWRITE_ROWS,
     RESOLVE,
     ROLLBACK,
 )
-from kv.base.ops import Op, delete, put
+from kv.base.ops import Op
 from kv.base.ports import Timers
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
@@ -51,7 +56,6 @@ from txn.resolver import Resolver
 from txn.waiting import Backoff, Deadline, sleep
 
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
-_ATTEMPTS_MAX: Final = 1_000
 
 
 class BulkTransactions:
@@ -109,28 +113,30 @@ class BulkTransactions:
         return int(status), int(commit_ts)
 
     async def resolve(self, keys: Sequence[bytes], start_ts: int, commit_ts: int) -> None:
-        """Turn the intents on `keys` into versions of `commit_ts`. Doing it again is harmless."""
-        todo = list(range(len(keys)))
+        """Turn the intents on `keys` into versions of `commit_ts` (0: remove them). Doing it again
+        is harmless.
+        """
         deadline = Deadline(self.timers, BULK_PART_BUDGET_MS)
-        for attempt in range(_ATTEMPTS_MAX):
-            moved: list[int] = []
-            for group in await by_partition(self.kv, keys, todo):
+        todo, attempt = list(keys), 0
+        while todo:
+            again: list[bytes] = []
+            for group in await by_partition(self.kv, todo, range(len(todo))):
                 for at in range(0, len(group), PREWRITE_KEYS_MAX):
-                    part = group[at : at + PREWRITE_KEYS_MAX]
+                    part = [todo[i] for i in group[at : at + PREWRITE_KEYS_MAX]]
                     try:
-                        await self.kv.call(
-                            RESOLVE, keys[part[0]], start_ts, commit_ts, [keys[i] for i in part],
+                        _, left = await self.kv.call(
+                            RESOLVE, part[0], start_ts, commit_ts, part,
                             budget_ms=deadline.budget_ms(),
                         )  # fmt: skip
                     except (Reroute, TryLater, UnknownOutcome):
                         if deadline.passed:
                             raise
-                        moved += part
-            if not moved:
-                return
-            todo = moved
-            await self.backoff.wait(attempt, deadline)
-        raise Unavailable(f"intents of transaction {start_ts} keep moving; ask again")
+                        await self.backoff.wait(attempt, deadline)
+                        attempt += 1
+                        left = len(part)
+                    if left:
+                        again += part
+            todo = again
 
 
 class BulkTransaction:
@@ -145,36 +151,41 @@ class BulkTransaction:
         self._lost: TxnAborted | None = None
 
     async def prewrite(self, ops: Sequence[Op]) -> None:
-        """Lay down intents. The part with the anchor comes first. Raises TxnAborted once it was
-        rolled back.
+        """Lay down intents, of few rows; the anchor first of all. Raises TxnAborted once it was
+        rolled back, ConditionFailed.
         """
-        if self._lost is not None:
-            raise self._lost
-        keys = [op.key for op in ops]
-        limit = asyncio.Semaphore(PREWRITES_IN_FLIGHT_MAX)
-        groups = await by_partition(self._owner.kv, keys, range(len(ops)))
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for group in groups:
-                    for part in _parts([ops[i] for i in group]):
-                        await limit.acquire()
-                        send = tasks.create_task(self._send(part))
-                        send.add_done_callback(lambda _: limit.release())
-        except* KvorumError as failed:
-            raise failed.exceptions[0] from None
-        if self._beat is None:
-            self._beat = asyncio.get_running_loop().create_task(
-                self._heartbeats(), name=f"bulk-{self.start_ts}"
-            )
+        for group in await by_partition(self._owner.kv, [op.key for op in ops], range(len(ops))):
+            part = [ops[i] for i in group]
+            await self._send(PREWRITE, part[0].key, (part, BLIND))
+        self._live()
 
     async def prewrite_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Intents to put the values (None: delete) at the keys, which are distinct."""
-        await self.prewrite(
-            [
-                delete(key) if value is None else put(key, value)
-                for key, value in zip(keys, values, strict=True)
-            ]
-        )
+        """Intents to put the values (None: delete) at the keys, which rise; by the thousand. The
+        anchor is not among them. Raises TxnAborted.
+        """
+        waiting = deque(_cut(keys, values))
+        while waiting:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
+                        part_keys, part_values = waiting.popleft()
+                        tasks.create_task(self._send_rows(part_keys, part_values))
+            except* KvorumError as failed:
+                raise failed.exceptions[0] from None
+
+    async def _send_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """One message for each partition that serves a part of these keys."""
+        at = 0
+        while at < len(keys):
+            descriptor = await self._owner.kv.locate(keys[at])
+            high = bisect_left(keys, descriptor.end, at) if descriptor.end else len(keys)
+            try:
+                await self._send(
+                    PREWRITE_ROWS, keys[at], (list(keys[at:high]), list(values[at:high]))
+                )
+            except Moved:
+                continue  # the partition was split meanwhile: the cache has learned where
+            at = high
 
     async def close(self) -> None:
         """End the heartbeat."""
@@ -185,25 +196,22 @@ class BulkTransaction:
 
     # -- inside
 
-    async def _send(self, ops: list[Op]) -> None:
+    async def _send(self, method: int, key: bytes, rows: tuple[Any, ...]) -> None:
+        """One prewrite message until it is answered. Raises Moved if its rows do not lie in one
+        partition any more.
+        """
+        if self._lost is not None:
+            raise self._lost
         owner, deadline, attempt = self._owner, Deadline(self._owner.timers, BULK_PART_BUDGET_MS), 0
         while True:
             try:
                 (low,) = await owner.kv.call(
-                    PREWRITE, ops[0].key, self.start_ts, self.anchor, BULK_TTL_MS, ops, BLIND,
+                    method, key, self.start_ts, self.anchor, BULK_TTL_MS, *rows,
                     budget_ms=deadline.budget_ms(),
                 )  # fmt: skip
             except KeyLocked as met:
                 await owner.resolver.met_by_write(met, attempt, deadline)
-            except Reroute:
-                keys = [op.key for op in ops]
-                groups = await by_partition(owner.kv, keys, range(len(ops)))
-                if len(groups) > 1:
-                    for group in groups:
-                        await self._send([ops[i] for i in group])
-                    return
-                await owner.backoff.wait(attempt, deadline)
-            except (TryLater, UnknownOutcome):
+            except (NotLeader, TryLater, UnknownOutcome):
                 if deadline.passed:
                     raise
                 await owner.backoff.wait(attempt, deadline)
@@ -211,6 +219,12 @@ class BulkTransaction:
                 self.min_commit_ts = max(self.min_commit_ts, low)
                 return
             attempt += 1
+
+    def _live(self) -> None:
+        if self._beat is None:
+            self._beat = asyncio.get_running_loop().create_task(
+                self._heartbeats(), name=f"bulk-{self.start_ts}"
+            )
 
     async def _heartbeats(self) -> None:
         while True:
@@ -237,15 +251,16 @@ class BulkTransaction:
         )
 
 
-def _parts(ops: list[Op]) -> list[list[Op]]:
-    """`ops` cut into messages of a legal size."""
-    parts: list[list[Op]] = [[]]
-    size = 0
-    for op in ops:
-        more = len(op.key) + len(op.value or b"")
-        if parts[-1] and (len(parts[-1]) >= PREWRITE_KEYS_MAX or size + more > PREWRITE_BYTES_MAX):
-            parts.append([])
-            size = 0
-        parts[-1].append(op)
-        size += more
-    return [part for part in parts if part]
+def _cut(
+    keys: Sequence[bytes], values: Sequence[bytes | None]
+) -> list[tuple[Sequence[bytes], Sequence[bytes | None]]]:
+    """Rows cut into messages of a legal size."""
+    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+    if len(keys) <= 1 or (len(keys) <= PREWRITE_KEYS_MAX and size <= PREWRITE_BYTES_MAX):
+        return [(keys, values)]
+    pieces = max(2, -(-len(keys) // PREWRITE_KEYS_MAX), -(-size // PREWRITE_BYTES_MAX))
+    step = -(-len(keys) // min(pieces, len(keys)))
+    cut: list[tuple[Sequence[bytes], Sequence[bytes | None]]] = []
+    for at in range(0, len(keys), step):
+        cut += _cut(keys[at : at + step], values[at : at + step])
+    return cut

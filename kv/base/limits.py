@@ -41,6 +41,7 @@ TXN_BUFFER_BYTES_MAX: Final = 256 * MiB
 TXN_KEYS_MAX: Final = 1_000_000
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
+RESOLVE_CHUNK_ROWS: Final = 2_000  # no further chunk intent is begun in a request after so many
 PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
 READS_IN_FLIGHT_MAX: Final = 64  # partitions that one multi_get asks at once
 COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included
@@ -155,6 +156,8 @@ assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, 
     "a page must fit a reply"
 )
 assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
+# A command that resolves chunk intents is one entry: what was begun before the bounds and one more.
+assert 4 * PREWRITE_BYTES_MAX + 2 * VALUE_BYTES_MAX + 2 * PREWRITE_KEYS_MAX * KiB < ENTRY_BYTES_MAX
 assert max(BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX, REQUESTS_PER_FRAME_MAX) <= LIST_ITEMS_MAX
 assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame must be admitted"
 assert HELLO_BYTES_MAX < FRAME_BYTES_MAX < REPLY_WINDOW_BYTES

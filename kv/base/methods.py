@@ -35,13 +35,17 @@ MGET: Final = 5
 SCAN: Final = 6
 # start_ts, anchor, ttl_ms, ops, flags → min_commit_ts
 PREWRITE: Final = 10
+# start_ts, anchor, ttl_ms, keys, values → min_commit_ts. Blind puts (value None: delete) of many
+# rows as one chunk intent; keys rise, the anchor is prewritten before and not among them
+PREWRITE_ROWS: Final = 16
 # anchor, start_ts, commit_ts → status, commit_ts, min_commit_ts. The status flip
 COMMIT: Final = 11
 # anchor, start_ts → status, commit_ts
 ROLLBACK: Final = 12
 # anchor, start_ts, push_above, ttl_ms → status, commit_ts, min_commit_ts, age_ms
 CHECK: Final = 13
-# start_ts, commit_ts (0 = rolled back), keys → number resolved
+# start_ts, commit_ts (0 = rolled back), keys → intents resolved, keys left. A chunk intent is
+# resolved whole, and few chunks at once: ask again while keys are left
 RESOLVE: Final = 14
 # anchor, start_ts → status
 HEARTBEAT: Final = 15
@@ -98,7 +102,8 @@ SINK_ABORT: Final = 84
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
 # idempotent
 REPEATABLE: Final = frozenset(
-    {GET, MGET, SCAN, PREWRITE, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO}
+    {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
+    | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
 )

@@ -47,13 +47,23 @@ from kv.base.limits import (
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
 )
-from kv.base.methods import LOOKUP, MGET, PREWRITE, QUERIES, REPEATABLE, RESOLVE, SCAN, WRITE
+from kv.base.methods import (
+    LOOKUP,
+    MGET,
+    PREWRITE,
+    PREWRITE_ROWS,
+    QUERIES,
+    REPEATABLE,
+    RESOLVE,
+    SCAN,
+    WRITE,
+)
 from kv.base.ports import Rng, Timers
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.links import Link, LinkExpired, LinkLost, Submitter
 from kv.client.router import ANYWHERE, Address, Location, Router
 
-MULTI_KEY: Final = frozenset({MGET, SCAN, WRITE, PREWRITE, RESOLVE})
+MULTI_KEY: Final = frozenset({MGET, SCAN, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE})
 # codes of Unavailable that another attempt may cure: kv.server.dispatcher when it closes,
 # kv.client.connection
 PASSING: Final = frozenset({"STOPPING", "UNREACHABLE"})

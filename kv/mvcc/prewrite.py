@@ -54,9 +54,7 @@ def prewrite(
     if known is not None and known.status == ABORTED:
         raise aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
     check_age(start_ts, view.safepoint, now_ms)
-    # From the start: a reader who meets the intent of a long-lived session must not take it for
-    # dead.
-    lived_ms = min(max(0, now_ms - physical_ms(start_ts)), TXN_LIFETIME_MS_MAX)
+    lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
     for i, op in enumerate(ops):
         lock = view.lock(op.key)
         if lock is not None:
@@ -69,7 +67,7 @@ def prewrite(
             Lock(
                 start_ts,
                 op.kind,
-                ttl_ms + lived_ms,
+                lock_ttl_ms,
                 anchor,
                 op.ttl_ms,
                 op.value if op.kind == OP_PUT else None,
@@ -87,6 +85,13 @@ def prewrite(
         )
         m.set_txn(anchor, start_ts, record, new=known is None)
     return min_commit_ts
+
+
+def lived_ms(start_ts: int, now_ms: int) -> int:
+    """What the ttl of a new intent gets on top, since it counts from the start: a reader who meets
+    the intent of a long-lived transaction must not take it for dead.
+    """
+    return min(max(0, now_ms - physical_ms(start_ts)), TXN_LIFETIME_MS_MAX)
 
 
 def _check(view: View, op: Op, index: int, start_ts: int, flags: int, now_ms: int) -> None:

@@ -8,6 +8,9 @@
     lock    key
             [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor]
             [value_ttl_ms 8 if kind & LOCK_HAS_TTL][payload]
+            or, of a chunk intent, under its first key and with kind & CHUNK:
+            [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor]
+            [msgpack [[key, …], [value | nil = delete, …]]]
     txn     esc(anchor) 00 01 [start_ts 8]
             [status 1][commit_ts 8][min_commit_ts 8][heartbeat_ms 8][ttl_ms 4]
     gcq     [due_ts 8][b"E" or b"T"][key]   or   [due_ts 8][b"X"][key of the txn record]
@@ -25,9 +28,12 @@ start_ts (`x_due`), so that the record of a transaction is one seek away from it
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
+
+import msgpack
 
 from kv.base.checksum import CRC_BYTES, CRC_OK, pack_crc, seal
 from kv.base.errors import Corruption
@@ -38,6 +44,7 @@ from kv.base.timestamps import LOGICAL_BITS, MAX, compose
 TOMBSTONE: Final = 1
 HAS_TTL: Final = 2
 LOCK_HAS_TTL: Final = 0x10
+CHUNK: Final = 0x20
 KIND_MASK: Final = 0x0F
 EXPIRY: Final = b"E"
 TOMB: Final = b"T"
@@ -49,6 +56,8 @@ _HEAD_TTL = struct.Struct(">QBQ")
 _LOCK = struct.Struct(">QBIH")
 _TXN = struct.Struct(">BQQQI")
 _head = _HEAD.pack
+_KIND_AT: Final = 8  # of a lock record
+_pack = msgpack.Packer(use_bin_type=True).pack
 
 Row = tuple[bytes, bytes | None, bytes | None, bytes | None]
 """A change of one key: (key, new cur record or None = forget it, hist key or None, hist record or
@@ -68,6 +77,9 @@ class Lock:
     anchor: bytes
     value_ttl_ms: int
     payload: bytes | None
+    chunk: Sequence[bytes] = ()
+    """The keys of a chunk intent, rising: one record under the first of them locks them all, and
+    they share this object. Its values stay in the record (`decode_chunk`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +206,27 @@ def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = Non
     if kind == 1 and (inline_bytes_max is None or len(record) - CRC_BYTES - at <= inline_bytes_max):
         payload = record[at:-CRC_BYTES]
     return Lock(start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload)
+
+
+def encode_chunk(lock: Lock, values: Sequence[bytes | None]) -> bytes:
+    """The record of a chunk intent, under `lock.chunk[0]`."""
+    head = _LOCK.pack(lock.start_ts, lock.kind | CHUNK, lock.ttl_ms, len(lock.anchor)) + lock.anchor
+    return seal(lock.chunk[0], head + _pack([lock.chunk, values]))
+
+
+def decode_chunk(key: bytes, record: bytes) -> tuple[Lock, Sequence[bytes | None]]:
+    """The intent in the record of a chunk, and its values. Raises Corruption."""
+    verified("lock", key, record)
+    start_ts, kind, ttl_ms, n = _LOCK.unpack_from(record)
+    at = _LOCK.size + n
+    keys, values = msgpack.unpackb(memoryview(record)[at:-CRC_BYTES], use_list=False)
+    anchor = record[_LOCK.size : at]
+    return Lock(start_ts, kind & KIND_MASK, ttl_ms, anchor, 0, None, keys), values
+
+
+def is_chunk(record: bytes) -> bool:
+    """Whether a sealed lock record is that of a chunk intent."""
+    return len(record) > _KIND_AT and bool(record[_KIND_AT] & CHUNK)
 
 
 # -- txn

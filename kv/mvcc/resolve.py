@@ -1,29 +1,45 @@
-"""Second phase on one partition: intents become versions at the commit timestamp, or vanish."""
+"""Second phase on one partition: intents become versions at the commit timestamp, or vanish.
+
+A chunk intent goes as a whole, whichever of its keys was named, because it is one record. A request
+begins no further chunk after RESOLVE_CHUNK_ROWS rows or PREWRITE_BYTES_MAX bytes of chunks: it is
+one synchronous step and one log entry. What it left it tells.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kv.base.keys import from_u64
+from kv.base.limits import PREWRITE_BYTES_MAX, RESOLVE_CHUNK_ROWS
 from kv.base.methods import OP_CHECK, OP_PUT
 from kv.base.timestamps import physical_ms
+from kv.mvcc.records import Lock, put_row
 from kv.mvcc.versions import add_version
 from kv.mvcc.view import Mutations, View
 
 
 def resolve(
     view: View, keys: Sequence[bytes], *, start_ts: int, commit_ts: int, m: Mutations
-) -> int:
-    """How many intents of `start_ts` were resolved; commit_ts 0 = rolled back. Keys are distinct.
+) -> tuple[int, int]:
+    """(intents of `start_ts` that were resolved, keys that still have one); commit_ts 0 = rolled
+    back. Keys are distinct.
 
     Keys without such an intent are left alone. An intent over a version at or above commit_ts is
     the echo of a prewrite that was sent twice and arrived late: its version was written long ago,
     so it only vanishes. Raises Corruption.
     """
-    resolved = 0
+    resolved = left = chunk_rows = chunk_bytes = 0
     for key in keys:
         lock = view.lock(key)
-        if lock is None or lock.start_ts != start_ts:
+        if lock is None or lock.start_ts != start_ts or key in m.locks:
+            continue
+        if lock.chunk:
+            if chunk_rows >= RESOLVE_CHUNK_ROWS or chunk_bytes >= PREWRITE_BYTES_MAX:
+                left += 1
+                continue
+            chunk_rows += len(lock.chunk)
+            chunk_bytes += _resolve_chunk(view, lock, commit_ts, m)
+            resolved += len(lock.chunk)
             continue
         m.drop_lock(key)
         resolved += 1
@@ -44,4 +60,26 @@ def resolve(
             commit_ts=commit_ts,
             old=old,
         )
-    return resolved
+    return resolved, left
+
+
+def _resolve_chunk(view: View, lock: Lock, commit_ts: int, m: Mutations) -> int:
+    """Bytes of its rows and of what they replace. The hot loop of large batches."""
+    m.drop_chunk(lock)
+    if not commit_ts:
+        return 0
+    values = view.chunk_values(lock)
+    cur, rows, size = view.cur, m.rows, 0
+    for key, value in zip(lock.chunk, values, strict=True):
+        old = cur(key)
+        if old is not None:
+            if from_u64(old) >= commit_ts:
+                continue
+            size += len(old)
+        if value is not None and (old is None or not old[8]):
+            rows.append(put_row(key, value, commit_ts, old))
+            size += len(key) + len(value)
+        else:
+            add_version(m, key, value, expire_ms=0, commit_ts=commit_ts, old=old)
+    m.top_ts = max(m.top_ts, commit_ts)
+    return size

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kv.mvcc.records import Lock, Row, TxnRecord, encode_lock, encode_txn, gcq_txn, txn_key
+from kv.mvcc.records import (
+    Lock,
+    Row,
+    TxnRecord,
+    encode_chunk,
+    encode_lock,
+    encode_txn,
+    gcq_txn,
+    txn_key,
+)
 
 
 class View(Protocol):
@@ -29,6 +38,14 @@ class View(Protocol):
 
     def intent(self, key: bytes) -> Lock:
         """The lock that `lock` found, with its payload."""
+        ...
+
+    def locked(self, keys: Sequence[bytes]) -> Sequence[bytes]:
+        """Those of `keys` that `lock` would find one on."""
+        ...
+
+    def chunk_values(self, lock: Lock) -> Sequence[bytes | None]:
+        """The values of a chunk intent, in the order of its keys. Raises Corruption."""
         ...
 
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None: ...
@@ -99,6 +116,15 @@ class Mutations:
     def drop_lock(self, key: bytes) -> None:
         self.others.append(("lock", key, None))
         self.locks[key] = None
+
+    def set_chunk(self, lock: Lock, values: Sequence[bytes | None]) -> None:
+        """One record for all keys of a chunk intent."""
+        self.others.append(("lock", lock.chunk[0], encode_chunk(lock, values)))
+        self.locks.update(dict.fromkeys(lock.chunk, lock))
+
+    def drop_chunk(self, lock: Lock) -> None:
+        self.others.append(("lock", lock.chunk[0], None))
+        self.locks.update(dict.fromkeys(lock.chunk))
 
     def set_txn(self, anchor: bytes, start_ts: int, record: TxnRecord, *, new: bool) -> None:
         """Store the record; a `new` one also gets its row for the collector and for `find`."""

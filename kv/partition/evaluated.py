@@ -8,11 +8,12 @@ there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
 from kv.base.descriptors import PartitionDescriptor
-from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_lock
+from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
 from kv.partition.entry import Entry
 from kv.partition.ports import AppliedState
 
@@ -63,6 +64,27 @@ class Evaluated:
         if record is None:
             raise corrupt("lock", key)
         return decode_lock(key, record)
+
+    def locked(self, keys: Sequence[bytes]) -> Sequence[bytes]:
+        locks = self.locks
+        if not locks or locks.keys().isdisjoint(keys):
+            return ()
+        return [key for key in keys if key in locks]
+
+    def chunk_values(self, lock: Lock) -> Sequence[bytes | None]:
+        first = lock.chunk[0]
+        for entry in (self.open, self.flying):
+            if entry is not None and entry.locks.get(first) is lock:
+                record = next(v for f, k, v in reversed(entry.others) if f == "lock" and k == first)
+                break
+        else:
+            record = self._state.stored_lock(first)
+        if record is None:
+            raise corrupt("lock", first)
+        stored, values = decode_chunk(first, record)
+        if stored.start_ts != lock.start_ts or len(values) != len(lock.chunk):
+            raise corrupt("lock", first)
+        return values
 
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None:
         at = (anchor, start_ts)

@@ -2,7 +2,8 @@
 
 Reads ask it instead of the `lock` family, whose deleted rows make seeks slow (tens of milliseconds
 measured, with the GIL held). Bounded by the transactions in flight: a lock is about 200 bytes plus
-LOCK_INLINE_BYTES_MAX of its value; longer values stay on disk until they are resolved.
+LOCK_INLINE_BYTES_MAX of its value; longer values stay on disk until they are resolved. A chunk
+intent is one object for all its keys, which are about all that it holds here.
 
 The order is a sorted list with lazy deletion: changes are collected and sorted in when somebody
 asks for a range. Timsort merges a short tail into a long run in linear time, so no tree is needed.
@@ -15,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
-from kv.mvcc.records import Lock
+from kv.mvcc.records import Lock, decode_chunk, decode_lock, is_chunk
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
 
@@ -37,6 +38,19 @@ class LockMirror:
         if key not in self.by_key:
             self._new.append(key)
         self.by_key[key] = lock
+
+    def follow(self, key: bytes, record: bytes | None) -> None:
+        """What a log entry wrote (None: deleted) under `key` in family lock. Raises Corruption."""
+        if record is None:
+            old = self.by_key.get(key)
+            for one in old.chunk if old is not None and old.chunk else (key,):
+                self.set(one, None)
+        elif is_chunk(record):
+            lock, _ = decode_chunk(key, record)
+            for one in lock.chunk:
+                self.set(one, lock)
+        else:
+            self.set(key, decode_lock(key, record, inline_bytes_max=LOCK_INLINE_BYTES_MAX))
 
     def range(self, start: bytes, end: bytes) -> list[bytes]:
         """Keys with an intent in `[start, end)` in order; end b"" = no bound."""

@@ -34,7 +34,7 @@ from kv.base.limits import (
     QUEUE_REQUESTS_MAX,
     KiB,
 )
-from kv.base.methods import GET, PREWRITE, PUT
+from kv.base.methods import GET, PREWRITE, PREWRITE_ROWS, PUT
 from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
@@ -59,6 +59,7 @@ from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads
 ENTRY_ROOM = ENTRY_BYTES_MAX - 256 * KiB
+_PREWRITES = frozenset({PREWRITE, PREWRITE_ROWS})
 
 
 @dataclass(slots=True)
@@ -346,7 +347,7 @@ class PartitionMachine:
             return True
         row = [r[0], 0, *result]
         if m.empty:
-            self._after_seen(conn, row, prewrite=r[1] == PREWRITE)
+            self._after_seen(conn, row, prewrite=r[1] in _PREWRITES)
             return True
         if self.view.open.size + size > ENTRY_ROOM:
             return False
@@ -359,7 +360,7 @@ class PartitionMachine:
         if m.locks:
             self.view.add_locks(m.locks)
         self._top_ts = max(self._top_ts, m.top_ts)
-        if r[1] == PREWRITE:
+        if r[1] in _PREWRITES:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
 

@@ -9,6 +9,8 @@ of keys against the partition are checked by the machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
+from operator import lt
 from typing import Any, Final
 
 from kv.base import methods
@@ -36,6 +38,7 @@ from kv.base.methods import (
     OP_DELETE,
     OP_PUT,
     PREWRITE,
+    PREWRITE_ROWS,
     PUT,
     RESOLVE,
     ROLLBACK,
@@ -215,6 +218,30 @@ def _prewrite(r: list[Any]) -> Keys:
     )
 
 
+def _prewrite_rows(r: list[Any]) -> Keys:
+    check_int(r[5], "start_ts", MAX, 1)
+    check_key(r[6])
+    check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
+    keys, values = r[8], r[9]
+    if type(keys) is not list or type(values) is not list or len(keys) != len(values) or not keys:
+        raise InvalidArgument("keys and values must be lists of one length, with at least one row")
+    if len(keys) > PREWRITE_KEYS_MAX:
+        raise too_large("rows", PREWRITE_KEYS_MAX, len(keys))
+    if set(map(type, keys)) != {bytes} or not set(map(type, values)) <= {bytes, type(None)}:
+        raise InvalidArgument("keys must be bytes, values bytes or nil")
+    check_key(min(keys, key=len))
+    check_key(max(keys, key=len))
+    check_value(max(filter(None, values), key=len, default=b""))
+    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+    if size > PREWRITE_BYTES_MAX + VALUE_BYTES_MAX:
+        raise too_large("bytes of keys and values", PREWRITE_BYTES_MAX + VALUE_BYTES_MAX, size)
+    if not all(map(lt, keys, islice(keys, 1, None))):
+        raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
+    if r[6] in keys:
+        raise InvalidArgument("the anchor is prewritten by PREWRITE, before these rows")
+    return _NO_KEYS  # blind: nothing is read
+
+
 def _anchored(r: list[Any]) -> Keys:
     check_key(r[5])
     check_int(r[6], "start_ts", MAX, 1)
@@ -250,6 +277,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     MGET: (3, _mget),
     SCAN: (6, _scan),
     PREWRITE: (5, _prewrite),
+    PREWRITE_ROWS: (5, _prewrite_rows),
     COMMIT: (3, _commit),
     ROLLBACK: (2, _anchored),
     CHECK: (4, _check),
@@ -278,6 +306,8 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     match r[1]:
         case methods.MGET:
             keys = r[5]
+        case methods.PREWRITE_ROWS:  # they rise
+            return r[8][0], r[8][-1]
         case methods.COMMIT | methods.ROLLBACK | methods.CHECK | methods.HEARTBEAT:
             return r[5], r[5]
         case _:

@@ -13,6 +13,7 @@ from kv.base.methods import (
     OP_DELETE,
     OP_PUT,
     PREWRITE,
+    PREWRITE_ROWS,
     PUT,
     RESOLVE,
     ROLLBACK,
@@ -23,6 +24,7 @@ from kv.mvcc.check import check
 from kv.mvcc.commit import commit
 from kv.mvcc.heartbeat import heartbeat
 from kv.mvcc.prewrite import prewrite
+from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
 from kv.mvcc.view import Mutations, View
@@ -32,7 +34,7 @@ Result = list[Any]
 Handler = Callable[[View, list[Any], int, int, Mutations], Result]
 """(view, request, fresh timestamp or 0, now_ms, mutations) → the result fields of the reply."""
 
-NEEDS_TIMESTAMP: Final = frozenset({PUT, DELETE, WRITE, PREWRITE})
+NEEDS_TIMESTAMP: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
 
 
 def _put(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
@@ -66,6 +68,22 @@ def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> R
     ]
 
 
+def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    return [
+        prewrite_rows(
+            view,
+            r[8],
+            r[9],
+            start_ts=r[5],
+            anchor=r[6],
+            ttl_ms=r[7],
+            fresh_ts=ts,
+            now_ms=now_ms,
+            m=m,
+        )
+    ]
+
+
 def _commit(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
     record = commit(view, r[5], start_ts=r[6], commit_ts=r[7], now_ms=now_ms, m=m)
     return [record.status, record.commit_ts, record.min_commit_ts]
@@ -83,7 +101,7 @@ def _check(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Resu
 
 
 def _resolve(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    return [resolve(view, r[7], start_ts=r[5], commit_ts=r[6], m=m)]
+    return list(resolve(view, r[7], start_ts=r[5], commit_ts=r[6], m=m))
 
 
 def _heartbeat(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
@@ -95,6 +113,7 @@ HANDLERS: Final[dict[Any, Handler]] = {
     DELETE: _delete,
     WRITE: _write,
     PREWRITE: _prewrite,
+    PREWRITE_ROWS: _prewrite_rows,
     COMMIT: _commit,
     ROLLBACK: _rollback,
     CHECK: _check,

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.keys import u64
-from kv.base.limits import LOCK_INLINE_BYTES_MAX, SHIP_OLD_BYTES_MAX
+from kv.base.limits import SHIP_OLD_BYTES_MAX
 from kv.mvcc.records import (
     Lock,
     Row,
     TxnRecord,
     corrupt,
-    decode_lock,
     decode_txn,
     txn_key,
     verified,
@@ -152,10 +151,7 @@ class PartitionState:
         """Follow the changes of family lock in an entry that was just written."""
         for family, key, value in others:
             if family == "lock":
-                lock = None
-                if value is not None:
-                    lock = decode_lock(key, value, inline_bytes_max=LOCK_INLINE_BYTES_MAX)
-                self.locks.set(key, lock)
+                self.locks.follow(key, value)
 
     # ------------------------------------------------------------------ opening
 
@@ -171,7 +167,7 @@ class PartitionState:
         while True:
             rows = self._engine.scan("lock", at, end, limit=LOCKS_PER_SLICE)
             for key, value in rows:
-                self.locks.set(key, decode_lock(key, value, inline_bytes_max=LOCK_INLINE_BYTES_MAX))
+                self.locks.follow(key, value)
             if len(rows) < LOCKS_PER_SLICE:
                 return
             at = rows[-1][0] + b"\x00"

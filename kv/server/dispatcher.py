@@ -43,6 +43,7 @@ from kv.base.methods import (
     NODE_METHODS,
     PING,
     PREWRITE,
+    PREWRITE_ROWS,
     PUT,
     REPEATABLE,
     STATS,
@@ -61,7 +62,7 @@ _EPOCH_AT: Final = 4  # in a partition request, behind the partition id
 
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
-NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE})
+NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
 
 
 class Connection(Protocol):

@@ -147,6 +147,7 @@ _KEY_AT: Final[dict[int, tuple[int, ...]]] = {
     methods.MGET: (5, 0),
     methods.SCAN: (5,),
     methods.PREWRITE: (8, 0, 1),
+    methods.PREWRITE_ROWS: (8, 0),
     methods.COMMIT: (5,),
     methods.ROLLBACK: (5,),
     methods.CHECK: (5,),

@@ -16,12 +16,22 @@ from kv.mvcc.gc import GcCursor, gc_step
 from kv.mvcc.get import Found, get, multi_get
 from kv.mvcc.heartbeat import heartbeat
 from kv.mvcc.prewrite import prewrite
-from kv.mvcc.records import Lock, TxnRecord, decode_lock, decode_txn, txn_key, verified
+from kv.mvcc.prewrite_rows import prewrite_rows
+from kv.mvcc.records import (
+    Lock,
+    TxnRecord,
+    decode_chunk,
+    decode_lock,
+    decode_txn,
+    txn_key,
+    verified,
+)
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
 from kv.mvcc.scan import Page, scan
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import write
+from kv.partition.locks import LockMirror
 
 NOW_MS = 1_000_000
 
@@ -41,6 +51,7 @@ class Store:
             name: {} for name in ("cur", "hist", "lock", "txn", "gcq")
         }
         self.order: dict[str, list[bytes]] = {name: [] for name in self.rows}
+        self.mirror = LockMirror()
         self.safepoint = 0
         self.now_ms = NOW_MS
         self.start, self.end = start, end
@@ -65,14 +76,23 @@ class Store:
         return [(key, self.rows[family][key]) for key in keys[:limit]]
 
     def lock(self, key: bytes) -> Lock | None:
-        record = self.rows["lock"].get(key)
-        return None if record is None else decode_lock(key, record)
+        found = self.mirror.by_key.get(key)
+        if found is not None and found.chunk:
+            return found
+        return self.intent(key) if key in self.rows["lock"] else None
 
     def intent(self, key: bytes) -> Lock:
         return decode_lock(key, self.rows["lock"][key])
 
+    def locked(self, keys: Sequence[bytes]) -> Sequence[bytes]:
+        return [key for key in keys if self.lock(key) is not None]
+
+    def chunk_values(self, lock: Lock) -> Sequence[bytes | None]:
+        return decode_chunk(lock.chunk[0], self.rows["lock"][lock.chunk[0]])[1]
+
     def locked_keys(self, start: bytes, end: bytes) -> Sequence[bytes]:
-        return [key for key, _ in self.scan("lock", start, end, limit=1 << 30)]
+        keys = {key for key, _ in self.scan("lock", start, end, limit=1 << 30)}
+        return sorted(keys | set(self.mirror.range(start, end)))
 
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None:
         key = txn_key(anchor, start_ts)
@@ -91,6 +111,10 @@ class Store:
                 self._set("hist", old_key, old)
         for family, key, value in m.others:
             self._set(family, key, value)
+            if family == "lock":
+                self.mirror.follow(key, value)
+        for key, lock in m.locks.items():
+            assert (key in self.mirror.by_key) == (lock is not None), "the two ways to tell differ"
         self.safepoint = max(self.safepoint, m.safepoint)
 
     def _set(self, family: str, key: bytes, value: bytes | None) -> None:
@@ -155,7 +179,27 @@ class Store:
         return out
 
     def resolve(self, *keys: bytes, start: int, ts: int) -> int:
-        out: int = self._run(resolve, keys, start_ts=start, commit_ts=ts)
+        out: int = self.resolve_some(*keys, start=start, ts=ts)[0]
+        return out
+
+    def resolve_some(self, *keys: bytes, start: int, ts: int) -> tuple[int, int]:
+        out: tuple[int, int] = self._run(resolve, keys, start_ts=start, commit_ts=ts)
+        return out
+
+    def prewrite_rows(
+        self, rows: dict[bytes, bytes | None], *, start: int, anchor: bytes, fresh: int = 0
+    ) -> int:
+        keys = sorted(rows)
+        out: int = self._run(
+            prewrite_rows,
+            keys,
+            [rows[key] for key in keys],
+            start_ts=start,
+            anchor=anchor,
+            ttl_ms=1000,
+            fresh_ts=fresh,
+            now_ms=self.now_ms,
+        )
         return out
 
     def heartbeat(self, anchor: bytes, start: int) -> int:

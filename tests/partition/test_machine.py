@@ -508,7 +508,7 @@ def test_resolution_in_flight_is_not_a_lost_read() -> None:
     assert node.reply(reads[0]) == [b"new", commit_ts]
     assert node.reply(reads[1]) == [b"new", commit_ts]
     assert node.reply(reads[2]) == [[(b"tab.k", b"new", commit_ts)], None]
-    assert node.reply(resolve) == [1]
+    assert node.reply(resolve) == [1, 0]
 
 
 def test_refusals_wait_for_what_they_saw() -> None:

@@ -132,7 +132,7 @@ class Life:
 
     async def idle(self) -> None:
         """Wait until no procedure is left."""
-        while self.executor.live():
+        while self.executor.live():  # noqa: ASYNC110 - polling is good enough in virtual time
             await asyncio.sleep(0.05)
 
 
@@ -164,7 +164,7 @@ class World:
             await self.store.manager.create(
                 PartitionDescriptor(PartitionId(10 + i), bounds[i], bounds[i + 1], 1, (NodeId(1),))
             )
-        while not all(r.serving() for r in self.store.manager.replicas()):
+        while not all(r.serving() for r in self.store.manager.replicas()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return self
 

@@ -41,7 +41,8 @@ ROWS: list[tuple[Any, ...]] = [
     (
         1, True, -32_768, 2**31 - 1, 1.5, math.pi, Decimal("123456789.125"), "zażółć \x00 gęś",
         bytearray(b"\x00\xff"), date(1969, 12, 31), datetime(1900, 1, 1, 0, 0, 0, 1),  # noqa: DTZ001
-        datetime(2013, 1, 1, 5, 0, tzinfo=UTC), "6d0c4f7e-1f0a-4b3a-9a53-0f3d0c2b1a99", '{"a": [1]}',
+        datetime(2013, 1, 1, 5, 0, tzinfo=UTC), "6d0c4f7e-1f0a-4b3a-9a53-0f3d0c2b1a99",
+        '{"a": [1]}',
     ),
     (2, *([None] * 13)),
     (

@@ -58,7 +58,7 @@ BAD = [
 @pytest.mark.parametrize(("given", "text"), BAD)
 def test_o14_wrong_options_are_named(given: dict[str, str], text: str) -> None:
     """A wrong option is taken, or its error does not say which."""
-    with pytest.raises(InvalidArgument, match="option|kvorum") as caught:
+    with pytest.raises(InvalidArgument, match=r"option|kvorum") as caught:
         Options.parse(given)
     assert text in caught.value.message
 

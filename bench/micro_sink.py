@@ -1,0 +1,149 @@
+"""What the server pays for a batch of the Spark sink, in process, over RocksDB, without sockets.
+
+    python -m bench.micro_sink [--rows 1000000] [--batches 1] [--profile commit|stage|clean]
+
+One JSON line: rows/s and CPU µs per row of staging (a 16 B key and a 100 B value per row), of the
+commit until it is answered, and of the cleaning behind it; and the peak of resident memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import json
+import pstats
+import resource
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.ids import NodeId, PartitionId, TableId
+from kv.base.keys import table_range
+from kvorum.ports import system_ports
+from kvorum.store import Store
+from procedures.engine.executor import Executor
+from procedures.engine.kv_store import KvStore
+from procedures.engine.registry import Registry
+from procedures.library.sink import SinkClean, SinkCommit
+from procedures.library.sink_records import add_crc, pack_chunk
+from procedures.library.sink_service import SinkService
+
+TABLE = TableId(100)
+CHUNK_ROWS = 8_192
+TASKS = 2
+
+
+class NoTables:
+    async def resolve(self, namespace: str, table: str) -> TableId:
+        return TABLE
+
+
+def chunk(task: int, seq: int, rows: int) -> bytes:
+    """Rows as Spark's benchmark makes them: rising keys, two tasks."""
+    first = task * 100_000_000 + seq * CHUNK_ROWS
+    keys = [b"%016d" % (first + i) for i in range(rows)]
+    return pack_chunk(keys, [b"v%09d" % i * 10 for i in range(rows)])
+
+
+class Bench:
+    def __init__(self, store: Store, profile: str) -> None:
+        registry = Registry()
+        registry.add(SinkCommit, make=lambda: SinkCommit(store.txn, self.executor.submit))
+        registry.add(SinkClean, make=lambda: SinkClean(store.txn))
+        p = store.ports
+        self.executor = Executor(
+            KvStore(store.txn), registry, NoTables(), p.clock, p.timers, p.rng, threads=1
+        )
+        self.sink = SinkService(store.txn, self.executor, p.clock)
+        self.profile = profile
+        self.result: dict[str, Any] = {}
+
+    async def batch(self, version: int, rows: int) -> None:
+        attempt = f"attempt-{version}"
+        manifest: list[list[Any]] = []
+        plan: list[tuple[int, int, bytes]] = []
+        per_task = rows // TASKS
+        for task in range(TASKS):
+            crc, seq = 0, 0
+            for at in range(0, per_task, CHUNK_ROWS):
+                data = chunk(task, seq, min(CHUNK_ROWS, per_task - at))
+                crc = add_crc(crc, seq, data)
+                plan.append((task, seq, data))
+                seq += 1
+            manifest.append([task, f"t{task}", seq, per_task, crc])
+
+        async def stage() -> None:
+            for task, seq, data in plan:
+                await self.sink.stage(attempt, TABLE, task, f"t{task}", seq, data)
+            for part, name, chunks, count, crc in manifest:
+                await self.sink.seal(attempt, TABLE, part, name, chunks, count, crc, None)
+
+        async def commit() -> None:
+            request = {
+                "attempt": attempt, "table": TABLE, "app": "bench", "version": version,
+                "query": "q", "manifest": manifest,
+            }  # fmt: skip
+            while (await self.sink.commit(request, wait_ms=20_000))[0]:
+                pass
+
+        async def clean() -> None:
+            while self.executor.live():  # noqa: ASYNC110 - nothing tells the end
+                await asyncio.sleep(0.005)
+
+        await self._timed("stage", rows, stage)
+        plan.clear()
+        await self._timed("commit", rows, commit)
+        await self._timed("clean", rows, clean)
+
+    async def _timed(self, name: str, rows: int, work: Callable[[], Awaitable[None]]) -> None:
+        prof = cProfile.Profile() if self.profile == name else None
+        began, cpu = time.perf_counter(), time.process_time()
+        if prof:
+            prof.enable()
+        await work()
+        if prof:
+            prof.disable()
+            pstats.Stats(prof).sort_stats("tottime").print_stats(35)
+        self.result[f"{name}_rows_s"] = round(rows / (time.perf_counter() - began))
+        self.result[f"{name}_cpu_us"] = round((time.process_time() - cpu) / rows * 1e6, 2)
+
+
+async def measure(data: Path, rows: int, batches: int, profile: str) -> dict[str, Any]:
+    fatal: list[BaseException] = []
+    store = Store(system_ports(asyncio.get_running_loop()), fatal.append)
+    await store.open(data, NodeId(1))
+    await store.manager.create(
+        PartitionDescriptor(PartitionId(10), *table_range(TABLE), 1, (NodeId(1),))
+    )
+    while not all(r.serving() for r in store.manager.replicas()):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    bench = Bench(store, profile)
+    async with bench.executor:
+        for version in range(batches):
+            await bench.batch(version, rows)
+    await store.drain()
+    await store.close()
+    assert not fatal, fatal
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return {"case": "micro_sink", "rows": rows, **bench.result, "peak_mb": peak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--profile", default="", help="stage, commit or clean")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as data:
+        work = measure(Path(data), args.rows, args.batches, args.profile)
+        print(json.dumps(uvloop.run(work)))
+
+
+if __name__ == "__main__":
+    main()

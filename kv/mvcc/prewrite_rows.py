@@ -1,0 +1,57 @@
+"""Intents on many rows at once: one *chunk intent*, one record, whatever the number of rows.
+
+For transactions too large for an intent per key (the Spark sink's batches): the rows are not parsed
+one by one and take one place in the lock table. To everybody else it is an intent on each of its
+keys; whoever resolves one of them resolves the chunk (`resolve`). Writes are blind, and the anchor
+was prewritten before by `prewrite`.
+
+Sending it again changes nothing: keys that the transaction has locked already are left out, so of
+two rows with one key the first to come stays. Deliberately missing: conditions, times to live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kv.base.methods import ABORTED, COMMITTED, OP_PUT
+from kv.mvcc.prewrite import lived_ms
+from kv.mvcc.records import Lock
+from kv.mvcc.refusals import aborted, check_age, key_locked
+from kv.mvcc.view import Mutations, View
+
+
+def prewrite_rows(
+    view: View,
+    keys: Sequence[bytes],
+    values: Sequence[bytes | None],
+    *,
+    start_ts: int,
+    anchor: bytes,
+    ttl_ms: int,
+    fresh_ts: int,
+    now_ms: int,
+    m: Mutations,
+) -> int:
+    """min_commit_ts, as `prewrite`. `keys` rise; a value None deletes.
+
+    Raises KeyLocked, TxnAborted.
+    """
+    known = view.txn(anchor, start_ts) if view.holds(anchor) else None
+    if known is not None and known.status == COMMITTED:
+        return known.commit_ts
+    if known is not None and known.status == ABORTED:
+        raise aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
+    check_age(start_ts, view.safepoint, now_ms)
+    taken = view.locked(keys)
+    if taken:
+        for key in taken:
+            lock = view.lock(key)
+            if lock is not None and lock.start_ts != start_ts:
+                raise key_locked(key, lock, now_ms)
+        mine = set(taken)
+        left = [(k, v) for k, v in zip(keys, values, strict=True) if k not in mine]
+        keys, values = [k for k, _ in left], [v for _, v in left]
+    if keys:
+        lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
+        m.set_chunk(Lock(start_ts, OP_PUT, lock_ttl_ms, anchor, 0, None, tuple(keys)), values)
+    return fresh_ts

@@ -1,0 +1,106 @@
+"""Chunk intents on a node: refused when malformed, found again after a crash, read around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge
+from kv.base.methods import BLIND, COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
+from kv.base.ops import put
+from tests.partition.node import Node
+
+TABLE = b"\x00\x00\x00\x64"
+ANCHOR = TABLE + b"a"
+
+
+def k(text: str) -> bytes:
+    return TABLE + text.encode()
+
+
+def laid(node: Node, count: int = 10) -> tuple[int, list[bytes]]:
+    """(start_ts, keys) of a transaction with an anchor and a chunk."""
+    start, keys = node.oracle(1), [k(f"k{i:05d}") for i in range(count)]
+    node.call(PREWRITE, ANCHOR, start, ANCHOR, 1_000, [list(put(ANCHOR, b""))], BLIND)
+    node.call(PREWRITE_ROWS, keys[0], start, ANCHOR, 1_000, keys, [b"v"] * count)
+    return start, keys
+
+
+BAD: list[tuple[list[Any], type[Exception]]] = [
+    ([0, ANCHOR, 1, [k("k")], [b"v"]], InvalidArgument),
+    ([5, ANCHOR, 0, [k("k")], [b"v"]], InvalidArgument),
+    ([5, "a", 1, [k("k")], [b"v"]], InvalidArgument),
+    ([5, ANCHOR, 1, [], []], InvalidArgument),
+    ([5, ANCHOR, 1, [k("k")], []], InvalidArgument),
+    ([5, ANCHOR, 1, (k("k"),), [b"v"]], InvalidArgument),
+    ([5, ANCHOR, 1, [k("k"), "m"], [b"v", b"v"]], InvalidArgument),
+    ([5, ANCHOR, 1, [k("k")], ["v"]], InvalidArgument),
+    ([5, ANCHOR, 1, [k("k"), k("j")], [b"v", b"v"]], InvalidArgument),
+    ([5, ANCHOR, 1, [k("k"), k("k")], [b"v", b"v"]], InvalidArgument),
+    ([5, ANCHOR, 1, [ANCHOR, k("k")], [b"v", b"v"]], InvalidArgument),
+    ([5, ANCHOR, 1, [k("k" * 4097)], [b"v"]], TooLarge),
+    ([5, ANCHOR, 1, [k("k")], [b"x" * (limits.VALUE_BYTES_MAX + 1)]], TooLarge),
+    ([5, ANCHOR, 1, [k(f"{i:05d}") for i in range(limits.PREWRITE_KEYS_MAX + 1)],
+      [b"v"] * (limits.PREWRITE_KEYS_MAX + 1)], TooLarge),
+    ([5, ANCHOR, 1, [k(f"{i:05d}") for i in range(9)], [b"x" * limits.MiB] * 9], TooLarge),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "kind"), BAD)
+def test_o6_malformed_chunks_are_refused(args: list[Any], kind: type[Exception]) -> None:
+    """A malformed chunk locks something."""
+    node = Node()
+    error = node.error(node.send(PREWRITE_ROWS, k("k"), *args))
+    assert isinstance(error, kind)
+    assert node.machine().view.locks == {}
+
+
+def test_o3_chunk_outside_the_partition() -> None:
+    """A chunk reaches rows of another partition."""
+    node = Node((k("m"),))
+    args = [5, ANCHOR, 1, [k("k"), k("n")], [b"v", b"v"]]
+    assert isinstance(node.error(node.send(PREWRITE_ROWS, k("k"), *args)), Moved)
+
+
+def test_o3_reads_and_writes_meet_a_chunk() -> None:
+    """A read or a write passes a chunk intent, or a snapshot before it is held up."""
+    node = Node()
+    before = node.put(k("k00003"), b"old")
+    _, keys = laid(node)
+    assert isinstance(node.error(node.send(1, keys[3], keys[3], 0, None)), KeyLocked)
+    assert isinstance(node.error(node.send(2, keys[3], keys[3], b"x", None, 0)), KeyLocked)
+    assert node.get(keys[3], at=before) == (b"old", before)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_o9_chunk_after_a_power_loss(seed: int) -> None:
+    """After a crash an acknowledged chunk is not locked, or its rows are lost."""
+    node = Node(sync_s=0.003)
+    start, keys = laid(node, 300)
+    after = node.crash(seed)
+    assert after.machine().view.locks.keys() >= set(keys)
+    commit_ts = after.oracle(1)
+    assert after.call(COMMIT, ANCHOR, ANCHOR, start, commit_ts)[0] == 2
+    resolve = after.send(RESOLVE, keys[7], start, commit_ts, [keys[7]])
+    if seed % 2:
+        assert after.reply(resolve) == [300, 0]
+    last = after.crash(seed + 1)
+    last.call(RESOLVE, keys[7], start, commit_ts, [ANCHOR, keys[7]])
+    assert [last.get(key) for key in keys] == [(b"v", commit_ts)] * 300
+    assert last.machine().view.locks == {}
+
+
+def test_o9_chunk_resolved_while_it_is_in_flight() -> None:
+    """A resolution that overtakes the disk finds no values."""
+    node = Node(sync_s=0.05)
+    start, keys = node.oracle(1), [k(f"k{i}") for i in range(5)]
+    rids = [
+        node.send(PREWRITE, ANCHOR, start, ANCHOR, 1_000, [list(put(ANCHOR, b""))], BLIND),
+        node.send(PREWRITE_ROWS, keys[0], start, ANCHOR, 1_000, keys, [b"v"] * 5),
+        node.send(COMMIT, ANCHOR, ANCHOR, start, node.oracle(1) + 1_000),
+        node.send(RESOLVE, keys[2], start, node.oracle.last + 999, [keys[2]]),
+    ]
+    assert node.reply(rids[3]) == [5, 0]
+    assert node.get(keys[4])[0] == b"v"
