@@ -35,6 +35,9 @@ def number(value: object) -> str:
         return "–"
     if not isinstance(value, int | float):
         return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    value += 0.0  # no minus before a zero
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
@@ -101,7 +104,7 @@ def kv_table(records: list[Record]) -> str:
 
 def _other_lines(records: list[Record]) -> list[str]:
     """The records of the other benchmarks, one line each."""
-    hidden = ("bench", "op", "peer", "runs", "other_cores", "size")
+    hidden = ("bench", "op", "peer", "runs", "other_cores", "size", "first_error")
     lines = []
     for record in records:
         if record["bench"] in ("env", "kv") or record.get("peer") == "etcd":

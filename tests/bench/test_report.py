@@ -35,7 +35,16 @@ def test_the_report_names_ratio_and_verdict() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (1.5, "1.5"), (0.0417, "0.0417"), (45, "45.0"), (12_345.6, "12,346"), (3, "3")],
+    [
+        (None, "–"),
+        (1.5, "1.5"),
+        (0.0417, "0.0417"),
+        (45, "45"),
+        (45.04, "45.0"),
+        (-0.0, "0"),
+        (12_345.6, "12,346"),
+        (3, "3"),
+    ],
 )
 def test_numbers_keep_about_three_digits(value: float | None, text: str) -> None:
     """More digits than the noise allows would pretend a precision that is not there."""
