@@ -135,13 +135,10 @@ class RaftHost:
             )
         self._buffer.write()
         stored, applied = recovery.read_log(self._db, group_id), sm.applied()
-        reset = recovery.needs_reset(stored, group_id, self.node_id, applied)
-        term_max = max(stored.hard.term, stored.last_term, applied[1])
-        hard = stored.hard if stored.hard.term == term_max else HardState(term_max, None)
         journal = Journal(
             group_id,
             stored.base,
-            hard,
+            stored.hard,
             stored.entries,
             db=self._db,
             buffer=self._buffer,
@@ -149,19 +146,21 @@ class RaftHost:
             counters=self.counters,
             on_dirty=partial(self._note_dirty, group_id),
         )
+        torn, torn_from = stored.entries.torn, journal.last_index + 1
+        reset = recovery.needs_reset(journal, torn, self.node_id, applied)
+        term_max = max(journal.term, journal.last_term, applied[1])
+        if term_max > journal.term:
+            journal.set_hard_state(term_max, None)
         core = self._core(journal, applied[0], reset=applied if reset else None)
-        found = Recovery(journal.base_index + 1, journal.last_index, applied[0], stored.torn, reset)
+        found = Recovery(journal.base_index + 1, journal.last_index, applied[0], torn, reset)
         self._count(found)
         replica = Replica(self, journal, core, sm, self.config, found)
         self._replicas[group_id] = replica
-        if stored.torn:
+        if torn:
             self._buffer.delete_range(
-                records.entry_key(group_id, stored.last_index + 1),
+                records.entry_key(group_id, torn_from),
                 records.entry_key(group_id, records.INDEX_MAX),
             )
-        if hard is not stored.hard:
-            journal.set_hard_state(hard.term, hard.vote)
-        journal.trim_memory(applied[0])
         journal.touch()
         self._start(replica, core, journal)
         return replica

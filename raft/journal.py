@@ -8,7 +8,7 @@ Invariants
     before it must not, when it ends, vouch for entries that were written at the same indexes after
     it began;
   * every entry that is not yet applied is in memory (so applying reads no disk), except during
-    recovery;
+    recovery, which keeps no more than the bounds of the configuration;
   * the term of any index and the configuration at any index are known without reading the disk.
 
 Sources: Raft section 5.3 (log), 7 (compaction); etcd's `raftLog` for the split into stable and
@@ -19,7 +19,7 @@ compression.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from raft import records
 from raft.api import LogDB, RaftConfig, RaftCounters
@@ -73,7 +73,7 @@ class Journal:
         group_id: int,
         base: Base,
         hard: HardState,
-        entries: Sequence[Entry],
+        entries: Iterable[Entry],
         *,
         db: LogDB,
         buffer: LogBuffer,
@@ -82,7 +82,7 @@ class Journal:
         on_dirty: Callable[[], None],
     ) -> None:
         """`entries` are all stored ones, read but not known durable: nothing counts before a first
-        sync.
+        sync. Only the newest stay in memory, the others can be read again.
         """
         self.group_id = group_id
         self._prefix = records.prefix(group_id)
@@ -94,6 +94,7 @@ class Journal:
         self._start_at(base)
         for entry in entries:
             self._remember(entry)
+            self.trim_memory(self.last_index)
         self.synced = self._inflight = base.index
         self._hard_version = 1  # read back, but not known durable either
 
@@ -124,7 +125,7 @@ class Journal:
 
     def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[Entry]:
         """Entries first..last (inclusive, both inside the log), at least one, cut after `bytes_max`
-        command bytes.
+        command bytes; those that are read from disk are cut after a bounded piece, too.
 
         Raises LogCorrupt if they must be read from disk and are damaged.
         """
@@ -157,6 +158,7 @@ class Journal:
             records.entry_key(self.group_id, last + 1),
         )
         found: list[Entry] = []
+        room = self._config.memory_bytes_max
         for key, value in self._db.scan(start, end):
             try:
                 entry = records.decode_entry(key, value)
@@ -165,6 +167,9 @@ class Journal:
             if entry[1] != first + len(found):
                 break
             found.append(entry)
+            room -= len(entry[0])
+            if room <= 0:
+                return found
         if len(found) != last + 1 - first:
             raise LogCorrupt(self.group_id, first + len(found), "an entry that was stored is gone")
         return found

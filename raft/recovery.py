@@ -7,7 +7,9 @@ Rules (facts proved by the crash tests)
     group and index;
   * a gap in the indexes is damage, also between the state machine and the log's first entry;
   * a log that ends before the applied index lost its tail although the state DB has it: the log
-    restarts there.
+    restarts there;
+  * a log may be larger than the memory: it is read one entry at a time, and what is kept of it is
+    the journal's to decide.
 
 Source: Raft section 7 for the base; the distinction of torn tail and damage follows TigerBeetle and
 "Protocol-Aware Recovery for Consensus-Based Storage" (Alagappan and others, FAST 2018).
@@ -21,33 +23,52 @@ from dataclasses import dataclass
 from raft import records
 from raft.api import LogDB
 from raft.errors import LogCorrupt, LogHole, UnknownGroup
+from raft.journal import Journal
 from raft.records import Base, Entry, HardState
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLog:
-    """What was found. `torn` entries after the last of `entries` are unreadable; their keys are
-    still stored.
-    """
+    """What was found. The entries are read, and verified, by whoever goes through them."""
 
     base: Base
     hard: HardState
-    entries: list[Entry]
-    torn: int
+    entries: StoredEntries
 
-    @property
-    def last_index(self) -> int:
-        return self.base.index + len(self.entries)
 
-    @property
-    def last_term(self) -> int:
-        return self.entries[-1][2] if self.entries else self.base.term
+class StoredEntries:
+    """The readable entries after `base`, from the LogDB, one at a time; to be gone through once.
+    Afterwards `torn` is the number of unreadable ones behind the last; their keys are still stored.
+    """
 
-    def term_at(self, index: int) -> int | None:
-        if index == self.base.index:
-            return self.base.term
-        at = index - self.base.index - 1
-        return self.entries[at][2] if 0 <= at < len(self.entries) else None
+    def __init__(self, db: LogDB, group_id: int, base: Base) -> None:
+        self.torn = 0
+        self._db, self._group_id, self._base = db, group_id, base
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Raises LogCorrupt, LogHole."""
+        group_id, self.torn = self._group_id, 0
+        last_index, last_term = self._base.index, self._base.term
+        first, end = records.entry_key(group_id, 0), records.entry_key(group_id, records.INDEX_MAX)
+        for key, value in self._db.scan(first, end):
+            expected = last_index + self.torn + 1
+            index = records.index_of(key)
+            if index != expected:
+                why = f"the next stored entry is {index}: entries are missing between"
+                raise LogHole(group_id, expected, why)
+            try:
+                entry = records.decode_entry(key, value)
+            except records.BadRecord:
+                self.torn += 1
+                continue
+            if self.torn:
+                why = "unreadable, but a later entry is readable: not a torn tail"
+                raise LogCorrupt(group_id, expected - self.torn, why)
+            if entry[2] < last_term:
+                why = f"term {entry[2]} is lower than that of the entry before"
+                raise LogCorrupt(group_id, index, why)
+            last_index, last_term = index, entry[2]
+            yield entry
 
 
 def exists(db: LogDB, group_id: int) -> bool:
@@ -66,7 +87,9 @@ def stored_groups(db: LogDB) -> Iterator[int]:
 
 
 def read_log(db: LogDB, group_id: int) -> StoredLog:
-    """Read and verify all of a group. Raises UnknownGroup, LogCorrupt, LogHole."""
+    """Read and verify the records of a group, and make its entries ready to be read. Raises
+    UnknownGroup, LogCorrupt.
+    """
     base_key, hard_key = records.base_key(group_id), records.hard_key(group_id)
     base_value, hard_value = _get(db, base_key), _get(db, hard_key)
     if base_value is None:
@@ -80,63 +103,29 @@ def read_log(db: LogDB, group_id: int) -> StoredLog:
         )
     except records.BadRecord as error:
         raise LogCorrupt(group_id, None, str(error)) from error
-    entries: list[Entry] = []
-    torn = 0
-    first, last = records.entry_key(group_id, 0), records.entry_key(group_id, records.INDEX_MAX)
-    for key, value in db.scan(first, last):
-        expected = base.index + len(entries) + torn + 1
-        index = records.index_of(key)
-        if index != expected:
-            raise LogHole(
-                group_id, expected, f"the next stored entry is {index}: entries are missing between"
-            )
-        try:
-            entry = records.decode_entry(key, value)
-        except records.BadRecord:
-            torn += 1
-            continue
-        if torn:
-            raise LogCorrupt(
-                group_id,
-                expected - torn,
-                "unreadable, but a later entry is readable: not a torn tail",
-            )
-        if entry[2] < (entries[-1][2] if entries else base.term):
-            raise LogCorrupt(
-                group_id, index, f"term {entry[2]} is lower than that of the entry before"
-            )
-        entries.append(entry)
-    return StoredLog(base, hard, entries, torn)
+    return StoredLog(base, hard, StoredEntries(db, group_id, base))
 
 
-def needs_reset(log: StoredLog, group_id: int, me: int, applied: tuple[int, int]) -> bool:
-    """Must the log restart at the state machine's (index, term)? Raises LogHole or LogCorrupt if
-    neither can be used.
+def needs_reset(journal: Journal, torn: int, me: int, applied: tuple[int, int]) -> bool:
+    """Must the log restart at the state machine's (index, term)? `torn`: unreadable entries behind
+    the journal's last. Raises LogHole or LogCorrupt if neither can be used.
     """
-    index, term = applied
-    if index < log.base.index:
-        raise LogHole(
-            group_id,
-            index + 1,
-            f"the state machine stands at {index}, but the log starts after {log.base.index}",
-        )
-    if index > log.last_index:
-        if log.torn:
-            raise LogCorrupt(
-                group_id,
-                log.last_index + 1,
-                f"unreadable, but the state machine applied up to {index}",
-            )
+    group_id, (index, term) = journal.group_id, applied
+    if index < journal.base_index:
+        why = f"the state machine stands at {index}, but the log starts after {journal.base_index}"
+        raise LogHole(group_id, index + 1, why)
+    if index > journal.last_index:
+        if torn:
+            why = f"unreadable, but the state machine applied up to {index}"
+            raise LogCorrupt(group_id, journal.last_index + 1, why)
         return True
-    if log.term_at(index) == term:
+    stored_term = journal.term_at(index)
+    if stored_term == term:
         return False
-    if log.base.config.voters == (me,):
+    if journal.memberships.at(journal.base_index).voters == (me,):
         # Nobody else ever wrote this log, so no snapshot can explain the difference.
-        raise LogCorrupt(
-            group_id,
-            index,
-            f"has term {log.term_at(index)}, but the state machine applied term {term}",
-        )
+        why = f"has term {stored_term}, but the state machine applied term {term}"
+        raise LogCorrupt(group_id, index, why)
     return True  # crashed between installing a snapshot and restarting the log
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -114,6 +115,31 @@ def test_f11_large_entries_count_by_their_bytes() -> None:
         journal.trim_memory(index)
     assert len(journal._recent) <= 11
     assert journal._recent_bytes == 100 * len(journal._recent)
+
+
+def test_f11_opening_a_large_log_keeps_no_more_than_the_bound() -> None:
+    """F11: a node that loaded more than it has memory for could never start again."""
+    node = Node(config=RaftConfig(memory_bytes_max=100_000))
+    machine = Machine()
+    group = node.lead(machine)
+    for number in range(100):
+        group.propose(b"%03d" % number + b"x" * 50_000, None)
+        node.timers.run(until=lambda: group.applied_index == group.last_index)
+    found = Node(db=node.db.crash(), config=node.config)
+    tracemalloc.start()
+    opened = found.host.open_group(GROUP, Machine(at=machine.at))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert opened.recovery.last_index == group.last_index
+    assert peak < 600_000, f"{peak} bytes to open a log of 5 MB"
+
+    again, replayed = Node(db=node.db.crash(), config=node.config), Machine()
+    tracemalloc.start()
+    again.lead(replayed)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert replayed.hash == machine.hash
+    assert peak < 600_000 + sum(map(len, replayed.commands)), "the replay reads in bounded pieces"
 
 
 def test_entries_that_are_not_applied_stay_in_memory() -> None:
