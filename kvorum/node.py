@@ -2,7 +2,7 @@
 
     store (databases, consensus, partitions, oracle)      kvorum/store.py
       ├─ procedures: executor, DDL, the Spark sink's commit
-      ├─ garbage timer
+      ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
       └─ HTTP on BASE+2                                   kvorum/http
 
@@ -44,6 +44,7 @@ from procedures.master.partitions import Partitions
 from sqlproxy import catalog, ddl
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.ddl import DdlServices
+from txn.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class Node:
             await stack.enter_async_context(self.executor)
             stack.push_async_callback(self._end_background)
             self._in_background(self._collector().run())
+            self._in_background(self._sweeper().run())
             self._in_background(self._reap())
             self._in_background(self.store.watch_room())
             if self.config.port is not None:
@@ -246,6 +248,10 @@ class Node:
             retention_ms=self.config.gc_retention_ms,
             interval_ms=self.config.gc_interval_ms,
         )
+
+    def _sweeper(self) -> Sweeper:
+        store, ports = self.store, self.ports
+        return Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
 
     async def _reap(self) -> None:
         """Remove what sinks staged and abandoned."""

@@ -32,6 +32,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE
 from kv.base.ports import Rng, Timers
+from kv.partition.locks import Abandoned
 from txn.ports import Kv
 from txn.waiting import Background, Backoff, Deadline
 
@@ -130,6 +131,23 @@ class Resolver:
             )
         await self._wait(met, attempt, deadline)
 
+    async def finish(self, intents: Abandoned) -> int:
+        """Intents that nobody met: remove them if their transaction is over or is dead now; how
+        many.
+        """
+        start_ts = intents.start_ts
+        outcome = self._known.get(start_ts)
+        if outcome is None or outcome.status == PENDING:
+            status, commit_ts, min_commit_ts, _ = await self._kv.call(
+                CHECK, intents.anchor, intents.anchor, start_ts, 0, intents.ttl_ms,
+                budget_ms=_RESOLVE_BUDGET_MS,
+            )  # fmt: skip
+            outcome = Outcome(status, commit_ts, min_commit_ts)
+            self.learn(start_ts, outcome)
+        if outcome.status == PENDING:
+            return 0
+        return await self._resolve(start_ts, outcome, intents.keys, _RESOLVE_BUDGET_MS)
+
     def _waited_ms(self, attempt: int) -> int:
         """About how long the waits before this attempt took together."""
         return sum(
@@ -167,10 +185,12 @@ class Resolver:
 
     async def _resolve(
         self, start_ts: int, outcome: Outcome, keys: Sequence[bytes], budget_ms: int
-    ) -> None:
-        await self._kv.call(
+    ) -> int:
+        """How many of the intents were still there."""
+        resolved, *_ = await self._kv.call(
             RESOLVE, keys[0], start_ts, outcome.commit_ts, list(keys), budget_ms=budget_ms
         )
+        return int(resolved)
 
     async def _resolve_quietly(
         self, start_ts: int, outcome: Outcome, keys: Sequence[bytes]

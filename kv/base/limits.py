@@ -53,6 +53,9 @@ LOCK_WAIT_MS_YOUNGER: Final = 50  # a younger two-phase commit gives way to an o
 RETRY_WAIT_MS_FIRST: Final = 2  # the same for requests that were refused for now …
 RETRY_WAIT_MS_MAX: Final = 500  # … and for functions that run again
 RUN_ATTEMPTS_DEFAULT: Final = 32  # of one `run(fn)`
+SWEEP_INTERVAL_MS: Final = 1_000  # between two looks for intents that nobody meets …
+SWEEP_INTENTS_MAX: Final = 1_000  # … each at so many, of a node
+SWEEPS_IN_FLIGHT_MAX: Final = 32  # transactions that one look asks about at once
 IGNORED_TXNS_MAX: Final = 1_000  # intents that one read may step over
 OUTCOMES_CACHED_MAX: Final = 10_000  # of transactions that a client met
 BULK_TTL_MS: Final = 30_000  # of a streamed transaction, kept alive by heartbeats
@@ -176,6 +179,7 @@ assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
     "an expired intent is noticed soon"
 )
+assert SWEEP_INTENTS_MAX <= MULTI_KEYS_MAX, "one look is one RESOLVE"
 assert RETRY_WAIT_MS_FIRST <= RETRY_WAIT_MS_MAX
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
 from kv.mvcc.records import Lock, decode_chunk, decode_lock, is_chunk
@@ -21,8 +22,21 @@ from kv.mvcc.records import Lock, decode_chunk, decode_lock, is_chunk
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
 
 
+class Abandoned(NamedTuple):
+    """Intents of one transaction in one partition that are older than their time to live: its
+    record says whether it lives.
+    """
+
+    start_ts: int
+    anchor: bytes
+    ttl_ms: int
+    keys: list[bytes]
+
+
 class LockMirror:
-    """Implements the mapping part of a lock table. `by_key` may be read directly, never changed."""
+    """Implements the mapping part of a lock table. `by_key` may be read directly, never changed;
+    its order means nothing but in `turn`.
+    """
 
     def __init__(self) -> None:
         self.by_key: dict[bytes, Lock] = {}
@@ -64,6 +78,17 @@ class LockMirror:
         high = bisect_left(self._sorted, end) if end else len(self._sorted)
         by_key = self.by_key
         return [key for key in self._sorted[low:high] if key in by_key]
+
+    def turn(self, n: int) -> list[tuple[bytes, Lock]]:
+        """The `n` intents that were not looked at for longest. They go behind all others, so that
+        repeated looks come round to everything, whatever stays.
+        """
+        by_key = self.by_key
+        found = list(islice(by_key.items(), n))
+        for key, lock in found:
+            del by_key[key]
+            by_key[key] = lock
+        return found
 
     def oldest(self) -> int | None:
         """The smallest start_ts of any intent, None if there are none. Looks at all of them."""

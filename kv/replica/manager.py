@@ -28,7 +28,9 @@ from kv.base.ids import PartitionId
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_ENTRIES
 from kv.base.ports import Timers
+from kv.base.timestamps import physical_ms
 from kv.mvcc.find import find
+from kv.partition.locks import Abandoned
 from kv.partition.machine import PartitionCounters, PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
@@ -142,6 +144,21 @@ class ReplicaManager:
         """The smallest start_ts of any intent on this node: bounds `machine.gc(txn_floor=…)`."""
         found = [replica.state.locks.oldest() for replica in self._by_start]
         return min((ts for ts in found if ts is not None), default=None)
+
+    def abandoned(self, now_ms: int, looks_max: int) -> list[Abandoned]:
+        """Intents older than their time to live, among about `looks_max` of this node's: those that
+        were not looked at for longest.
+        """
+        locked = [r for r in self._by_start if r.state.locks.by_key and r.serving()]
+        found: list[Abandoned] = []
+        for replica in locked:
+            here: dict[int, Abandoned] = {}
+            for key, lock in replica.state.locks.turn(max(1, looks_max // len(locked))):
+                if now_ms - physical_ms(lock.start_ts) > lock.ttl_ms:
+                    one = Abandoned(lock.start_ts, lock.anchor, lock.ttl_ms, [])
+                    here.setdefault(lock.start_ts, one).keys.append(key)
+            found += here.values()
+        return found
 
     # ------------------------------------------------------------------ creating and opening
 
