@@ -20,6 +20,7 @@ from kv.base.limits import LOCK_INLINE_BYTES_MAX
 from kv.mvcc.records import Lock, decode_chunk, decode_lock, is_chunk
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
+_NEW_MAX: Final = 10_000  # keys beyond those locked now that may wait to be sorted in
 
 
 class Abandoned(NamedTuple):
@@ -46,11 +47,15 @@ class LockMirror:
     def set(self, key: bytes, lock: Lock | None) -> None:
         if lock is None:
             self.by_key.pop(key, None)
+            if not self.by_key:
+                self._sorted, self._new = [], []  # nobody may ask for a range for a long time
             return
         if lock.payload is not None and len(lock.payload) > LOCK_INLINE_BYTES_MAX:
             lock = replace(lock, payload=None)
         if key not in self.by_key:
             self._new.append(key)
+            if len(self._new) > len(self.by_key) + _NEW_MAX:
+                self._settle()
         self.by_key[key] = lock
 
     def follow(self, key: bytes, record: bytes | None) -> None:

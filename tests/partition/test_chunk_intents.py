@@ -10,6 +10,8 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge
 from kv.base.methods import BLIND, COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import put
+from kv.mvcc.records import Lock
+from kv.partition.locks import LockMirror
 from tests.partition.node import Node
 
 TABLE = b"\x00\x00\x00\x64"
@@ -104,3 +106,19 @@ def test_o9_chunk_resolved_while_it_is_in_flight() -> None:
     ]
     assert node.reply(rids[3]) == [5, 0]
     assert node.get(keys[4])[0] == b"v"
+
+
+def test_o3_mirror_forgets_keys_that_nobody_scanned() -> None:
+    """Keys of resolved intents stay in memory until somebody scans, which may be never."""
+    mirror, lock = LockMirror(), Lock(1, 1, 1, ANCHOR, 0, None)
+    for i in range(1_000):
+        mirror.set(k(f"{i}"), lock)
+    for i in range(1_000):
+        mirror.set(k(f"{i}"), None)
+    assert mirror._new == mirror._sorted == []
+    mirror.set(ANCHOR, lock)  # one intent that stays
+    for i in range(50_000):
+        mirror.set(k(f"{i}"), lock)
+        mirror.set(k(f"{i}"), None)
+        assert len(mirror._new) + len(mirror._sorted) < 12_000
+    assert mirror.range(b"", b"") == [ANCHOR]
