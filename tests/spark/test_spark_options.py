@@ -77,7 +77,8 @@ DATA = pa.RecordBatch.from_pylist(
     [
         {"i": i, "s": s, "f": f, "d": None, "n": Decimal(i or 0), "y": b"y"}
         for i, s, f in (
-            (1, "a", True), (2, "b", False), (3, None, None), (None, "a_c", True), (5, "abc", False),
+            (1, "a", True), (2, "b", False), (3, None, None), (None, "a_c", True),
+            (5, "abc", False),
         )
     ],
     SCHEMA,
