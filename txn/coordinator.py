@@ -30,7 +30,6 @@ from kv.base.methods import (
     COMMITTED,
     HEARTBEAT,
     PREWRITE,
-    RESOLVE,
     ROLLBACK,
     WRITE,
 )
@@ -40,7 +39,7 @@ from txn import core
 from txn import messages as msg
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
-from txn.resolver import Outcome, Resolver
+from txn.resolver import Outcome, Resolver, resolve
 from txn.waiting import Background, Backoff, Deadline
 
 WORK_SHARE: Final = 0.8
@@ -402,11 +401,5 @@ class Commit:
 
     async def _resolve_part(self, commit_ts: int, part: Sequence[int]) -> None:
         keys = [self._keys[i] for i in part]
-        await self._kv.call(
-            RESOLVE,
-            keys[0],
-            self._request.start_ts,
-            commit_ts,
-            keys,
-            budget_ms=_CLEANING_BUDGET_MS,
-        )
+        start_ts = self._request.start_ts
+        await resolve(self._kv, keys, start_ts, commit_ts, budget_ms=_CLEANING_BUDGET_MS)

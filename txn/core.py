@@ -5,6 +5,7 @@ Percolator's two-phase commit (Peng & Dabek 2010, section 2.2) with the status i
 everything after is cleaning:
 
     GROUPING ── one partition ──▶ WRITING ── answered ─────────────────────────────▶ COMMITTED
+       │                             ├─ too large ─▶ PREWRITING
        │                             └─ connection lost ─▶ SETTLING ─ record says ─▶ COMMITTED |
        ABORTED └─ several ─▶ PREWRITING ──▶ STAMPING ──▶ FLIPPING ── flipped ──────────────▶
        COMMITTED ─▶ intents resolved
@@ -15,7 +16,8 @@ everything after is cleaning:
                      ABORTING ── rolled back ──▶ ABORTED ─▶ intents removed
 
 The anchor's record of a one-entry commit is written in that very entry, so WRITING can be settled
-in the same way.
+in the same way. An entry that would be too large, for what it replaces or for its keys, is refused
+with nothing written; then the transaction goes on as one of several partitions, in parts.
 
 Invariants:
 - Nobody commits but by the flip (or the one entry of WRITING). So before the first flip is sent a
@@ -48,6 +50,7 @@ from kv.base.errors import (
     KeyLocked,
     KvorumError,
     Reroute,
+    TooLarge,
     TryLater,
     TxnAborted,
     Unavailable,
@@ -180,6 +183,12 @@ class CommitCore:
             self._waiting.extend(parts(self.ops, group))
         return self._send_prewrites()
 
+    def _prewrite_all(self) -> list[Effect]:
+        """One entry could not hold it, for what it replaces or for its keys; several can."""
+        self.state = State.PREWRITING
+        self._waiting.extend(parts(self.ops, range(len(self.ops))))
+        return self._send_prewrites()
+
     def _fits_one_entry(self) -> bool:
         size = sum(_op_bytes(op) for op in self.ops)
         return len(self.ops) <= BATCH_OPS_MAX and size <= BATCH_BYTES_MAX
@@ -298,6 +307,8 @@ class CommitCore:
             return [Rollback()]
         if _may_pass(error):
             return [Write(request.attempt + 1)]
+        if isinstance(error, TooLarge) and len(self.ops) > 1:
+            return self._prewrite_all()
         self.state = State.ABORTED
         return self._finish(self._in_our_terms(error, tuple(range(len(self.ops)))))
 

@@ -187,10 +187,7 @@ class Resolver:
         self, start_ts: int, outcome: Outcome, keys: Sequence[bytes], budget_ms: int
     ) -> int:
         """How many of the intents were still there."""
-        resolved, *_ = await self._kv.call(
-            RESOLVE, keys[0], start_ts, outcome.commit_ts, list(keys), budget_ms=budget_ms
-        )
-        return int(resolved)
+        return await resolve(self._kv, keys, start_ts, outcome.commit_ts, budget_ms=budget_ms)
 
     async def _resolve_quietly(
         self, start_ts: int, outcome: Outcome, keys: Sequence[bytes]
@@ -212,6 +209,22 @@ class Resolver:
             f"{why}; try again, or abort it (it ends {d['ttl_ms']} ms after its last heartbeat)",
             details=d,
         )
+
+
+async def resolve(
+    kv: Kv, keys: Sequence[bytes], start_ts: int, commit_ts: int, *, budget_ms: int
+) -> int:
+    """End the intents of `start_ts` on keys of one partition (commit_ts 0: remove them); how many
+    were still there. As many requests as their sizes need, `budget_ms` for each.
+    """
+    resolved = 0
+    while True:
+        some, left = await kv.call(
+            RESOLVE, keys[0], start_ts, commit_ts, list(keys), budget_ms=budget_ms
+        )
+        resolved += int(some)
+        if not left:
+            return resolved
 
 
 def _keys(met: KeyLocked) -> Sequence[bytes]:

@@ -2,7 +2,8 @@
 
     one op                  PUT or DELETE: no transaction, no status record; the hot path
     several, one partition  WRITE without a transaction id: one log entry is atomic by itself
-    several partitions      a two-phase commit that read nothing (BLIND)
+    several partitions      a two-phase commit that read nothing (BLIND); also of one partition if
+                            an entry cannot hold it, for what it replaces or for its keys
 
 A key may be named more than once in an atomic batch if none of its ops has a condition: the last
 one wins. With a condition it is InvalidArgument, since nobody could say which state the condition
@@ -106,12 +107,13 @@ class BatchWriter:
             return int(version)
 
     async def _several(self, ops: Sequence[Op], deadline: Deadline) -> int:
-        attempt = 0
+        attempt, fits = 0, True
         keys = [op.key for op in ops]
         while True:
             try:
                 groups = await by_partition(self._kv, keys, range(len(ops)))
-                if len(groups) == 1:
+                one_entry = fits and len(groups) == 1
+                if one_entry:
                     (version,) = await self._kv.call(
                         WRITE, keys[0], list(ops), 0, 0, budget_ms=deadline.budget_ms()
                     )
@@ -121,7 +123,7 @@ class BatchWriter:
             except KeyLocked as met:
                 if deadline.passed:
                     raise
-                if len(groups) == 1:
+                if one_entry:
                     await self._coordinator.resolver.met_by_write(met, attempt, deadline)
                 else:
                     await self._backoff.wait(attempt, deadline)
@@ -129,6 +131,10 @@ class BatchWriter:
                 if deadline.passed:
                     raise
                 await self._backoff.wait(attempt, deadline)
+            except TooLarge:
+                if not one_entry:
+                    raise
+                fits = False
             attempt += 1
 
     async def multi_write(self, ops: Sequence[Op], budget_ms: int) -> list[int | KvorumError]:

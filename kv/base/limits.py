@@ -42,6 +42,7 @@ TXN_KEYS_MAX: Final = 1_000_000
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
 RESOLVE_CHUNK_ROWS: Final = 2_000  # no further chunk intent is begun in a request after so many
+RESOLVE_BYTES: Final = 4 * MiB  # … and no further intent after so much, with what it replaces
 PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
 READS_IN_FLIGHT_MAX: Final = 64  # partitions that one multi_get asks at once
 COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included
@@ -87,7 +88,7 @@ ENTRY_TARGET_BYTES: Final = 4 * MiB  # an open entry is sealed above this
 QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
 QUEUE_BYTES_MAX: Final = 128 * MiB
 LOG_RECENT_BYTES_MAX: Final = 64 * MiB  # entries kept in memory, per node
-SUPERSEDED_BYTES_MAX: Final = 64 * MiB  # old versions that one batch may move to history
+SUPERSEDED_BYTES_MAX: Final = 64 * MiB  # old versions that one entry moves; above it: two phases
 SHIP_OLD_BYTES_MAX: Final = 512  # longer old versions are not in the entry: replicas have them
 LOCK_INLINE_BYTES_MAX: Final = 1 * KiB  # intents keep up to this of their value in memory
 DRAIN_REQUESTS_MAX: Final = 2_048  # of one partition in one synchronous step of the loop
@@ -159,8 +160,9 @@ assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, 
     "a page must fit a reply"
 )
 assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
-# A command that resolves chunk intents is one entry: what was begun before the bounds and one more.
-assert 4 * PREWRITE_BYTES_MAX + 2 * VALUE_BYTES_MAX + 2 * PREWRITE_KEYS_MAX * KiB < ENTRY_BYTES_MAX
+# A command that resolves is one entry: what was begun before the bounds and one more. Of the bytes
+# that begin it, keys may stand in it five times.
+assert 4 * RESOLVE_BYTES + 2 * VALUE_BYTES_MAX + 2 * PREWRITE_KEYS_MAX * KiB < ENTRY_BYTES_MAX
 assert max(BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX, REQUESTS_PER_FRAME_MAX) <= LIST_ITEMS_MAX
 assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame must be admitted"
 assert HELLO_BYTES_MAX < FRAME_BYTES_MAX < REPLY_WINDOW_BYTES

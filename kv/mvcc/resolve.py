@@ -1,8 +1,9 @@
 """Second phase on one partition: intents become versions at the commit timestamp, or vanish.
 
 A chunk intent goes as a whole, whichever of its keys was named, because it is one record. A request
-begins no further chunk after RESOLVE_CHUNK_ROWS rows or PREWRITE_BYTES_MAX bytes of chunks: it is
-one synchronous step and one log entry. What it left it tells.
+is one synchronous step and one log entry, so it begins no further chunk after RESOLVE_CHUNK_ROWS
+rows of chunks, and no further intent at all after RESOLVE_BYTES of keys and values, new ones and
+those that they replace. What it left it tells: ask again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kv.base.keys import from_u64
-from kv.base.limits import PREWRITE_BYTES_MAX, RESOLVE_CHUNK_ROWS
+from kv.base.limits import RESOLVE_BYTES, RESOLVE_CHUNK_ROWS
 from kv.base.methods import OP_CHECK, OP_PUT
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import Lock, put_row
@@ -28,21 +29,22 @@ def resolve(
     the echo of a prewrite that was sent twice and arrived late: its version was written long ago,
     so it only vanishes. Raises Corruption.
     """
-    resolved = left = chunk_rows = chunk_bytes = 0
+    resolved = left = chunk_rows = size = 0
     for key in keys:
         lock = view.lock(key)
         if lock is None or lock.start_ts != start_ts or key in m.locks:
             continue
+        if size >= RESOLVE_BYTES or (lock.chunk and chunk_rows >= RESOLVE_CHUNK_ROWS):
+            left += 1
+            continue
         if lock.chunk:
-            if chunk_rows >= RESOLVE_CHUNK_ROWS or chunk_bytes >= PREWRITE_BYTES_MAX:
-                left += 1
-                continue
             chunk_rows += len(lock.chunk)
-            chunk_bytes += _resolve_chunk(view, lock, commit_ts, m)
+            size += _resolve_chunk(view, lock, commit_ts, m)
             resolved += len(lock.chunk)
             continue
         m.drop_lock(key)
         resolved += 1
+        size += len(key)
         if not commit_ts or lock.kind == OP_CHECK:
             continue
         old = view.cur(key)
@@ -51,6 +53,7 @@ def resolve(
         value = None
         if lock.kind == OP_PUT:
             value = lock.payload if lock.payload is not None else view.intent(key).payload
+        size += len(value or b"") + len(old or b"")
         ttl_ms = lock.value_ttl_ms
         add_version(
             m,

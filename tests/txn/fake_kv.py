@@ -304,7 +304,7 @@ class Cluster:
             newest = self.versions.get(key, [(0, None)])[-1][0]
             if commit_ts and newest < commit_ts:
                 self._apply(lock.op, commit_ts)
-        return [count]
+        return [count, 0]
 
     def _heartbeat(self, anchor: bytes, start_ts: int) -> list[Any]:
         record = self.records.get((anchor, start_ts))
