@@ -4,17 +4,20 @@ anything is read or written (C15).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
+from kv.base.limits import MiB
 from kv.base.methods import GET, MGET, PUT, SCAN
+from kv.mvcc.scan import SLICE_ROWS_MIN, next_slice
 from kv.partition.answers import moved, too_late
 from kv.partition.ports import Connection
 from kv.partition.requests import check_request, first_and_last, plain
 
 READS: Final = frozenset({GET, MGET, SCAN})
+READ_AHEAD_BYTES: Final = 16 * MiB
 _HOT: Final = frozenset({GET, PUT})
 
 Item = tuple[Connection, list[Any]]
@@ -53,6 +56,27 @@ def admit(
             continue
         (reads if method in READS else writes).append(item)
     return reads, writes, keys
+
+
+def read_ahead(
+    multi_cur: Callable[[list[bytes]], Sequence[bytes | None]], keys: list[bytes]
+) -> dict[bytes, bytes | None]:
+    """The records of the first of these keys (sorted and unique), as many as READ_AHEAD_BYTES
+    allow. What cannot be read ends it: whoever wants that key finds out by itself.
+    """
+    found: dict[bytes, bytes | None] = {}
+    at, size, n = 0, 0, SLICE_ROWS_MIN
+    while n > 0 and at < len(keys):
+        part = keys[at : at + n]
+        try:
+            records = multi_cur(part)
+        except KvorumError:
+            break
+        found.update(zip(part, records, strict=True))
+        size += sum(len(record) for record in records if record is not None)
+        at += len(part)
+        n = next_slice(len(keys) - at, READ_AHEAD_BYTES - size, seen_rows=at, seen_bytes=size)
+    return found
 
 
 def in_time(batch: list[Item], now_s: float, refuse: Refuse) -> list[Item]:

@@ -79,7 +79,8 @@ class Entry:
         self.top_ts = 0
         self.low_ts = MAX  # of the versions in here: a reader below it need not look
         self.safepoint = 0
-        self.size = 0  # an estimate from above of the bytes in the log
+        # an estimate from above of the bytes in the log, and of the old versions kept beside it
+        self.size = 0
         self.forgotten_bytes = 0
         self.old_versions = self.live_bytes = (
             0  # changes of the partition's counters, set by `seal`
@@ -105,7 +106,7 @@ class Entry:
         self.txns.update(m.txns)
         self.safepoint = max(self.safepoint, m.safepoint)
         self.forgotten_bytes += m.forgotten_bytes
-        self.size += size_of(m)
+        self.size += size_of(m) + kept_of(m)
         if m.top_ts:
             self.top_ts = max(self.top_ts, m.top_ts)
             self.low_ts = min(self.low_ts, m.top_ts)
@@ -149,6 +150,11 @@ def size_of(m: Mutations) -> int:
     for _, key, value in m.others:
         size += len(key) + (0 if value is None else len(value)) + OTHER_OVERHEAD
     return size
+
+
+def kept_of(m: Mutations) -> int:
+    """Bytes of the old versions that are not shipped, but wait in memory until they are written."""
+    return sum(len(old) for *_, old in m.rows if old is not None and len(old) > SHIP_OLD_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)

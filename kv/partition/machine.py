@@ -32,6 +32,7 @@ from kv.base.limits import (
     ENTRY_TARGET_BYTES,
     QUEUE_BYTES_MAX,
     QUEUE_REQUESTS_MAX,
+    SHIP_OLD_BYTES_MAX,
     KiB,
 )
 from kv.base.methods import GET, PREWRITE, PREWRITE_ROWS, PUT
@@ -39,7 +40,7 @@ from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
 from kv.partition import internal
-from kv.partition.admission import Item, admit, in_time
+from kv.partition.admission import Item, admit, in_time, read_ahead
 from kv.partition.answers import (
     entry_too_large,
     future_read,
@@ -134,7 +135,15 @@ class PartitionMachine:
         last one.
 
         `safepoint` must lie below every snapshot that is still wanted; `txn_floor`: see kv.mvcc.gc.
+        It never passes the oracle: a clock that was ahead for a moment must not put the snapshots
+        and transactions of the next hours below it.
         """
+        try:
+            self._known_ts = self._timestamps(1)
+        except KvorumError as error:
+            done(error)
+            return
+        safepoint = min(safepoint, self._known_ts)
         left = self._state.old_versions > 0
         internal.collect(self._internal, safepoint, txn_floor, done, old_versions=left)
 
@@ -176,9 +185,7 @@ class PartitionMachine:
         now_ms, now_s = clock.now_ms(), clock.monotonic()
         reads, writes, keys = admit(self.descriptor, batch, now_s, self._refuse)
         if len(keys) >= READ_AHEAD_FROM:
-            unique = sorted(set(keys))
-            found = self._state.multi_cur(unique)
-            self.view.ahead = dict(zip(unique, found, strict=True))
+            self.view.ahead = read_ahead(self._state.multi_cur, sorted(set(keys)))
         if reads:
             self._read_all(reads, now_ms)
         if self._held:
@@ -322,6 +329,8 @@ class PartitionMachine:
         entry.rows.append(row)
         entry.pending[key] = row[1]  # type: ignore[assignment]
         entry.size += len(value) + 2 * len(key) + ROW_OVERHEAD
+        if row[3] is not None and len(row[3]) > SHIP_OLD_BYTES_MAX:
+            entry.size += len(row[3])
         entry.top_ts = self._top_ts = ts
         if ts < entry.low_ts:
             entry.low_ts = ts

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.keys import u64
-from kv.base.limits import SHIP_OLD_BYTES_MAX
+from kv.base.limits import SHIP_OLD_BYTES_MAX, MiB
 from kv.mvcc.records import (
     Lock,
     Row,
@@ -21,6 +21,7 @@ from kv.mvcc.records import (
     txn_key,
     verified,
 )
+from kv.mvcc.scan import SLICE_ROWS_MIN, next_slice
 from kv.partition.entry import Other
 from kv.partition.locks import LockMirror
 from kv.replica.metakeys import (
@@ -37,6 +38,7 @@ from kv.replica.metakeys import (
 from kv.storage.engine import Batch, Engine
 
 LOCKS_PER_SLICE = 1_000
+_SLICE_BYTES = 8 * MiB
 
 
 class PartitionState:
@@ -164,10 +166,14 @@ class PartitionState:
         if (record := get(keys[SAFEPOINT])) is not None:
             self.safepoint = int.from_bytes(body(keys[SAFEPOINT], record), "big")
         at, end = self.descriptor.start, self.descriptor.end
+        n = SLICE_ROWS_MIN
         while True:
-            rows = self._engine.scan("lock", at, end, limit=LOCKS_PER_SLICE)
+            rows = self._engine.scan("lock", at, end, limit=n)
             for key, value in rows:
                 self.locks.follow(key, value)
-            if len(rows) < LOCKS_PER_SLICE:
+            if len(rows) < n:
                 return
             at = rows[-1][0] + b"\x00"
+            # an intent has its value with it, up to megabytes
+            weight = sum(len(value) for _, value in rows)
+            n = next_slice(LOCKS_PER_SLICE, _SLICE_BYTES, seen_rows=n, seen_bytes=weight)

@@ -12,6 +12,7 @@ from kv.base import methods
 from kv.base.errors import (
     Busy,
     ConditionFailed,
+    Corruption,
     DeadlineExceeded,
     InvalidArgument,
     KeyLocked,
@@ -26,13 +27,17 @@ from kv.base.errors import (
 from kv.base.limits import (
     BATCH_OPS_MAX,
     ENTRY_BYTES_MAX,
+    ENTRY_TARGET_BYTES,
     KEY_BYTES_MAX,
     QUEUE_REQUESTS_MAX,
     VALUE_BYTES_MAX,
+    MiB,
 )
 from kv.base.methods import COMMITTED, OP_CHECK, OP_DELETE, OP_PUT, PENDING
 from kv.base.timestamps import compose
 from kv.partition.read_point import ReadPoint
+from kv.storage.engine import STATE_FAMILIES, Getter, MultiGetter
+from kv.storage.memory import MemoryEngine
 from tests.partition.node import START_MS, Conn, Node
 
 
@@ -735,6 +740,61 @@ def test_a_batch_of_huge_keys_is_refused_whole() -> None:
     assert node.reply(neighbour)
     assert node.get(keys[0]) == (b"v", version)
     assert not node.fatal
+
+
+class Damaged(MemoryEngine):
+    """A block of family cur cannot be read: the one with this key."""
+
+    BAD = b"tab.bad"
+
+    def getter(self, name: str) -> Getter:
+        get = super().getter(name)
+
+        def read(key: bytes) -> bytes | None:
+            if name == "cur" and key == self.BAD:
+                raise Corruption("a block is damaged", details={"key": key, "file": "000012.sst"})
+            return get(key)
+
+        return read
+
+    def multi_getter(self, name: str) -> MultiGetter:
+        get = self.getter(name)
+        return lambda keys: [get(key) for key in keys]
+
+
+@pytest.mark.parametrize("n", [10, 200])
+def test_damage_in_a_file_fails_only_who_asked_for_it(n: int) -> None:
+    """Reading ahead for a busy drain met the damage of one key: nobody of the drain was answered,
+    and their connections waited for ever.
+    """
+    node = Node(engine=Damaged(STATE_FAMILIES))
+    keys = [b"tab.%03d" % i for i in range(n)]
+    rids = [send_put(node, key) for key in keys]
+    bad = [send_put(node, Damaged.BAD), node.send(methods.GET, Damaged.BAD, Damaged.BAD, 0, None)]
+    rids += [node.send(methods.GET, key, key, 0, None) for key in keys]
+    for rid in bad:
+        assert isinstance(node.error(rid), Corruption)
+    for rid in rids:
+        assert node.reply(rid)
+    assert node.get(keys[-1])[0] == b"v"
+    assert not node.fatal
+
+
+def test_replacing_large_values_is_bounded_by_bytes() -> None:
+    """A burst of small puts over large values would load all of them into memory at once."""
+    node = Node(sync_s=0.01)
+    keys = [b"tab.%03d" % i for i in range(100)]
+    for key in keys:
+        node.put(key, bytes(MiB))
+    rids = [send_put(node, key, b"small") for key in keys]
+    kept = []
+    while not all(rid in node.conn.rows for rid in rids):
+        view = node.machine().view
+        entries = [entry for entry in (view.open, view.flying) if entry is not None]
+        kept.append(sum(len(row[3] or b"") for entry in entries for row in entry.rows))
+        node.timers.run(0.001)
+    assert 0 < max(kept) <= 2 * (ENTRY_TARGET_BYTES + 2 * MiB), max(kept)
+    assert [node.get(key)[0] for key in keys] == [b"small"] * 100
 
 
 def test_large_old_versions_stay_out_of_the_log() -> None:
