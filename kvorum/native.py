@@ -99,8 +99,8 @@ class Names:
 
 
 class EndedTransactions:
-    """Transactions that this process aborted before they wrote anything: the store does
-    not know them.
+    """Transactions that this process aborted before they wrote anything and that are not recorded:
+    the store does not know them.
     """
 
     def __init__(self) -> None:
@@ -312,8 +312,8 @@ class NativeBackend:
 
     # ---------------------------------------------------------------------------- transactions
 
-    async def begin(self, *, ttl_ms: int, isolation: str) -> NativeSession:
-        transaction = await self._txn.begin(ttl_ms=ttl_ms, isolation=isolation)
+    async def begin(self, *, ttl_ms: int, isolation: str, recorded: bool = False) -> NativeSession:
+        transaction = await self._txn.begin(ttl_ms=ttl_ms, isolation=isolation, recorded=recorded)
         return NativeSession(transaction, self._names, self._ended)
 
     async def status(self, txn: int) -> TxnState:

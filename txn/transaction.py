@@ -169,6 +169,9 @@ class Transaction:
             raise
         except Exception as error:
             self._why, outcome = f"its commit failed: {error}", TxnState.ABORTED
+            if self._recorded:  # a refused entry leaves no record by itself
+                with suppress(KvorumError):
+                    await self._record_abort(ops)
             raise
         finally:
             self.state = outcome
@@ -183,8 +186,11 @@ class Transaction:
         self.state = TxnState.ABORTED
         ops, self._buffer = self._buffer.ops(), WriteBuffer()
         if self._recorded:
-            anchor = ops[0].key if ops else STATUS_ONLY_KEY
-            await self._client.coordinator.roll_back(anchor, self.start_ts, self._budget_ms)
+            await self._record_abort(ops)
+
+    async def _record_abort(self, ops: Sequence[Op]) -> None:
+        anchor = ops[0].key if ops else STATUS_ONLY_KEY
+        await self._client.coordinator.roll_back(anchor, self.start_ts, self._budget_ms)
 
     async def heartbeat(self) -> None:
         """Say that the owner is still there. Raises TxnAborted if the transaction is over.

@@ -114,7 +114,7 @@ class HttpBackend:
 
     # ---------------------------------------------------------------------------- transactions
 
-    async def begin(self, *, ttl_ms: int, isolation: str) -> HttpSession:
+    async def begin(self, *, ttl_ms: int, isolation: str, recorded: bool = False) -> HttpSession:
         body = {"ttl_ms": ttl_ms, "isolation": isolation}
         # An answer that was lost leaves a transaction that expires: beginning another is harmless.
         told = await self._call("POST", "/v1/txn", body, twice="none")

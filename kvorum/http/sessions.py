@@ -2,8 +2,8 @@
 
 A transaction's buffer and snapshot live here between requests, under its id. Each request of it
 renews its time; one that is silent for its ttl_ms is aborted and forgotten, so that clients that
-vanish leave nothing behind. The id outlives the session: once it has ended, `status` answers from
-the store, and a repeated commit gets the same answer as the first.
+vanish leave nothing behind. The id outlives the session: its end is recorded whatever it did, so
+`status` answers from the store, and a repeated commit gets the same answer as the first.
 
 Not here: taking over another node's transactions. A client is told that the transaction is not open
 here.
@@ -55,7 +55,8 @@ class Sessions:
                 f"{INTERACTIVE_TXNS_MAX}; commit or abort some, or use a shorter ttl_ms",
                 details={"limit": INTERACTIVE_TXNS_MAX, "actual": len(self._open)},
             )
-        session = await self._backend.begin(ttl_ms=ttl_ms, isolation=isolation)
+        # Its id is known outside, so that its end must be known whatever becomes of this node.
+        session = await self._backend.begin(ttl_ms=ttl_ms, isolation=isolation, recorded=True)
         ttl_s = ttl_ms / 1000
         dies_at = self._timers.monotonic() + ttl_s
         self._open[session.id] = _Open(session, ttl_s, dies_at)
@@ -157,9 +158,10 @@ class Sessions:
         if self._sweep is not None:
             self._sweep.cancel()
         entries, self._open = list(self._open.values()), {}
-        for entry in entries:
-            if entry.ending is None:
-                await _quietly_abort(entry.session)
+        async with asyncio.TaskGroup() as group:  # each is a write: together they share syncs
+            for entry in entries:
+                if entry.ending is None:
+                    group.create_task(_quietly_abort(entry.session))
 
 
 async def _quietly_abort(session: Session) -> None:
