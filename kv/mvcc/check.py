@@ -46,11 +46,16 @@ def check(
         seen = TxnRecord(status=PENDING, heartbeat_ms=physical_ms(start_ts), ttl_ms=ttl_ms)
     else:
         seen = record
-    # A heartbeat from the future means that the clock was set back: as good as none.
     age_ms = now_ms - seen.heartbeat_ms
-    if abs(age_ms) > seen.ttl_ms:
-        return Checked(rollback(view, anchor, start_ts=start_ts, m=m), max(0, age_ms))
+    if age_ms > seen.ttl_ms:
+        return Checked(rollback(view, anchor, start_ts=start_ts, m=m), age_ms)
+    known = seen
+    if age_ms < -seen.ttl_ms:
+        # From the future: the clock was set back, and the oracle, which goes on ahead of it, dates
+        # every new transaction so. Nobody knows how old this one is: it gets its time anew, once.
+        seen = replace(seen, heartbeat_ms=now_ms)
     if push_above and seen.min_commit_ts <= push_above:
         seen = replace(seen, min_commit_ts=push_above + 1)
+    if seen is not known:
         m.set_txn(anchor, start_ts, seen, new=record is None)
     return Checked(seen, max(0, age_ms))

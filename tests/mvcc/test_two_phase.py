@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kv.base.errors import ConditionFailed, KeyLocked, TxnAborted, WriteConflict
-from kv.base.limits import TXN_LIFETIME_MS_MAX
+from kv.base.limits import PREWRITE_BYTES_MAX, TXN_LIFETIME_MS_MAX
 from kv.base.methods import ABORTED, BLIND, COMMITTED, PENDING
 from kv.base.ops import check, delete, put
 from kv.mvcc.find import find
@@ -191,7 +191,43 @@ def test_d6_a_clock_set_back_does_not_protect_the_abandoned() -> None:
     store.now_ms = NOW_MS + 3_600_000
     store.prewrite(put(b"k", b"v"), start=at(3_600_000), anchor=b"k", ttl=500)
     store.now_ms = NOW_MS
+    assert store.check(b"k", at(3_600_000)).record.status == PENDING, "perhaps it lives"
+    store.now_ms = NOW_MS + 500
+    assert store.check(b"k", at(3_600_000)).record.status == PENDING
+    store.now_ms = NOW_MS + 501
     assert store.check(b"k", at(3_600_000)).record.status == ABORTED
+
+
+def test_e6_a_clock_set_back_kills_no_living_transaction() -> None:
+    """The oracle goes on ahead of a clock that was set back: whoever met a transaction whose anchor
+    is still under way would roll it back, for as long as the clock is behind.
+    """
+    store, anchors = Store(start=b"m"), Store(end=b"m")
+    start = at(3_600_000)
+    store.prewrite(put(b"z", b"v"), start=start, anchor=b"a", ttl=500)
+    anchors.now_ms = NOW_MS + 100
+    assert anchors.check(b"a", start, push=start + 5, ttl=500).record.status == PENDING
+    anchors.prewrite(put(b"a", b"v"), start=start, anchor=b"a", ttl=500)
+    assert anchors.commit(b"a", start, start + 6).status == COMMITTED
+
+
+def test_d11_large_intents_are_resolved_a_few_at_once() -> None:
+    """A reader that names all large intents it met asked for more than a log entry holds: nothing
+    was resolved, so nobody could ever read them together.
+    """
+    store, keys = Store(), [b"k%02d" % i for i in range(12)]
+    value = bytes(PREWRITE_BYTES_MAX // 4)
+    for key in keys:
+        store.prewrite(put(key, value), start=at(0), anchor=keys[0])
+    store.commit(keys[0], at(0), at(9))
+    assert store.resolve_some(*keys, start=at(0), ts=at(9)) == (4, 8)
+    assert store.resolve_some(*keys, start=at(0), ts=at(9)) == (4, 4)
+    assert store.resolve_some(*keys, start=at(0), ts=at(9)) == (4, 0)
+    assert store.get(keys[11], ts=at(9)) == (value, at(9))
+    for key in keys:  # small values, but what they replace is read and written again
+        store.prewrite(put(key, b"s"), start=at(10), anchor=keys[0])
+    store.commit(keys[0], at(10), at(19))
+    assert store.resolve_some(*keys, start=at(10), ts=at(19)) == (4, 8)
 
 
 def test_d12_never_heard_of_is_fenced_off_after_its_time() -> None:
