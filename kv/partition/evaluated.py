@@ -105,6 +105,8 @@ class Evaluated:
                 self.locks.pop(key, None)
             else:
                 self.locks[key] = lock
+        if not self.locks:
+            self.locks.clear()  # else it keeps the size that it once had
 
     def fly(self) -> Entry:
         """The open entry was proposed; the next one opens on top of it."""

@@ -48,7 +48,9 @@ class LockMirror:
         if lock is None:
             self.by_key.pop(key, None)
             if not self.by_key:
-                self._sorted, self._new = [], []  # nobody may ask for a range for a long time
+                # Nobody may ask for a range for a long time; and a dict keeps its largest size.
+                self._sorted, self._new = [], []
+                self.by_key.clear()
             return
         if lock.payload is not None and len(lock.payload) > LOCK_INLINE_BYTES_MAX:
             lock = replace(lock, payload=None)
