@@ -78,11 +78,11 @@ STATS: Final = 67
 FIND_TXN: Final = 68
 # → the safepoint: reads below it are refused
 SAFEPOINT: Final = 69
-# name, args, owner, nonce | None → id
+# name, args (msgpack bytes), owner, nonce | None → id
 PROC_SUBMIT: Final = 70
-# id, wait_ms → map (ProcedureInfo)
+# id, wait_ms → map (ProcedureInfo), as msgpack bytes
 PROC_GET: Final = 71
-# {state?, owner?, name?, limit?} → [map, …]
+# {state?, owner?, name?, limit?, before?} → [map as msgpack bytes, …]
 PROC_LIST: Final = 72
 # id → true. The result was fetched: forget it
 PROC_ACK: Final = 73

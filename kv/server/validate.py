@@ -94,13 +94,10 @@ def mapping(what: str, value: Any) -> None:
         raise InvalidArgument(f"{what} must be a map, got {_kind(value)}")
 
 
-def anything(what: str, value: Any) -> None:
-    """For arguments whose owner checks them (a procedure's own arguments)."""
-
-
 timestamp: Final = integer(0, MAX)
 _u64: Final = integer(0, MAX)
 _name: Final = text(limits.NAME_CHARS_MAX)
+_args: Final = octets(limits.PROCEDURE_ARGS_BYTES_MAX)
 _nonce: Final = text(limits.NONCE_CHARS_MAX)
 _reason: Final = text(limits.REASON_CHARS_MAX)
 
@@ -117,7 +114,7 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.SAFEPOINT: ("SAFEPOINT", ()),
     methods.PROC_SUBMIT: (
         "PROC_SUBMIT",
-        (("name", _name), ("args", anything), ("owner", _nonce), ("nonce", optional(_nonce))),
+        (("name", _name), ("args", _args), ("owner", _nonce), ("nonce", optional(_nonce))),
     ),
     methods.PROC_GET: ("PROC_GET", (("id", _u64), ("wait_ms", integer(0, limits.WAIT_MS_MAX)))),
     methods.PROC_LIST: ("PROC_LIST", (("filter", mapping),)),

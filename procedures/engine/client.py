@@ -14,6 +14,7 @@ from kv.base import errors, limits, methods
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, Refused
 from kv.base.ids import ProcedureId
 from kv.base.ports import Timers
+from procedures.engine import plain
 from procedures.engine.procedure import procedure_name
 
 _MARGIN_MS: Final = 5_000  # a long poll's answer may take this much longer than its wait
@@ -51,9 +52,9 @@ class ProcedureClient:
         Raises NotFound (PROCEDURE_UNKNOWN), InvalidArgument, TooLarge, Busy; UnknownOutcome: submit
         again with the same nonce.
         """
-        row = await self._nodes.call_node(
-            methods.PROC_SUBMIT, procedure_name(name), args, self._owner, nonce
-        )
+        called = procedure_name(name)
+        data = plain.encode(args, f"arguments of {called}", limits.PROCEDURE_ARGS_BYTES_MAX)
+        row = await self._nodes.call_node(methods.PROC_SUBMIT, called, data, self._owner, nonce)
         return ProcedureId(row[0])
 
     async def get(self, id: int, *, wait_ms: int = 0) -> ProcedureInfo:
@@ -63,7 +64,7 @@ class ProcedureClient:
         row = await self._nodes.call_node(
             methods.PROC_GET, id, wait_ms, budget_ms=wait_ms + _MARGIN_MS
         )
-        info: ProcedureInfo = row[0]
+        info: ProcedureInfo = plain.decode(row[0])
         return info
 
     async def wait(self, id: int, *, timeout_ms: int | None = None) -> ProcedureInfo:
@@ -100,8 +101,7 @@ class ProcedureClient:
         """The newest first; filters: state, owner, name, limit, before (an id)."""
         wanted = {name: value for name, value in filters.items() if value is not None}
         row = await self._nodes.call_node(methods.PROC_LIST, wanted)
-        found: list[ProcedureInfo] = row[0]
-        return found
+        return [plain.decode(data) for data in row[0]]
 
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""

@@ -43,6 +43,19 @@ def encode(value: Any, what: str, bytes_max: int) -> bytes:
     return data
 
 
+def pack(value: Any) -> bytes:
+    """The bytes of what was checked before, or is the program's own."""
+    return _encoder.encode(value)
+
+
+def read(data: bytes, what: str) -> Any:
+    """`decode` for bytes of strangers. Raises InvalidArgument; what they hold is not checked."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as e:
+        raise InvalidArgument(f"{what}: not msgpack of plain data: {e}") from e
+
+
 def decode(data: bytes) -> Any:
     """What `encode` was given (tuples as lists)."""
     return _decoder.decode(data)

@@ -1,10 +1,14 @@
 """The node methods PROC_*: what clients may ask the executor of this node (FEATURES M).
 
-    PROC_SUBMIT  name, args, owner, nonce|None     → id
-    PROC_GET     id, wait_ms                       → map (view.py); answers when it ends, or in time
-    PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map, …], the newest first
+    PROC_SUBMIT  name, args (packed), owner, nonce|None  → id
+    PROC_GET     id, wait_ms                       → map (view.py, packed); answers when it ends, or
+                                                     in time
+    PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map (packed), …], the newest first
     PROC_ACK     id                                → true
     PROC_ABORT   id, reason                        → true
+
+Packed = the msgpack bytes of a plain value (plain.py): users' data may hold lists longer than the
+frames of the native protocol allow, and a frame is refused as a whole.
 
 `before` (an id) continues a list. A list may be asked for procedures of any age that are still
 kept; steps are in the answers of PROC_GET only.
@@ -19,6 +23,7 @@ from typing import Any, Final, Protocol
 from kv.base import limits, methods
 from kv.base.errors import InvalidArgument
 from kv.base.ports import Clock, Timers
+from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
@@ -59,15 +64,17 @@ class ProcedureService:
         """Serve the methods from now on."""
 
         async def submit(_caller: Caller, args: list[Any]) -> list[Any]:
-            name, data, owner, nonce = args
+            name, packed, owner, nonce = args
+            data = plain.read(packed, f"arguments of {name:.80}")
             return [await self.submit(name, data, owner=owner, nonce=nonce)]
 
         async def get(caller: Caller, args: list[Any]) -> list[Any]:
             left_ms = int((caller.deadline - self._timers.monotonic()) * 1000) - _ANSWER_MS
-            return [await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))]
+            told = await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))
+            return [plain.pack(told)]
 
         async def listing(_caller: Caller, args: list[Any]) -> list[Any]:
-            return [await self.find(args[0])]
+            return [[plain.pack(told) for told in await self.find(args[0])]]
 
         async def ack(_caller: Caller, args: list[Any]) -> list[Any]:
             await self._executor.acknowledge(args[0])

@@ -9,9 +9,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from kv.base import errors, limits, methods
+from kv.base import errors, limits, methods, rpc
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, NotFound, Refused
+from procedures.engine import plain
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
 from procedures.engine.service import ProcedureService
@@ -52,8 +53,8 @@ class Wire:
             raise DeadlineExceeded("no answer in time") from None
 
 
-def _wire(data: Any) -> Any:
-    return msgpack.unpackb(msgpack.packb(data))
+def _wire(data: list[Any]) -> list[Any]:
+    return rpc.decode(msgpack.packb(data))
 
 
 class Desk:
@@ -124,6 +125,24 @@ def test_m2_result_or_error_comes_back() -> None:
     at_desk(test)
 
 
+@pytest.mark.parametrize(
+    "packed",
+    [b"", b"\xc1", b"\x81", b"\x81\x90\xc0", b"\xa1\xff", b"\xc7\x01\x05x",
+     b"\x91" * 200_000, b"{}"],
+    ids=["empty", "reserved", "torn", "list-as-key", "no-utf8", "extension", "deep", "two-values"],
+)  # fmt: skip
+def test_j3_arguments_of_strangers_are_refused(packed: bytes) -> None:
+    """Bytes that are no plain value would break the node's handler, or be stored."""
+
+    async def test(desk: Desk) -> None:
+        async with desk.open() as executor:
+            call = desk.wire.call_node(methods.PROC_SUBMIT, "three", packed, "tester", None)
+            assert isinstance(await refusal(call), InvalidArgument)
+            assert not executor.live()
+
+    at_desk(test)
+
+
 def test_m2_a_wait_ends_with_the_procedure() -> None:
     """A wait polled, or answered late, or not within what its caller grants."""
 
@@ -145,7 +164,7 @@ def test_m2_a_wait_ends_with_the_procedure() -> None:
             assert late.details == {"procedure": str(id), "state": "WAITING"}
             # a caller with little patience is answered within it
             told = (await desk.wire.call_node(methods.PROC_GET, id, 60_000, budget_ms=2_000))[0]
-            assert told["state"] == "WAITING"
+            assert plain.decode(told)["state"] == "WAITING"
             for wait_ms in (-1, limits.WAIT_MS_MAX + 1):
                 assert isinstance(
                     await refusal(desk.client.get(id, wait_ms=wait_ms)), InvalidArgument

@@ -166,9 +166,9 @@ async def test_rpc_partition_head_of_wrong_type(row: list[Any]) -> None:
         (TSO, [True], "got bool"),
         (TSO, ["5"], "got str"),
         (FIND_TXN, [-1], "start_ts"),
-        (PROC_SUBMIT, ["n" * 65, {}, "o", None], "name: 65 characters; the limit is 64"),
-        (PROC_SUBMIT, [5, {}, "o", None], "name must be a string"),
-        (PROC_SUBMIT, ["n", {}, "o", 7], "nonce must be a string"),
+        (PROC_SUBMIT, ["n" * 65, b"\x80", "o", None], "name: 65 characters; the limit is 64"),
+        (PROC_SUBMIT, [5, b"\x80", "o", None], "name must be a string"),
+        (PROC_SUBMIT, ["n", b"\x80", "o", 7], "nonce must be a string"),
         (PROC_GET, [1, 60_001], "wait_ms must be an integer in 0 … 60000"),
         (PROC_LIST, [[]], "filter must be a map"),
         (PROC_ABORT, [1, b"r"], "reason must be a string"),
@@ -271,7 +271,7 @@ async def test_rpc_handler_errors_do_not_leak(caplog: pytest.LogCaptureFixture) 
         conn = submit(
             dispatcher,
             [1, PROC_LIST, 0, {}],
-            [2, PROC_SUBMIT, 0, "n", {}, "o", None],
+            [2, PROC_SUBMIT, 0, "n", b"\x80", "o", None],
             [3, PROC_ABORT, 0, 1, "r"],
         )
         await until(lambda: conn.flushed == 3)
@@ -300,7 +300,9 @@ async def test_rpc_deadline_ends_a_handler() -> None:
 
     dispatcher.register(PROC_GET, hangs)
     dispatcher.register(PROC_SUBMIT, hangs)
-    conn = submit(dispatcher, [1, PROC_GET, 20, 1, 0], [2, PROC_SUBMIT, 20, "n", {}, "o", None])
+    conn = submit(
+        dispatcher, [1, PROC_GET, 20, 1, 0], [2, PROC_SUBMIT, 20, "n", b"\x80", "o", None]
+    )
     await until(lambda: conn.flushed == 2)
     assert type(conn.error(1)) is DeadlineExceeded
     assert type(conn.error(2)) is UnknownOutcome
@@ -330,7 +332,7 @@ async def test_rpc_close_ends_handlers_with_a_reply() -> None:
 
     dispatcher.register(PROC_GET, hangs)
     dispatcher.register(PROC_SUBMIT, hangs)
-    early = submit(dispatcher, [1, PROC_GET, 0, 1, 0], [2, PROC_SUBMIT, 0, "n", {}, "o", None])
+    early = submit(dispatcher, [1, PROC_GET, 0, 1, 0], [2, PROC_SUBMIT, 0, "n", b"\x80", "o", None])
     await asyncio.sleep(0.01)
     late = submit(dispatcher, [3, PROC_GET, 0, 1, 0])  # its task has not run yet
     await dispatcher.close()

@@ -101,7 +101,7 @@ async def test_rpc_lost_node_methods() -> None:
     async with FaultyServer(dies_first) as server:
         client = await server.client()
         with pytest.raises(UnknownOutcome):
-            await client.call_node(PROC_SUBMIT, "n", {}, "o", None)
+            await client.call_node(PROC_SUBMIT, "n", b"\x80", "o", None)
         client.close()
     async with FaultyServer(dies_first) as server:
         client = await server.client()
@@ -380,7 +380,7 @@ async def test_rpc_slow_handler_and_client_agree(monkeypatch: pytest.MonkeyPatch
         node.dispatcher.register(PROC_SUBMIT, hangs)
         client = await node.client()
         with pytest.raises(UnknownOutcome):
-            await client.call_node(PROC_SUBMIT, "n", {}, "o", None, budget_ms=40)
+            await client.call_node(PROC_SUBMIT, "n", b"\x80", "o", None, budget_ms=40)
         await until(lambda n=node: idle(n))  # type: ignore[misc]
         client.close()
 

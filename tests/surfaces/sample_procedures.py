@@ -45,3 +45,12 @@ class Wait:
     @kvorum.step
     def end(self, ctx: Any) -> Any:
         return kvorum.done()
+
+
+@kvorum.procedure("sample.echo")
+class Echo:
+    """Returns its arguments."""
+
+    @kvorum.step(first=True)
+    def say(self, ctx: Any) -> Any:
+        return kvorum.done(ctx.args)
