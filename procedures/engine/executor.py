@@ -39,7 +39,7 @@ from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
-from procedures.engine.roster import Live, Roster
+from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import Fifo, Scheduler
 from procedures.engine.store import ProcedureStore, Stored
@@ -133,7 +133,7 @@ class Executor:
         found: list[tuple[Live, Record]] = []
         while after is not None:
             page = await self.store.live(after, limits.PROCEDURE_PAGE_MAX)
-            found += [(self._roster.adopt(stored), stored.record) for stored in page.stored]
+            found += [(self._roster.adopt(stored), brief(stored.record)) for stored in page.stored]
             self.broken |= {broken.id: broken.reason for broken in page.broken}
             after = page.after
         for live, record in found:
@@ -335,7 +335,7 @@ class Executor:
     def _ended(self, stored: Stored) -> None:
         record = stored.record
         self._janitor.ended(record)
-        if len(record.data) + len(record.result) < limits.PROCEDURE_RECORD_CACHED_BYTES_MAX:
+        if small(record):
             self._recent[record.id] = stored
             if len(self._recent) > _RECENT_MAX:
                 self._recent.popitem(last=False)

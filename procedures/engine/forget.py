@@ -8,16 +8,19 @@ tree, which the retention of the root finds again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Final
 
 from kv.base import limits
-from kv.base.errors import KvorumError
+from kv.base.errors import KvorumError, Rejected
 from kv.base.ports import Clock, Timers
 from procedures.engine.due import Due
 from procedures.engine.idlock import IdLock
 from procedures.engine.records import Record
 from procedures.engine.store import Fenced, ProcedureStore, Stored
+
+log = logging.getLogger(__name__)
 
 _PAGE: Final = 100
 
@@ -33,6 +36,7 @@ class Janitor:
         self._wake = asyncio.Event()
         self._next_ms = 0  # when the next retention ends; 0 = unknown
         self._closed = False
+        self._stuck: set[int] = set()  # due, but they cannot be forgotten: damaged records
 
     def ended(self, record: Record) -> None:
         """A procedure ended: its retention begins."""
@@ -61,18 +65,33 @@ class Janitor:
         self._wake.set()
 
     async def _sweep(self) -> None:
+        """Forget everything that is due. What cannot be forgotten holds up nothing but itself."""
         while not self._closed:
             now = self._clock.now_ms()
-            ids, self._next_ms = await self._store.expired(now, limits.PROCEDURE_PAGE_MAX)
-            for id in ids:
-                async with self._locks(id):
-                    stored = await self._store.load(id)
-                    if stored is not None and stored.record.ended:
-                        await self.forget(stored)
-            if not ids:
+            page = min(limits.PROCEDURE_PAGE_MAX + len(self._stuck), limits.SCAN_ROWS_MAX)
+            ids, self._next_ms = await self._store.expired(now, page)
+            todo = [id for id in ids if id not in self._stuck]
+            for id in todo:
+                await self._forget_due(id)
+            if not todo:
+                if ids:
+                    self._next_ms = now + limits.PROCEDURE_RETRY_MS_MAX
                 if self._next_ms:
                     self._due.add(self._next_ms, 0)
                 return
+
+    async def _forget_due(self, id: int) -> None:
+        try:
+            async with self._locks(id):
+                stored = await self._store.load(id)
+                if stored is not None and stored.record.ended:
+                    await self.forget(stored)
+                    return
+            why = "its record is gone" if stored is None else f"it is {stored.record.state.name}"
+        except Rejected as error:
+            why = error.message
+        self._stuck.add(id)
+        log.warning("procedure %d is kept although its retention is over: %s", id, why)
 
     async def forget(self, stored: Stored) -> None:
         """Remove an ended procedure and its whole tree. The caller holds the root's IdLock."""

@@ -16,6 +16,8 @@ import asyncio
 from collections import OrderedDict, deque
 from typing import Final
 
+from msgspec.structs import replace
+
 from kv.base import limits
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine.due import Due
@@ -65,7 +67,7 @@ class Live:
         self.wake = ""
         self.tries = 0  # retries of the current step since this process has it
         self.retry: Failure | None = None
-        self.retry_ms = 0  # it pauses until then
+        self.retry_ms = 0  # it pauses until then, in ms of the monotonic clock
         self.parked = ""  # why this program cannot run it
 
 
@@ -79,6 +81,8 @@ class Roster:
         self._live: dict[int, Live] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._due = Due(clock, timers, self._at_due)
+        self._elapsed = _Monotonic(timers)
+        self._pauses = Due(self._elapsed, timers, self._at_pause)
         self._waiting: dict[str, set[int]] = {}  # event → procedures suspended on it
         self._signalled: OrderedDict[str, int] = OrderedDict()  # event → number of its last signal
         self._forgotten = 0  # signals up to this number are no longer in _signalled
@@ -97,12 +101,14 @@ class Roster:
 
     def close(self) -> None:
         self._due.close()
+        self._pauses.close()
 
     # ---------------------------------------------------------------------- coming and going
     def adopt(self, stored: Stored) -> Live:
         """Take in a procedure that the store holds. Parents come first: their ids are smaller."""
         record = stored.record
         live = self._live[record.id] = Live(stored)
+        self._slim(live)
         parent = self._live.get(record.parent)
         if parent is not None:
             parent.children.add(record.id)
@@ -188,8 +194,9 @@ class Roster:
         live.tries += 1
         live.retry = error
         pause = min(ms_max, limits.PROCEDURE_RETRY_MS_FIRST << min(live.tries - 1, 20))
-        live.retry_ms = self._clock.now_ms() + int(pause * (0.5 + self._rng.random() / 2))
-        self._due.add(live.retry_ms, live.id)
+        pause_ms = max(1, int(pause * (0.5 + self._rng.random() / 2)))
+        live.retry_ms = self._elapsed.now_ms() + pause_ms
+        self._pauses.add(live.retry_ms, live.id)
 
     # ------------------------------------------------------------------------------ the queue
     def enqueue(self, live: Live) -> None:
@@ -228,12 +235,17 @@ class Roster:
 
     # ------------------------------------------------------------------------------ details
     def _at_due(self, id: int) -> None:
-        """Some time has come: a pause, a delay, a timeout. Its turn finds out which."""
+        """Some time has come: a delay, a timeout. Its turn finds out which."""
         live = self._live.get(id)
         if live is not None:
-            now = self._clock.now_ms()
-            if live.retry_ms <= now or 0 < live.deadline_ms <= now:
+            pausing = live.retry_ms > self._elapsed.now_ms()
+            if not pausing or 0 < live.deadline_ms <= self._clock.now_ms():
                 self.enqueue(live)
+
+    def _at_pause(self, id: int) -> None:
+        live = self._live.get(id)
+        if live is not None and 0 < live.retry_ms <= self._elapsed.now_ms():
+            self.enqueue(live)
 
     def _poke_children(self, live: Live) -> None:
         for id in sorted(live.children):
@@ -250,9 +262,29 @@ class Roster:
 
     @staticmethod
     def _slim(live: Live) -> None:
-        record = live.record
-        if record is not None and (
-            len(record.args) + len(record.data) > limits.PROCEDURE_RECORD_CACHED_BYTES_MAX
-            or len(record.undo) > limits.PROCEDURE_HISTORY_INLINE_MAX
-        ):
+        if live.record is not None and not small(live.record):
             live.record = None
+
+
+def small(record: Record) -> bool:
+    """Whether a record may be kept in memory; there may be very many."""
+    size = len(record.args) + len(record.data) + len(record.result)
+    return (
+        size <= limits.PROCEDURE_RECORD_CACHED_BYTES_MAX
+        and len(record.undo) <= limits.PROCEDURE_HISTORY_INLINE_MAX
+    )
+
+
+def brief(record: Record) -> Record:
+    """Enough of it for `Roster.place`."""
+    return replace(record, args=b"", data=b"", result=b"", undo=(), history=(), rounds=())
+
+
+class _Monotonic:
+    """A clock for times that nobody keeps: it is never set."""
+
+    def __init__(self, timers: Timers) -> None:
+        self.monotonic = timers.monotonic
+
+    def now_ms(self) -> int:
+        return int(self.monotonic() * 1000)

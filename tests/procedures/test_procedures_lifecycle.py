@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -873,6 +874,50 @@ def test_a_broken_procedure_does_not_stop_the_others() -> None:
             assert "RuntimeError: a bug" in live.parked
         async with lab.executor() as executor:
             assert (await executor.wait(id, 1_000)).state is State.SUCCESS
+
+    in_lab(test)
+
+
+def test_a_clock_set_back_does_not_prolong_a_pause() -> None:
+    """A step that met a conflict just before the clock was set back waited for hours."""
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor() as executor:
+            id = await executor.submit(submission("three", {"do": ["retry two"]}))
+            live = executor.live_one(id)
+            for _ in range(1_000):
+                await asyncio.sleep(0.0001)
+                if live is not None and live.retry is not None:
+                    break
+            else:
+                pytest.fail("the step met nothing")
+            lab.clock.skew_ms = -3_600_000
+            assert (await executor.wait(id, 10_000)).state is State.SUCCESS
+
+    in_lab(test)
+
+
+def test_resuming_keeps_no_large_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start held all records of everything that waits at once, megabytes of each."""
+    monkeypatch.setattr(limits, "PROCEDURE_PAGE_MAX", 4)
+    count, size = 40, 200_000
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor() as executor:
+            ids = [
+                await executor.submit(submission("waiter", {"pad": "x" * size}))
+                for _ in range(count)
+            ]
+            await asyncio.sleep(1)
+        tracemalloc.start()
+        async with lab.executor() as executor:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 12 * size, peak
+            for id in ids:
+                assert (await executor.find(id)).state is State.WAITING
+                await executor.abort(id, "enough")
+            assert sum(len(s.record.args) for s in executor._recent.values()) == 0
 
     in_lab(test)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, KvorumError, Refused
+from kv.base.errors import ConditionFailed, Corruption, KvorumError, NotFound, Refused
 from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
@@ -300,6 +301,36 @@ def test_l10_unreadable_record_is_left_alone(kind: str) -> None:
             async with Lab(loop, TYPES, store=looks.store).executor() as executor:
                 assert list(executor.broken) == [bad.record.id]
                 assert [live.id for live in executor.live()] == [good.record.id]
+
+    simloop.run(main)
+
+
+@pytest.mark.parametrize("kind", ["model", "real"])
+def test_m5_a_damaged_record_does_not_keep_the_others(kind: str) -> None:
+    """Retention stopped at the first record that could not be read, for all, for ever."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        async with opened(kind, loop) as looks:
+            stored = [await fresh(looks.store) for _ in range(3)]
+            for one in stored:
+                await looks.store.update(one.version, end(one.record))
+            key = table_prefix(10) + stored[0].record.id.to_bytes(8, "big")
+            value = await looks.value(key)
+            await looks.txn.write([put(key, b"\x93\x01\x02")])
+            lab = Lab(loop, TYPES, store=looks.store)
+            async with lab.executor() as executor:
+                await asyncio.sleep(5)
+                for one in stored[1:]:
+                    with pytest.raises(NotFound):
+                        await executor.find(one.record.id)
+                with pytest.raises(Corruption):
+                    await executor.find(stored[0].record.id)
+            await looks.txn.write([put(key, value)])  # restored from a copy
+            async with lab.executor() as executor:
+                await asyncio.sleep(5)
+                with pytest.raises(NotFound):
+                    await executor.find(stored[0].record.id)
+            assert await looks.rows() == 0
 
     simloop.run(main)
 
