@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base import methods, ops
-from kv.base.errors import KvorumError, Moved, TooLarge, Unavailable
+from kv.base.errors import KvorumError, Moved, NotFound, TooLarge, Unavailable
 from kv.base.keys import successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
 from kv.base.ops import Op
@@ -51,6 +51,8 @@ _PREFIX_BYTES: Final = 4
 _ABORTED_REMEMBERED: Final = 10_000
 _NAMES_REMEMBERED: Final = 10_000
 _SHOWN_BYTES: Final = 64  # of a key in a message; so much of it the layers below show
+_TIMESTAMP_FIELDS: Final = ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint", "now")
+"""Details of errors that are 64-bit numbers: decimal strings for users, as everywhere."""
 CATALOG_TTL_S: Final = 5.0
 _INFO_FIELDS: Final = {"id", "name", "state", "step", "steps", "locks", "result", "error"}
 OWNER: Final = "user"
@@ -80,8 +82,14 @@ class Names:
         self._tables.invalidate(ns, table)
         return await self.prefix(ns, table) != prefix
 
-    def told(self, error: KvorumError) -> KvorumError:
-        """An error as its user should see it: with the user's key instead of the storage key."""
+    def told(self, error: KvorumError, *, op: int | None = None) -> KvorumError:
+        """An error as its user should see it: with the user's key instead of the storage key.
+        `op`: the place in the user's request of an op that was sent alone.
+        """
+        if op is not None and "op" in error.details:
+            error.details["op"] = op
+            error.message = error.message.replace("operation 0:", f"operation {op}:", 1)
+            error.args = (error.message,)
         key = error.details.get("key")
         if isinstance(key, bytes):
             name = self._of.get(key[:_PREFIX_BYTES])
@@ -92,7 +100,7 @@ class Names:
                     repr(key[:_SHOWN_BYTES]), f"{mine[:_SHOWN_BYTES]!r} of {'.'.join(name)}"
                 )
                 error.args = (error.message,)
-        for field in ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint"):
+        for field in _TIMESTAMP_FIELDS:
             if type(error.details.get(field)) is int:
                 error.details[field] = str(error.details[field])
         return error
@@ -277,8 +285,26 @@ class NativeBackend:
             raise self._names.told(e) from None
 
     async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
-        results = await self._txn.multi_write(await self._storage_ops(ops))
-        return [self._names.told(r) if isinstance(r, KvorumError) else r for r in results]
+        _bounded("ops", len(ops), BATCH_OPS_MAX)
+        lost = await self._unknown_tables(ops)
+        known = [(i, op) for i, op in enumerate(ops) if (op.ns, op.table) not in lost]
+        written = await self._txn.multi_write(await self._storage_ops([op for _, op in known]))
+        results: list[int | KvorumError] = [lost.get((op.ns, op.table), 0) for op in ops]
+        for (i, _), result in zip(known, written, strict=True):
+            if isinstance(result, KvorumError):
+                result = self._names.told(result, op=i)
+            results[i] = result
+        return results
+
+    async def _unknown_tables(self, ops: Sequence[BatchOp]) -> dict[tuple[str, str], KvorumError]:
+        """The tables that do not exist, with the refusals of what is to be written to them."""
+        found: dict[tuple[str, str], KvorumError] = {}
+        for name in dict.fromkeys((op.ns, op.table) for op in ops):
+            try:
+                await self._names.prefix(*name)
+            except NotFound as e:
+                found[name] = e
+        return found
 
     async def _storage_ops(self, batch: Sequence[BatchOp]) -> list[Op]:
         """A user's ops with storage keys. Raises TooLarge, NotFound: nothing was done."""
@@ -319,7 +345,10 @@ class NativeBackend:
     async def status(self, txn: int) -> TxnState:
         if txn in self._ended:
             return TxnState("aborted")
-        found = await self._txn.status(txn)
+        try:
+            found = await self._txn.status(txn)
+        except KvorumError as e:
+            raise self._names.told(e) from None
         return TxnState(found.status, found.commit_ts or None)
 
     async def timestamps(self, count: int) -> int:

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import uvloop
 
-from kv.base.config import NodeConfig
+from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.storage.engine import EngineKind
 from kvorum import logs
-from kvorum.node import HTTP_OFFSET, Node, build
+from kvorum.node import Node, build
 from kvorum.ports import system_ports
 
 FAILED = 1

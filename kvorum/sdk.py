@@ -14,18 +14,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
 from kvorum.backend import Backend
 from kvorum.database import AsyncDatabase
 from kvorum.sync import Database, Portal
 
-PORT: Final = 7600
-HTTP_OFFSET: Final = 2
 Address = tuple[str, int]
 
 
@@ -97,7 +95,7 @@ def parse_url(url: str) -> tuple[str, list[Address]]:
     if not sep:
         scheme, rest = "kvorum", url
     rest = rest.rstrip("/")
-    default = {"kvorum": PORT, "http": PORT + HTTP_OFFSET}.get(scheme)
+    default = {"kvorum": PORT_DEFAULT, "http": PORT_DEFAULT + HTTP_OFFSET}.get(scheme)
     if default is None or not rest or "/" in rest:
         raise InvalidArgument(
             f"{url!r} is no address: use kvorum://HOST:PORT[,HOST:PORT…] or http://HOST:PORT"

@@ -33,6 +33,8 @@ ROLES: Final = ("partitions", "master", "tso", "http", "sql")
 ENGINES: Final = ("rocks", "memory")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 PORT_DEFAULT: Final = 7600
+HTTP_OFFSET: Final = 2
+"""HTTP listens at BASE and this."""
 PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
 ENVIRONMENT_PREFIX: Final = "KVORUM_"
 CONFIG_VARIABLE: Final = "KVORUM_CONFIG"

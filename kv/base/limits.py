@@ -18,6 +18,7 @@ NAME_CHARS_MAX: Final = 64  # namespaces, tables, procedures
 BATCH_OPS_MAX: Final = 10_000
 BATCH_BYTES_MAX: Final = 16 * MiB
 MULTI_KEYS_MAX: Final = 10_000
+MULTI_GET_BYTES_MAX: Final = 24 * MiB  # of values that one partition returns at once
 SCAN_ROWS_MAX: Final = 10_000  # per page
 SCAN_PAGE_BYTES_MAX: Final = 4 * MiB
 SCAN_STEP_ROWS_MAX: Final = 1_000  # rows looked at in one synchronous step of the loop
@@ -79,6 +80,7 @@ HANDLERS_MAX: Final = 10_000  # asynchronous handlers running at one node; above
 SILENCE_MS_MAX: Final = 15_000
 LOCATIONS_MAX: Final = 100_000  # partitions in a client's location cache
 HTTP_BODY_BYTES_MAX: Final = 24 * MiB
+HTTP_HEAD_BYTES_MAX: Final = 128 * KiB  # URL and headers of one request
 DEADLINE_MS_DEFAULT: Final = 10_000
 DEADLINE_MS_MAX: Final = 120_000
 
@@ -92,6 +94,8 @@ SUPERSEDED_BYTES_MAX: Final = 64 * MiB  # old versions that one entry moves; abo
 SHIP_OLD_BYTES_MAX: Final = 512  # longer old versions are not in the entry: replicas have them
 LOCK_INLINE_BYTES_MAX: Final = 1 * KiB  # intents keep up to this of their value in memory
 DRAIN_REQUESTS_MAX: Final = 2_048  # of one partition in one synchronous step of the loop
+DRAIN_REPLY_BYTES: Final = 16 * MiB  # of reads, of all partitions in one pass of the loop …
+DRAIN_REPLY_BYTES_MIN: Final = 1 * MiB  # … where each may answer so much in any case
 DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
 LOG_KEEP_ENTRIES: Final = 2_000
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
@@ -152,6 +156,7 @@ SINK_ATTEMPT_CHARS_MAX: Final = 64
 SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
+assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
 assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (
     "a batch and its old versions' headers fit an entry"
@@ -165,6 +170,9 @@ assert PREWRITE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < ENTRY_BYTES_MAX
 assert 4 * RESOLVE_BYTES + 2 * VALUE_BYTES_MAX + 2 * PREWRITE_KEYS_MAX * KiB < ENTRY_BYTES_MAX
 assert max(BATCH_OPS_MAX, MULTI_KEYS_MAX, SCAN_ROWS_MAX, REQUESTS_PER_FRAME_MAX) <= LIST_ITEMS_MAX
 assert REQUESTS_PER_FRAME_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "a full frame must be admitted"
+assert MULTI_GET_BYTES_MAX + MULTI_KEYS_MAX * 32 + VALUE_BYTES_MAX < FRAME_BYTES_MAX, (
+    "the values of a multi-get fit a reply"
+)
 assert HELLO_BYTES_MAX < FRAME_BYTES_MAX < REPLY_WINDOW_BYTES
 assert ENTRY_BYTES_MAX * 3 <= DISK_FREE_BYTES_MIN, "what was admitted fits log, WAL and state"
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"

@@ -38,6 +38,7 @@ from kv.base.errors import (
     Moved,
     NotLeader,
     Refused,
+    TooLarge,
     Unavailable,
     UnknownOutcome,
 )
@@ -341,8 +342,12 @@ class KvClient:
             except TimeoutError:
                 found.append(f"{_text(address)}: no answer")
             except OSError as error:
-                why = os.strerror(error.errno) if error.errno else str(error)
-                found.append(f"{_text(address)}: {why}")
+                # Numbers below 0 are getaddrinfo's: strerror does not know them.
+                number = error.errno or 0
+                why = os.strerror(number) if number > 0 else error.strerror
+                found.append(f"{_text(address)}: {why or error}")
+            except (InvalidArgument, TooLarge):  # of the first frame: these bytes are no frame
+                found.append(f"{_text(address)}: what listens there is not Kvorum's native port")
             except KvorumError as error:
                 found.append(f"{_text(address)}: {error.message}")
                 if isinstance(error, Refused):

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kv.base.config import PORT_DEFAULT
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
 
 if TYPE_CHECKING:
     from kvorum.sync import Database
 
-DEFAULT = "127.0.0.1:7600"
+DEFAULT = f"127.0.0.1:{PORT_DEFAULT}"
 Connect = Annotated[
     str | None,
     typer.Option(

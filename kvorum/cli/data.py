@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kv.base.errors import AlreadyExists, NotFound
+from kv.base.errors import AlreadyExists, NotFound, TooLarge
+from kv.base.limits import VALUE_BYTES_MAX
 from kvorum.cli import output
 from kvorum.cli.connection import B64, Connect, Json, key_of, opened, record_of, table_of
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 Table = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
 Path = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE/KEY", show_default=False)]
-At = Annotated[int | None, typer.Option("--at", help="Read the snapshot of this timestamp.")]
+At = Annotated[int | None, typer.Option("--at", help="Read the snapshot of this timestamp.", min=1)]
 IfVersion = Annotated[
-    int | None, typer.Option("--if-version", help="Only if this is its version now.")
+    int | None, typer.Option("--if-version", help="Only if this is its version now.", min=1)
 ]
 
 
@@ -31,7 +32,7 @@ def get(
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Print the value of a key; exit code 1 if there is none."""
+    """Print the value of a key. Exit code 1 if there is none."""
     ns, name, key = record_of(path, b64)
     with opened(connect, json) as db:
         record = db.table(ns, name).get(key, at=at)
@@ -47,12 +48,14 @@ def get(
 
 def put(
     path: Path,
-    value: Annotated[str, typer.Argument(help="The value; - reads it from stdin.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="- reads it from stdin.")],
     if_absent: Annotated[
         bool, typer.Option("--if-absent", help="Only if the key does not exist.")
     ] = False,
     if_version: IfVersion = None,
-    ttl_ms: Annotated[int | None, typer.Option("--ttl-ms", help="Milliseconds to live.")] = None,
+    ttl_ms: Annotated[
+        int | None, typer.Option("--ttl-ms", help="Milliseconds to live.", min=1)
+    ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Make namespace and table if they do not exist.")
     ] = False,
@@ -62,7 +65,7 @@ def put(
 ) -> None:
     """Write a value and print its version."""
     ns, name, key = record_of(path, b64)
-    data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
+    data = _stdin(json) if value == "-" else value.encode(errors="surrogateescape")
     with opened(connect, json) as db:
         if create:
             _create(db, ns, name)
@@ -130,7 +133,7 @@ def txn(
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Print what became of a transaction: pending, committed or aborted."""
+    """Print what became of a transaction. It is pending, committed or aborted."""
     with opened(connect, json) as db:
         state = db.status(txn_id)
     told = {"status": state.status}
@@ -140,6 +143,19 @@ def txn(
         output.emit(told)
     else:
         output.lines([" ".join(told.values())])
+
+
+def _stdin(as_json: bool) -> bytes:
+    """A value from stdin, which may never end: no more is read than a value may have."""
+    data = sys.stdin.buffer.read(VALUE_BYTES_MAX + 1)
+    if len(data) > VALUE_BYTES_MAX:
+        error = TooLarge(
+            f"the value on stdin has more than {VALUE_BYTES_MAX} bytes, the limit of a value; cut "
+            "it into several records",
+            details={"what": "value", "limit": VALUE_BYTES_MAX, "actual": len(data)},
+        )
+        output.die(error, as_json=as_json)
+    return data
 
 
 def _create(db: Database, ns: str, name: str) -> None:

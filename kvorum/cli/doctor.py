@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kvorum.cli import output
 from kvorum.cli.connection import Json
 
@@ -48,10 +49,10 @@ def doctor(
     data: Annotated[Path, typer.Option(help="The data directory to look at.")] = Path(
         "./kvorum-data"
     ),
-    port: Annotated[int, typer.Option(help="BASE of the ports to look at.", min=1)] = 7600,
+    port: Annotated[int, typer.Option(help="BASE of the ports to look at.", min=1)] = PORT_DEFAULT,
     json: Json = False,
 ) -> None:
-    """Look for what would keep a node from running well; exit code 1 if there is an error."""
+    """Look for what would keep a node from running well. Exit code 1 if there is an error."""
     findings = [f for check in checks(data, port) for f in check()]
     failed = any(f.level == "error" for f in findings)
     if json:
@@ -136,7 +137,7 @@ def java() -> Iterable[Finding]:
 
 def ports(base: int) -> Iterable[Finding]:
     """Whether the four ports of a node are free, or used by a node."""
-    live = _http_get(base + 2, "/healthz") is not None
+    live = _http_get(base + HTTP_OFFSET, "/healthz") is not None
     for offset, name in enumerate(PORT_NAMES):
         port = base + offset
         check = f"port {port}"
@@ -222,7 +223,7 @@ def node(base: int) -> Iterable[Finding]:
     """The node that runs at these ports, if one does: is it ready, and does it agree on
     the time.
     """
-    ready = _http_get(base + 2, "/readyz")
+    ready = _http_get(base + HTTP_OFFSET, "/readyz")
     if ready is None:
         yield Finding("node", "ok", f"none runs at port {base}")
         return

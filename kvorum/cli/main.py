@@ -5,6 +5,8 @@ Exit code 0 done, 1 refused or failed with a one-line reason on stderr, 2 wrong 
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -52,4 +54,14 @@ app.add_typer(tables.tables, name="table")
 
 def main() -> None:
     """The entry point of the `kvorum` script."""
-    app()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a failure can still be told in one line
+    except OSError as e:
+        # What is left in the buffer would fail once more, and loudly, when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(e, BrokenPipeError):  # the reader has seen enough
+            raise SystemExit(output.FAILED) from None
+        output.die(f"cannot write the result: {e.strerror or e}")

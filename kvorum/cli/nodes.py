@@ -83,7 +83,7 @@ def dev(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Run one node with everything on, for trying things out; prints where it is."""
+    """Run one node for trying things out, with everything on. Prints where it is."""
     with tempfile.TemporaryDirectory(prefix="kvorum-dev-") as temporary:
         flags = {
             "data": data or Path(temporary) / "data",
@@ -125,7 +125,7 @@ def _run(config: NodeConfig, json: bool) -> None:
 
 
 def status(connect: Connect = None, json: Json = False) -> None:
-    """Print the nodes of a cluster and how many partitions they hold."""
+    """Print the nodes of a cluster and how many partitions they lead."""
     with opened(connect, json) as db:
         nodes, partitions = db.nodes(), db.partitions()
     if json:

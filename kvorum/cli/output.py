@@ -4,20 +4,21 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from kv.base.errors import KvorumError, to_json
+from kvorum.http.codec import plain
+from kvorum.http.codec import show as show_as
 
 DONE, FAILED, USAGE = 0, 1, 2
 
 
 def emit(data: Any) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False, default=_plain) + "\n")
+    sys.stdout.write(_json(data) + "\n")
 
 
 def lines(rows: Iterable[str]) -> None:
@@ -50,7 +51,7 @@ def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
             if isinstance(error, KvorumError)
             else {"error": {"code": "FAILED", "message": error, "retry": "no", "details": {}}}
         )
-        text = json.dumps(body, ensure_ascii=False, default=_plain)
+        text = _json(body)
     else:
         text = f"{error.code}: {error.message}" if isinstance(error, KvorumError) else error
     sys.stderr.write("kvorum: " * (not as_json) + " ".join(text.split()) + "\n")
@@ -59,10 +60,7 @@ def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
 
 def show(data: bytes) -> Any:
     """A key or a value in JSON: text, or `{"b64"}` for other bytes."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(data).decode()}
+    return show_as(data, packed=False)
 
 
 def escaped(data: bytes) -> str:
@@ -78,5 +76,8 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
 
-def _plain(value: object) -> Any:
-    return show(value) if isinstance(value, bytes) else str(value)
+def _json(data: Any) -> str:
+    """One line of JSON as the HTTP API would write it: whatever a procedure returned can be read
+    by any parser.
+    """
+    return json.dumps(plain(data, packed=False), ensure_ascii=False, allow_nan=False)

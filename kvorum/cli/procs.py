@@ -78,7 +78,7 @@ def wait(
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Wait for the end of a procedure and print its result; exit code 1 if it failed."""
+    """Wait for the end of a procedure and print its result. Exit code 1 if it failed."""
     with opened(connect, json) as db:
         _finish(db, procedure, timeout_ms, json)
 

@@ -243,7 +243,9 @@ class HttpBackend:
                         if doubt and (twice == "more" or not left):
                             raise _unknown(f"{what}: {e}") from None
                         if not left:
-                            raise Unavailable(str(e)) from None
+                            raise Unavailable(
+                                str(e), code=None if e.sent else "UNREACHABLE"
+                            ) from None
         except TimeoutError:
             late = f"no answer to {what} in {self._timeout_ms + extra_ms} ms"
             raise (DeadlineExceeded if twice == "none" else _unknown)(late) from None

@@ -132,6 +132,8 @@ def refusal(error: KvorumError, packed: bool) -> Reply:
     if error.status in (429, 503):
         wait_ms = error.details.get("retry_after_ms", 1000)
         headers = ((b"retry-after", b"%d" % max(1, math.ceil(wait_ms / 1000))),)
+    elif error.status == 405:
+        headers = ((b"allow", str(error.details.get("allow", "")).encode()),)
     elif error.status == 413:
         headers = ((b"connection", b"close"),)  # the rest of the body is not read
     return Reply(error.status, encode(body, packed), MSGPACK if packed else JSON, headers)
@@ -191,6 +193,13 @@ class Query:
             return timestamps.parse(value, name)
         except ValueError as e:
             raise InvalidArgument(str(e)) from None
+
+    def snapshot(self) -> int:
+        """The parameter `at`; 0 = it is not there."""
+        at = self.version("at")
+        if at == 0:
+            raise wrong("at", "a timestamp or a version", "0")
+        return at or 0
 
     def integer(self, name: str, low: int, high: int) -> int | None:
         value = self.text(name)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import HTTP_BODY_BYTES_MAX, NONCE_CHARS_MAX, WAIT_MS_MAX
@@ -56,7 +57,7 @@ class ColdApi:
 
     def application(self) -> FastAPI:
         """The FastAPI application."""
-        app = FastAPI(title="Kvorum", docs_url=None, redoc_url=None, openapi_url=None)
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
         for method, path, handler in (
             ("GET", "/v1/namespaces", self._namespaces),
             ("POST", "/v1/namespaces", self._create_namespace),
@@ -77,7 +78,8 @@ class ColdApi:
             ("GET", "/openapi.json", self._openapi),
             ("GET", "/docs", self._docs),
         ):
-            app.add_api_route(path, self._endpoint(path, handler), methods=[method])
+            methods = list(http.READING) if method == "GET" else [method]
+            app.add_api_route(path, self._endpoint(path, handler), methods=methods)
         app.add_exception_handler(HTTPException, self._http_exception)
         return app
 
@@ -107,7 +109,7 @@ class ColdApi:
         assert isinstance(error, HTTPException)
         raw = http.Request(request.scope, request.receive)
         if error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "another method")
+            allowed = _methods_of(request)
             return _response(refusal(http.wrong_method(raw.method, allowed), raw.formats.reply))
         return _response(refusal(http.no_such_route(raw.path), raw.formats.reply))
 
@@ -228,6 +230,15 @@ def _response(answer: Reply) -> Response:
     headers = {k.decode(): v.decode() for k, v in answer.headers}
     headers["content-type"] = answer.content_type.decode()
     return Response(answer.body, answer.status, headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """All methods of a path; the router itself tells those of the first route that matches."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods
+    return sorted(found)
 
 
 def _procedure_id(request: Request) -> int:

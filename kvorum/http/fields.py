@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kv.base import limits, timestamps
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, TooLarge
 
 Schema = dict[str, Any]
 Convert = Callable[[Any, str], Any]
@@ -87,6 +87,13 @@ def _version(value: Any, where: str) -> int:
     raise wrong(where, "a decimal string", value)
 
 
+def _snapshot(value: Any, where: str) -> int:
+    at = _version(value, where)
+    if not at:
+        raise wrong(where, "a timestamp or a version", value)
+    return at
+
+
 def _bool(value: Any, where: str) -> bool:
     if type(value) is not bool:
         raise wrong(where, "true or false", value)
@@ -122,7 +129,10 @@ def array(item: Kind, most: int) -> Kind:
         if type(value) is not list:
             raise wrong(where, "a list", value)
         if len(value) > most:
-            raise InvalidArgument(f"{where} has {len(value)} items, the limit is {most}")
+            raise TooLarge(
+                f"{where} has {len(value)} items, the limit is {most}; use several requests",
+                details={"what": f"{where} items", "limit": most, "actual": len(value)},
+            )
         return [item.convert(one, f"{where}[{i}]") for i, one in enumerate(value)]
 
     return Kind(convert, {"type": "array", "items": item.schema, "maxItems": most})
@@ -183,6 +193,7 @@ _DATA_SCHEMA: Schema = {
 DATA = Kind(_data, _DATA_SCHEMA)
 TEXT = Kind(_text, {"type": "string"})
 VERSION = Kind(_version, {"type": "string", "pattern": "^[0-9]+$"})
+SNAPSHOT = Kind(_snapshot, VERSION.schema)
 BOOL = Kind(_bool, {"type": "boolean"})
 ANY = Kind(lambda value, where: value, {})
 
@@ -191,7 +202,7 @@ _NS = Field("ns", TEXT, "Namespace.")
 _TABLE = Field("table", TEXT, "Table.")
 _KEY = Field("key", DATA, f"Key, 1 to {limits.KEY_BYTES_MAX} bytes.")
 _VALUE = Field("value", DATA, f"Value, at most {limits.VALUE_BYTES_MAX} bytes.")
-_AT = Field("at", VERSION, "Read the snapshot of this timestamp.", False)
+AT = Field("at", SNAPSHOT, "Read the snapshot of this timestamp.", False)
 
 KEY: Fields = (_NS, _TABLE, _KEY)
 KEY_VALUE: Fields = (_NS, _TABLE, _KEY, _VALUE)
@@ -210,7 +221,7 @@ OPS: Fields = (
 )
 MULTI_GET: Fields = (
     Field("keys", array(record(KEY), limits.MULTI_KEYS_MAX), "Keys, in any tables."),
-    _AT,
+    AT,
 )
 BEGIN: Fields = (
     Field(
@@ -219,7 +230,12 @@ BEGIN: Fields = (
         f"Silence after which the transaction is rolled back; {limits.TXN_TTL_MS_DEFAULT}.",
         False,
     ),
-    Field("isolation", one_of("snapshot", "serializable"), "snapshot if left out.", False),
+    Field(
+        "isolation",
+        one_of("snapshot", "serializable"),
+        "snapshot if left out; serializable is refused by this version.",
+        False,
+    ),
 )
 SCAN: Fields = (
     _NS,

@@ -40,6 +40,7 @@ from kvorum.http.codec import (
     show_record,
 )
 from kvorum.http.request import (
+    READING,
     Asgi,
     Disconnected,
     Receive,
@@ -159,8 +160,8 @@ class HotApi:
         ns, table = path_text(parts[0], "namespace"), path_text(parts[1], "table")
         query = Query(request.query_string)
         if len(parts) == 2:
-            if request.method != "GET":
-                raise wrong_method(request.method, "GET")
+            if request.method not in READING:
+                raise wrong_method(request.method, READING)
             return await self._scan_table(request, ns, table, query)
         key = unquote_to_bytes(parts[2])
         if query.encoded():
@@ -178,10 +179,10 @@ class HotApi:
                 version = await self._backend.delete(ns, table, key, cond)
                 return reply({"version": str(version)}, request.formats.reply)
             case method:
-                raise wrong_method(method, "GET, HEAD, PUT, DELETE")
+                raise wrong_method(method, (*READING, "PUT", "DELETE"))
 
     async def _get(self, ns: str, table: str, key: bytes, query: Query) -> Reply:
-        at = query.version("at") or 0
+        at = query.snapshot()
         query.done()
         record = await self._backend.get(ns, table, key, at)
         if record is None:
@@ -211,7 +212,7 @@ class HotApi:
             reverse=query.flag("reverse"),
             limit=query.integer("limit", 1, SCAN_ROWS_MAX) or 0,
             cursor=query.text("cursor"),
-            at=query.version("at") or 0,
+            at=query.snapshot(),
         )
         query.done()
         page = await self._backend.scan(ns, table, spec)
@@ -258,8 +259,8 @@ class HotApi:
         parts = request.path[len(b"/v1/txn/") :].split(b"/")
         txn = fields.VERSION.convert(path_text(parts[0], "transaction id"), "transaction id")
         if len(parts) == 1:
-            if request.method != "GET":
-                raise wrong_method(request.method, "GET")
+            if request.method not in READING:
+                raise wrong_method(request.method, READING)
             Query(request.query_string).done()
             state = await self._sessions.status(txn)
             told = {"status": state.status}
@@ -271,7 +272,7 @@ class HotApi:
         if handler is None:
             raise no_such_route(request.path)
         if request.method != "POST":
-            raise wrong_method(request.method, "POST")
+            raise wrong_method(request.method, ("POST",))
         return reply(await handler(self, txn, request), request.formats.reply)
 
     async def _txn_get(self, txn: int, request: Request) -> Any:
@@ -333,7 +334,7 @@ class HotApi:
 
 async def _post(request: Request, table: fields.Fields) -> dict[str, Any]:
     if request.method != "POST":
-        raise wrong_method(request.method, "POST")
+        raise wrong_method(request.method, ("POST",))
     return await request.fields(table)
 
 

@@ -4,7 +4,7 @@ its reply; and the refusals that belong to no handler.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final
 
 from kv.base.errors import KvorumError, NotFound, Rejected
@@ -17,6 +17,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+READING: Final = ("GET", "HEAD")
+"""Whatever can be read can be asked for its headers alone: probes and caches do."""
 _SKIPPED_BYTES_MAX: Final = 2 * HTTP_BODY_BYTES_MAX
 
 
@@ -97,12 +99,13 @@ def no_such_route(path: bytes) -> NotFound:
     return NotFound(f"there is no {shown}; /docs lists the routes", code="ROUTE_NOT_FOUND")
 
 
-def wrong_method(method: str, allowed: str) -> Rejected:
+def wrong_method(method: str, allowed: Sequence[str]) -> Rejected:
     """405 with the methods that the path has."""
+    shown = ", ".join(allowed)
     error = Rejected(
-        f"{method} is not possible here, only {allowed}",
+        f"{method} is not possible here, only {shown}",
         code="METHOD_NOT_ALLOWED",
-        details={"allow": allowed},
+        details={"allow": shown},
     )
     error.status = 405
     return error

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from kv.base import limits
 from kvorum.http import fields
-from kvorum.http.fields import BOOL, DATA, TEXT, VERSION, Field, Fields, Schema, integer
+from kvorum.http.fields import AT, BOOL, DATA, TEXT, VERSION, Field, Fields, Schema, integer
 
 _OBJECT: Final[Schema] = {"type": "object"}
 
@@ -62,6 +62,8 @@ _TABLE_INFO = _object(
     id={"type": "integer"},
     columns={"type": "array", "items": fields.object_schema(fields.COLUMN)},
     primary_key={"type": "array", "items": {"type": "string"}},
+    replicas={"type": ["integer", "null"]},
+    tags={"type": "array", "items": {"type": "string"}},
 )
 _PROCEDURE = _object(
     id={"type": "string"},
@@ -76,7 +78,6 @@ _PROCEDURE = _object(
 _ENC = Field(
     "enc", fields.one_of("b64"), "`b64`: keys are base64url instead of %-encoded text.", False
 )
-_AT = Field("at", VERSION, "Read the snapshot of this timestamp.", False)
 _IF_VERSION = Field("if_version", VERSION, "Only if this is the version now.", False)
 _LIMIT = integer(1, limits.SCAN_ROWS_MAX)
 
@@ -84,7 +85,7 @@ _DATA_ROUTES = (
     Route(
         "GET", "/v1/kv/{ns}/{table}/{key}", "data", "Read a value",
         "The raw bytes of the value; the header `ETag` has its version in quotes.",
-        query=(_AT, _ENC), raw_answer=True, errors=(404, 410),
+        query=(AT, _ENC), raw_answer=True, errors=(404, 410),
     ),
     Route(
         "PUT", "/v1/kv/{ns}/{table}/{key}", "data", "Write a value",
@@ -113,7 +114,7 @@ _DATA_ROUTES = (
             Field("reverse", BOOL, "From the end.", False),
             Field("limit", _LIMIT, "Records of this page; 1000 if left out.", False),
             Field("cursor", TEXT, "Go on where that page ended, at its snapshot.", False),
-            _AT,
+            AT,
             _ENC,
         ),
         answer=_items(_ROW, cursor={"type": "string"}, at=_TS), errors=(404, 410),
@@ -149,10 +150,12 @@ _TXN_ROUTES = (
     ),
     Route(
         "GET", "/v1/txn/{id}", "transactions", "What became of a transaction",
-        "Always answers, also after every node was restarted.",
+        "Always answers, also after every node was restarted. 404 `TXN_NOT_FOUND`: it began more "
+        "than a day ago, for so long outcomes are kept.",
         answer=_object(
             status={"type": "string", "enum": ["pending", "committed", "aborted"]}, commit_ts=_TS
         ),
+        errors=(404,),
     ),
     Route(
         "POST", "/v1/txn/{id}/get", "transactions", "Read in a transaction",
@@ -208,7 +211,7 @@ _OTHER_ROUTES = (
     ),
     Route(
         "DELETE", "/v1/namespaces/{ns}", "tables", "Drop a namespace", "It must have no tables.",
-        errors=(404, 409),
+        answer=_object(name={"type": "string"}), errors=(404, 409),
     ),
     Route(
         "GET", "/v1/namespaces/{ns}/tables", "tables", "List tables", "By name.",
@@ -221,7 +224,8 @@ _OTHER_ROUTES = (
     ),
     Route(
         "DELETE", "/v1/namespaces/{ns}/tables/{table}", "tables", "Drop a table",
-        "With all its records.", errors=(404,),
+        "With all its records.",
+        answer=_object(namespace={"type": "string"}, name={"type": "string"}), errors=(404,),
     ),
     Route(
         "POST", "/v1/procedures/{name}", "procedures", "Start a procedure",
@@ -247,7 +251,8 @@ _OTHER_ROUTES = (
     ),
     Route(
         "POST", "/v1/procedures/{id}/abort", "procedures", "Abort a procedure",
-        "It rolls back what it did. 409 when it has ended or has passed its point of no return.",
+        "It rolls back what it did; fine for one that was aborted already. 409 `NOT_ABORTABLE`: it "
+        "has ended, it fails already, or it is past its point of no return.",
         body=fields.ABORT, ok=202, answer=_ID, errors=(404, 409),
     ),
     Route("GET", "/v1/nodes", "cluster", "List nodes", "", answer=_items({"type": "object"})),

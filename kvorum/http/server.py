@@ -8,11 +8,62 @@ import socket
 from collections.abc import Generator
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from kv.base.errors import InvalidArgument
+from kv.base.limits import HTTP_HEAD_BYTES_MAX
+from kvorum.http.codec import refusal
 from kvorum.http.request import Asgi
 
 KEEP_ALIVE_S = 75
 _DRAIN_S = 5
+_HEADER_COSTS = 32
+"""Bytes that a header counts beyond its text, so that many tiny ones have a bound, too."""
+
+
+class _TooLong(Exception):
+    """A request's URL and headers exceed HTTP_HEAD_BYTES_MAX."""
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's connection, with a bound on what a request may say before its body, and a refusal
+    of what is not HTTP in the one shape that errors have.
+    """
+
+    _head_bytes = 0
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._grow(len(name) + len(value) + _HEADER_COSTS)
+        super().on_header(name, value)
+
+    def _grow(self, size: int) -> None:
+        # An exception in a callback ends the parsing: uvicorn then calls send_400_response.
+        self._head_bytes += size
+        if self._head_bytes > HTTP_HEAD_BYTES_MAX:
+            raise _TooLong
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what cannot be read, and close."""
+        error = InvalidArgument(
+            "this is not an HTTP/1.1 request, or its URL (at most 64 KiB) or its headers (at most "
+            f"{HTTP_HEAD_BYTES_MAX} bytes with the URL) are too long",
+            code="MALFORMED_REQUEST",
+            details={"limit": HTTP_HEAD_BYTES_MAX},
+        )
+        answer = refusal(error, packed=False)
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: %b\r\n"
+            b"content-length: %d\r\n\r\n%b" % (answer.content_type, len(answer.body), answer.body)
+        )
+        self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -28,7 +79,7 @@ class HttpServer:
     def __init__(self, app: Asgi, sock: socket.socket) -> None:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,

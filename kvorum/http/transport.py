@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 
 import httptools
 
+from kv.base.config import HTTP_OFFSET
 from kv.base.limits import FRAME_BYTES_MAX
 
 CONNECTIONS_MAX = 64
@@ -67,7 +68,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as e:
-            self._fail(f"the answer is not HTTP: {e}")
+            self._fail(f"the answer is not HTTP: {e}; a node serves HTTP at BASE+{HTTP_OFFSET}")
             self.close()
 
     def on_message_begin(self) -> None:
@@ -158,7 +159,9 @@ class HttpTransport:
             )
         except OSError as e:
             where = f"{self._authority}:{self._port}"
-            raise Lost(f"cannot connect to {where}: {e.strerror or e}", sent=False) from None
+            raise Lost(
+                f"cannot reach {where}: {e.strerror or e}; is a node running there?", sent=False
+            ) from None
         return made
 
     def close(self) -> None:

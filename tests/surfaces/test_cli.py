@@ -108,6 +108,8 @@ def test_cli_usage_and_unreachable() -> None:
     kvorum("frobnicate", port=port, code=2)
     kvorum("get", "default/t", port=port, code=2)
     kvorum("get", "default/t/k", "--no-such-option", port=port, code=2)
+    kvorum("get", "default/t/k", "--at", "0", port=port, code=2)
+    kvorum("put", "default/t/k", "v", "--ttl-ms", "0", port=port, code=2)
     assert b"UNREACHABLE" in kvorum("get", "default/t/k", port=port, code=1).stderr
     error = json.loads(kvorum("get", "default/t/k", "--json", port=port, code=1).stderr)["error"]
     assert error["retry"] == "retry"
@@ -129,3 +131,57 @@ def test_cli_doctor(served: Served, tmp_path: Path) -> None:
     file.write_text("")
     run = kvorum("doctor", "--data", str(file), "--port", str(free_port_base()), port=1, code=None)
     assert b"not a directory" in run.stdout
+
+
+def test_cli_what_stdin_and_stdout_can_do(served: Served) -> None:
+    """An endless stdin must not fill the memory, and a full disk must not show a traceback."""
+    port = served.base
+    kvorum("table", "create", "default.cliedge", port=port)
+    command = [sys.executable, "-m", "kvorum"]
+    here = ["--connect", f"127.0.0.1:{port}"]
+    with open("/dev/zero", "rb") as zeros:
+        run = subprocess.run(
+            [*command, "put", "default/cliedge/k", "-", *here],
+            stdin=zeros,
+            capture_output=True,
+            cwd=ROOT,
+            timeout=50,
+            check=False,
+        )
+    assert (run.returncode, run.stderr.count(b"\n")) == (1, 1)
+    assert run.stderr.startswith(b"kvorum: TOO_LARGE: ")
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(
+            [*command, "namespace", "list", *here],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            timeout=50,
+            check=False,
+        )
+    assert run.returncode == 1
+    assert run.stderr == b"kvorum: cannot write the result: No space left on device\n"
+
+
+def test_cli_json_is_json_whatever_a_procedure_returned(served: Served) -> None:
+    """NaN and bytes are not JSON: a script's parser would stop at them."""
+    db = served.by_name["embedded"]
+    procedure = db.submit("sample.echo", {"nan": float("nan"), "bytes": b"\xff", "text": "é"})
+    db.wait(procedure)
+    run = kvorum("proc", "show", str(procedure), "--json", port=served.base)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    shown = json.loads(run.stdout, parse_constant=refuse)["result"]
+    assert shown == {"nan": "nan", "bytes": {"b64": "/w=="}, "text": "é"}
+
+
+def test_cli_another_port_is_named(served: Served) -> None:
+    """Who mixes the ports up must be told that, not that a frame is too large."""
+    native, http = served.base, served.base + 2
+    error = kvorum("get", "default/t/k", port=http, code=1).stderr
+    assert b"not Kvorum's native port" in error
+    address = f"http://127.0.0.1:{native}"
+    error = kvorum("get", "default/t/k", "--connect", address, port=native, code=1).stderr
+    assert b"BASE+2" in error

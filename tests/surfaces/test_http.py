@@ -14,27 +14,9 @@ import pytest
 import kvorum
 from kv.base import limits
 from kvorum.http.routes import ROUTES
-from tests.surfaces.conftest import Served
+from tests.surfaces.conftest import Served, error_of
 
 PACKED = {"content-type": "application/msgpack", "accept": "application/msgpack"}
-
-
-@pytest.fixture(scope="session")
-def http(served: Served) -> Iterator[httpx.Client]:
-    """A plain client of the node's API, with a table default.web."""
-    served.by_name["embedded"].create_table("default", "web", split_keys=["m"])
-    with httpx.Client(base_url=f"http://127.0.0.1:{served.base + 2}", timeout=20) as client:
-        yield client
-
-
-def error_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """The error of a refusal, whose body must be complete."""
-    assert answer.status_code == status, answer.text
-    error: dict[str, Any] = answer.json()["error"]
-    assert set(error) == {"code", "message", "retry", "details"}
-    assert error["code"] == code
-    assert error["message"]
-    return error
 
 
 # --------------------------------------------------------------------------------------------- kv

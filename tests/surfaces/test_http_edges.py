@@ -1,0 +1,133 @@
+"""What HTTP clients meet at the edges of the API: other methods, requests that are none, sizes,
+and operations of which only some can be done.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from kv.base.limits import BATCH_OPS_MAX, HTTP_HEAD_BYTES_MAX
+from tests.surfaces.conftest import Served, error_of
+
+WEB = {"ns": "default", "table": "web"}
+
+
+def spoken(port: int, request: bytes) -> tuple[bytes, bytes]:
+    """Head and body of what the node answers to raw bytes before it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
+        s.sendall(request)
+        answer = b""
+        while part := s.recv(65_536):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head, body
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "allowed"),
+    [
+        ("POST", "/v1/kv/default/web/k", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("PUT", "/v1/kv/default/web", {"GET", "HEAD"}),
+        ("GET", "/v1/batch", {"POST"}),
+        ("DELETE", "/v1/txn/1", {"GET", "HEAD"}),
+        ("GET", "/v1/txn/1/commit", {"POST"}),
+        ("DELETE", "/v1/namespaces", {"GET", "HEAD", "POST"}),
+        ("OPTIONS", "/v1/namespaces/default/tables", {"GET", "HEAD", "POST"}),
+        ("PUT", "/v1/procedures/1", {"GET", "HEAD", "POST"}),
+        ("POST", "/metrics", {"GET", "HEAD"}),
+    ],
+)
+def test_a_wrong_method_is_told_all_right_ones(
+    http: httpx.Client, method: str, url: str, allowed: set[str]
+) -> None:
+    """405 without `Allow` breaks RFC 9110; one that lists half of them misleads."""
+    answer = http.request(method, url)
+    details = error_of(answer, 405, "METHOD_NOT_ALLOWED")["details"]
+    assert answer.headers["allow"] == details["allow"]
+    assert set(details["allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize(
+    "url", ["/healthz", "/readyz", "/metrics", "/docs", "/v1/nodes", "/v1/kv/default/web"]
+)
+def test_what_can_be_read_can_be_probed(http: httpx.Client, url: str) -> None:
+    """Load balancers probe with HEAD: a 405 takes a healthy node out of service."""
+    answer = http.head(url)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_a_trailing_slash_is_another_path(http: httpx.Client) -> None:
+    """A redirect without a body is an answer that no client of ours understands."""
+    error_of(http.get("/v1/namespaces/"), 404, "ROUTE_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"BREW /pot HTTP/1.1\r\n\r\n",
+        b"PUT /v1/kv/default/web/k HTTP/1.1\r\nContent-Length: minus\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nX: " + b"x" * HTTP_HEAD_BYTES_MAX + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * (HTTP_HEAD_BYTES_MAX // 32) + b"\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+    ids=["ssh", "method", "length", "long header", "many headers", "url"],
+)
+def test_what_is_no_request_is_refused(served: Served, http: httpx.Client, request_: bytes) -> None:
+    """Whatever is wrong, the error has the one shape, and the node does not keep what it was
+    sent."""
+    head, body = spoken(served.base + 2, request_)
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in head
+    error = json.loads(body)["error"]
+    assert (error["code"], error["retry"]) == ("MALFORMED_REQUEST", "no")
+    assert http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("route", ["/v1/batch", "/v1/multi-write"])
+def test_too_many_ops_are_too_large(http: httpx.Client, route: str) -> None:
+    """413 with the limit and the actual number, so that a client can cut its request."""
+    op = {"op": "put", **WEB, "key": "many", "value": ""}
+    error = error_of(http.post(route, json={"ops": [op] * (BATCH_OPS_MAX + 1)}), 413, "TOO_LARGE")
+    assert error["details"]["limit"] == BATCH_OPS_MAX
+    assert error["details"]["actual"] == BATCH_OPS_MAX + 1
+
+
+def test_snapshot_zero_is_refused(http: httpx.Client) -> None:
+    """No version is 0: reading the newest instead would answer a question that nobody asked."""
+    for url in ("/v1/kv/default/web/k?at=0", "/v1/kv/default/web?at=0"):
+        error_of(http.get(url), 400, "INVALID_ARGUMENT")
+    body = {"keys": [{**WEB, "key": "k"}], "at": "0"}
+    error_of(http.post("/v1/multi-get", json=body), 400, "INVALID_ARGUMENT")
+
+
+def test_b9_multi_write_does_what_can_be_done(http: httpx.Client) -> None:
+    """A table that is gone refuses its own ops, and errors name the place of their op."""
+    put: dict[str, Any] = {"op": "put", **WEB, "value": "v"}
+    ops = [
+        {**put, "table": "gone", "key": "a"},
+        {**put, "key": "b9a"},
+        {**put, "key": "b9b", "if_version": "7"},
+        {**put, "ns": "gone", "key": "c"},
+    ]
+    gone, done, refused, gone_too = http.post("/v1/multi-write", json={"ops": ops}).json()[
+        "results"
+    ]
+    assert gone["error"]["code"] == "TABLE_NOT_FOUND"
+    assert gone_too["error"]["code"] == "NAMESPACE_NOT_FOUND"
+    assert http.get("/v1/kv/default/web/b9a").headers["etag"] == f'"{done["version"]}"'
+    assert refused["error"]["details"]["op"] == 2
+    assert refused["error"]["message"].startswith("operation 2: ")
+
+
+def test_timestamps_in_errors_are_decimal_strings(http: httpx.Client) -> None:
+    """64 bits do not fit a JavaScript number."""
+    error = error_of(http.get(f"/v1/kv/default/web/k?at={2**64 - 1}"), 400, "INVALID_ARGUMENT")
+    assert all(type(error["details"][name]) is str for name in ("at", "now"))
+    error = error_of(http.get("/v1/txn/1"), 404, "TXN_NOT_FOUND")
+    assert error["details"]["txn"] == "1"
