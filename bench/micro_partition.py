@@ -60,6 +60,9 @@ class Callers:
     def reply(self, row: list[Any]) -> None:
         self._replied.append(row)
 
+    def ready(self, wake: Callable[[], None]) -> bool:
+        return True
+
     def flush(self) -> None:
         rows, self._replied = self._replied, []
         self.done += len(rows)

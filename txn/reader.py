@@ -118,6 +118,11 @@ class Reader:
                 (rows,) = await reading.past_intents(self._kv, MGET, part[0], part)
             except Moved:
                 return group
+            except TooLarge:  # of values: less at once, at the same timestamp
+                if len(group) == 1:
+                    raise
+                half = len(group) // 2
+                return await read(group[:half]) + await read(group[half:])
             for index, row in zip(group, rows, strict=True):
                 found[index] = None if row is None else (row[0], row[1])
             return []

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kv.base.errors import Busy, Unavailable
@@ -226,6 +227,10 @@ class LocalLink(Link):
 
     def flush(self) -> None:
         """Nothing is held back."""
+
+    def ready(self, wake: Callable[[], None]) -> bool:
+        """Replies are handed over, not queued."""
+        return True
 
     def close(self) -> None:
         """Let go of the node, too: it must be able to close its DBs while callers keep this."""

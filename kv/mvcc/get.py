@@ -11,7 +11,9 @@ from collections.abc import Collection
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
+from kv.base.errors import TooLarge
 from kv.base.keys import MAX64, from_u64
+from kv.base.limits import MULTI_GET_BYTES_MAX
 from kv.base.methods import OP_CHECK
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import Lock, corrupt, hist_key, payload_at, verified
@@ -21,6 +23,8 @@ from kv.mvcc.view import ReadView
 Found = tuple[bytes | None, int]
 """(value, version); (None, 0) for absent, deleted and expired keys."""
 ABSENT: Found = (None, 0)
+_SLICE_KEYS = 32
+"""Keys that a multi-get reads before it looks how large the values are: any may be the largest."""
 KEYS_PER_REFUSAL_MAX = 256
 """How many locked keys one KEY_LOCKED names, so that the client resolves them in one request."""
 
@@ -97,13 +101,30 @@ def multi_get(
     ignore: Collection[int] | None,
     now_ms: int,
 ) -> list[Found]:
-    """One answer per key, in the order asked; all of one snapshot. Raises like `get`."""
+    """One answer per key, in the order asked; all of one snapshot. Raises like `get`, and TooLarge
+    for more than MULTI_GET_BYTES_MAX of values, without having read much more.
+    """
     check_readable(view, read_ts)
     refuse_locked(view, keys, read_ts, ignore, now_ms)
     unique = sorted(set(keys))
-    found = dict(zip(unique, view.multi_cur(unique), strict=True))
     read_ms = physical_ms(read_ts) if read_ts else now_ms
-    return [version_at(view, key, found[key], read_ts, read_ms) for key in keys]
+    found: dict[bytes, Found] = {}
+    size = 0
+    while part := unique[len(found) : len(found) + _SLICE_KEYS]:
+        for key, record in zip(part, view.multi_cur(part), strict=True):
+            found[key] = version_at(view, key, record, read_ts, read_ms)
+            size += max(len(found[key][0] or b""), len(record or b""))
+        if size > MULTI_GET_BYTES_MAX:
+            raise _too_much(len(found), len(unique))
+    return [found[key] for key in keys]
+
+
+def _too_much(read: int, of: int) -> TooLarge:
+    return TooLarge(
+        f"the first {read} of {of} keys have more than {MULTI_GET_BYTES_MAX} bytes of values, the "
+        "limit of one read; ask for fewer keys at once, at one `at`",
+        details={"what": "bytes of values", "limit": MULTI_GET_BYTES_MAX, "keys": read},
+    )
 
 
 def refuse_locked(

@@ -26,6 +26,7 @@ from typing import Any
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KeyLocked, KvorumError, TooLarge, to_wire
 from kv.base.limits import (
+    DRAIN_REPLY_BYTES_MIN,
     DRAIN_REQUESTS_MAX,
     DRAIN_ROWS_MAX,
     ENTRY_BYTES_MAX,
@@ -53,7 +54,7 @@ from kv.partition.entry import ROW_OVERHEAD, Entry, size_of
 from kv.partition.evaluated import Evaluated
 from kv.partition.ports import Connection, Done, ReplicaPort, Timestamps
 from kv.partition.read_point import ReadPoint
-from kv.partition.reads import must_wait, read, read_ts_of, resolution_in_flight, rows_of
+from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution_in_flight, rows_of
 from kv.partition.requests import weight
 from kv.partition.scheduler import Callback, Scheduler
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
@@ -96,6 +97,8 @@ class PartitionMachine:
         self._queue: list[Item] = []
         self._scheduled = False
         self._held: list[Item] = []  # writes that do not fit the open entry while another one flies
+        self._behind: list[Item] = []  # reads whose replies would be too much at once
+        self._behind_due = False  # some of them may go on
         self._held_bytes = 0  # of them and of what was queued since
         self._room = False  # an entry landed since they were held
         self._read_high = 0  # the highest timestamp that a read was served at
@@ -109,7 +112,7 @@ class PartitionMachine:
         the clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets
         exactly one reply row for it, in this pass of the loop or later.
         """
-        waiting = len(self._queue) + len(self._held)
+        waiting = len(self._queue) + len(self._held) + len(self._behind)
         if waiting >= QUEUE_REQUESTS_MAX:
             self._refuse_full(conn, request, "requests", QUEUE_REQUESTS_MAX, waiting)
             return
@@ -179,13 +182,16 @@ class PartitionMachine:
             batch, self._queue = queue, []
         self.counters.drains += 1
         if not self._replica.serving():
-            self._refuse_all(batch, self._not_leader())
+            behind, self._behind = self._behind, []
+            self._refuse_all(behind + batch, self._not_leader())
             return
         clock = self._scheduler.clock
         now_ms, now_s = clock.now_ms(), clock.monotonic()
         reads, writes, keys = admit(self.descriptor, batch, now_s, self._refuse)
         if len(keys) >= READ_AHEAD_FROM:
             self.view.ahead = read_ahead(self._state.multi_cur, sorted(set(keys)))
+        if self._behind_due:
+            reads = self._catch_up(now_s) + reads
         if reads:
             self._read_all(reads, now_ms)
         if self._held:
@@ -210,7 +216,9 @@ class PartitionMachine:
         state, dirty = self._state, self._scheduler.dirty
         locks, ahead, cur = state.locks.by_key, self.view.ahead, state.cur
         newest_ms = max(now_ms, self._top_ms())
-        rows, left = 0, iter(items)
+        rows = size = 0
+        room = max(self._scheduler.reply_room, DRAIN_REPLY_BYTES_MIN)
+        left = iter(items)
         for item in left:
             conn, r = item
             try:
@@ -220,19 +228,39 @@ class PartitionMachine:
                     value, version = newest(key, record, newest_ms)
                     conn.reply([r[0], 0, value, version])
                     dirty[conn] = None
-                    continue
-                self._read(item, newest_ms)
+                    if value is None:
+                        continue
+                    size += len(value)
+                    if size < room:
+                        continue
+                else:
+                    size += self._read(item, newest_ms)
             except KvorumError as error:
                 self._refuse(item, error)
             rows += rows_of(r)
-            if rows >= DRAIN_ROWS_MAX and (rest := list(left)):
-                self.counters.reads -= len(rest)
-                self._queue[:0] = rest  # other partitions, heartbeats and syncs want the loop too
-                if not self._scheduled:
-                    self._touch()
-                return
+            if rows >= DRAIN_ROWS_MAX or size >= room:
+                break
+        self._scheduler.reply_room -= size
+        if rest := list(left):
+            self.counters.reads -= len(rest)
+            self._behind += rest  # other partitions, heartbeats and syncs want the loop too
+            self._wake()
 
-    def _read(self, item: Item, now_ms: int) -> None:
+    def _catch_up(self, now_s: float) -> list[Item]:
+        """Reads that an earlier drain left, if their connections can take the replies by now."""
+        self._behind_due = False
+        behind = in_time(self._behind, now_s, self._refuse)
+        ready = {conn: conn.ready(self._wake) for conn in dict.fromkeys(conn for conn, _ in behind)}
+        self._behind = [item for item in behind if not ready[item[0]]]
+        return [item for item in behind if ready[item[0]]]
+
+    def _wake(self) -> None:
+        self._behind_due = True
+        if not self._scheduled:
+            self._touch()
+
+    def _read(self, item: Item, now_ms: int) -> int:
+        """The bytes of the answer, 0 if there is none yet."""
         conn, r = item
         read_ts = read_ts_of(r)
         if read_ts > self._known_ts:
@@ -249,9 +277,10 @@ class PartitionMachine:
                     raise
             else:
                 self._answer(conn, [r[0], 0, *result])
-                return
+                return bytes_of(r, result)
         self.counters.waited += 1
         entry.parked.append(item)
+        return 0
 
     def _check_future(self, read_ts: int) -> None:
         """A snapshot that is not over yet could change after it was read: later commits may be
@@ -435,7 +464,8 @@ class PartitionMachine:
             self._top_ts = max(self._top_ts, self._state.top_ts)
             return
         error = self._not_leader()
-        waiting, self._held, self._queue = self._held + self._queue, [], []
+        waiting = self._held + self._behind + self._queue
+        self._held, self._behind, self._queue = [], [], []
         self._refuse_all(waiting, error)
         self._fail(self.view.reset(), error, error)
 

@@ -30,6 +30,12 @@ class Connection(Protocol):
         """Send what was queued: once per drain."""
         ...
 
+    def ready(self, wake: Callable[[], None]) -> bool:
+        """Whether it can take large replies now. If not, it calls `wake` once it can, or is gone.
+        Asked only of those whose reads did not fit a drain (`DRAIN_REPLY_BYTES`).
+        """
+        ...
+
 
 class AppliedState(ReadView, Protocol):
     """The replica's part of the state DB."""

@@ -34,6 +34,15 @@ def rows_of(r: list[Any]) -> int:
     return len(r[5]) if r[1] == MGET else 1
 
 
+def bytes_of(r: list[Any], result: list[Any]) -> int:
+    """The bytes of keys and values in the answer to a read."""
+    if r[1] == GET:
+        return len(result[0] or b"")
+    if r[1] == MGET:
+        return sum(len(found[0]) for found in result[0] if found is not None)
+    return sum(len(key) + len(value) for key, value, _ in result[0])
+
+
 def must_wait(view: Evaluated, r: list[Any], read_ts: int) -> Entry | None:
     """The entry that must be applied first, None if the read may look now."""
     if not read_ts:

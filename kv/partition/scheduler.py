@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kv.base.limits import DRAIN_REPLY_BYTES
 from kv.base.ports import Clock
 from kv.partition.entry import Entry
 from kv.partition.ports import Connection
@@ -33,6 +34,7 @@ class Scheduler:
         """
         self.clock = clock
         self.dirty: dict[Connection, None] = {}  # connections with replies to flush
+        self.reply_room = DRAIN_REPLY_BYTES  # what reads may still answer in this pass
         self._call_soon = call_soon
         self._defer = call_soon if defer is None else defer
         self._touched: list[Drained] = []
@@ -58,6 +60,7 @@ class Scheduler:
         """Drain every touched partition, then flush every connection that got a reply."""
         self._scheduled = False
         self._running = True
+        self.reply_room = DRAIN_REPLY_BYTES
         touched, self._touched = self._touched, []
         for machine in touched:
             machine.drain()
@@ -101,3 +104,6 @@ class Callback:
 
     def flush(self) -> None:
         """Nothing is queued."""
+
+    def ready(self, wake: Callable[[], None]) -> bool:
+        return True

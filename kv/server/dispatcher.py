@@ -76,6 +76,12 @@ class Connection(Protocol):
         """Send what is queued; once per drain. Nothing queued: nothing happens."""
         ...
 
+    def ready(self, wake: Callable[[], None]) -> bool:
+        """Whether it can take large replies now. If not, it calls `wake` once it can, or is
+        gone.
+        """
+        ...
+
 
 class Machine(Protocol):
     """The replica of one partition at this node (kv/partition)."""

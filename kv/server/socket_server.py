@@ -8,6 +8,7 @@ Backpressure: a connection is not read, and frames that already came wait in its
   * its window is used up: IN_FLIGHT_PER_CONNECTION_MAX requests, or so many that their replies
     would come to REPLY_WINDOW_BYTES if they are as large as its last ones. It starts small, because
     the first replies are not known.
+Reads that were delivered before their replies turned out large wait in their partitions (`ready`).
 So what one connection makes the node hold is bounded whatever it asks for, and nobody gets BUSY
 for being fast. A peer that reads nothing for STALL_MS_MAX is dropped.
 
@@ -77,6 +78,7 @@ class ServerConnection(asyncio.Protocol):
         "_rest",
         "_server",
         "_transport",
+        "_wakes",
         "_window",
         "greeted",
         "unread",
@@ -100,6 +102,7 @@ class ServerConnection(asyncio.Protocol):
         self._window = REPLY_WINDOW_BYTES // _FIRST_REPLY_BYTES
         self._paused = False
         self._delivering = False
+        self._wakes: dict[Callable[[], None], None] = {}  # of reads that wait until it is writable
 
     # -- asyncio.Protocol
 
@@ -115,6 +118,7 @@ class ServerConnection(asyncio.Protocol):
         self._out = []
         self._rest = []
         self._server.closed(self)
+        self._wake()
 
     def data_received(self, data: bytes) -> None:
         self._server.counters.bytes_in += len(data)
@@ -128,6 +132,7 @@ class ServerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         self._reopen()
+        self._wake()
 
     # -- in
 
@@ -210,6 +215,17 @@ class ServerConnection(asyncio.Protocol):
         ) or 1
         if self._paused and self.writable and self._in_flight < self._window:
             self._reopen()
+
+    def ready(self, wake: Callable[[], None]) -> bool:
+        if self.writable or not self._open:
+            return True
+        self._wakes[wake] = None
+        return False
+
+    def _wake(self) -> None:
+        wakes, self._wakes = self._wakes, {}
+        for wake in wakes:
+            wake()
 
     # -- the end
 

@@ -64,6 +64,8 @@ class Conn:
     def __init__(self) -> None:
         self.rows: dict[int, list[Any]] = {}
         self.flushes = 0
+        self.full = False  # takes no large replies …
+        self.wakes: list[Callable[[], None]] = []  # … and whom to tell once it does
         self._queued: list[list[Any]] = []
 
     def reply(self, row: list[Any]) -> None:
@@ -76,6 +78,11 @@ class Conn:
             assert row[0] not in self.rows, f"request {row[0]} was answered twice"
             self.rows[row[0]] = row
         self._queued.clear()
+
+    def ready(self, wake: Callable[[], None]) -> bool:
+        if self.full:
+            self.wakes.append(wake)
+        return not self.full
 
 
 class Node:

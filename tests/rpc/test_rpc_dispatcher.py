@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,6 +57,9 @@ class FakeConnection:
 
     def flush(self) -> None:
         self.flushed = len(self.rows)
+
+    def ready(self, wake: Callable[[], None]) -> bool:
+        return True
 
     def error(self, rid: int) -> KvorumError:
         (row,) = [row for row in self.rows if row[0] == rid]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+import kv.mvcc.get
 import kv.mvcc.resolve
 import kv.mvcc.write
 import kv.partition.machine
@@ -76,6 +77,26 @@ def test_b6_what_no_entry_holds_is_committed_in_two_phases(
         await client.close()
         assert RESOLVE in network.sent
         assert world.locked() == []
+        world.close()
+
+    run(main)
+
+
+def test_b8_multi_get_of_large_values_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys whose values are more than one reply may hold could not be read in one snapshot."""
+    monkeypatch.setattr(kv.mvcc.get, "MULTI_GET_BYTES_MAX", 10 * KiB)
+    monkeypatch.setattr(kv.mvcc.get, "_SLICE_KEYS", 4)
+
+    async def main(loop: SimLoop) -> None:
+        world = RealWorld(loop)
+        await world.start()
+        client = world.client()
+        version = await client.write([put(key, key + bytes(3000)) for key in KEYS])
+        rows, _ = await client.multi_get(KEYS)
+        assert rows == [(key + bytes(3000), version) for key in KEYS]
+        await client.write([put(KEYS[0], bytes(11 * KiB))])
+        assert isinstance(await failure(client.multi_get(KEYS)), TooLarge)
+        await client.close()
         world.close()
 
     run(main)
