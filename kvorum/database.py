@@ -252,11 +252,11 @@ class AsyncDatabase:
     ) -> list[ProcedureInfo]:
         return await self._backend.procedures(state=state, owner=owner, name=name)
 
-    async def abort_procedure(self, procedure: int, reason: str) -> None:
+    async def abort_procedure(self, procedure: int, reason: str, *, dry_run: bool = False) -> None:
         """Ask a procedure to stop: it rolls back what it did. Raises Refused when it cannot any
-        more.
+        more. `dry_run`: only raise what the abort would raise now.
         """
-        await self._backend.abort_procedure(procedure, reason)
+        await self._backend.abort_procedure(procedure, reason, dry_run)
 
     # --------------------------------------------------------------------------------- cluster
 

@@ -412,8 +412,8 @@ class NativeBackend:
     async def acknowledge(self, procedure: int) -> None:
         await self._procedures.acknowledge(procedure)
 
-    async def abort_procedure(self, procedure: int, reason: str) -> None:
-        await self._procedures.abort(procedure, reason)
+    async def abort_procedure(self, procedure: int, reason: str, dry_run: bool) -> None:
+        await self._procedures.abort(procedure, reason, dry_run=dry_run)
 
     # --------------------------------------------------------------------------------- cluster
 

@@ -492,9 +492,11 @@ class Database:
     ) -> list[ProcedureInfo]:
         return self._call(self._db.procedures(state=state, owner=owner, name=name))
 
-    def abort_procedure(self, procedure: int, reason: str) -> None:
-        """Ask a procedure to stop: it rolls back what it did."""
-        self._call(self._db.abort_procedure(procedure, reason))
+    def abort_procedure(self, procedure: int, reason: str, *, dry_run: bool = False) -> None:
+        """Ask a procedure to stop: it rolls back what it did. Raises Refused when it cannot any
+        more. `dry_run`: only raise what the abort would raise now.
+        """
+        self._call(self._db.abort_procedure(procedure, reason, dry_run=dry_run))
 
     # --------------------------------------------------------------------------------- cluster
 

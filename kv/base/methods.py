@@ -86,7 +86,7 @@ PROC_GET: Final = 71
 PROC_LIST: Final = 72
 # id → true. The result was fetched: forget it
 PROC_ACK: Final = 73
-# id, reason → true
+# id, reason, dry_run → true
 PROC_ABORT: Final = 74
 # attempt, table_id, lease_ms → state. Opens the attempt or renews its lease
 SINK_BEGIN: Final = 80

@@ -19,7 +19,9 @@ looks after those that have not said hello or are stalled, and only while there 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Unavailable
@@ -306,8 +308,11 @@ class SocketServer:
                 lambda: ServerConnection(self), host, port, backlog=_BACKLOG
             )
         except OSError as error:
+            # asyncio's text repeats the address; numbers below 0 are getaddrinfo's.
+            number = error.errno or 0
+            why = os.strerror(number) if number > 0 else error.strerror or error
             raise InvalidArgument(
-                f"cannot listen on {host}:{port}: {error.strerror or error};"
+                f"cannot listen on {host}:{port}: {why};"
                 " stop who uses it or choose another address with --listen and --port",
                 code="CANNOT_LISTEN",
             ) from error

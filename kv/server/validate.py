@@ -119,7 +119,10 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.PROC_GET: ("PROC_GET", (("id", _u64), ("wait_ms", integer(0, limits.WAIT_MS_MAX)))),
     methods.PROC_LIST: ("PROC_LIST", (("filter", mapping),)),
     methods.PROC_ACK: ("PROC_ACK", (("id", _u64),)),
-    methods.PROC_ABORT: ("PROC_ABORT", (("id", _u64), ("reason", _reason))),
+    methods.PROC_ABORT: (
+        "PROC_ABORT",
+        (("id", _u64), ("reason", _reason), ("dry_run", boolean)),
+    ),
 }
 
 

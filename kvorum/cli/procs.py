@@ -87,12 +87,15 @@ def wait(
 def abort(
     procedure: Id,
     reason: Annotated[str, typer.Option(help="Why, for the records.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say whether it could be aborted.")
+    ] = False,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Stop a procedure: it rolls back what it did."""
     with opened(connect, json) as db:
-        db.abort_procedure(procedure, reason)
+        db.abort_procedure(procedure, reason, dry_run=dry_run)
     if json:
         output.emit({"id": str(procedure)})
 

@@ -192,7 +192,9 @@ class ColdApi:
     async def _abort(self, raw: http.Request, request: Request) -> Reply:
         procedure = _procedure_id(request)
         body = await raw.fields(fields.ABORT)
-        await self._backend.abort_procedure(procedure, body.get("reason", ""))
+        await self._backend.abort_procedure(
+            procedure, body.get("reason", ""), body.get("dry_run", False)
+        )
         return reply({"id": str(procedure)}, raw.formats.reply, 202)
 
     # --------------------------------------------------------------------------------- cluster

@@ -107,9 +107,11 @@ class ProcedureClient:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""
         await self._nodes.call_node(methods.PROC_ACK, id)
 
-    async def abort(self, id: int, reason: str) -> None:
-        """Make it fail and roll back. Raises Refused (NOT_ABORTABLE), NotFound."""
-        await self._nodes.call_node(methods.PROC_ABORT, id, reason)
+    async def abort(self, id: int, reason: str, *, dry_run: bool = False) -> None:
+        """Make it fail and roll back; `dry_run`: only raise what an abort would raise now. Raises
+        Refused (NOT_ABORTABLE), NotFound.
+        """
+        await self._nodes.call_node(methods.PROC_ABORT, id, reason, dry_run)
 
 
 def error_of(info: ProcedureInfo) -> KvorumError:

@@ -257,19 +257,33 @@ class Executor:
             ) from None
         try:
             record = await self.find(id)
-            if core.refuse_abort(record):
-                return
-            live = self._roster.get(id)
-            parked = core.missing(record, self.types)
-            if live is None or parked:
-                raise Refused(
-                    f"procedure {id} ({record.name}) cannot be aborted here: "
-                    f"{parked or 'this process does not run it'}",
-                    code="NOT_ABORTABLE",
-                )
-            await self._turns.fail(live, record, core.failure("ABORTED", f"aborted: {reason}"))
+            live = self._abortable(record)
+            if live is not None:
+                failure = core.failure("ABORTED", f"aborted: {reason}")
+                await self._turns.fail(live, record, failure)
         finally:
             self._locks.release(id)
+
+    async def check_abort(self, id: int) -> None:
+        """Raises what `abort` would raise if the step under way ended as it began. Changes nothing
+        and waits for nobody.
+        """
+        self._must_serve()
+        self._abortable(await self.find(id))
+
+    def _abortable(self, record: Record) -> Live | None:
+        """What is to be aborted, None if it was already. Raises Refused (NOT_ABORTABLE)."""
+        if core.refuse_abort(record):
+            return None
+        live = self._roster.get(record.id)
+        parked = core.missing(record, self.types)
+        if live is None or parked:
+            raise Refused(
+                f"procedure {record.id} ({record.name}) cannot be aborted here: "
+                f"{parked or 'this process does not run it'}",
+                code="NOT_ABORTABLE",
+            )
+        return live
 
     def signal(self, event: str) -> None:
         """Wake everything that is suspended on `event`, or is about to be."""

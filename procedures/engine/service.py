@@ -5,7 +5,7 @@
                                                      in time
     PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map (packed), …], the newest first
     PROC_ACK     id                                → true
-    PROC_ABORT   id, reason                        → true
+    PROC_ABORT   id, reason, dry_run               → true
 
 Packed = the msgpack bytes of a plain value (plain.py): users' data may hold lists longer than the
 frames of the native protocol allow, and a frame is refused as a whole.
@@ -81,7 +81,11 @@ class ProcedureService:
             return [True]
 
         async def abort(_caller: Caller, args: list[Any]) -> list[Any]:
-            await self._executor.abort(args[0], args[1])
+            id, reason, dry_run = args
+            if dry_run:
+                await self._executor.check_abort(id)
+            else:
+                await self._executor.abort(id, reason)
             return [True]
 
         dispatcher.register(methods.PROC_SUBMIT, submit)

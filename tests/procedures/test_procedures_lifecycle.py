@@ -629,6 +629,7 @@ def test_abort() -> None:
         async with lab.executor() as executor:
             id = await executor.submit(submission("slow", {"how": "child"}))
             await asyncio.sleep(0.1)
+            await executor.check_abort(id)
             await executor.abort(id, "not wanted")
             await executor.abort(id, "again")
             record = await executor.wait(id, 1_000)
@@ -638,6 +639,7 @@ def test_abort() -> None:
             await executor.abort(id, "once more")
             done = await run(executor, "three")
             assert isinstance(await refusal(executor.abort(done.id, "late")), Refused)
+            assert isinstance(await refusal(executor.check_abort(done.id)), Refused)
             assert isinstance(await refusal(executor.abort(99_999, "who")), NotFound)
             assert (lab.number("slow"), lab.number("sleeper")) == (0, 0)
 

@@ -175,7 +175,8 @@ async def test_rpc_partition_head_of_wrong_type(row: list[Any]) -> None:
         (PROC_SUBMIT, ["n", b"\x80", "o", 7], "nonce must be a string"),
         (PROC_GET, [1, 60_001], "wait_ms must be an integer in 0 … 60000"),
         (PROC_LIST, [[]], "filter must be a map"),
-        (PROC_ABORT, [1, b"r"], "reason must be a string"),
+        (PROC_ABORT, [1, b"r", False], "reason must be a string"),
+        (PROC_ABORT, [1, "r", 0], "dry_run must be a boolean"),
     ],
 )
 async def test_rpc_bad_arguments_of_node_methods(method: int, args: list[Any], words: str) -> None:
@@ -276,7 +277,7 @@ async def test_rpc_handler_errors_do_not_leak(caplog: pytest.LogCaptureFixture) 
             dispatcher,
             [1, PROC_LIST, 0, {}],
             [2, PROC_SUBMIT, 0, "n", b"\x80", "o", None],
-            [3, PROC_ABORT, 0, 1, "r"],
+            [3, PROC_ABORT, 0, 1, "r", False],
         )
         await until(lambda: conn.flushed == 3)
     read, write, refused = conn.error(1), conn.error(2), conn.error(3)

@@ -105,7 +105,7 @@ async def test_rpc_lost_node_methods() -> None:
         client.close()
     async with FaultyServer(dies_first) as server:
         client = await server.client()
-        assert await client.call_node(PROC_ABORT, 5, "why") == [b"again", 9]
+        assert await client.call_node(PROC_ABORT, 5, "why", False) == [b"again", 9]
         client.close()
 
 

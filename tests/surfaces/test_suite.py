@@ -523,6 +523,8 @@ def test_m8_abort_ends_a_waiting_procedure(db: kvorum.Database) -> None:
     procedure = db.submit("sample.wait")
     with pytest.raises(kvorum.DeadlineExceeded):
         db.wait(procedure, timeout_ms=50)
+    db.abort_procedure(procedure, "only asking", dry_run=True)
+    assert not db.procedure(procedure).finished, "a dry run changes nothing"
     db.abort_procedure(procedure, "the test is over")
     info = db.procedure(procedure, wait_ms=10_000)
     assert info.state in ("ROLLED_BACK", "FAILED")
@@ -533,8 +535,9 @@ def test_m8_what_succeeded_is_not_aborted(db: kvorum.Database, table: kvorum.Tab
     args = {"table": table.name, "from": "a", "to": "z", "amount": 1}
     procedure = db.submit("sample.transfer", args)
     db.wait(procedure, timeout_ms=10_000)
-    with pytest.raises(kvorum.Refused):
-        db.abort_procedure(procedure, "too late")
+    for dry_run in (True, False):
+        with pytest.raises(kvorum.Refused):
+            db.abort_procedure(procedure, "too late", dry_run=dry_run)
 
 
 def test_j3_unknown_procedures(db: kvorum.Database) -> None:
