@@ -7,7 +7,7 @@ for the newest, the present.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
@@ -129,7 +129,7 @@ def _too_much(read: int, of: int) -> TooLarge:
 
 def refuse_locked(
     view: ReadView,
-    keys: Collection[bytes],
+    keys: Iterable[bytes],
     read_ts: int,
     ignore: Collection[int] | None,
     now_ms: int,

@@ -8,7 +8,7 @@ Two views of one partition, and a verb says in its signature which one it needs:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -75,7 +75,7 @@ class ReadView(Protocol):
 
     def lock(self, key: bytes) -> Lock | None: ...
 
-    def locked_keys(self, start: bytes, end: bytes) -> Sequence[bytes]:
+    def locked_keys(self, start: bytes, end: bytes) -> Iterable[bytes]:
         """Keys with an intent in `[start, end)`, in order; end b"" = no bound."""
         ...
 

@@ -12,6 +12,7 @@ asks for a range. Timsort merges a short tail into a long run in linear time, so
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -73,18 +74,21 @@ class LockMirror:
         else:
             self.set(key, decode_lock(key, record, inline_bytes_max=LOCK_INLINE_BYTES_MAX))
 
-    def range(self, start: bytes, end: bytes) -> list[bytes]:
-        """Keys with an intent in `[start, end)` in order; end b"" = no bound."""
+    def range(self, start: bytes, end: bytes) -> Iterator[bytes]:
+        """Keys with an intent in `[start, end)` in order; end b"" = no bound. Lazy, because who
+        asks looks at few of perhaps a million: use it up before anything is set.
+        """
         if not self.by_key:
-            self._sorted.clear()
-            self._new.clear()
-            return []
+            return
         if self._new or len(self._sorted) > 2 * len(self.by_key) + _DEAD_MAX:
             self._settle()
         low = bisect_left(self._sorted, start)
         high = bisect_left(self._sorted, end) if end else len(self._sorted)
         by_key = self.by_key
-        return [key for key in self._sorted[low:high] if key in by_key]
+        for at in range(low, high):
+            key = self._sorted[at]
+            if key in by_key:
+                yield key
 
     def turn(self, n: int) -> list[tuple[bytes, Lock]]:
         """The `n` intents that were not looked at for longest. They go behind all others, so that

@@ -6,7 +6,7 @@ replayed from exactly there. Implements mvcc's ReadView and partition's AppliedS
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
@@ -71,7 +71,7 @@ class PartitionState:
     def lock(self, key: bytes) -> Lock | None:
         return self.locks.by_key.get(key)
 
-    def locked_keys(self, start: bytes, end: bytes) -> Sequence[bytes]:
+    def locked_keys(self, start: bytes, end: bytes) -> Iterable[bytes]:
         return self.locks.range(start, end)
 
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None:

@@ -121,4 +121,4 @@ def test_o3_mirror_forgets_keys_that_nobody_scanned() -> None:
         mirror.set(k(f"{i}"), lock)
         mirror.set(k(f"{i}"), None)
         assert len(mirror._new) + len(mirror._sorted) < 12_000
-    assert mirror.range(b"", b"") == [ANCHOR]
+    assert list(mirror.range(b"", b"")) == [ANCHOR]

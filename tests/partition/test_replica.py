@@ -235,9 +235,9 @@ def test_lock_mirror_keeps_order() -> None:
             model[key] = lock
         if rng.random() < 0.1:
             start, end = sorted(b"tab.%d" % rng.randrange(300) for _ in range(2))
-            assert mirror.range(start, end) == sorted(k for k in model if start <= k < end)
+            assert list(mirror.range(start, end)) == sorted(k for k in model if start <= k < end)
             assert mirror.oldest() == min((x.start_ts for x in model.values()), default=None)
-    assert mirror.range(b"", b"") == sorted(model)
+    assert list(mirror.range(b"", b"")) == sorted(model)
 
 
 def test_f2_corrupt_entry_stops_the_replica() -> None:
