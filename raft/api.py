@@ -302,6 +302,8 @@ class Recovery:
     first_index: int
     last_index: int
     applied_index: int
+    stored_bytes: int
+    """Of the commands that were read."""
     torn_entries_cut: int
     reset: bool
     """The state DB was newer than the log, which was restarted at `applied_index`."""

@@ -152,7 +152,14 @@ class RaftHost:
         if term_max > journal.term:
             journal.set_hard_state(term_max, None)
         core = self._core(journal, applied[0], reset=applied if reset else None)
-        found = Recovery(journal.base_index + 1, journal.last_index, applied[0], torn, reset)
+        found = Recovery(
+            journal.base_index + 1,
+            journal.last_index,
+            applied[0],
+            stored.entries.bytes,
+            torn,
+            reset,
+        )
         self._count(found)
         replica = Replica(self, journal, core, sm, self.config, found)
         self._replicas[group_id] = replica

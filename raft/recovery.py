@@ -38,16 +38,17 @@ class StoredLog:
 
 class StoredEntries:
     """The readable entries after `base`, from the LogDB, one at a time; to be gone through once.
-    Afterwards `torn` is the number of unreadable ones behind the last; their keys are still stored.
+    Afterwards `torn` is the number of unreadable ones behind the last (their keys are still
+    stored), and `bytes` what the commands of the others have.
     """
 
     def __init__(self, db: LogDB, group_id: int, base: Base) -> None:
-        self.torn = 0
+        self.torn = self.bytes = 0
         self._db, self._group_id, self._base = db, group_id, base
 
     def __iter__(self) -> Iterator[Entry]:
         """Raises LogCorrupt, LogHole."""
-        group_id, self.torn = self._group_id, 0
+        group_id, self.torn, self.bytes = self._group_id, 0, 0
         last_index, last_term = self._base.index, self._base.term
         first, end = records.entry_key(group_id, 0), records.entry_key(group_id, records.INDEX_MAX)
         for key, value in self._db.scan(first, end):
@@ -68,6 +69,7 @@ class StoredEntries:
                 why = f"term {entry[2]} is lower than that of the entry before"
                 raise LogCorrupt(group_id, index, why)
             last_index, last_term = index, entry[2]
+            self.bytes += len(entry[0])
             yield entry
 
 

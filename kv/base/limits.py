@@ -97,7 +97,8 @@ DRAIN_REQUESTS_MAX: Final = 2_048  # of one partition in one synchronous step of
 DRAIN_REPLY_BYTES: Final = 16 * MiB  # of reads, of all partitions in one pass of the loop …
 DRAIN_REPLY_BYTES_MIN: Final = 1 * MiB  # … where each may answer so much in any case
 DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
-LOG_KEEP_ENTRIES: Final = 2_000
+LOG_KEEP_ENTRIES: Final = 2_000  # behind the applied ones, of one partition …
+LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to twice as many
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 
 # -- oracle

@@ -10,8 +10,9 @@ it:
 
 Its rows in gcq are left to the collector of whoever owns those keys next; each looks at what its
 key holds now. Log truncation (rule 12 of the consensus core): note the applied index, sync the
-state DB in a thread, then cut the log below it, less LOG_KEEP_ENTRIES for slow followers. One sync
-serves all partitions. After a failed sync nothing is cut any more.
+state DB in a thread, then cut the log below it, less LOG_KEEP_ENTRIES for slow followers; of large
+entries fewer are kept: at every LOG_KEEP_BYTES the log is cut to where it stood the time before.
+One sync serves all partitions. After a failed sync nothing is cut any more.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, NotLeader, Unavailable
 from kv.base.ids import PartitionId
 from kv.base.keys import escape_open
-from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_ENTRIES
+from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.ports import Timers
 from kv.base.timestamps import physical_ms
 from kv.mvcc.find import find
@@ -44,7 +45,7 @@ from kv.replica.metakeys import (
     encode_descriptor,
     meta_key,
 )
-from kv.replica.replica import Replica
+from kv.replica.replica import RETRY_S, Replica
 from kv.replica.state import PartitionState
 from kv.storage.engine import Engine
 from raft.host import RaftHost
@@ -78,17 +79,20 @@ class ReplicaManager:
         in_thread: InThread,
         on_fatal: Callable[[BaseException], object],
         log_keep_entries: int = LOG_KEEP_ENTRIES,
+        log_keep_bytes: int = LOG_KEEP_BYTES,
     ) -> None:
         self.counters = ManagerCounters()
         self.partition_counters = PartitionCounters()
         self._engine, self._host = engine, raft_host
         self._timestamps, self._scheduler, self._timers = timestamps, scheduler, timers
         self._in_thread, self._on_fatal = in_thread, on_fatal
-        self._keep = log_keep_entries
+        self._keep, self._keep_bytes = log_keep_entries, log_keep_bytes
         self._replicas: dict[PartitionId, Replica] = {}
         self._starts: list[bytes] = []  # of the open partitions, in order …
         self._by_start: list[Replica] = []  # … and their replicas
         self._cut: dict[PartitionId, int] = {}  # the log is cut below this index
+        self._marks: dict[PartitionId, int] = {}  # where it stood LOG_KEEP_BYTES ago, or at first
+        self._unremoved: dict[PartitionId, PartitionDescriptor] = {}  # a drop that was interrupted
         self._dropping: set[PartitionId] = set()
         self._due = asyncio.Event()
 
@@ -185,7 +189,7 @@ class ReplicaManager:
             self._open(descriptor)
 
     def _check_overlap(self, new: PartitionDescriptor) -> None:
-        for old in self.descriptors():
+        for old in [*self.descriptors(), *self._unremoved.values()]:
             if (not old.end or new.start < old.end) and (not new.end or old.start < new.end):
                 raise InvalidArgument(
                     f"partition {new.id} [{new.start[:32]!r}, {new.end[:32]!r}) overlaps partition "
@@ -222,9 +226,11 @@ class ReplicaManager:
         at = bisect_right(self._starts, descriptor.start)
         self._starts.insert(at, descriptor.start)
         self._by_start.insert(at, replica)
-        self._cut[descriptor.id] = replica.state.index
+        self._cut[descriptor.id] = self._marks[descriptor.id] = replica.state.index
         self._host.create_group(descriptor.id, descriptor.voters, descriptor.learners)
-        replica.group = self._host.open_group(descriptor.id, replica)
+        replica.group = group = self._host.open_group(descriptor.id, replica)
+        self._cut[descriptor.id] = group.recovery.first_index - 1
+        replica.log_bytes = group.recovery.stored_bytes
         self.counters.opened += 1
 
     # ------------------------------------------------------------------ dropping
@@ -235,6 +241,8 @@ class ReplicaManager:
         """
         replica = self._replicas.get(partition)
         if replica is None:
+            if partition in self._unremoved:
+                await self._remove(self._unremoved[partition])
             return
         key = meta_key(partition, DROPPING)
         batch = self._engine.batch()
@@ -242,6 +250,7 @@ class ReplicaManager:
         self._engine.write(batch)
         await self._in_thread(self._engine.sync)
         if self._forget(partition) is not None:
+            replica.stop()  # what waits for the state DB to take it must not be written any more
             await self._remove(replica.descriptor)
 
     def _forget(self, partition: PartitionId) -> Replica | None:
@@ -249,7 +258,7 @@ class ReplicaManager:
         if replica is not None:
             at = self._by_start.index(replica)
             del self._starts[at], self._by_start[at]
-            del self._cut[partition]
+            del self._cut[partition], self._marks[partition]
         return replica
 
     async def _remove(self, descriptor: PartitionDescriptor) -> None:
@@ -258,6 +267,7 @@ class ReplicaManager:
         this id.
         """
         self._dropping.add(descriptor.id)
+        self._unremoved[descriptor.id] = descriptor
         self._host.drop_group(descriptor.id)
         engine = self._engine
         start, end = descriptor.start, descriptor.end or END_OF_KEYS
@@ -270,13 +280,18 @@ class ReplicaManager:
             batch.delete(meta_key(descriptor.id, kind), engine.family("meta"))
         engine.write(batch)
         await self._in_thread(engine.sync)
+        self._unremoved.pop(descriptor.id, None)
         self._host.barrier(partial(self._removed, descriptor.id))
 
     def _removed(self, partition: PartitionId) -> None:
         """The log of a dropped partition is durably gone."""
         batch = self._engine.batch()
         batch.delete(meta_key(partition, DROPPING), self._engine.family("meta"))
-        self._engine.write(batch)
+        try:
+            self._engine.write(batch)
+        except Unavailable:  # a moment's stall; a start would finish it, too
+            self._timers.call_later(RETRY_S, self._removed, partition)
+            return
         self._dropping.discard(partition)
         self.counters.dropped += 1
 
@@ -284,7 +299,8 @@ class ReplicaManager:
 
     def _applied(self, replica: Replica) -> None:
         """A replica applied an entry: is its log long enough to be cut?"""
-        if replica.state.index - self._cut.get(replica.descriptor.id, 0) >= 2 * self._keep:
+        long = replica.state.index - self._cut.get(replica.descriptor.id, 0) >= 2 * self._keep
+        if long or replica.log_bytes >= self._keep_bytes:
             self._due.set()
 
     async def run(self) -> None:
@@ -306,6 +322,9 @@ class ReplicaManager:
             if replica.descriptor.id not in self._cut:
                 continue  # dropped meanwhile
             upto = index - self._keep
+            if replica.log_bytes >= self._keep_bytes:
+                upto = max(upto, self._marks[replica.descriptor.id])
+                self._marks[replica.descriptor.id], replica.log_bytes = index, 0
             if upto > self._cut[replica.descriptor.id]:
                 replica.group.compact(upto)
                 self._cut[replica.descriptor.id] = upto

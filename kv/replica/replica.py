@@ -53,6 +53,7 @@ class Replica:
     ) -> None:
         """`on_applied(self)` is called after every entry: the manager cuts logs."""
         self.state = state
+        self.log_bytes = 0  # of entries since the manager last looked; the manager sets it back
         self._timers, self._on_applied = timers, on_applied
         self._backlog: deque[_Work] = deque()
         self._retry: Handle | None = None
@@ -111,6 +112,7 @@ class Replica:
 
     def apply(self, index: int, term: int, command: Command, token: object | None) -> None:
         """Raises Corruption: the entry is not what was proposed."""
+        self.log_bytes += len(command)
         if isinstance(token, Entry):
             self._do(_Work(index, term, entry=token))
         else:

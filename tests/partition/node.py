@@ -12,7 +12,7 @@ from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Unavailable, from_wire
 from kv.base.ids import NodeId, PartitionId
-from kv.base.limits import ENTRY_BYTES_MAX
+from kv.base.limits import ENTRY_BYTES_MAX, LOG_KEEP_BYTES
 from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
@@ -99,6 +99,7 @@ class Node:
         oracle_last: int = 0,
         sync_s: float = 0.001,
         keep: int = 1000,
+        keep_bytes: int = LOG_KEEP_BYTES,
     ) -> None:
         self.timers = VirtualTimers()
         self.clock = VirtualClock(self.timers)
@@ -128,6 +129,7 @@ class Node:
             in_thread=self._in_thread,
             on_fatal=self.fatal.append,
             log_keep_entries=keep,
+            log_keep_bytes=keep_bytes,
         )
         """`splits` None: only what is stored."""
         bounds = (b"",) if splits is None else (b"", *splits, b"")

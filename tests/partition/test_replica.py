@@ -13,7 +13,14 @@ import pytest
 
 from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption, InvalidArgument, KeyLocked, SnapshotTooOld, Unavailable
+from kv.base.errors import (
+    Corruption,
+    InvalidArgument,
+    KeyLocked,
+    SnapshotTooOld,
+    Unavailable,
+    UnknownOutcome,
+)
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import (
     LOCK_INLINE_BYTES_MAX,
@@ -285,6 +292,32 @@ def test_truncation_keeps_what_is_not_durable() -> None:
     assert replica.state.index >= 50
 
 
+def test_truncation_counts_bytes_too_also_those_of_earlier_lives() -> None:
+    """Two thousand large entries are gigabytes of log, to be read again at every start."""
+    node = Node(keep_bytes=100_000)
+
+    def write(count: int) -> None:
+        for i in range(count):
+            node.put(b"tab.k%d" % i, bytes(10_000))
+            if node.manager._due.is_set():
+                node.manager._due.clear()
+                run(node.manager.truncate())
+        node.timers.run(1.0)
+
+    def log_bytes() -> int:
+        return sum(map(len, node.log.items().values()))
+
+    write(100)
+    assert 90_000 < log_bytes() < 220_000
+    for seed in range(8):  # never alive for long enough to write as much in one life
+        node.engine.sync()
+        node = node.crash(seed, keep_bytes=100_000)
+        write(7)
+    assert log_bytes() < 300_000
+    assert node.get(b"tab.k99")[0] == bytes(10_000)
+    assert not node.fatal
+
+
 def test_truncation_counts_only_what_was_applied_before_its_sync() -> None:
     """Entries that were applied while the sync ran would be cut, though it does not cover them."""
     node = Node(keep=1)
@@ -417,6 +450,45 @@ def test_drop_leaves_all_or_nothing(crash_at: int, seed: int) -> None:
         run(after.manager.create(descriptor(3, b"tab.m", b"")))
         after.settle(lambda: all(r.serving() for r in after.manager.replicas()))
         assert after.get(b"tab.z1") == (None, 0)
+
+
+class Stalling(MemoryEngine):
+    """Refuses the writes of the numbers in `refused`, counted from when it was given."""
+
+    refused: range = range(0)
+    writes = 0
+
+    def write(self, batch: Any) -> None:
+        self.writes += 1
+        if self.writes - 1 in self.refused:
+            raise Unavailable("a write stall")
+        super().write(batch)
+
+
+@pytest.mark.parametrize("stalls", range(4))
+def test_a_stall_of_the_state_db_leaves_nothing_of_a_dropped_partition(stalls: int) -> None:
+    """A write that waited for the state DB was made after the drop, or a second drop said done."""
+    engine = Stalling(STATE_FAMILIES)
+    node = Node(splits=(b"tab.m",), engine=engine)
+    node.put(b"tab.z0", b"v")
+    engine.writes, engine.refused = 0, range(1)
+    rid = node.send(methods.PUT, b"tab.z1", b"tab.z1", b"v", None, 0)
+    node.settle(lambda: bool(engine.writes))  # it waits to be tried again
+    engine.writes, engine.refused = 0, range(stalls - 1, stalls)  # marker, rows, end of the marker
+    for _ in range(2):
+        try:
+            run(node.manager.drop(PartitionId(2)))
+            break
+        except Unavailable:
+            with pytest.raises((InvalidArgument, Unavailable)):
+                run(node.manager.create(descriptor(3, b"tab.m", b"")))
+    else:
+        pytest.fail("the second drop does it")
+    node.timers.run(1.0)
+    assert isinstance(node.error(rid), UnknownOutcome)
+    assert not node.engine.scan("cur", b"tab.m", b"")
+    assert not node.engine.scan("meta", b"r\0\0\0\0\0\0\0\2", b"r\0\0\0\0\0\0\0\3")
+    assert not node.fatal
 
 
 def reopened(node: Node, rng: random.Random) -> Node:
