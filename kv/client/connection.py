@@ -27,6 +27,7 @@ from kv.base.rpc import (
 from kv.client.links import Link
 
 _PING_AFTER_S: Final = SILENCE_MS_MAX / 2_000
+_LOOKS: Final = 4  # for the answer to a PING, before its sender is left
 
 
 class MuxConnection(Link, asyncio.Protocol):
@@ -41,8 +42,9 @@ class MuxConnection(Link, asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
-        self._patience_s = _PING_AFTER_S
+        self._patience_s = self._ping_after_s = _PING_AFTER_S
         self._asked_at = 0.0  # when the last PING was sent
+        self._looked_at = self._quiet_s = 0.0  # since then: the last look, and the silence
 
     # -- asyncio.Protocol
 
@@ -117,14 +119,22 @@ class MuxConnection(Link, asyncio.Protocol):
         """Replies are owed, about every `_patience_s`: ask a silent peer, then leave it.
 
         It is left only if it was asked and had its time to answer, whatever the timers' precision.
+        Of a time in which this process stood still (stopped, suspended, busy) no more than a look
+        counts: its timers are due before it reads what came meanwhile.
         """
-        enough_s = 0.9 * self._patience_s
+        enough_s = 0.9 * self._ping_after_s
         if self._asked_at > self._heard_at:
-            if now - self._asked_at >= enough_s:
+            self._quiet_s += min(now - self._looked_at, self._patience_s)
+            self._looked_at = now
+            if self._quiet_s >= enough_s:
                 silent = now - self._heard_at
                 self.lose(f"the server owes replies and was silent for {silent:.1f} s")
-        elif now - self._heard_at >= enough_s:
-            self._asked_at = now
+            return
+        self._patience_s = self._ping_after_s
+        if now - self._heard_at >= enough_s:
+            self._asked_at = self._looked_at = now
+            self._quiet_s = 0.0
+            self._patience_s = self._ping_after_s / _LOOKS
             if not self._held:  # nobody waits for the reply; it breaks the silence
                 self._rid += 1
                 self._transmit([[self._rid, PING, 0]])

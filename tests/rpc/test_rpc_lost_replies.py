@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -232,10 +233,32 @@ async def test_rpc_long_poll_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> 
         client = await node.client()
         node.first.held = []
         task = asyncio.ensure_future(get(client, A))
-        await asyncio.sleep(0.2)
+        await until(lambda: node.dispatcher.counters.requests[PING] >= 2)
         node.first.release()
         assert await task == [None, 0]
-        assert node.dispatcher.counters.requests[PING] >= 2
+        assert node.dispatcher.counters.connections_total == 1
+        client.close()
+
+
+async def test_rpc_client_that_slept_blames_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped for a while finds its timers due before it reads what came."""
+    monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.03)
+    transmit = connection_module.MuxConnection._transmit
+
+    def and_sleep(self: connection_module.MuxConnection, rows: list[list[Any]]) -> None:
+        """The process stands still as soon as it has asked."""
+        transmit(self, rows)
+        if rows[0][1] == PING:
+            asyncio.get_running_loop().call_soon(time.sleep, 0.04)
+
+    monkeypatch.setattr(connection_module.MuxConnection, "_transmit", and_sleep)
+    async with running_node() as node:
+        client = await node.client()
+        node.first.held = []
+        task = asyncio.ensure_future(get(client, A))
+        await until(lambda: node.dispatcher.counters.requests[PING] >= 5)
+        node.first.release()
+        assert await task == [None, 0]
         assert node.dispatcher.counters.connections_total == 1
         client.close()
 
