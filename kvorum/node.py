@@ -24,11 +24,12 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from kv.base import methods
-from kv.base.config import NodeConfig
+from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.ids import NodeId, TableId
 from kv.server.socket_server import SocketServer
 from kvorum.collector import Collector
+from kvorum.heap import Trimmer
 from kvorum.members import Member, enrol
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.ports import Ports
@@ -48,7 +49,6 @@ from txn.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
 
-HTTP_OFFSET: Final = 2
 _REAP_INTERVAL_S: Final = 60.0
 _BACKLOG: Final = 1_024
 
@@ -118,6 +118,7 @@ class Node:
             self._in_background(self._collector().run())
             self._in_background(self._sweeper().run())
             self._in_background(self._reap())
+            self._in_background(Trimmer(self.ports.in_thread).run())
             self._in_background(self.store.watch_room())
             if self.config.port is not None:
                 await self._listen(self.config.port)
@@ -195,6 +196,11 @@ class Node:
                 raise InvalidArgument(
                     f"the procedure module {name!r} cannot be imported: {e}; it is looked for in "
                     "the working directory and on PYTHONPATH"
+                ) from e
+            except Exception as e:  # the user's code may raise anything
+                raise InvalidArgument(
+                    f"the procedure module {name!r} cannot be imported: {type(e).__name__}: {e}; "
+                    "mend it and start again"
                 ) from e
         for cls in declared_in(self.config.procedure_modules):
             registry.add(cls)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ from kv.replica.manager import ReplicaManager
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
+from kvorum.measure import Histogram, TimedSyncer
 from kvorum.ports import Ports, Syncer
 from raft.api import RaftConfig
 from raft.host import RaftHost
@@ -64,6 +65,7 @@ class Store:
         self._on_fatal = on_fatal
         self._engines: list[Engine] = []
         self._syncer: Syncer | None = None
+        self.sync_taken = Histogram()
         self._truncating: asyncio.Task[None] | None = None
 
     async def open(self, directory: Path, node: NodeId) -> None:
@@ -81,7 +83,7 @@ class Store:
         self.state = self._engine(directory / "state", STATE_FAMILIES)
         log = self._engine(directory / "log", LOG_FAMILIES)
         self.identity = self._identify(node)
-        self._syncer = ports.syncer(log)
+        self._syncer = TimedSyncer(ports.syncer(log), ports.timers.monotonic, self.sync_taken)
         self.host = RaftHost(
             node_id=self.identity.node,
             log_db=LogAdapter(log),
@@ -190,6 +192,26 @@ class Store:
                 log.warning("writes %s", f"are refused: {refusal}" if refusal else "go on again")
             self.dispatcher.no_room = refusal
             await asyncio.sleep(_ROOM_S)
+
+    # --------------------------------------------------------------------------------- figures
+
+    def replica_figures(self) -> Mapping[str, int]:
+        """For metrics: how each partition stands, by names of kvorum/http/figures.py."""
+        figures: dict[str, int] = {}
+        for replica in self.manager.replicas():
+            id_, state = replica.descriptor.id, replica.state
+            figures[f"leader.{id_}"] = int(replica.serving())
+            figures[f"term.{id_}"] = replica.group.term
+            figures[f"applied_index.{id_}"] = state.index
+            figures[f"waiting.{id_}"] = replica.machine.waiting
+            figures[f"intents.{id_}"] = len(state.locks.by_key)
+            figures[f"live_bytes.{id_}"] = state.live_bytes
+        return figures
+
+    def tso_figures(self) -> Mapping[str, int]:
+        """For metrics: the oracle."""
+        own = {name.removeprefix("tso."): value for name, value in self.tso.stats().items()}
+        return {"last_timestamp": self.tso.last, **own}
 
     # ------------------------------------------------------------------------------------- end
 

@@ -107,12 +107,17 @@ class PartitionMachine:
 
     # ------------------------------------------------------------------ requests
 
+    @property
+    def waiting(self) -> int:
+        """Requests that were not evaluated yet."""
+        return len(self._queue) + len(self._held) + len(self._behind)
+
     def submit(self, conn: Connection, request: list[Any]) -> None:
         """Queue `[rid, method, deadline, partition, epoch, *args]`; the deadline is in seconds of
         the clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets
         exactly one reply row for it, in this pass of the loop or later.
         """
-        waiting = len(self._queue) + len(self._held) + len(self._behind)
+        waiting = self.waiting
         if waiting >= QUEUE_REQUESTS_MAX:
             self._refuse_full(conn, request, "requests", QUEUE_REQUESTS_MAX, waiting)
             return

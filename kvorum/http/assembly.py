@@ -5,7 +5,7 @@ this imports FastAPI.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,6 @@ from kvorum.version import VERSION
 if TYPE_CHECKING:
     from kvorum.node import Node
 
-STORAGE_GAUGES = (
-    "memtable_bytes",
-    "file_bytes",
-    "cache_bytes",
-    "keys_estimated",
-    "compaction_pending_bytes",
-    "disk_free_bytes",
-)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
@@ -68,16 +60,17 @@ def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> NodeHttp:
 def add_figures(metrics: Metrics, node: Node, sessions: Sessions) -> None:
     """Every layer's plain numbers. Bound methods only: a stopped node must not be held by them."""
     store = node.store
-    metrics.add("rpc", store.dispatcher.counters.as_map, gauges=("connections", "handlers"))
+    metrics.add("rpc", store.dispatcher.counters.as_map)
     metrics.add("raft", partial(asdict, store.host.counters))
+    metrics.add_histogram(
+        "raft_sync_seconds",
+        "Time until a sync of the log is known to be done; every write waits for one.",
+        store.sync_taken,
+    )
     metrics.add("partition", partial(asdict, store.manager.partition_counters))
     metrics.add("replica", partial(asdict, store.manager.counters))
-    metrics.add("tso", lambda: {"last": store.tso.last, **_stripped("tso.", store.tso.stats())})
-    metrics.add("storage", node.storage_figures, gauges=STORAGE_GAUGES)
-    metrics.add("node", node.partition_figures, gauges=("partition_bytes",))
-    metrics.add("procedure", node.procedure_figures, gauges=("live", "workers"))
-    metrics.add("http", lambda: {"transactions_open": len(sessions)}, gauges=("transactions_open",))
-
-
-def _stripped(prefix: str, figures: Mapping[str, int]) -> dict[str, int]:
-    return {name.removeprefix(prefix): value for name, value in figures.items()}
+    metrics.add("partition", store.replica_figures)
+    metrics.add("tso", store.tso_figures)
+    metrics.add("storage", node.storage_figures)
+    metrics.add("procedure", node.procedure_figures)
+    metrics.add("http", lambda: {"transactions_open": len(sessions)})

@@ -1,14 +1,12 @@
 """/metrics: figures that the node keeps anyway, read when somebody asks (Prometheus text format).
 
 Counting must cost next to nothing on the hot path, so the layers below keep plain integers and this
-module translates. Only requests are measured here, in histograms on coarse points. Names and units
-follow the Prometheus conventions.
+module translates them by the table of figures.py. Only requests are measured here.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -20,9 +18,11 @@ from prometheus_client.core import (
     Metric,
 )
 
+from kvorum.http.figures import FIGURES, METHOD_NAMES, Figure
+from kvorum.measure import Histogram
+
 log = logging.getLogger(__name__)
 
-POINTS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 Figures = Callable[[], Mapping[str, float]]
 
@@ -32,20 +32,17 @@ class Requests:
 
     def __init__(self) -> None:
         self.by_status: dict[tuple[str, int], int] = {}
-        self.buckets: dict[str, list[int]] = {}
-        self.sums: dict[str, float] = {}
+        self.latencies: dict[str, Histogram] = {}
         self.failures = 0
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         key = (route, status)
         self.by_status[key] = self.by_status.get(key, 0) + 1
-        counts = self.buckets.get(route)
-        if counts is None:
-            counts = self.buckets[route] = [0] * (len(POINTS_S) + 1)
-            self.sums[route] = 0.0
-        counts[bisect_left(POINTS_S, seconds)] += 1
-        self.sums[route] += seconds
+        latency = self.latencies.get(route)
+        if latency is None:
+            latency = self.latencies[route] = Histogram()
+        latency.add(seconds)
 
     def failed(self, route: str, error: BaseException) -> None:
         """Log a bug of ours that a request met."""
@@ -62,12 +59,8 @@ class Requests:
         latency = HistogramMetricFamily(
             "kvorum_http_request_seconds", "Time from request to reply.", labels=["route"]
         )
-        for route, counts in sorted(self.buckets.items()):
-            below, points = 0, []
-            for edge, n in zip((*map(str, POINTS_S), "+Inf"), counts, strict=True):
-                below += n
-                points.append((edge, below))
-            latency.add_metric([route], points, self.sums[route])
+        for route, taken in sorted(self.latencies.items()):
+            latency.add_metric([route], taken.cumulative(), taken.sum_s)
         yield latency
         yield CounterMetricFamily(
             "kvorum_http_internal_errors", "Requests that met a bug.", value=self.failures
@@ -79,48 +72,52 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests = Requests()
-        self._sources: list[tuple[str, Figures, frozenset[str]]] = []
+        self._sources: list[tuple[str, Figures]] = []
+        self._histograms: list[tuple[str, str, Histogram]] = []
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
-    def add(self, layer: str, figures: Figures, gauges: Iterable[str] = ()) -> None:
-        """Export a layer's plain numbers as `kvorum_<layer>_<name>`; those in `gauges`
-        may fall, others only rise.
-        """
-        self._sources.append((layer, figures, frozenset(gauges)))
+    def add(self, layer: str, figures: Figures) -> None:
+        """Export a layer's plain numbers as `kvorum_<layer>_<name>`, as figures.py has them."""
+        self._sources.append((layer, figures))
+
+    def add_histogram(self, name: str, help_: str, taken: Histogram) -> None:
+        """Export durations as `kvorum_<name>`."""
+        self._histograms.append((f"kvorum_{name}", help_, taken))
 
     def collect(self) -> Iterable[Metric]:
         """What prometheus-client asks for at every scrape."""
         yield from self.requests.collect()
-        for layer, figures, gauges in self._sources:
-            yield from _translate(layer, figures(), gauges)
+        for name, help_, taken in self._histograms:
+            yield HistogramMetricFamily(
+                name, help_, buckets=taken.cumulative(), sum_value=taken.sum_s
+            )
+        for layer, figures in self._sources:
+            yield from _translate(layer, figures())
 
     def text(self) -> bytes:
         """The whole page."""
         return generate_latest(self._registry)
 
 
-def _translate(
-    layer: str, figures: Mapping[str, float], gauges: frozenset[str]
-) -> Iterable[Metric]:
-    """Names like `requests.3` are one metric `requests` with the label `kind="3"`."""
+def _translate(layer: str, figures: Mapping[str, float]) -> Iterable[Metric]:
+    """One metric per name in front of a dot."""
     families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
     for full, value in figures.items():
-        name, _, kind = full.partition(".")
+        name, _, thing = full.partition(".")
         family = families.get(name)
         if family is None:
-            family = families[name] = _family(layer, name, name in gauges, labelled=bool(kind))
-        family.add_metric([kind] if kind else [], value)
+            family = families[name] = _family(f"{layer}_{name}", labelled=bool(thing))
+        if (layer, name) == ("rpc", "requests"):
+            thing = METHOD_NAMES.get(thing, thing)
+        family.add_metric([thing] if thing else [], value)
     yield from families.values()
 
 
-def _family(
-    layer: str, name: str, gauge: bool, *, labelled: bool
-) -> CounterMetricFamily | GaugeMetricFamily:
-    words = name.replace("_", " ")
-    full = f"kvorum_{layer}_{name}"
-    labels = ["kind"] if labelled else []
-    if gauge:
-        return GaugeMetricFamily(full, f"{layer}: {words} now.", labels=labels)
-    return CounterMetricFamily(full, f"{layer}: {words} since the start.", labels=labels)
+def _family(name: str, *, labelled: bool) -> CounterMetricFamily | GaugeMetricFamily:
+    unknown = Figure("Not described yet.", label="of" if labelled else "")
+    figure = FIGURES.get(name, unknown)
+    labels = [figure.label] if figure.label else []
+    make = GaugeMetricFamily if figure.gauge else CounterMetricFamily
+    return make(f"kvorum_{name}", figure.help, labels=labels)

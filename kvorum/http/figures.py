@@ -1,0 +1,84 @@
+"""What every figure of /metrics is: one table, by the name that its layer gives it.
+
+Names are `kvorum_<layer>_<figure>`, units last, `_total` behind what only rises (Prometheus'
+conventions). A figure `name.thing` of a layer is one metric `name` with a label for the thing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kv.base import methods
+
+
+class Figure(NamedTuple):
+    """One metric. A gauge may fall, others only rise; `label` names what stands behind the dot."""
+
+    help: str
+    gauge: bool = False
+    label: str = ""
+
+
+_METHODS: Final = (
+    "GET PUT DELETE WRITE MGET SCAN PREWRITE PREWRITE_ROWS COMMIT ROLLBACK CHECK RESOLVE HEARTBEAT "
+    "PING LOOKUP TSO STATS FIND_TXN SAFEPOINT PROC_SUBMIT PROC_GET PROC_LIST PROC_ACK PROC_ABORT "
+    "SINK_BEGIN SINK_STAGE SINK_SEAL SINK_COMMIT SINK_ABORT"
+)
+METHOD_NAMES: Final = {str(getattr(methods, name)): name for name in _METHODS.split()}
+
+FIGURES: Final = {
+    "rpc_requests": Figure("Requests of the native protocol, embedded ones too.", label="method"),
+    "rpc_errors": Figure("Refusals by the dispatcher, before any partition.", label="code"),
+    "rpc_internal_errors": Figure("Native requests that met a bug."),
+    "rpc_handlers": Figure("Node methods being worked on.", gauge=True),
+    "rpc_connections": Figure("Native connections that are open.", gauge=True),
+    "rpc_connections_total": Figure("Native connections ever accepted."),
+    "rpc_connections_refused": Figure("Native connections refused: too many."),
+    "rpc_protocol_errors": Figure("Native connections closed for what they sent."),
+    "rpc_frames_in": Figure("Frames received; one carries up to thousands of requests."),
+    "rpc_writes": Figure("Writes to sockets; one carries all replies of a pass of the loop."),
+    "rpc_bytes_in": Figure("Bytes received by the native protocol."),
+    "rpc_bytes_out": Figure("Bytes sent by the native protocol."),
+    "rpc_pauses": Figure("Times a connection was not read for a while: it owed too much."),
+    "raft_syncs": Figure("Syncs of the log; one makes entries of all partitions durable."),
+    "raft_entries_appended": Figure("Log entries written."),
+    "raft_bytes_appended": Figure("Bytes of log entries written."),
+    "raft_entries_applied": Figure("Log entries applied to the state DB."),
+    "raft_entries_replayed": Figure("Of those, replayed from the log at the start."),
+    "raft_disk_reads": Figure("Reads of log entries that were no longer in memory."),
+    "raft_torn_entries_cut": Figure("Unfinished entries cut from the log's end at the start."),
+    "raft_logs_reset": Figure("Logs dropped because a snapshot replaced them."),
+    "raft_elections_won": Figure("Elections won, one per partition at the start."),
+    "raft_messages_dropped": Figure("Raft messages refused: stale, unknown, or of strangers."),
+    "raft_fatal_errors": Figure("Failures that stopped the node."),
+    "partition_reads": Figure("Reads evaluated by all partitions."),
+    "partition_writes": Figure("Writes evaluated by all partitions."),
+    "partition_entries": Figure("Log entries sealed; writes per entry is the group commit."),
+    "partition_refused": Figure("Requests refused: conditions, conflicts, limits."),
+    "partition_waited": Figure("Reads that waited for a version in flight."),
+    "partition_drains": Figure("Passes over a partition's queue."),
+    "partition_waiting": Figure("Requests queued and not evaluated yet.", True, "partition"),
+    "partition_intents": Figure("Keys with an intent of an open transaction.", True, "partition"),
+    "partition_live_bytes": Figure("Keys and newest values.", True, "partition"),
+    "partition_leader": Figure("1 where this node leads and serves.", True, "partition"),
+    "partition_term": Figure("The Raft term.", True, "partition"),
+    "partition_applied_index": Figure("The last log entry applied.", True, "partition"),
+    "replica_opened": Figure("Partitions opened since the start."),
+    "replica_dropped": Figure("Partitions dropped since the start."),
+    "replica_truncations": Figure("Times a partition's log was cut."),
+    "tso_last_timestamp": Figure("The last timestamp handed out (ms << 18 | counter).", True),
+    "tso_requests": Figure("Requests for timestamps."),
+    "tso_handed_out": Figure("Timestamps handed out."),
+    "tso_raises": Figure("Times the durable bound of timestamps was raised."),
+    "storage_memtable_bytes": Figure("State DB: rows in memory that await a file.", True),
+    "storage_file_bytes": Figure("State DB: live files.", True),
+    "storage_cache_bytes": Figure("State DB: block cache in use.", True),
+    "storage_keys_estimated": Figure("State DB: rows of all families, estimated.", True),
+    "storage_compaction_pending_bytes": Figure("State DB: to be compacted.", True),
+    "storage_disk_free_bytes": Figure("Free on the data directory's disk.", True),
+    "procedure_live": Figure("Procedures that have not ended.", True),
+    "procedure_workers": Figure("Procedures whose steps may run at once.", True),
+    "procedure_commits": Figure("Transactions of steps and undos."),
+    "procedure_retries": Figure("Attempts of steps and undos that will be repeated."),
+    "http_transactions_open": Figure("Transactions that HTTP clients hold open.", True),
+}  # fmt: skip
