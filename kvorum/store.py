@@ -83,7 +83,7 @@ class Store:
         self.state = self._engine(directory / "state", STATE_FAMILIES)
         log = self._engine(directory / "log", LOG_FAMILIES)
         self.identity = self._identify(node)
-        self._syncer = TimedSyncer(ports.syncer(log), ports.timers.monotonic, self.sync_taken)
+        self._syncer = TimedSyncer(ports.syncer(log), ports.clock.monotonic, self.sync_taken)
         self.host = RaftHost(
             node_id=self.identity.node,
             log_db=LogAdapter(log),

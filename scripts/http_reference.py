@@ -6,16 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kvorum.http.fields import Fields
-from kvorum.http.routes import ERROR_MEANINGS, ROUTES, Route, openapi
+from kvorum.http.routes import ERROR_MEANINGS, ROUTES, TAGS, Route, openapi
 
 TARGET = Path(__file__).parent.parent / "docs" / "reference" / "http.md"
-_TITLES = {
-    "data": "Records",
-    "transactions": "Transactions and timestamps",
-    "tables": "Namespaces and tables",
-    "procedures": "Procedures",
-    "cluster": "Nodes, health, metrics",
-}
 
 
 def render() -> str:
@@ -29,7 +22,7 @@ def render() -> str:
         openapi("")["info"]["description"],
         "",
     ]
-    for tag, title in _TITLES.items():
+    for tag, title in TAGS.items():
         lines += [f"## {title}", ""]
         for route in ROUTES:
             if route.tag == tag:

@@ -30,15 +30,14 @@ class NodeHttp:
         self.metrics = Metrics()
         timers = node.ports.timers
         self.sessions = Sessions(node.backend, timers, spawn)
-        cold = ColdApi(
-            node.backend, self.metrics, Health(node.not_ready), VERSION, timers.monotonic
-        )
+        now = node.ports.clock.monotonic  # the loop's own time is that of its last pass, in ms
+        cold = ColdApi(node.backend, self.metrics, Health(node.not_ready), VERSION, now)
         hot = HotApi(
             node.backend,
             self.sessions,
             cold.application(),
             self.metrics.requests,
-            timers.monotonic,
+            now,
         )
         self._server = HttpServer(hot, sock)
         add_figures(self.metrics, node, self.sessions)

@@ -40,7 +40,8 @@ def _items(item: Schema, **more: Schema) -> Schema:
     return _object(items={"type": "array", "items": item}, **more)
 
 
-_TS: Final[Schema] = {"type": "string", "description": "Decimal, below 2^64."}
+_TS: Final[Schema] = VERSION.schema
+_RAW: Final[Schema] = {"type": "string", "format": "binary"}
 _D: Final[Schema] = DATA.schema
 _VERSIONED = _object(version=_TS)
 _ROW = _object(key=_D, value=_D, version=_TS)
@@ -56,6 +57,7 @@ _ERROR: Final[Schema] = _object(
     )
 )
 _ID: Final[Schema] = _object(id={"type": "string"})
+_STATUS: Final[Schema] = _object(status={"type": "string"})
 _TABLE_INFO = _object(
     namespace={"type": "string"},
     name={"type": "string"},
@@ -261,15 +263,23 @@ _OTHER_ROUTES = (
         "In key order. `start` and `end` are storage keys: the table's id in 4 bytes, the key.",
         answer=_items({"type": "object"}),
     ),
-    Route("GET", "/healthz", "cluster", "Is the process alive", "", answer=_object(status={})),
+    Route("GET", "/healthz", "cluster", "Is the process alive", "", answer=_STATUS),
     Route(
         "GET", "/readyz", "cluster", "Can the node serve", "503 while it starts or stops.",
-        answer=_object(status={}), errors=(503,),
+        answer=_STATUS, errors=(503,),
     ),
     Route("GET", "/metrics", "cluster", "Prometheus metrics", "", raw_answer=True),
 )  # fmt: skip
 
 ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_OTHER_ROUTES)
+
+TAGS: Final = {
+    "data": "Records",
+    "transactions": "Transactions and timestamps",
+    "tables": "Namespaces and tables",
+    "procedures": "Procedures",
+    "cluster": "Nodes, health, metrics",
+}
 
 ERROR_MEANINGS: Final = {
     400: "Bad input: nothing was done",
@@ -300,6 +310,7 @@ def openapi(version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Kvorum", "version": version, "description": _DESCRIPTION},
+        "tags": [{"name": name, "description": title} for name, title in TAGS.items()],
         "paths": paths,
         "components": {"schemas": {"Error": _ERROR}},
     }
@@ -330,7 +341,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": _responses(route),
     }
     if route.raw_body:
-        raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        raw = {"application/octet-stream": {"schema": _RAW}}
         operation["requestBody"] = {"required": True, "content": raw}
     elif route.body is not None:
         operation["requestBody"] = {
@@ -344,7 +355,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _responses(route: Route) -> dict[str, Any]:
     if route.raw_answer:
-        content: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string"}}}
+        content: dict[str, Any] = {"application/octet-stream": {"schema": _RAW}}
     else:
         content = _content(route.answer)
     found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}

@@ -4,6 +4,7 @@ and operations of which only some can be done.
 
 from __future__ import annotations
 
+import html
 import json
 import socket
 from typing import Any
@@ -87,6 +88,15 @@ def test_what_is_no_request_is_refused(served: Served, http: httpx.Client, reque
     error = json.loads(body)["error"]
     assert (error["code"], error["retry"]) == ("MALFORMED_REQUEST", "no")
     assert http.get("/healthz").status_code == 200
+
+
+def test_docs_page_shows_shapes_as_people_write_them(http: httpx.Client) -> None:
+    """A page of JSON schemas is read by nobody, and one that hides what is optional misleads."""
+    page = html.unescape(http.get("/docs").text)
+    assert '"ttl_ms"?: 1 to' in page
+    assert '[{"version": decimal string} or {' in page.replace("\n", "").replace("  ", "")
+    assert "restart_txn or reroute or unknown_outcome" in page
+    assert "None" not in page
 
 
 @pytest.mark.parametrize("route", ["/v1/batch", "/v1/multi-write"])
