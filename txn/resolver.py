@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError
+from kv.base.intents import Abandoned
 from kv.base.limits import (
     LOCK_WAIT_MS_FIRST,
     LOCK_WAIT_MS_MAX,
@@ -32,7 +33,6 @@ from kv.base.limits import (
 )
 from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE
 from kv.base.ports import Rng, Timers
-from kv.partition.locks import Abandoned
 from txn.ports import Kv
 from txn.waiting import Background, Backoff, Deadline
 

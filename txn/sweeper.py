@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from kv.base.errors import KvorumError
+from kv.base.intents import Abandoned
 from kv.base.limits import SWEEP_INTENTS_MAX, SWEEP_INTERVAL_MS, SWEEPS_IN_FLIGHT_MAX
 from kv.base.ports import Clock, Timers
-from kv.partition.locks import Abandoned
 from txn.resolver import Resolver
 from txn.waiting import sleep
 

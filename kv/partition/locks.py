@@ -15,24 +15,13 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
 from kv.mvcc.records import Lock, decode_chunk, decode_lock, is_chunk
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
 _NEW_MAX: Final = 10_000  # keys beyond those locked now that may wait to be sorted in
-
-
-class Abandoned(NamedTuple):
-    """Intents of one transaction in one partition that are older than their time to live: its
-    record says whether it lives.
-    """
-
-    start_ts: int
-    anchor: bytes
-    ttl_ms: int
-    keys: list[bytes]
 
 
 class LockMirror:

@@ -26,12 +26,12 @@ from functools import partial
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, NotLeader, Unavailable
 from kv.base.ids import PartitionId
+from kv.base.intents import Abandoned
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.ports import Timers
 from kv.base.timestamps import physical_ms
 from kv.mvcc.find import find
-from kv.partition.locks import Abandoned
 from kv.partition.machine import PartitionCounters, PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
