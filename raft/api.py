@@ -285,7 +285,6 @@ class RaftCounters:
     """Applied without a token from a log that was read at the start."""
     disk_reads: int = 0
     """Scans of the LogDB for entries that were no longer in memory. Zero in steady state (F11)."""
-    torn_entries_cut: int = 0
     logs_reset: int = 0
     elections_won: int = 0
     messages_dropped: int = 0
@@ -304,7 +303,6 @@ class Recovery:
     applied_index: int
     stored_bytes: int
     """Of the commands that were read."""
-    torn_entries_cut: int
     reset: bool
     """The state DB was newer than the log, which was restarted at `applied_index`."""
 

@@ -146,8 +146,7 @@ class RaftHost:
             counters=self.counters,
             on_dirty=partial(self._note_dirty, group_id),
         )
-        torn, torn_from = stored.entries.torn, journal.last_index + 1
-        reset = recovery.needs_reset(journal, torn, self.node_id, applied)
+        reset = recovery.needs_reset(journal, self.node_id, applied)
         term_max = max(journal.term, journal.last_term, applied[1])
         if term_max > journal.term:
             journal.set_hard_state(term_max, None)
@@ -157,17 +156,11 @@ class RaftHost:
             journal.last_index,
             applied[0],
             stored.entries.bytes,
-            torn,
             reset,
         )
-        self._count(found)
+        self.counters.logs_reset += found.reset
         replica = Replica(self, journal, core, sm, self.config, found)
         self._replicas[group_id] = replica
-        if torn:
-            self._buffer.delete_range(
-                records.entry_key(group_id, torn_from),
-                records.entry_key(group_id, records.INDEX_MAX),
-            )
         journal.touch()
         self._start(replica, core, journal)
         return replica
@@ -226,10 +219,6 @@ class RaftHost:
     def _check_open(self, group_id: int) -> None:
         if self._closed is not None:
             raise Stopped(group_id, self._closed)
-
-    def _count(self, found: Recovery) -> None:
-        self.counters.torn_entries_cut += found.torn_entries_cut
-        self.counters.logs_reset += found.reset
 
     def _count_dropped(self) -> None:
         self.counters.messages_dropped += 1

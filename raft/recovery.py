@@ -1,13 +1,14 @@
 """Reading a group back from the LogDB, and deciding what of it may be believed.
 
-Rules (facts proved by the crash tests)
-  * the LogDB loses a suffix of unsynced batches, so an unreadable *last* stretch of entries that
-    the state machine has not applied was never acknowledged: it is cut, and counted;
-  * an unreadable entry before a readable one, or one that was applied, is damage: refused with
-    group and index;
+Rules
+  * the LogDB loses a suffix of whole unsynced batches and nothing else, so what it gives back is
+    either what was written or damage: an unreadable entry is refused with group and index, wherever
+    it is. Not even the last one may be cut: it may be acknowledged, and the state machine, whose
+    disk is synced later, may not have it yet;
   * a gap in the indexes is damage, also between the state machine and the log's first entry;
-  * a log that ends before the applied index lost its tail although the state DB has it: the log
-    restarts there;
+  * an entry is applied only when it is durable here, so a log that ends before the applied index
+    lost what was durable, and perhaps more than the state machine has: a lone voter refuses. With
+    others, it is a snapshot that was installed before the log was restarted: that is done now;
   * a log may be larger than the memory: it is read one entry at a time, and what is kept of it is
     the journal's to decide.
 
@@ -38,33 +39,28 @@ class StoredLog:
 
 class StoredEntries:
     """The readable entries after `base`, from the LogDB, one at a time; to be gone through once.
-    Afterwards `torn` is the number of unreadable ones behind the last (their keys are still
-    stored), and `bytes` what the commands of the others have.
+    Afterwards `bytes` is what their commands have.
     """
 
     def __init__(self, db: LogDB, group_id: int, base: Base) -> None:
-        self.torn = self.bytes = 0
+        self.bytes = 0
         self._db, self._group_id, self._base = db, group_id, base
 
     def __iter__(self) -> Iterator[Entry]:
         """Raises LogCorrupt, LogHole."""
-        group_id, self.torn, self.bytes = self._group_id, 0, 0
+        group_id, self.bytes = self._group_id, 0
         last_index, last_term = self._base.index, self._base.term
         first, end = records.entry_key(group_id, 0), records.entry_key(group_id, records.INDEX_MAX)
         for key, value in self._db.scan(first, end):
-            expected = last_index + self.torn + 1
+            expected = last_index + 1
             index = records.index_of(key)
             if index != expected:
                 why = f"the next stored entry is {index}: entries are missing between"
                 raise LogHole(group_id, expected, why)
             try:
                 entry = records.decode_entry(key, value)
-            except records.BadRecord:
-                self.torn += 1
-                continue
-            if self.torn:
-                why = "unreadable, but a later entry is readable: not a torn tail"
-                raise LogCorrupt(group_id, expected - self.torn, why)
+            except records.BadRecord as error:
+                raise LogCorrupt(group_id, index, str(error)) from error
             if entry[2] < last_term:
                 why = f"term {entry[2]} is lower than that of the entry before"
                 raise LogCorrupt(group_id, index, why)
@@ -108,23 +104,24 @@ def read_log(db: LogDB, group_id: int) -> StoredLog:
     return StoredLog(base, hard, StoredEntries(db, group_id, base))
 
 
-def needs_reset(journal: Journal, torn: int, me: int, applied: tuple[int, int]) -> bool:
-    """Must the log restart at the state machine's (index, term)? `torn`: unreadable entries behind
-    the journal's last. Raises LogHole or LogCorrupt if neither can be used.
+def needs_reset(journal: Journal, me: int, applied: tuple[int, int]) -> bool:
+    """Must the log restart at the state machine's (index, term)? Raises LogHole or LogCorrupt if
+    neither can be used.
     """
     group_id, (index, term) = journal.group_id, applied
+    alone = journal.memberships.at(journal.base_index).voters == (me,)
     if index < journal.base_index:
         why = f"the state machine stands at {index}, but the log starts after {journal.base_index}"
         raise LogHole(group_id, index + 1, why)
     if index > journal.last_index:
-        if torn:
-            why = f"unreadable, but the state machine applied up to {index}"
-            raise LogCorrupt(group_id, journal.last_index + 1, why)
+        if alone:
+            why = f"the log ends before it, but the state machine applied up to {index}"
+            raise LogHole(group_id, journal.last_index + 1, why)
         return True
     stored_term = journal.term_at(index)
     if stored_term == term:
         return False
-    if journal.memberships.at(journal.base_index).voters == (me,):
+    if alone:
         # Nobody else ever wrote this log, so no snapshot can explain the difference.
         why = f"has term {stored_term}, but the state machine applied term {term}"
         raise LogCorrupt(group_id, index, why)

@@ -46,7 +46,6 @@ FIGURES: Final = {
     "raft_entries_applied": Figure("Log entries applied to the state DB."),
     "raft_entries_replayed": Figure("Of those, replayed from the log at the start."),
     "raft_disk_reads": Figure("Reads of log entries that were no longer in memory."),
-    "raft_torn_entries_cut": Figure("Unfinished entries cut from the log's end at the start."),
     "raft_logs_reset": Figure("Logs dropped because a snapshot replaced them."),
     "raft_elections_won": Figure("Elections won, one per partition at the start."),
     "raft_messages_dropped": Figure("Raft messages refused: stale, unknown, or of strangers."),

@@ -1,4 +1,4 @@
-"""The journal and its recovery: bytes, bounds, torn tails and damage."""
+"""The journal and its recovery: bytes, bounds and damage."""
 
 from __future__ import annotations
 
@@ -272,39 +272,19 @@ def test_nothing_is_replayed_before_a_first_sync() -> None:
     assert len(replayed.commands) == 5
 
 
-def test_a_torn_tail_is_cut_and_counted() -> None:
-    """Without it a crash in the middle of a write would make the node unable to start."""
+@pytest.mark.parametrize("index", [1, 5, 11])
+@pytest.mark.parametrize("applied", [0, 11])
+def test_a_damaged_entry_is_refused_wherever_it_is(index: int, applied: int) -> None:
+    """Cutting it would drop what was acknowledged: also the last one, which the state machine lost
+    with the power, because its disk is not synced.
+    """
     node, machine = written(10)
     db = node.db.crash()
-    damage(db, 11)
-    damage(db, 10)
-    again, replayed = Node(db=db), Machine()
-    group = again.lead(replayed)
-    assert group.recovery.torn_entries_cut == 2
-    assert again.counters.torn_entries_cut == 2
-    assert replayed.commands == machine.commands[:8]
-    third, last = again.crash(), Machine()
-    third.lead(last)
-    assert last.commands == replayed.commands, "the cut is durable"
-
-
-def test_damage_before_a_readable_entry_is_refused() -> None:
-    """Cutting there would drop acknowledged entries."""
-    node, _ = written(10)
-    db = node.db.crash()
-    damage(db, 5)
-    with pytest.raises(LogCorrupt, match=r"group 7, index 5.*not a torn tail.*backup") as caught:
-        Node(db=db).host.open_group(GROUP, Machine())
-    assert (caught.value.group_id, caught.value.index) == (GROUP, 5)
-
-
-def test_damage_of_an_applied_entry_is_refused() -> None:
-    """The state machine proves that it was durable, so it cannot be a torn tail."""
-    node, _ = written(10)
-    db = node.db.crash()
-    damage(db, 11)
-    with pytest.raises(LogCorrupt, match=r"index 11.*applied up to 11"):
-        Node(db=db).host.open_group(GROUP, Machine(at=(11, 1)))
+    damage(db, index)
+    at = machine.entries[applied - 1] if applied else (0, 0)
+    with pytest.raises(LogCorrupt, match=rf"group 7, index {index}:.*checksum.*backup") as caught:
+        Node(db=db).host.open_group(GROUP, Machine(at=at))
+    assert (caught.value.group_id, caught.value.index) == (GROUP, index)
 
 
 @pytest.mark.parametrize("key", [records.base_key(GROUP), records.hard_key(GROUP)])
@@ -352,20 +332,29 @@ def test_a_hole_between_state_and_log_is_refused() -> None:
     assert replayed.commands == machine.commands[7:]
 
 
-def test_a_state_db_newer_than_the_log_resets_the_log() -> None:
-    """Rule 12: else new entries would take indexes that the state machine has passed."""
-    node, _ = written(3)
-    again, machine = node.crash(), Machine(at=(40, 6))
-    group = again.lead(machine)
+def test_a_lone_log_that_ends_before_its_state_is_refused() -> None:
+    """What is applied was durable in the log, so it lost something: perhaps also acknowledged
+    entries that the state machine does not have.
+    """
+    node, _ = written(5)
+    with pytest.raises(LogHole, match=r"index 7.*ends before it.*applied up to 40"):
+        node.crash().host.open_group(GROUP, Machine(at=(40, 1)))
+
+
+def test_a_snapshot_newer_than_the_log_resets_the_log() -> None:
+    """A crash between installing a snapshot and restarting the log would leave a hole."""
+    node = Node()
+    node.host.create_group(GROUP, [1, 2, 3])
+    node.timers.run(1.0)
+    again, machine = node.crash(), Machine(at=(40, 3))
+    group = again.host.open_group(GROUP, machine)
     assert group.recovery.reset
     assert again.counters.logs_reset == 1
-    assert group.term > 6, "a term that the state machine has seen must not be won again"
-    assert group.propose(b"next", "next") == 42
-    again.timers.run(0.1)
-    third, last = again.crash(), Machine(at=machine.at)
-    third.lead(last)
-    assert last.commands == []
-    assert last.roles == [(True, group.term + 1)]
+    again.timers.run(1.0)
+    third = again.crash()
+    found = third.host.open_group(GROUP, Machine(at=(40, 3)))
+    assert (found.recovery.first_index, found.recovery.reset) == (41, False)
+    assert found.term >= 3
 
 
 def test_a_lone_log_that_contradicts_its_state_is_refused() -> None:
@@ -440,8 +429,8 @@ def test_a_fault_of_the_disk_while_reading_names_the_entry() -> None:
 
 
 def test_recovery_reports_what_it_found() -> None:
-    """The node's log and metrics show it; without it a cut tail would go unnoticed."""
+    """The node's log and metrics show it, and the partitions bound their logs by it."""
     node, _ = written(4)
     found: Any = node.crash().host.open_group(GROUP, Machine(at=(2, 1))).recovery
     assert (found.first_index, found.last_index, found.applied_index) == (1, 5, 2)
-    assert (found.torn_entries_cut, found.reset) == (0, False)
+    assert (found.stored_bytes, found.reset) == (1 + 4 * 2, False), "with their kind bytes"
