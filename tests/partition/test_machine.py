@@ -725,6 +725,21 @@ def test_the_largest_batches_fit_an_entry(n: int, key_bytes: int, value_bytes: i
     assert node.host.counters.bytes_appended < 2 * ENTRY_BYTES_MAX
 
 
+def test_commands_that_fit_an_entry_each_but_not_together_take_two() -> None:
+    """Both were refused by the log, with everybody else in the entry."""
+    node = Node()
+    keys = [b"tab.k%05d" % i + b"k" * 1600 for i in range(6_500)]
+    node.call(methods.WRITE, b"tab.k", [put_op(key) for key in keys], 0, 0)
+    entries = node.manager.partition_counters.entries
+    first = send_put(node, b"tab.a", bytes(ENTRY_TARGET_BYTES - 100_000))
+    batch = [[OP_PUT, key, b"w", None, 60_000] for key in keys]  # each key three times in the log
+    second = node.send(methods.WRITE, b"tab.k", batch, 0, 0)
+    assert node.reply(first)
+    assert node.reply(second)
+    assert node.manager.partition_counters.entries - entries == 2
+    assert node.get(keys[0])[0] == b"w"
+
+
 def test_a_batch_of_huge_keys_is_refused_whole() -> None:
     """A batch that does not fit an entry would stop the partition, or take its neighbours along."""
     node = Node()
