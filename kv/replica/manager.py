@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import InvalidArgument, NotLeader, Unavailable
+from kv.base.errors import Corruption, InvalidArgument, NotLeader, Unavailable
 from kv.base.ids import PartitionId
 from kv.base.intents import Abandoned
 from kv.base.keys import escape_open
@@ -48,6 +48,7 @@ from kv.replica.metakeys import (
 from kv.replica.replica import RETRY_S, Replica
 from kv.replica.state import PartitionState
 from kv.storage.engine import Engine
+from raft.errors import LogCorrupt, LogHole
 from raft.host import RaftHost
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
@@ -228,7 +229,13 @@ class ReplicaManager:
         self._by_start.insert(at, replica)
         self._cut[descriptor.id] = self._marks[descriptor.id] = replica.state.index
         self._host.create_group(descriptor.id, descriptor.voters, descriptor.learners)
-        replica.group = group = self._host.open_group(descriptor.id, replica)
+        try:
+            replica.group = group = self._host.open_group(descriptor.id, replica)
+        except (LogCorrupt, LogHole) as error:
+            raise Corruption(
+                f"partition {descriptor.id} cannot be opened: {error}",
+                details={"partition": descriptor.id, "index": error.index, "family": "log"},
+            ) from error
         self._cut[descriptor.id] = group.recovery.first_index - 1
         replica.log_bytes = group.recovery.stored_bytes
         self.counters.opened += 1

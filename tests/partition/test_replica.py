@@ -271,6 +271,22 @@ def test_f2_corrupt_entry_stops_the_replica() -> None:
     assert not replica.serving()
 
 
+def test_c14_a_damaged_log_is_an_error_of_ours_not_a_shorter_history() -> None:
+    """The last entry was cut, and with it an acknowledged write that the state DB lost with the
+    power; or the node ended with a traceback.
+    """
+    node = Node()
+    for i in range(5):
+        node.put(b"tab.%d" % i, b"v")
+    log = node.log.crash(0)
+    key = max(key for key in log.items() if len(key) == 16)
+    value = log.items()[key]
+    log.tamper(key, value[:-1] + bytes([value[-1] ^ 1]))
+    with pytest.raises(Corruption, match=r"partition 1.*index 6.*backup") as caught:
+        Node(engine=node.engine.crash(random.Random(2)), log=log)  # type: ignore[attr-defined]
+    assert caught.value.details == {"partition": 1, "index": 6, "family": "log"}
+
+
 def test_truncation_keeps_what_is_not_durable() -> None:
     """The log would grow for ever, or be cut above what the state DB still needs after a power
     loss.
