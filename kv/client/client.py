@@ -5,6 +5,7 @@
     MOVED, NOT_LEADER                        refresh the location; again at once, then with pauses
     BUSY                                     again after a pause, at least what the node asked for
     UNAVAILABLE of a stopping node           the next address, after a pause
+    UNAVAILABLE, the oracle's bound          again after a pause
     no connection                            the next address, after a pause
     connection lost, request not sent        again
     connection lost, request sent            REPEATABLE methods again; others: UNKNOWN_OUTCOME
@@ -66,8 +67,8 @@ from kv.client.router import ANYWHERE, Address, Location, Router
 
 MULTI_KEY: Final = frozenset({MGET, SCAN, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE})
 # codes of Unavailable that another attempt may cure: kv.server.dispatcher when it closes,
-# kv.client.connection
-PASSING: Final = frozenset({"STOPPING", "UNREACHABLE"})
+# kv.client.connection, tso.oracle (the node slept, or its clock went ahead: for a sync or two)
+PASSING: Final = frozenset({"STOPPING", "UNREACHABLE", "TSO_BOUND"})
 _SOON = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 _NOTHING_DONE = (Moved, NotLeader, Busy, Unavailable, DeadlineExceeded)
 

@@ -250,6 +250,17 @@ async def test_rpc_busy_is_asked_again_within_the_deadline() -> None:
         assert caught.value.details == {"limit": 5}
 
 
+async def test_e6_a_write_waits_for_the_oracles_bound_within_its_deadline() -> None:
+    """After every sleep of a node, or jump of its clock, the first writes failed."""
+    async with embedded() as (client, partitions, _):
+        first = partitions.machines[PartitionId(1)]
+        first.fails = [Unavailable("bound", code="TSO_BOUND") for _ in range(3)]
+        assert await put(client, A) == [1]
+        first.fails = [Unavailable("bound", code="TSO_BOUND") for _ in range(1000)]
+        with pytest.raises(DeadlineExceeded, match="bound"):
+            await put(client, A, budget_ms=50)
+
+
 @pytest.mark.parametrize("error", [KeyLocked("k"), Unavailable("disk full"), TooLarge("t")])
 async def test_rpc_other_errors_are_the_callers(error: KvorumError) -> None:
     """What only the caller can judge must reach it at once and whole."""
