@@ -43,7 +43,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     node = await build(config, system_ports(loop, _engine(config)))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped_by, number)
-    node.fatal.add_done_callback(lambda fatal: _end_now(f"fatal: {fatal.result()}"))
+    node.fatal.add_done_callback(lambda fatal: _end_now(f"fatal: {_with_cause(fatal.result())}"))
     await node.start()
     # What start-up made stays for ever: the collector need not look at it again.
     gc.collect()
@@ -55,6 +55,14 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
 
 def _engine(config: NodeConfig) -> EngineKind:
     return "memory" if config.engine == "memory" else "rocks"
+
+
+def _with_cause(error: BaseException) -> str:
+    """What happened, and what the machine said: "no space left" is what the reader needs."""
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    return str(error) if root is error else f"{error} ({root})"
 
 
 def _end_now(reason: str) -> None:

@@ -82,7 +82,7 @@ class Store:
         ports = self.ports
         self.state = self._engine(directory / "state", STATE_FAMILIES)
         log = self._engine(directory / "log", LOG_FAMILIES)
-        self.identity = self._identify(node)
+        self.identity = self._identify(directory, log, node)
         self._syncer = TimedSyncer(ports.syncer(log), ports.clock.monotonic, self.sync_taken)
         self.host = RaftHost(
             node_id=self.identity.node,
@@ -133,9 +133,10 @@ class Store:
 
     # --------------------------------------------------------------------------------- identity
 
-    def _identify(self, node: NodeId) -> Identity:
-        """The stored identity, or a new one. It is durable with the meta partition's
-        descriptor, or not at all.
+    def _identify(self, directory: Path, log: Engine, node: NodeId) -> Identity:
+        """The stored identity, or a new one. It is durable with the meta partition's descriptor,
+        before the log has any record, or not at all: so a log beside an empty state DB has lost
+        its data, and starting anew would hide that. Raises Corruption.
         """
         record = self.state.getter("meta")(_IDENTITY_KEY)
         if record is not None:
@@ -146,6 +147,13 @@ class Store:
                 )
             cluster, stored = msgpack.unpackb(record[:-CRC_BYTES])
             return Identity(cluster, NodeId(stored))
+        if any(log.scan(name, b"", b"", limit=1) for name in LOG_FAMILIES):
+            raise Corruption(
+                f"{directory / 'log'} is the log of a node whose data are not in "
+                f"{directory / 'state'}: the two belong together; restore {directory} as a whole "
+                "from a copy",
+                details={"path": str(directory)},
+            )
         made = Identity(self.ports.rng.token(8).hex(), node)
         batch = self.state.batch()
         body = msgpack.packb([made.cluster, made.node])

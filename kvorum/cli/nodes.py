@@ -121,7 +121,8 @@ def _run(config: NodeConfig, json: bool) -> None:
     except KvorumError as e:
         output.die(e, as_json=json)
     except OSError as e:
-        output.die(f"cannot start: {e}", as_json=json)
+        where = f": {e.filename}" if e.filename else f" ({config.data})"
+        output.die(f"cannot start: {e.strerror or e}{where}", as_json=json)
 
 
 def status(connect: Connect = None, json: Json = False) -> None:

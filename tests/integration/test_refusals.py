@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -94,6 +95,31 @@ def test_damaged_data(tmp_path: Path) -> None:
     assert "state" in line
 
 
+@pytest.mark.parametrize("lost", ["state", "log", "state/CURRENT"])
+def test_half_of_the_data_is_not_started_anew(tmp_path: Path, lost: str) -> None:
+    """A node that begins anew beside the rest of its data tells its users that all is gone."""
+    data = tmp_path / "data"
+    with NodeProcess(data, free_port_base()) as node:
+        node.start()
+        with kvorum.connect(node.url) as db:
+            db.create_table("default", "t")
+        assert node.stop() == 0
+    if (data / lost).is_dir():
+        (data / lost).rename(tmp_path / "lost")
+    else:
+        (data / lost).unlink()
+    assert "CORRUPTION" in refused(NodeProcess(data, free_port_base()))
+    assert "CORRUPTION" in refused(NodeProcess(data, free_port_base()))
+    if lost == "state":
+        shutil.rmtree(data / "state")
+        (tmp_path / "lost").rename(data / "state")
+        with NodeProcess(data, free_port_base()) as node:
+            node.start()
+            with kvorum.connect(node.url) as db:
+                assert [t.name for t in db.tables("default")] == ["t"]
+            assert node.stop() == 0
+
+
 def test_bad_settings(tmp_path: Path) -> None:
     """A misspelt setting that is ignored runs another node than was meant."""
     line = refused(NodeProcess(tmp_path / "data", free_port_base(), "--gc-retention-ms", "soon"))
@@ -102,6 +128,9 @@ def test_bad_settings(tmp_path: Path) -> None:
     assert "stores" in line
     missing = ("--procedure-modules", "no.such.module")
     assert "no.such.module" in refused(NodeProcess(tmp_path / "data", free_port_base(), *missing))
+    broken = ("--procedure-modules", "tests.integration.broken_procedures")
+    line = refused(NodeProcess(tmp_path / "data", free_port_base(), *broken))
+    assert "ZeroDivisionError" in line
 
 
 def test_log_that_cannot_be_written_stops_the_node(tmp_path: Path) -> None:
@@ -120,6 +149,7 @@ def test_log_that_cannot_be_written_stops_the_node(tmp_path: Path) -> None:
         if node.exited(10):
             assert node.exit_code() == 1
             assert "kvorum: fatal" in node.tail()
+            assert "File too large" in node.tail().splitlines()[-1]
         else:
             assert node.ready()  # it refused, and stays up
     assert len(acked) < 200

@@ -1,0 +1,3 @@
+"""A module of procedures that cannot be imported."""
+
+1 / 0  # noqa: B018
