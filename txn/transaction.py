@@ -167,7 +167,7 @@ class Transaction:
             outcome = TxnState.COMMITTED
         except UnknownOutcome:
             raise
-        except Exception as error:
+        except KvorumError as error:
             self._why, outcome = f"its commit failed: {error}", TxnState.ABORTED
             if self._recorded:  # a refused entry leaves no record by itself
                 with suppress(KvorumError):

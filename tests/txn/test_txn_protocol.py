@@ -588,6 +588,27 @@ def test_unknown_outcome_carries_the_transaction() -> None:
     run(main)
 
 
+def test_a_bug_in_the_commit_is_no_certain_failure() -> None:
+    """A transaction that may be committed said of itself that it was aborted."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        client = world.client()
+
+        async def broken(*_: Any) -> int:
+            raise RuntimeError("a bug")
+
+        client.coordinator.commit = broken  # type: ignore[method-assign]
+        t = await client.begin()
+        t.put(k("b"), b"1")
+        with pytest.raises(RuntimeError):
+            await t.commit()
+        assert isinstance(await failure(t.get(k("b"))), UnknownOutcome)
+        await client.close()
+
+    run(main)
+
+
 def test_deadline_before_the_flip_is_a_certain_failure() -> None:
     """Nothing was decided, so the caller may simply do it again."""
 
