@@ -55,7 +55,8 @@ if TYPE_CHECKING:
         TxnState,
     )
     from kvorum.sdk import aconnect, aopen, connect, open
-    from kvorum.sync import Database, Snapshot, Table, Transaction
+    from kvorum.sync import Database
+    from kvorum.sync_tables import Snapshot, Table, Transaction
     from kvorum.tables import AsyncSnapshot, AsyncTable, AsyncTransaction
     from procedures.engine.procedure import (
         again,
@@ -79,7 +80,8 @@ _HOMES = {
     "kvorum.model": "Column Delete Item Page ProcedureInfo Put Record TableInfo TxnState",
     "kvorum.sdk": "aconnect aopen connect open",
     "kvorum.tables": "AsyncSnapshot AsyncTable AsyncTransaction",
-    "kvorum.sync": "Database Snapshot Table Transaction",
+    "kvorum.sync": "Database",
+    "kvorum.sync_tables": "Snapshot Table Transaction",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.engine.registry": "procedure step undo",
 }

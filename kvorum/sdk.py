@@ -22,7 +22,8 @@ from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
 from kvorum.backend import Backend
 from kvorum.database import AsyncDatabase
-from kvorum.sync import Database, Portal
+from kvorum.portal import Portal
+from kvorum.sync import Database
 
 Address = tuple[str, int]
 

@@ -259,8 +259,10 @@ def _http_get(port: int, path: str) -> tuple[int, str] | None:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest parent that exists."""
+    """The path, or the nearest parent that exists and can be looked at."""
     path = path.absolute()
-    while not path.exists():
+    while True:
+        with contextlib.suppress(OSError):
+            path.stat()
+            return path
         path = path.parent
-    return path

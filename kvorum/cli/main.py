@@ -64,4 +64,5 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(e, BrokenPipeError):  # the reader has seen enough
             raise SystemExit(output.FAILED) from None
-        output.die(f"cannot write the result: {e.strerror or e}")
+        what = e.filename or "cannot write the result"
+        output.die(f"{what}: {e.strerror or e}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import socket
@@ -16,6 +17,8 @@ import pytest
 
 import kvorum
 from kvorum.sdk import parse_url
+from kvorum.sync_tables import SnapshotTable, TransactionTable
+from kvorum.tables import AsyncSnapshotTable, AsyncTransactionTable
 from tests.surfaces.conftest import Served
 
 
@@ -54,6 +57,43 @@ def test_nobody_there(scheme: str) -> None:
             kvorum.connect(f"{scheme}://127.0.0.1:{port}", timeout_ms=500) as db,
         ):
             db.namespaces()
+
+
+@pytest.mark.parametrize(
+    ("sync", "other"),
+    [
+        (kvorum.Database, kvorum.AsyncDatabase),
+        (kvorum.Table, kvorum.AsyncTable),
+        (kvorum.Snapshot, kvorum.AsyncSnapshot),
+        (kvorum.Transaction, kvorum.AsyncTransaction),
+        (SnapshotTable, AsyncSnapshotTable),
+        (TransactionTable, AsyncTransactionTable),
+    ],
+)
+def test_both_facades_offer_the_same(sync: type, other: type) -> None:
+    """A method that one of them lacks, or names otherwise, is found by users in production."""
+    ours, theirs = (
+        {n: m for n, m in vars(c).items() if not n.startswith("_") and callable(m)}
+        for c in (sync, other)
+    )
+    assert set(ours) == set(theirs)
+    for name, method in ours.items():
+        mine, its = inspect.signature(method), inspect.signature(theirs[name])
+        assert [(p.name, p.kind, p.default) for p in mine.parameters.values()] == [
+            (p.name, p.kind, p.default) for p in its.parameters.values()
+        ], name
+
+
+def test_rows_of_a_snapshot_are_all_of_it(db: kvorum.Database, table: kvorum.Table) -> None:
+    """Pages of a snapshot that see later writes are no snapshot."""
+    keys = [f"{i:04}" for i in range(1_500)]
+    db.batch([kvorum.Put("default", table.name, key, "v") for key in keys])
+    snapshot = db.snapshot().table("default", table.name)
+    found = snapshot.rows(reverse=True)
+    first = next(found)
+    table.delete(keys[0])
+    assert [first.key.decode(), *(item.key.decode() for item in found)] == keys[::-1]
+    assert [item.key.decode() for item in snapshot.rows(start="0001", end="0003")] == keys[1:3]
 
 
 def test_many_threads_share_a_database(db: kvorum.Database, table: kvorum.Table) -> None:
