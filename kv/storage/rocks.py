@@ -324,6 +324,9 @@ class RocksEngine:
             for rows in self._families.values():
                 rows.close()
             self._db.close()
+            # Handles in reference cycles of whoever used us keep RocksDB's own lock: no other
+            # process could open the directory until this one happened to collect them.
+            gc.collect()
             self._lock.release()
 
     def _rows(self, name: str) -> Rdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -98,6 +99,26 @@ def test_a_second_process_on_the_same_data_is_told_who_has_it(tmp_path: Path) ->
         RocksEngine(tmp_path, ("a",))
     engine.close()
     RocksEngine(tmp_path, ("a",)).close()
+
+
+def test_a_closed_engine_is_free_for_other_processes_at_once(tmp_path: Path) -> None:
+    """A process that had closed its embedded node kept the directory locked until it happened to
+    collect garbage.
+    """
+    engine = RocksEngine(tmp_path, ("a",))
+    cycle: list[object] = [engine.family("a"), engine.getter("a"), engine.batch()]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del cycle
+        engine.close()
+        code = "import sys; from kv.storage.rocks import RocksEngine as R; R(sys.argv[1], ('a',))"
+        ran = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=30
+        )
+    finally:
+        gc.enable()
+    assert ran.returncode == 0, ran.stderr.decode()[-500:]
 
 
 def test_a_killed_process_leaves_no_lock_and_loses_no_write(tmp_path: Path) -> None:
