@@ -161,7 +161,7 @@ def test_o14_snapshot_is_pinned_per_load(spark: Any, db: kvorum.Database, option
 
 def test_o14_snapshot_too_old(spark: Any, tmp_path: Path) -> None:
     """A load below what the cluster keeps fails without saying what to do."""
-    forgetful = ("--gc-retention-ms", "1000", "--gc-interval-ms", "200")
+    forgetful = ("--gc-retention-ms", "4000", "--gc-interval-ms", "200")
     with NodeProcess(tmp_path / "data", free_port_base(), *forgetful) as node:
         node.start()
         with kvorum.connect(node.url) as db:
@@ -169,10 +169,11 @@ def test_o14_snapshot_too_old(spark: Any, tmp_path: Path) -> None:
             db.create_table(NAMESPACE, "aged")
         options = {"endpoint": f"127.0.0.1:{node.base}", "table": f"{NAMESPACE}.aged"}
         frame = load(spark, options)
+        assert frame.count() == 0  # the first action pins the snapshot
         with kvorum.connect(node.url) as db:  # an idle partition has nothing to forget
-            for i in range(8):
+            for i in range(12):
                 db.table(NAMESPACE, "aged").put(f"k{i}", b"x")
-                time.sleep(0.3)
+                time.sleep(0.5)
         text = message(frame.count)
         assert "SNAPSHOT_TOO_OLD" in text
         assert "load() again" in text
