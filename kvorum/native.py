@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kv.base import methods, ops
 from kv.base.errors import KvorumError, Moved, NotFound, TooLarge, Unavailable
-from kv.base.keys import successor, table_prefix
+from kv.base.keys import show_user_key, successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
 from kv.base.ops import Op
 from kv.base.ports import Timers
@@ -50,7 +50,6 @@ from txn.transaction import Transaction
 _PREFIX_BYTES: Final = 4
 _ABORTED_REMEMBERED: Final = 10_000
 _NAMES_REMEMBERED: Final = 10_000
-_SHOWN_BYTES: Final = 64  # of a key in a message; so much of it the layers below show
 _TIMESTAMP_FIELDS: Final = ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint", "now")
 """Details of errors that are 64-bit numbers: decimal strings for users, as everywhere."""
 CATALOG_TTL_S: Final = 5.0
@@ -92,14 +91,9 @@ class Names:
             error.args = (error.message,)
         key = error.details.get("key")
         if isinstance(key, bytes):
-            name = self._of.get(key[:_PREFIX_BYTES])
-            if name is not None:
-                mine = key[_PREFIX_BYTES:]
-                error.details |= {"ns": name[0], "table": name[1], "key": mine}
-                error.message = error.message.replace(
-                    repr(key[:_SHOWN_BYTES]), f"{mine[:_SHOWN_BYTES]!r} of {'.'.join(name)}"
-                )
-                error.args = (error.message,)
+            prefix = key[:_PREFIX_BYTES]
+            if prefix in self._of:
+                show_user_key(error, prefix, *self._of[prefix])
         for field in _TIMESTAMP_FIELDS:
             if type(error.details.get(field)) is int:
                 error.details[field] = str(error.details[field])

@@ -11,10 +11,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from kv.base.errors import KvorumError
 from kv.base.ids import FIRST_USER_TABLE, TableId
 
 TERMINATOR: Final = b"\x00\x01"
 MAX64: Final = (1 << 64) - 1
+_SHOWN_BYTES: Final = 64  # of a key in a message; longer ones are cut there
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 u32 = _U32.pack
@@ -70,3 +72,17 @@ def table_range(table: TableId | int) -> tuple[bytes, bytes]:
 
 
 META_RANGE: Final = (b"", u32(FIRST_USER_TABLE))
+
+
+def show_user_key(error: KvorumError, prefix: bytes, namespace: str, table: str) -> None:
+    """Put a user's terms into an error that names a storage key of this table: `details` get `ns`,
+    `table` and the user's key, and the message shows these. Other errors stay as they are.
+    """
+    key = error.details.get("key")
+    if not isinstance(key, bytes) or not key.startswith(prefix):
+        return
+    mine = key[len(prefix) :]
+    error.details |= {"ns": namespace, "table": table, "key": mine}
+    told = f"{mine[:_SHOWN_BYTES]!r} of {namespace}.{table}"
+    error.message = error.message.replace(repr(key[:_SHOWN_BYTES]), told)
+    error.args = (error.message,)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kv.base import limits, ops
-from kv.base.errors import InvalidArgument, Refused, TooLarge
+from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge
 from kv.base.ids import TableId
-from kv.base.keys import successor, table_prefix, u32
+from kv.base.keys import show_user_key, successor, table_prefix, u32
 from kv.base.ops import Op
 from procedures.engine import plain
 from procedures.engine.records import Record
@@ -140,6 +140,12 @@ class StepTxn:
                 op = op._replace(key=table_prefix(await self.table_id(table)) + op.key)
             self._buffer.add(op)
         return self._buffer.ops()
+
+    def told(self, error: KvorumError) -> KvorumError:
+        """An error of this transaction with the user's key and table instead of the storage key."""
+        for (namespace, table), table_id in self._known.items():
+            show_user_key(error, table_prefix(table_id), namespace, table)
+        return error
 
     @property
     def reads(self) -> Reads | None:

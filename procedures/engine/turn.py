@@ -173,9 +173,10 @@ class Turns:
                     change, ops = await self._changed(record, outcome, ran, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
+            known = core.error_failure(txn.told(error))
             if error.disposition != "no" or self._changed_since(error, txn):
-                return self._retry(live, core.error_failure(error))
-            return await self._failed(live, record, declared, core.error_failure(error), ran)
+                return self._retry(live, known)
+            return await self._failed(live, record, declared, known, ran)
         finally:
             await txn.end()
         for event in ctx.signals():
@@ -247,7 +248,7 @@ class Turns:
                     change = core.undone(record, ran)
                     return await self.commit(live, change, ops=await txn.writes(), txn=txn)
         except KvorumError as error:
-            known = core.error_failure(error)
+            known = core.error_failure(txn.told(error))
             return (self._pause if error.disposition == "no" else self._retry)(live, known)
         finally:
             await txn.end()

@@ -54,3 +54,13 @@ class Echo:
     @kvorum.step(first=True)
     def say(self, ctx: Any) -> Any:
         return kvorum.done(ctx.args)
+
+
+@kvorum.procedure("sample.claim")
+class Claim:
+    """Takes a key that must be free."""
+
+    @kvorum.step(first=True)
+    def take(self, ctx: Any) -> Any:
+        ctx.txn.table("default", ctx.args["table"]).put(ctx.args["key"], b"taken", if_absent=True)
+        return kvorum.done()

@@ -518,6 +518,20 @@ def test_j4_one_nonce_is_one_procedure(db: kvorum.Database, table: kvorum.Table)
     assert found.value == b"1"
 
 
+def test_j3_a_refused_write_is_told_in_the_users_terms(
+    db: kvorum.Database, table: kvorum.Table
+) -> None:
+    """Storage keys in an error are riddles: users know tables and keys."""
+    args = {"table": table.name, "key": "seat"}
+    db.wait(db.submit("sample.claim", args), timeout_ms=10_000)
+    with pytest.raises(kvorum.ConditionFailed) as refused:
+        db.wait(db.submit("sample.claim", args), timeout_ms=10_000)
+    assert f"b'seat' of default.{table.name}" in refused.value.message
+    details = refused.value.details
+    assert (details["ns"], details["table"]) == ("default", table.name)
+    assert details["key"] in (b"seat", "seat")
+
+
 def test_m8_abort_ends_a_waiting_procedure(db: kvorum.Database) -> None:
     """What nobody can stop must be killed with its node."""
     procedure = db.submit("sample.wait")
