@@ -134,6 +134,15 @@ async def test_an_abandoned_transaction_expires_over_http(served: Served) -> Non
             await t.commit()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler: a shell starts its background jobs with SIGINT ignored."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_call_and_nothing_else(db: kvorum.Database, table: kvorum.Table) -> None:
     """An interrupted call must raise at once and leave the database usable."""
     procedure = db.submit("sample.wait")
