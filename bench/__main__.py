@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
     one = command("compare", "Kvorum and its peers in turn, ratios, goals")
     one.add_argument("names", nargs="*", metavar="PART", help=f"of {', '.join(compare.NAMES)}")
-    default = os.environ.get("KVORUM_PEERS", str(ROOT.parent / "shared" / "peers"))
+    default = os.environ.get("PEERS_SCRIPTS", str(ROOT.parent / "shared" / "peers"))
     one.add_argument(
         "--peers", type=Path, default=Path(default), help="folder of the peers' scripts"
     )

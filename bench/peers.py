@@ -31,7 +31,7 @@ class Peers:
     def __init__(self, folder: Path, home: Path) -> None:
         if not (folder / "peerlib.py").is_file():
             raise PeerFailed(
-                f"no peer scripts in {folder}: name their folder with --peers or KVORUM_PEERS"
+                f"no peer scripts in {folder}: name their folder with --peers or PEERS_SCRIPTS"
             )
         self._folder, self._home = folder.resolve(), home.resolve()
 

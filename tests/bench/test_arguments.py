@@ -41,7 +41,7 @@ def test_wrong_arguments_are_refused(argv: list[str], capsys: pytest.CaptureFixt
 
 def test_compare_does_everything_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The landing run names no part and must not miss one; the peers' folder comes from outside."""
-    monkeypatch.setenv("KVORUM_PEERS", "/somewhere")
+    monkeypatch.setenv("PEERS_SCRIPTS", "/somewhere")
     args = parse(["compare"])
     assert args.names == list(compare.NAMES)
     assert str(args.peers) == "/somewhere"

@@ -234,5 +234,5 @@ def test_turns_alternate_and_survive_a_missing_peer(
     assert set(found) == {"etcd", "ours"}
     assert found["ours"]["runs"] == [2.0, 2.0]
     assert "not installed" in capsys.readouterr().err
-    with pytest.raises(PeerFailed, match="KVORUM_PEERS"):
+    with pytest.raises(PeerFailed, match="PEERS_SCRIPTS"):
         Peers(tmp_path, tmp_path)
