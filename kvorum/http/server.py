@@ -8,7 +8,8 @@ import socket
 from collections.abc import Generator
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import HTTP_HEAD_BYTES_MAX
@@ -26,11 +27,24 @@ class _TooLong(Exception):
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's connection, with a bound on what a request may say before its body, and a refusal
-    of what is not HTTP in the one shape that errors have.
+    """uvicorn's connection, with a bound on what a request may say before its body, a refusal of
+    what is not HTTP in the one shape that errors have, and no traces for clients that left.
     """
 
     _head_bytes = 0
+    _answering: RequestResponseCycle | None = None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # uvicorn tells the request that arrived last, which with pipelining is not the one that is
+        # being answered; that one would write into a closed connection, and those behind it run.
+        self.pipeline.clear()
+        if self._answering is not None:
+            self._answering.disconnected = True
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0

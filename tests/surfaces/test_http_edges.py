@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import socket
 from typing import Any
 
 import httpx
 import pytest
 
-from kv.base.limits import BATCH_OPS_MAX, HTTP_HEAD_BYTES_MAX
+from kv.base.limits import BATCH_OPS_MAX, HTTP_HEAD_BYTES_MAX, VALUE_BYTES_MAX
 from tests.surfaces.conftest import Served, error_of
 
 WEB = {"ns": "default", "table": "web"}
@@ -88,6 +89,21 @@ def test_what_is_no_request_is_refused(served: Served, http: httpx.Client, reque
     error = json.loads(body)["error"]
     assert (error["code"], error["retry"]) == ("MALFORMED_REQUEST", "no")
     assert http.get("/healthz").status_code == 200
+
+
+def test_a_client_that_leaves_is_no_error(
+    served: Served, http: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients leave all the time: a stack trace for each of them buries those of real bugs."""
+    http.put("/v1/kv/default/web/large", content=bytes(VALUE_BYTES_MAX))
+    request = b"GET /v1/kv/default/web/large HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", served.base + 2), timeout=10) as s:
+            s.sendall(request * 20)
+            s.recv(1)
+    for _ in range(20):  # their replies are tried while these are served
+        assert http.get("/healthz").status_code == 200
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
 
 
 def test_docs_page_shows_shapes_as_people_write_them(http: httpx.Client) -> None:
