@@ -290,7 +290,7 @@ async def test_rpc_deadline_read_and_write(remote: bool) -> None:
             return_exceptions=True,
         )
         assert [type(r) for r in results] == [DeadlineExceeded, UnknownOutcome, UnknownOutcome]
-        assert 0.07 < asyncio.get_running_loop().time() - began < 1
+        assert 0.07 < asyncio.get_running_loop().time() - began < 5
         machine.release()
         assert await get(client, Z) == [None, 0], "late replies are dropped, the link lives on"
         client.close()
