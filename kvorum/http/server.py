@@ -51,18 +51,14 @@ class _Protocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        self._grow(len(url))
+        self._head_bytes += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._grow(len(name) + len(value) + _HEADER_COSTS)
-        super().on_header(name, value)
-
-    def _grow(self, size: int) -> None:
-        # An exception in a callback ends the parsing: uvicorn then calls send_400_response.
-        self._head_bytes += size
+        self._head_bytes += len(name) + len(value) + _HEADER_COSTS
         if self._head_bytes > HTTP_HEAD_BYTES_MAX:
-            raise _TooLong
+            raise _TooLong  # which ends the parsing: uvicorn then calls send_400_response
+        super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be read, and close."""
