@@ -29,6 +29,7 @@ from kv.base.methods import TSO
 from kv.client.client import KvClient, local_client
 from kv.partition.scheduler import Scheduler
 from kv.replica.manager import ReplicaManager
+from kv.replica.room import Room
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
@@ -98,6 +99,7 @@ class Store:
         self.tso = TsoService(
             ports.clock, ports.timers, read_bound=self._read_bound, persist=self._persist_bound
         )
+        self.room = Room(self._engines)
         scheduler = Scheduler(ports.timers.call_soon, ports.clock, self.host.defer)
         self.manager = ReplicaManager(
             self.state,
@@ -107,6 +109,7 @@ class Store:
             timers=ports.timers,
             in_thread=ports.in_thread,
             on_fatal=self._on_fatal,
+            room=self.room,
         )
         await self.manager.open_all()
         await self.manager.create(
@@ -185,17 +188,12 @@ class Store:
         self.tso.role(leader=True)
 
     async def watch_room(self) -> None:
-        """Refuse new writes while a database has no room for them, until cancelled.
-
-        Looked at beside the requests, not per request: the reserve lasts longer than the interval.
+        """Refuse new writes at the door while a database has no room for them, until cancelled.
+        (Partitions look at it by themselves after so many bytes: kv.replica.room.)
         """
         while True:
-            refusal = None
-            for engine in self._engines:
-                try:
-                    engine.check_room()
-                except Unavailable as e:
-                    refusal = e
+            self.room.look()
+            refusal = self.room.refusal
             if (refusal is None) != (self.dispatcher.no_room is None):
                 log.warning("writes %s", f"are refused: {refusal}" if refusal else "go on again")
             self.dispatcher.no_room = refusal
@@ -254,7 +252,7 @@ class Store:
             self._syncer.close()
         engines, self._engines = self._engines, []
         # Whoever still holds a client must not keep the databases open: their handles are in these.
-        for name in ("manager", "host", "dispatcher", "tso", "state"):
+        for name in ("manager", "host", "dispatcher", "tso", "state", "room"):
             self.__dict__.pop(name, None)
         for engine in reversed(engines):
             try:

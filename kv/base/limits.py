@@ -99,6 +99,7 @@ DRAIN_REPLY_BYTES_MIN: Final = 1 * MiB  # … where each may answer so much in a
 DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
 LOG_KEEP_ENTRIES: Final = 2_000  # behind the applied ones, of one partition …
 LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to twice as many
+ROOM_CHECK_BYTES: Final = 4 * MiB  # of log entries, after which the free space is looked at again
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 
 # -- oracle
@@ -175,7 +176,9 @@ assert MULTI_GET_BYTES_MAX + MULTI_KEYS_MAX * 32 + VALUE_BYTES_MAX < FRAME_BYTES
     "the values of a multi-get fit a reply"
 )
 assert HELLO_BYTES_MAX < FRAME_BYTES_MAX < REPLY_WINDOW_BYTES
-assert ENTRY_BYTES_MAX * 3 <= DISK_FREE_BYTES_MIN, "what was admitted fits log, WAL and state"
+assert ENTRY_BYTES_MAX * 3 + ROOM_CHECK_BYTES * 3 <= DISK_FREE_BYTES_MIN, (
+    "what was admitted fits log, WAL and state"
+)
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
 assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_BUFFER_BYTES_MAX
 assert 2 * SINK_ATTEMPT_CHARS_MAX < NONCE_CHARS_MAX

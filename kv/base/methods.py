@@ -50,6 +50,9 @@ RESOLVE: Final = 14
 # anchor, start_ts → status
 HEARTBEAT: Final = 15
 
+# What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
+NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
+
 # -- flags of WRITE and PREWRITE
 BLIND: Final = 1  # no check for versions newer than start_ts (a batch that read nothing)
 

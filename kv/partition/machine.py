@@ -36,7 +36,7 @@ from kv.base.limits import (
     SHIP_OLD_BYTES_MAX,
     KiB,
 )
-from kv.base.methods import GET, PREWRITE, PREWRITE_ROWS, PUT
+from kv.base.methods import GET, NEW_WRITES, PREWRITE, PREWRITE_ROWS, PUT
 from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
@@ -308,6 +308,10 @@ class PartitionMachine:
         if refusal is not None:
             self._refuse_all(items, refusal)
             return
+        no_room = self._replica.no_room()
+        if no_room is not None:
+            self._refuse_all([item for item in items if item[1][1] in NEW_WRITES], no_room)
+            items = [item for item in items if item[1][1] not in NEW_WRITES]
         self.counters.writes += len(items)
         n = sum(r[1] in NEEDS_TIMESTAMP for _, r in items)
         ts, unavailable = 0, None

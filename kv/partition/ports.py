@@ -77,6 +77,10 @@ class ReplicaPort(Protocol):
         """Why writes cannot be taken at the moment (the state DB refuses), None normally."""
         ...
 
+    def no_room(self) -> KvorumError | None:
+        """Why new writes (kv.base.methods.NEW_WRITES) cannot be taken: the disk is nearly full."""
+        ...
+
     def propose(self, command: bytes, entry: Entry) -> None:
         """Append to the log; `machine.applied(entry)` or `machine.dropped([entry], …)` follows,
         never from within.

@@ -46,6 +46,7 @@ from kv.replica.metakeys import (
     meta_key,
 )
 from kv.replica.replica import RETRY_S, Replica
+from kv.replica.room import Room
 from kv.replica.state import PartitionState
 from kv.storage.engine import Engine
 from raft.errors import LogCorrupt, LogHole
@@ -81,13 +82,16 @@ class ReplicaManager:
         on_fatal: Callable[[BaseException], object],
         log_keep_entries: int = LOG_KEEP_ENTRIES,
         log_keep_bytes: int = LOG_KEEP_BYTES,
+        room: Room | None = None,
     ) -> None:
+        """`room`: without one, writes are admitted whatever the disk has left."""
         self.counters = ManagerCounters()
         self.partition_counters = PartitionCounters()
         self._engine, self._host = engine, raft_host
         self._timestamps, self._scheduler, self._timers = timestamps, scheduler, timers
         self._in_thread, self._on_fatal = in_thread, on_fatal
         self._keep, self._keep_bytes = log_keep_entries, log_keep_bytes
+        self._room = room or Room(())
         self._replicas: dict[PartitionId, Replica] = {}
         self._starts: list[bytes] = []  # of the open partitions, in order …
         self._by_start: list[Replica] = []  # … and their replicas
@@ -215,7 +219,9 @@ class ReplicaManager:
                 self._open(descriptor)
 
     def _open(self, descriptor: PartitionDescriptor) -> None:
-        replica = Replica(PartitionState(self._engine, descriptor), self._timers, self._applied)
+        replica = Replica(
+            PartitionState(self._engine, descriptor), self._timers, self._applied, self._room
+        )
         replica.machine = PartitionMachine(
             descriptor,
             replica,

@@ -23,6 +23,7 @@ from kv.base.errors import Busy, KvorumError, NotLeader, TooLarge, Unavailable
 from kv.base.ports import Handle, Timers
 from kv.partition.entry import Decoded, Entry, decode
 from kv.partition.machine import PartitionMachine
+from kv.replica.room import Room
 from kv.replica.state import PartitionState
 from raft.api import Command, ConsensusGroup
 from raft.errors import EntryTooLarge, ProposalsFull, RaftError
@@ -49,10 +50,15 @@ class Replica:
     group: ConsensusGroup
 
     def __init__(
-        self, state: PartitionState, timers: Timers, on_applied: Callable[[Replica], None]
+        self,
+        state: PartitionState,
+        timers: Timers,
+        on_applied: Callable[[Replica], None],
+        room: Room,
     ) -> None:
         """`on_applied(self)` is called after every entry: the manager cuts logs."""
         self.state = state
+        self._room = room
         self.log_bytes = 0  # of entries since the manager last looked; the manager sets it back
         self._timers, self._on_applied = timers, on_applied
         self._backlog: deque[_Work] = deque()
@@ -82,7 +88,11 @@ class Replica:
             details=self._refused.details,
         )
 
+    def no_room(self) -> KvorumError | None:
+        return self._room.refusal
+
     def propose(self, command: bytes, entry: Entry) -> None:
+        self._room.wrote(len(command))
         try:
             self.group.propose(command, entry)
         except EntryTooLarge as error:

@@ -37,17 +37,13 @@ from kv.base.errors import (
 from kv.base.ids import NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.methods import (
-    DELETE,
     FIND_TXN,
     LOOKUP,
+    NEW_WRITES,
     NODE_METHODS,
     PING,
-    PREWRITE,
-    PREWRITE_ROWS,
-    PUT,
     REPEATABLE,
     STATS,
-    WRITE,
 )
 from kv.base.ports import Rng, Timers
 from kv.base.rpc import OK, error_row
@@ -59,10 +55,6 @@ log = logging.getLogger(__name__)
 # Code of Unavailable: this node will not answer any more; ask another one or wait for it.
 STOPPING: Final = "STOPPING"
 _EPOCH_AT: Final = 4  # in a partition request, behind the partition id
-
-
-# What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
-NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
 
 
 class Connection(Protocol):

@@ -17,6 +17,7 @@ from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
 from kv.replica.manager import ReplicaManager
+from kv.replica.room import Room
 from kv.storage.engine import STATE_FAMILIES, Engine
 from kv.storage.memory import MemoryEngine
 from raft.api import RaftConfig
@@ -120,6 +121,7 @@ class Node:
             ),
         )
         self.scheduler = Scheduler(self.timers.call_soon, self.clock, self.host.defer)
+        self.room = Room([self.engine])
         self.manager = ReplicaManager(
             self.engine,
             self.host,
@@ -129,6 +131,7 @@ class Node:
             in_thread=self._in_thread,
             on_fatal=self.fatal.append,
             log_keep_entries=keep,
+            room=self.room,
             log_keep_bytes=keep_bytes,
         )
         """`splits` None: only what is stored."""

@@ -1,0 +1,42 @@
+"""Whether a node's databases have room for new writes.
+
+A database never recovers from a disk that was really full, so new writes are refused while the
+reserve (`Engine.check_room`) is touched. That is looked at by a timer of the node, for a disk that
+others fill or empty, and after every ROOM_CHECK_BYTES of log entries, because a fast disk is filled
+faster than any timer looks. What was admitted before is refused, too, when its turn comes.
+
+What finishes or frees (commits, resolutions, the collector) is let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kv.base.errors import KvorumError, Unavailable
+from kv.base.limits import ROOM_CHECK_BYTES
+from kv.storage.engine import Engine
+
+
+class Room:
+    """All on the loop. `refusal`: why new writes are not taken now."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.refusal: KvorumError | None = None
+        self._engines = engines
+        self._unseen_bytes = 0
+
+    def wrote(self, entry_bytes: int) -> None:
+        """A log entry of this size was proposed."""
+        self._unseen_bytes += entry_bytes
+        if self._unseen_bytes >= ROOM_CHECK_BYTES:
+            self.look()
+
+    def look(self) -> None:
+        """Ask the databases."""
+        self._unseen_bytes = 0
+        self.refusal = None
+        for engine in self._engines:
+            try:
+                engine.check_room()
+            except Unavailable as error:
+                self.refusal = error
