@@ -102,12 +102,16 @@ SINK_COMMIT: Final = 83
 # attempt → state
 SINK_ABORT: Final = 84
 
+# nodes | None → nodes. Fault injection: what this node neither hears nor speaks to from now on, raft
+# and clients of its own alike; None only asks. Refused without the setting fault_injection
+LINKS: Final = 90
+
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
 # idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
     | {PING, LOOKUP, TSO}
-    | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT}
+    | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
