@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from raft.errors import BadConfig
 
@@ -114,6 +114,84 @@ class PeerTransport(Protocol):
         """
         ...
 
+    def room(self, peer: int) -> bool:
+        """May entries and snapshot chunks be sent to this peer now? False while its queue is full;
+        heartbeats, votes and answers are sent all the same.
+        """
+        ...
+
+
+class SnapshotId(NamedTuple):
+    """Which bytes are being transferred: equal ids mean equal bytes, chunk by chunk.
+
+    `sender` is the leader's node id and `number` counts its transfers over all its terms, so a
+    restarted or deposed leader never names other bytes by an id that was used before.
+    """
+
+    index: int
+    term: int
+    sender: int
+    number: int
+
+
+class SnapshotSource(Protocol):
+    """A consistent view of the applied state at (index, term), read once, forward only, in chunks.
+    Later applying does not change it. Held by the leader for as long as its transfer lasts.
+    """
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def term(self) -> int: ...
+
+    def read(self, bytes_max: int) -> bytes | None:
+        """The next chunk, not empty and at most `bytes_max` bytes; None after the last one. Called
+        on the loop: it takes about as long as reading so many bytes.
+
+        Raises SnapshotUnavailable if the view cannot be read on: the transfer is given up.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the view; exactly once, and nothing is read afterwards."""
+        ...
+
+
+class SnapshotSink(Protocol):
+    """Takes one snapshot, beside the live state until `install`. At most one is open per group.
+
+    A sink is left, without a call, when its replica is closed; what is staged stays until a sink
+    for another SnapshotId is opened, or until `discard`.
+    """
+
+    def staged(self) -> int:
+        """n: the chunks 0..n-1 of this very SnapshotId are durable here (n > 0: resumed after a
+        restart). Asked once, when the sink was made. Whatever was staged of another id is gone.
+        """
+        ...
+
+    def stage(self, number: int, chunk: bytes, done: Callable[[], None]) -> None:
+        """Keep chunk `number`; `done()` on the loop, later, once it is durable beside the live
+        state.
+
+        Called with ascending numbers from `staged()` on, perhaps again before the last `done`;
+        the `done`s come in that order. Raises SnapshotUnavailable (no room): the transfer is
+        refused and tried again later.
+        """
+        ...
+
+    def install(self, done: Callable[[], None]) -> None:
+        """Replace the state by what was staged: all or nothing, also over a crash (redone, or taken
+        back, before the next `applied()`); `done()` on the loop, later, once `applied()` is
+        (index, term) of the SnapshotId, durably. Nothing is applied between the call and `done`.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Forget what was staged. Not called once `install` was."""
+        ...
+
 
 class StateMachine(Protocol):
     """What a group replicates. Deterministic: equal commands in equal order give equal state on
@@ -148,6 +226,21 @@ class StateMachine(Protocol):
     def role(self, *, leader: bool, term: int) -> None:
         """leader=True once this node may serve: its vote is durable and an entry of its own term is
         applied.
+        """
+        ...
+
+    def snapshot(self) -> SnapshotSource:
+        """A view of the applied state as it is now. Its index may lie below the last `apply` if the
+        machine writes behind, never below the index given to `compact`.
+
+        Raises SnapshotUnavailable: a machine that makes no snapshots does so always, and its
+        followers that are behind the log's first entry stay behind; others when they cannot now.
+        """
+        ...
+
+    def restore(self, snapshot: SnapshotId) -> SnapshotSink:
+        """A sink for this snapshot; an unfinished one of the same id goes on, any other is
+        forgotten. Raises SnapshotUnavailable, like `snapshot`.
         """
         ...
 

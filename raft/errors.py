@@ -10,6 +10,7 @@
     ├── LogCorrupt         stored bytes are not what was written: restore or remove this replica
     │   └── LogHole        entries are missing between the state machine and the log
     ├── InvariantBroken    consensus would be violated: the replica stops, other replicas decide
+    ├── SnapshotUnavailable  raised by a state machine: it makes or takes no snapshot (now)
     ├── ApplyFailed        the state machine raised: the replica stops at that entry
     └── SyncFailed         the disk did not confirm: nothing is acknowledged any more on this node
 
@@ -108,6 +109,12 @@ class LogHole(LogCorrupt):
 
 class InvariantBroken(RaftError):
     """Going on would break consensus. Either a bug or a damaged peer; the replica stops instead."""
+
+
+class SnapshotUnavailable(RaftError):
+    """Raised by a state machine or its snapshot: none can be made, read or taken, never or not now.
+    Nothing stops: the follower that needs it stays behind, and it is tried again later.
+    """
 
 
 class ApplyFailed(RaftError):

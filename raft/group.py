@@ -219,6 +219,14 @@ class Group(SyncObj):
         pinned.bind(self._clock, self._rng)
         self._SyncObj__sendAppendEntries()
 
+    def peer_up(self, peer: int) -> None:
+        """A connection was made: ask a follower at once instead of at the next heartbeat."""
+        if self.raft_leader and node_of(peer) in self._SyncObj__raftNextIndex:
+            self.replicate()
+
+    def peer_down(self, peer: int) -> None:
+        """A connection was lost. The election timeout decides what that means."""
+
     def campaign_now(self) -> None:
         """Let the next tick start an election without waiting: nobody else could be disturbed by
         it.

@@ -402,6 +402,18 @@ class RaftHost:
         self._guard(replica, replica.receive, peer, message)
         self.schedule(replica)
 
+    def peer_up(self, peer: int) -> None:
+        """The transport reaches this node again: what was sent before may be lost."""
+        for replica in list(self._replicas.values()):
+            self._guard(replica, replica.peer_up, peer)
+            self.schedule(replica)
+
+    def peer_down(self, peer: int) -> None:
+        """The transport does not reach this node any more."""
+        for replica in list(self._replicas.values()):
+            self._guard(replica, replica.peer_down, peer)
+            self.schedule(replica)
+
     def _post(
         self, group_id: int, peer: int, message: Mapping[str, object], *, early: bool
     ) -> None:

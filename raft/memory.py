@@ -196,7 +196,9 @@ class VirtualTimers:
 
 
 class MemoryNetwork:
-    """Delivers messages between hosts after `delay_s()`. `lost(source, target)` decides."""
+    """Delivers messages between hosts after `delay_s()`. `lost(source, target)` decides, and
+    `room(source, target)` says whether the source may send entries and chunks now.
+    """
 
     def __init__(
         self,
@@ -204,8 +206,10 @@ class MemoryNetwork:
         *,
         delay_s: Callable[[], float] = lambda: 0.001,
         lost: Callable[[int, int], bool] = lambda _source, _target: False,
+        room: Callable[[int, int], bool] = lambda _source, _target: True,
     ) -> None:
         self.hosts: dict[int, RaftHost] = {}
+        self.room = room
         self._timers, self._delay_s, self._lost = timers, delay_s, lost
 
     def transport(self, node_id: int) -> MemoryTransport:
@@ -232,3 +236,6 @@ class MemoryTransport:
 
     def send(self, peer: int, group_id: int, message: Mapping[str, object], *, early: bool) -> None:
         self.network.carry(self.node_id, peer, group_id, message)
+
+    def room(self, peer: int) -> bool:
+        return self.network.room(self.node_id, peer)

@@ -173,6 +173,14 @@ class Replica:
         self._core.tick()
         self.advance()
 
+    def peer_up(self, peer: int) -> None:
+        """The transport reaches this node again."""
+        self._core.peer_up(peer)
+
+    def peer_down(self, peer: int) -> None:
+        """The transport lost this node."""
+        self._core.peer_down(peer)
+
     def sync_begins(self) -> None:
         self._journal.sync_begins()
 

@@ -70,6 +70,9 @@ class Sent:
     def send(self, peer: int, group_id: int, message: Mapping[str, object], *, early: bool) -> None:
         self.messages.append((peer, {**message, "early": early}))
 
+    def room(self, peer: int) -> bool:
+        return True
+
     def of_type(self, kind: str) -> list[dict[str, Any]]:
         return [message for _, message in self.messages if message["type"] == kind]
 
