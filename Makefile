@@ -7,6 +7,7 @@ SHELL := /bin/bash
 .PHONY: help demo test check lint types imports format bench lock setup clean distclean
 
 PY := .venv/bin/python
+NODES ?= 1
 PACKAGES := raft kv tso txn procedures sqlproxy kvorum pyspark_kvorum
 # Only one Java question, asked in one place; empty when there is none (the Spark tests then say so).
 JAVA = JAVA_HOME="$$(scripts/java_home.sh 2>/dev/null || true)"
@@ -19,9 +20,9 @@ help: ## this list
 setup: ## .venv with the locked packages
 	@scripts/setup.sh
 
-demo: ## the tour: a node, transactions, procedures and Spark writing exactly once (needs Java 17)
+demo: ## the tour: Spark writes exactly once while things are killed (NODES=3: a cluster; needs Java 17)
 	@scripts/setup.sh --java
-	@$(JAVA) $(PY) -m demo
+	@$(JAVA) $(PY) -m demo --nodes $(NODES)
 
 test: setup lint types imports ## everything: style, types, import contracts, all tests, Spark's too
 	@$(JAVA) $(PY) -m pytest

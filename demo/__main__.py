@@ -1,9 +1,9 @@
 """`make demo`: stream 336,776 flights into Kvorum exactly once while the driver and the node are
 killed, and prove it.
 
-1  a node on a fresh directory; the flights cut into files
-2  Spark streams the files; at a third the driver is killed with -9, at two thirds the node is; both
-   come back
+1  a node (or, with --nodes 3, a cluster) on a fresh directory; the flights cut into files
+2  Spark streams the files; at a third the driver is killed with -9, at two thirds the node is (of a
+   cluster: the leader; the others go on without it); both come back
 3  proof: row count and content hash equal the source; each micro-batch has one version of its own;
    a witness that read snapshots all the while never saw a part of one
 4  a cross-partition transaction with a conflict; a procedure that fails and rolls back; delays per
@@ -32,7 +32,7 @@ from rich.table import Table as Grid
 import kvorum
 from demo import flights
 from demo.driver import TABLE
-from demo.processes import Node, Process, free_base_port
+from demo.processes import Cluster, Node, Process, Servers, free_base_port
 from sqlproxy import rows as row_codec
 from sqlproxy.schema import Table
 
@@ -55,6 +55,9 @@ class Survived:
     driver_starts: int = 1
     node_kills: int = 0
     node_back_s: float = 0.0
+    nodes: int = 1
+    pulses: int = 0
+    gap_s: float = 0.0
     snapshots: int = 0
     put_ms: list[float] = field(default_factory=list)
     get_ms: list[float] = field(default_factory=list)
@@ -96,15 +99,46 @@ class Witness(threading.Thread):
         self.join(30)
 
 
+class Pulse(threading.Thread):
+    """Writes a number every few milliseconds and remembers the longest time without an
+    acknowledged write.
+    """
+
+    def __init__(self, db: kvorum.Database) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self._db, self._ended = db, threading.Event()
+        self.beats, self.gap_s, self.last = 0, 0.0, -1
+
+    def run(self) -> None:
+        table = self._db.table(NAMESPACE, "pulse")
+        number, acknowledged = 0, time.monotonic()
+        while not self._ended.wait(0.005):
+            try:
+                table.put("beat", str(number).encode())
+            except kvorum.KvorumError:
+                continue
+            now = time.monotonic()
+            self.gap_s, acknowledged = max(self.gap_s, now - acknowledged), now
+            self.last, self.beats, number = number, self.beats + 1, number + 1
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join(30)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__.splitlines()[0])
     parser.add_argument("--keep", action="store_true", help="leave the node running at the end")
-    keep = parser.parse_args().keep
+    parser.add_argument("--nodes", type=int, default=1, help="1, or 3 and more for a cluster")
+    given = parser.parse_args()
+    keep = given.keep
+    if given.nodes != 1 and not 3 <= given.nodes <= 9:
+        parser.error("--nodes: 1, or 3 to 9 (two nodes survive nothing: both are a majority)")
     began = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvorum-demo-")))
         try:
-            survived = _run(folder, stack)
+            survived = _run(folder, stack, given.nodes)
         except Failed as e:
             out.print(f"[bold red]FAILED[/] {e}")
             return 1
@@ -114,25 +148,31 @@ def main() -> int:
     return 0
 
 
-def _run(folder: Path, stack: ExitStack) -> Survived:
-    result = Survived()
-    out.rule("1  a node and the source")
+def _run(folder: Path, stack: ExitStack, nodes: int) -> Survived:
+    result = Survived(nodes=nodes)
+    out.rule("1  a node and the source" if nodes == 1 else f"1  {nodes} nodes and the source")
     source = list(flights.read_source())
     want_rows, want_digest = flights.content_hash(source)
     count = flights.write_files(source, folder / "source", ROWS_PER_FILE)
     out.print(f"source      {want_rows:,} flights in {count} files, sha256 {want_digest[:16]}…")
-    node = Node(folder / "node", free_base_port(), folder / "node.log")
-    stack.callback(node.stop)
-    node.start()
+    servers: Servers
+    if nodes == 1:
+        servers = node = Node(folder / "node", free_base_port(), folder / "node.log")
+        stack.callback(node.stop)
+        node.start()
+        ready_s = node.wait_ready()
+    else:
+        servers = cluster = Cluster(folder / "cluster", nodes, free_base_port(nodes))
+        stack.callback(cluster.stop)
+        ready_s = cluster.start()
     out.print(
-        f"node        ready in {node.wait_ready():.1f} s on port {node.base}, data in"
-        f" {folder / 'node'}"
+        f"{'node ' if nodes == 1 else 'nodes'}       ready in {ready_s:.1f} s: {servers.endpoint}"
     )
-    db = stack.enter_context(kvorum.connect(f"kvorum://127.0.0.1:{node.base}"))
+    db = stack.enter_context(kvorum.connect(f"kvorum://{servers.endpoint}"))
     table = _create_tables(db)
 
     out.rule("2  Spark streams, things are killed")
-    _stream(folder, node, db, table, source, result, stack)
+    _stream(folder, servers, db, table, source, result, stack)
 
     out.rule("3  proof")
     _prove(db, table, source, want_rows, want_digest, result)
@@ -140,7 +180,7 @@ def _run(folder: Path, stack: ExitStack) -> Survived:
     out.rule("4  transactions, a procedure, a Spark read")
     _conflict(db, source, table)
     _procedure(db)
-    _carriers(folder, node)
+    _carriers(folder, servers)
     _latencies(db, result)
     return result
 
@@ -157,6 +197,7 @@ def _create_tables(db: kvorum.Database) -> Table:
         NAMESPACE, NAME, columns=columns, primary_key=flights.PRIMARY_KEY, split_keys=splits
     )
     db.create_table(NAMESPACE, "bookings")
+    db.create_table(NAMESPACE, "pulse")
     out.print(
         f"table       {TABLE}: {len(columns)} columns, primary key {flights.PRIMARY_KEY},"
         f" {len(splits) + 1} partitions"
@@ -166,7 +207,7 @@ def _create_tables(db: kvorum.Database) -> Table:
 
 def _stream(
     folder: Path,
-    node: Node,
+    servers: Servers,
     db: kvorum.Database,
     table: Table,
     source: list[flights.Row],
@@ -181,10 +222,13 @@ def _stream(
     witness = Witness(db, keys)
     witness.start()
     stack.callback(witness.stop)
+    pulse = Pulse(db)
+    pulse.start()
+    stack.callback(pulse.stop)
     driver = Process(
         "driver",
         [
-            sys.executable, "-m", "demo.driver", "stream", f"127.0.0.1:{node.base}",
+            sys.executable, "-m", "demo.driver", "stream", servers.endpoint,
             str(folder / "source"), str(folder / "checkpoint"), str(folder / "spark"),
         ],
         folder / "driver.log",
@@ -208,17 +252,19 @@ def _stream(
                 result.driver_kills += 1
                 _restart(driver, result, seconds, "KILLED (-9) and restarted", witness)
             elif not result.node_kills and witness.seen >= len(files) * 2 / 3:
-                node.kill()
+                victim = servers.kill_leader(_leader(db) if result.nodes > 1 else None)
                 result.node_kills += 1
-                node.start()
-                result.node_back_s = node.wait_ready()
+                result.node_back_s = servers.back()
                 out.print(
-                    f"{seconds:5.1f} s     node KILLED (-9) at {witness.seen} files; back after"
+                    f"{seconds:5.1f} s     {victim} KILLED (-9) at {witness.seen} files; back after"
                     f" {result.node_back_s:.1f} s"
                 )
     result.stream_s = time.monotonic() - began
     witness.stop()
+    pulse.stop()
     result.snapshots = witness.snapshots
+    result.pulses, result.gap_s = pulse.beats, pulse.gap_s
+    _check_pulse(db, pulse)
     if witness.torn:
         raise Failed(f"{witness.torn} files were seen in part")
     if not (result.driver_kills and result.node_kills):
@@ -227,6 +273,19 @@ def _stream(
         f"delivered   {len(files)} files in {result.stream_s:.1f} s, Spark's starts and all kills"
         " included"
     )
+
+
+def _leader(db: kvorum.Database) -> int | None:
+    """The node that leads the system's own partition: oracle, procedures and sink stop with it."""
+    return next((row["leader"] for row in db.partitions() if row["id"] == 1), None)
+
+
+def _check_pulse(db: kvorum.Database, pulse: Pulse) -> None:
+    """What was acknowledged last is there, or what was tried after it."""
+    item = db.table(NAMESPACE, "pulse").get("beat")
+    stored = -1 if item is None else int(item.value)
+    if stored < pulse.last:
+        raise Failed(f"write {pulse.last} was acknowledged, but {stored} is what is stored")
 
 
 def _restart(
@@ -326,13 +385,13 @@ def _procedure(db: kvorum.Database) -> None:
     out.print(f"procedure   demo.book_seat {paid}: {db.wait(paid, timeout_ms=20_000)}")
 
 
-def _carriers(folder: Path, node: Node) -> None:
+def _carriers(folder: Path, servers: Servers) -> None:
     argv = [
         sys.executable,
         "-m",
         "demo.driver",
         "read",
-        f"127.0.0.1:{node.base}",
+        servers.endpoint,
         str(folder / "spark-read"),
     ]
     with out.status("Spark reads delays per carrier"):
@@ -369,9 +428,13 @@ def _summary(s: Survived, seconds: float) -> None:
         (
             "killed with -9",
             (
-                f"driver {s.driver_kills}, node {s.node_kills} (ready again in {s.node_back_s:.1f}"
-                " s); lost: 0, doubled: 0"
+                f"driver {s.driver_kills}, {'node' if s.nodes == 1 else 'leader'} {s.node_kills}"
+                f" (ready again in {s.node_back_s:.1f} s); lost: 0, doubled: 0"
             ),
+        ),
+        (
+            "pulse",
+            f"{s.pulses:,} writes acknowledged, longest time without one {s.gap_s:.2f} s; lost: 0",
         ),
         ("durable put", f"p50 {p50(s.put_ms):.2f} ms, one client"),
         ("get", f"p50 {p50(s.get_ms):.2f} ms, one client"),

@@ -1,4 +1,4 @@
-"""The demo's processes: a node and a Spark driver, started, watched and killed by pid."""
+"""The demo's processes: nodes and a Spark driver, started, watched and killed by pid."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import httpx
 
+from kvorum.localcluster import LocalCluster
 
-def free_base_port() -> int:
-    """A base port with BASE … BASE+3 free on loopback."""
+PROCEDURES = "demo.procedures"
+
+
+def free_base_port(nodes: int = 1) -> int:
+    """A base port with BASE … BASE+3 free on loopback, and the same ten further on for each more
+    node.
+    """
     for base in range(17_600, 19_600, 10):
         try:
-            for port in range(base, base + 4):
+            for port in (base + 10 * i + j for i in range(nodes) for j in range(4)):
                 with socket.socket() as s:
                     s.bind(("127.0.0.1", port))
         except OSError:
             continue
         return base
-    raise RuntimeError("no four free ports between 17600 and 19600")
+    raise RuntimeError("no free ports between 17600 and 19600")
 
 
 class Process:
@@ -76,10 +82,24 @@ class Node(Process):
     def __init__(self, data: Path, base: int, log: Path) -> None:
         argv = [
             sys.executable, "-m", "kvorum", "start", "--data", str(data), "--port", str(base),
-            "--procedure-modules", "demo.procedures",
+            "--procedure-modules", PROCEDURES,
         ]  # fmt: skip
         super().__init__("node", argv, log)
         self.base = base
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.base}"
+
+    def kill_leader(self, _partition_leader: int | None) -> str:
+        """There is only one."""
+        self.kill()
+        return "node"
+
+    def back(self) -> float:
+        """Start it again; seconds until it is ready."""
+        self.start()
+        return self.wait_ready()
 
     def wait_ready(self, timeout_s: float = 60) -> float:
         """Seconds until /readyz says yes. Raises RuntimeError with the log's end if it does not."""
@@ -94,3 +114,58 @@ class Node(Process):
                 pass
             time.sleep(0.05)
         raise RuntimeError(f"the node is not ready (exit code {self.code}):\n{self.tail()}")
+
+
+class Servers(Protocol):
+    """One node or several: what the demo does with them."""
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:BASE, or several with commas."""
+        ...
+
+    def kill_leader(self, partition_leader: int | None) -> str:
+        """kill -9 the node with that id; how it is called."""
+        ...
+
+    def back(self) -> float:
+        """Start what was killed; seconds until it is ready."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class Cluster:
+    """`kvorum cluster up` on a directory: several nodes, one of which is killed."""
+
+    def __init__(self, directory: Path, nodes: int, base: int) -> None:
+        self._local = LocalCluster.create(directory, nodes, base - 10)
+        self._dead: int | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return self._local.connect
+
+    def start(self) -> float:
+        """Seconds until all are ready."""
+        began = time.monotonic()
+        numbers = [node.id for node in self._local.nodes]
+        for number in numbers:
+            self._local.start(number, ("--procedure-modules", PROCEDURES))
+        self._local.wait_ready(numbers, told=lambda _number: None)
+        return time.monotonic() - began
+
+    def kill_leader(self, partition_leader: int | None) -> str:
+        self._dead = partition_leader or 1
+        self._local.signal(self._dead, signal.SIGKILL)
+        return f"node {self._dead}, the leader,"
+
+    def back(self) -> float:
+        assert self._dead is not None, "nothing was killed"
+        began = time.monotonic()
+        self._local.start(self._dead, ("--procedure-modules", PROCEDURES))
+        self._local.wait_ready([self._dead], told=lambda _number: None)
+        return time.monotonic() - began
+
+    def stop(self) -> None:
+        self._local.down()

@@ -46,7 +46,7 @@ async def aconnect(url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT) -> AsyncD
     scheme, addresses = parse_url(url)
     if scheme == "http":
         return AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
-    return AsyncDatabase(await _native(addresses, timeout_ms), SystemRng())
+    return AsyncDatabase(await connect_backend(addresses, timeout_ms), SystemRng())
 
 
 def open(
@@ -131,7 +131,8 @@ def _http(address: Address, timeout_ms: int) -> Backend:
     return HttpBackend(transport, timeout_ms)
 
 
-async def _native(addresses: Sequence[Address], timeout_ms: int) -> Backend:
+async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> Backend:
+    """A backend over the native protocol. Raises what `kv.client.client.connect` raises."""
     from kv.client.client import connect as connect_kv
     from kvorum.native import NativeBackend
     from tso.client import remote_tso

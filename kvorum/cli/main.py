@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kvorum.cli import data, doctor, nodes, output, procs, tables
+from kvorum.cli import cluster, data, doctor, nodes, output, procs, tables
 
 app = typer.Typer(
     name="kvorum",
@@ -38,6 +38,7 @@ def version(
 for command in (
     nodes.start,
     nodes.dev,
+    nodes.proxy,
     nodes.status,
     data.get,
     data.put,
@@ -47,6 +48,7 @@ for command in (
     doctor.doctor,
 ):
     app.command(command.__name__)(command)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(procs.app, name="proc")
 app.add_typer(tables.namespaces, name="namespace")
 app.add_typer(tables.tables, name="table")

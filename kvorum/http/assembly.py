@@ -10,6 +10,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kv.base.ports import Timers
+from kvorum.backend import Backend
 from kvorum.http.cold import ColdApi, Health
 from kvorum.http.hot import HotApi
 from kvorum.http.metrics import Metrics
@@ -23,24 +25,29 @@ if TYPE_CHECKING:
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
-class NodeHttp:
-    """HTTP of one node; `start` and `stop` once."""
+class HttpApi:
+    """The HTTP API over one backend, a node's or a proxy's; `start` and `stop` once."""
 
-    def __init__(self, node: Node, sock: socket.socket, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        sock: socket.socket,
+        spawn: Spawn,
+        *,
+        timers: Timers,
+        now: Callable[[], float],
+        not_ready: Callable[[], str | None],
+    ) -> None:
+        """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
+        why requests cannot be served, None if they can.
+        """
         self.metrics = Metrics()
-        timers = node.ports.timers
-        self.sessions = Sessions(node.backend, timers, spawn)
-        now = node.ports.clock.monotonic  # the loop's own time is that of its last pass, in ms
-        cold = ColdApi(node.backend, self.metrics, Health(node.not_ready), VERSION, now)
-        hot = HotApi(
-            node.backend,
-            self.sessions,
-            cold.application(),
-            self.metrics.requests,
-            now,
-        )
+        self.sessions = Sessions(backend, timers, spawn)
+        cold = ColdApi(backend, self.metrics, Health(not_ready), VERSION, now)
+        hot = HotApi(backend, self.sessions, cold.application(), self.metrics.requests, now)
         self._server = HttpServer(hot, sock)
-        add_figures(self.metrics, node, self.sessions)
+        sessions = self.sessions
+        self.metrics.add("http", lambda: {"transactions_open": len(sessions)})
 
     async def start(self) -> None:
         await self._server.start()
@@ -51,12 +58,21 @@ class NodeHttp:
         await self.sessions.close()
 
 
-def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> NodeHttp:
+def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
     """The HTTP side of a node, on a socket that listens already."""
-    return NodeHttp(node, sock, spawn)
+    api = HttpApi(
+        node.backend,
+        sock,
+        spawn,
+        timers=node.ports.timers,
+        now=node.ports.clock.monotonic,
+        not_ready=node.not_ready,
+    )
+    add_figures(api.metrics, node)
+    return api
 
 
-def add_figures(metrics: Metrics, node: Node, sessions: Sessions) -> None:
+def add_figures(metrics: Metrics, node: Node) -> None:
     """Every layer's plain numbers. Bound methods only: a stopped node must not be held by them."""
     store = node.store
     metrics.add("rpc", store.dispatcher.counters.as_map)
@@ -72,4 +88,3 @@ def add_figures(metrics: Metrics, node: Node, sessions: Sessions) -> None:
     metrics.add("tso", store.tso_figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)
-    metrics.add("http", lambda: {"transactions_open": len(sessions)})

@@ -1,0 +1,251 @@
+"""`kvorum cluster`: several real nodes on this machine, to be started, looked at and hurt."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
+from kv.base.errors import InvalidArgument, KvorumError
+from kvorum.cli import output
+from kvorum.cli.connection import Json
+
+if TYPE_CHECKING:
+    from kvorum.localcluster import LocalCluster, LocalNode
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="A cluster of real processes on this machine: start it, look at it, hurt it.",
+)
+Data = Annotated[Path, typer.Option("--data", help="Directory of the cluster.")]
+Number = Annotated[int, typer.Argument(metavar="I", help="A node's number, from 1.")]
+_DATA = Path("kvorum-cluster")
+_ASK_MS = 5_000
+
+
+@contextmanager
+def _cluster(data: Path, json: bool) -> Iterator[LocalCluster]:
+    """The cluster in `data`; errors end the process with one line."""
+    from kvorum.localcluster import LocalCluster
+
+    try:
+        yield LocalCluster.open(data)
+    except KvorumError as e:
+        output.die(e, as_json=json)
+    except OSError as e:
+        output.die(f"{e.filename or data}: {e.strerror or e}", as_json=json)
+
+
+@app.command()
+def up(
+    nodes: Annotated[
+        int | None,
+        typer.Option(help="How many, 1 to 9; 3 if left out. An existing cluster keeps its own."),
+    ] = None,
+    data: Data = _DATA,
+    port: Annotated[int, typer.Option(help="Node I listens from PORT + 10·I on.")] = PORT_DEFAULT,
+    procedure_modules: Annotated[
+        str, typer.Option(metavar="MODULE,…", help="Modules whose procedures the nodes run.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Start a cluster, or those of its nodes that do not run. Returns when all are ready."""
+    from kvorum.localcluster import LocalCluster
+
+    try:
+        if LocalCluster.exists(data):
+            cluster = LocalCluster.open(data)
+            if nodes not in (None, len(cluster.nodes)):
+                raise InvalidArgument(
+                    f"the cluster in {data} has {len(cluster.nodes)} nodes, not {nodes}: leave "
+                    "--nodes out, or give another --data"
+                )
+        else:
+            cluster = LocalCluster.create(data, 3 if nodes is None else nodes, port)
+        options = ("--procedure-modules", procedure_modules) if procedure_modules else ()
+        for node in list(cluster.nodes):
+            if node.state() == "dead":
+                cluster.start(node.id, options)
+        cluster.wait_ready([n.id for n in cluster.nodes], told=_teller(cluster, json))
+    except KvorumError as e:
+        output.die(e, as_json=json)
+    except OSError as e:
+        output.die(f"{e.filename or data}: {e.strerror or e}", as_json=json)
+    if json:
+        output.emit({"nodes": [_brief(n) for n in cluster.nodes], "connect": cluster.connect})
+        return
+    output.lines(
+        [
+            "",
+            f"export KVORUM_CONNECT={cluster.connect}",
+            f"stop it with: kvorum cluster down --data {data}",
+        ]
+    )
+
+
+def _teller(cluster: LocalCluster, json: bool) -> Callable[[int], None]:
+    def told(number: int) -> None:
+        if not json:
+            node = cluster.node(number)
+            http = f"http://127.0.0.1:{node.base + HTTP_OFFSET}"
+            output.lines([f"node {number}  ready  kvorum://{node.address}  {http}  pid {node.pid}"])
+            sys.stdout.flush()
+
+    return told
+
+
+def _brief(node: LocalNode) -> dict[str, Any]:
+    return {"id": node.id, "address": node.address, "pid": node.pid, "state": node.state()}
+
+
+@app.command()
+def down(data: Data = _DATA, json: Json = False) -> None:
+    """Stop every node in order. The data stay."""
+    with _cluster(data, json) as cluster:
+        cluster.down()
+        _said(json, "down", [node.id for node in cluster.nodes])
+
+
+@app.command()
+def start(number: Number, data: Data = _DATA, json: Json = False) -> None:
+    """Start a node that was killed, and wait until it is ready."""
+    with _cluster(data, json) as cluster:
+        cluster.start(number)
+        cluster.wait_ready([number], told=lambda _number: None)
+        _said(json, "running", [number])
+
+
+@app.command()
+def kill(number: Number, data: Data = _DATA, json: Json = False) -> None:
+    """kill -9 a node."""
+    with _cluster(data, json) as cluster:
+        cluster.signal(number, signal.SIGKILL)
+        _said(json, "killed", [number])
+
+
+@app.command()
+def pause(number: Number, data: Data = _DATA, json: Json = False) -> None:
+    """SIGSTOP a node: it lives, but does nothing until `heal` or `resume`."""
+    with _cluster(data, json) as cluster:
+        cluster.signal(number, signal.SIGSTOP)
+        _said(json, "paused", [number])
+
+
+@app.command()
+def resume(number: Number, data: Data = _DATA, json: Json = False) -> None:
+    """SIGCONT a paused node."""
+    with _cluster(data, json) as cluster:
+        cluster.signal(number, signal.SIGCONT)
+        _said(json, "resumed", [number])
+
+
+def _said(json: bool, what: str, numbers: list[int]) -> None:
+    if json:
+        output.emit({"done": what, "nodes": numbers})
+    else:
+        output.lines([f"node {', '.join(map(str, numbers))}: {what}"])
+
+
+@app.command()
+def cut(
+    one: Annotated[int, typer.Argument(metavar="I", help="A node's number.")],
+    other: Annotated[int, typer.Argument(metavar="J", help="Another one's.")],
+    data: Data = _DATA,
+    json: Json = False,
+) -> None:
+    """Let nothing pass between two nodes, either way, until `heal`."""
+    with _cluster(data, json) as cluster:
+        if one == other:
+            raise InvalidArgument("a link has two ends: give two different nodes")
+        for here, there in ((one, other), (other, one)):
+            blocked = links(cluster.node(here), None)
+            links(cluster.node(here), sorted({*blocked, there}))
+        _said(json, "cut", [one, other])
+
+
+@app.command()
+def heal(data: Data = _DATA, json: Json = False) -> None:
+    """Undo every cut and wake every paused node. Killed nodes come back by `start` or `up`."""
+    with _cluster(data, json) as cluster:
+        healed = [node for node in cluster.nodes if node.state() != "dead"]
+        for node in healed:
+            if node.state() == "paused":
+                cluster.signal(node.id, signal.SIGCONT)
+        for node in healed:
+            links(node, [])
+        _said(json, "healed", [node.id for node in healed])
+
+
+def links(node: LocalNode, blocked: list[int] | None) -> list[int]:
+    """Set which nodes a node is cut off from (None: only ask); returns what holds now."""
+    import asyncio
+
+    from kv.base import methods
+    from kv.base.adapters import LoopTimers, SystemRng
+    from kv.client.client import connect
+
+    async def ask() -> list[int]:
+        timers = LoopTimers(asyncio.get_running_loop())
+        host, _, port = node.address.rpartition(":")
+        client = await connect([(host, int(port))], timers=timers, rng=SystemRng())
+        try:
+            (now,) = await client.call_node(methods.LINKS, blocked, budget_ms=_ASK_MS)
+        finally:
+            client.close()
+        return [int(number) for number in now]
+
+    return asyncio.run(ask())
+
+
+@app.command()
+def status(data: Data = _DATA, json: Json = False) -> None:
+    """Print every node and every partition: who leads, in which term, and who lags."""
+    from kvorum.sdk import connect
+
+    with _cluster(data, json) as cluster:
+        running = [node for node in cluster.nodes if node.state() == "running"]
+        told: dict[str, Any] = {"nodes": [_brief(node) for node in cluster.nodes]}
+        problem = None if running else "no node runs"
+        if running:
+            try:
+                with connect(",".join(node.address for node in running)) as db:
+                    told["members"], told["partitions"] = db.nodes(), db.partitions()
+            except KvorumError as e:
+                problem = f"{e.code}: {e.message}"
+        if json:
+            output.emit(told | ({"problem": problem} if problem else {}))
+            return
+        members = {row["id"]: row for row in told.get("members", ())}
+        output.table(
+            ("NODE", "ADDRESS", "PID", "PROCESS", "MEMBER", "LEADS", "REPLICAS"),
+            [_node_row(node, members.get(node.id, {})) for node in cluster.nodes],
+        )
+        if problem:
+            output.lines(["", f"the cluster does not answer: {problem}"])
+            return
+        output.lines([""])
+        output.table(
+            ("PARTITION", "LEADER", "TERM", "VOTERS", "LEARNERS", "WITNESSES", "LAG"),
+            [_partition_row(row) for row in told["partitions"]],
+        )
+
+
+def _node_row(node: LocalNode, member: dict[str, Any]) -> tuple[object, ...]:
+    known = (member.get(name, "-") for name in ("state", "leaders", "replicas"))
+    return (node.id, node.address, node.pid, node.state(), *known)
+
+
+def _partition_row(row: dict[str, Any]) -> tuple[object, ...]:
+    def listed(name: str) -> str:
+        return ",".join(map(str, row.get(name) or ())) or "-"
+
+    lag = " ".join(f"{node}:{behind}" for node, behind in (row.get("lag") or {}).items())
+    leader = row["leader"] if row.get("leader") is not None else "-"
+    lists = (listed("replicas"), listed("learners"), listed("witnesses"))
+    return (row["id"], leader, row.get("term", "-"), *lists, lag or "-")

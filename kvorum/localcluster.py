@@ -1,0 +1,255 @@
+"""A cluster of real node processes on this machine, in one directory: for development, tests and
+trying out what happens when things are killed.
+
+    DIR/cluster.json     [{id, base, pid, started}], written anew (rename) at every change
+    DIR/secret           what the nodes prove to each other; readable by the owner alone
+    DIR/node-I/          data of node I, DIR/node-I.log what it says
+
+Node I listens from `base + 10·I` on. The processes outlive the command that started them; they are
+known by pid *and* start time, so a pid that the system gave to somebody else is never signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+import psutil
+
+from kv.base.adapters import SystemRng
+from kv.base.config import HTTP_OFFSET, PORTS_PER_NODE
+from kv.base.errors import InvalidArgument, NotFound, Unavailable
+
+NODES_MAX: Final = 9
+READY_S: Final = 60.0
+STOP_S: Final = 20.0
+_LOOK_S: Final = 0.05
+_STARTED_TOLERANCE_S: Final = 0.5
+_HOST: Final = "127.0.0.1"
+
+State = Literal["running", "paused", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One process. `pid` 0: it was never started; `started` in seconds since the epoch."""
+
+    id: int
+    base: int
+    pid: int = 0
+    started: float = 0.0
+
+    @property
+    def address(self) -> str:
+        return f"{_HOST}:{self.base}"
+
+    def process(self) -> psutil.Process | None:
+        """The living process, None if there is none (any more)."""
+        if not self.pid:
+            return None
+        try:
+            found = psutil.Process(self.pid)
+            same = abs(found.create_time() - self.started) < _STARTED_TOLERANCE_S
+            return found if same and found.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.NoSuchProcess:
+            return None
+
+    def state(self) -> State:
+        """Paused means SIGSTOP: it lives, but does nothing."""
+        process = self.process()
+        if process is None:
+            return "dead"
+        try:
+            return "paused" if process.status() == psutil.STATUS_STOPPED else "running"
+        except psutil.NoSuchProcess:
+            return "dead"
+
+
+class LocalCluster:
+    """See the module. `create` or `open` one."""
+
+    def __init__(self, directory: Path, nodes: Iterable[LocalNode]) -> None:
+        self.directory = directory
+        self.nodes = list(nodes)
+
+    # ---------------------------------------------------------------------------------- making
+
+    @classmethod
+    def create(cls, directory: Path, count: int, base: int) -> LocalCluster:
+        """A new cluster in an empty or missing directory. Raises InvalidArgument."""
+        if not 1 <= count <= NODES_MAX:
+            raise InvalidArgument(f"a local cluster has 1 to {NODES_MAX} nodes, got {count}")
+        if base < 1 or base + PORTS_PER_NODE * (count + 1) > 65_536:
+            raise InvalidArgument(
+                f"port {base} leaves no room for {count} nodes below 65536: node I uses "
+                f"PORT + {PORTS_PER_NODE}·I and the {PORTS_PER_NODE - 1} ports after it"
+            )
+        if directory.exists() and any(directory.iterdir()):
+            raise InvalidArgument(
+                f"{directory} is not empty and holds no cluster: give another --data"
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(SystemRng().token(32).hex())
+        made = cls(directory, (LocalNode(i, base + PORTS_PER_NODE * i) for i in _ids(count)))
+        made._save()
+        return made
+
+    @classmethod
+    def open(cls, directory: Path) -> LocalCluster:
+        """The cluster in a directory. Raises NotFound, InvalidArgument."""
+        path = directory / "cluster.json"
+        try:
+            rows = json.loads(path.read_text())
+            return cls(directory, [LocalNode(**row) for row in rows])
+        except FileNotFoundError:
+            raise NotFound(
+                f"there is no local cluster in {directory}: make one with "
+                f"`kvorum cluster up --data {directory}`"
+            ) from None
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidArgument(f"{path} cannot be read: {error}") from error
+
+    @classmethod
+    def exists(cls, directory: Path) -> bool:
+        return (directory / "cluster.json").exists()
+
+    def _save(self) -> None:
+        path = self.directory / "cluster.json"
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps([asdict(node) for node in self.nodes], indent=1))
+        draft.replace(path)
+
+    # --------------------------------------------------------------------------------- looking
+
+    @property
+    def connect(self) -> str:
+        """What `--connect` and `kvorum.connect` take: every node that was ever started."""
+        return ",".join(node.address for node in self.nodes)
+
+    def node(self, number: int) -> LocalNode:
+        """Raises InvalidArgument."""
+        for node in self.nodes:
+            if node.id == number:
+                return node
+        known = ", ".join(str(node.id) for node in self.nodes)
+        raise InvalidArgument(f"there is no node {number} in {self.directory}; it has {known}")
+
+    def data(self, number: int) -> Path:
+        return self.directory / f"node-{number}"
+
+    def log(self, number: int) -> Path:
+        return self.directory / f"node-{number}.log"
+
+    def tail(self, number: int, lines: int = 5) -> str:
+        """The last lines of a node's log."""
+        path = self.log(number)
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    # -------------------------------------------------------------------------------- starting
+
+    def start(self, number: int, options: Sequence[str] = ()) -> None:
+        """Start a node that is dead; nothing happens if it lives. Does not wait."""
+        node = self.node(number)
+        if node.process() is not None:
+            return
+        command = [
+            *(sys.executable, "-m", "kvorum", "start"),
+            *("--data", str(self.data(number)), "--port", str(node.base)),
+            *("--node-id", str(number), "--fault-injection", "true"),
+            *(("--join", self.connect) if len(self.nodes) > 1 else ()),
+            *options,
+        ]
+        secret = (self.directory / "secret").read_text().strip()
+        environment = {**os.environ, "KVORUM_CLUSTER_SECRET": secret}
+        with self.log(number).open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in this terminal is not meant for it
+            )
+        self._note(replace(node, pid=child.pid, started=psutil.Process(child.pid).create_time()))
+
+    def _note(self, node: LocalNode) -> None:
+        self.nodes = [node if old.id == node.id else old for old in self.nodes]
+        self._save()
+
+    def wait_ready(
+        self, numbers: Iterable[int], *, within_s: float = READY_S, told: Callable[[int], None]
+    ) -> None:
+        """Until all of them answer /readyz; `told(number)` as each does.
+
+        Raises Unavailable with the end of a log.
+        """
+        waiting = list(numbers)
+        deadline = time.monotonic() + within_s
+        while waiting:
+            for number in list(waiting):
+                node = self.node(number)
+                if _ready(node):
+                    waiting.remove(number)
+                    told(number)
+                elif node.process() is None:
+                    raise Unavailable(f"node {number} ended: {self.tail(number, 2)}")
+            if waiting and time.monotonic() > deadline:
+                names = ", ".join(map(str, waiting))
+                raise Unavailable(
+                    f"node {names} is not ready after {within_s:.0f} s; see {self.log(waiting[0])}"
+                )
+            time.sleep(_LOOK_S)  # noqa: TID251 - a command that waits for processes, not a node
+
+    # -------------------------------------------------------------------------------- stopping
+
+    def down(self, *, within_s: float = STOP_S) -> None:
+        """SIGTERM to all (paused ones are woken first), SIGKILL to whoever does not go."""
+        living = [process for node in self.nodes if (process := node.process()) is not None]
+        for process in living:
+            _send(process, signal.SIGTERM)
+            _send(process, signal.SIGCONT)
+        _, stubborn = psutil.wait_procs(living, timeout=within_s)
+        for process in stubborn:
+            _send(process, signal.SIGKILL)
+        psutil.wait_procs(stubborn, timeout=within_s)
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """Raises Unavailable if the node does not live."""
+        process = self.node(number).process()
+        if process is None:
+            raise Unavailable(f"node {number} does not run")
+        _send(process, what)
+        if what == signal.SIGKILL:
+            psutil.wait_procs([process], timeout=STOP_S)
+
+
+def _ids(count: int) -> range:
+    return range(1, count + 1)
+
+
+def _send(process: psutil.Process, what: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):  # it went by itself
+        process.send_signal(what)
+
+
+def _ready(node: LocalNode) -> bool:
+    try:
+        answer = http.client.HTTPConnection(_HOST, node.base + HTTP_OFFSET, timeout=1.0)
+        with contextlib.closing(answer):
+            answer.request("GET", "/readyz")
+            return answer.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False

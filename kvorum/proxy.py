@@ -1,0 +1,131 @@
+"""`kvorum proxy`: the HTTP API of a cluster in a process of its own that keeps nothing.
+
+    HTTP on BASE+2 ─▶ backend over the native protocol ─▶ whichever node leads
+
+Any number of proxies may stand in front of a cluster: killing one loses no acknowledged write, and
+clients go on through another. Transactions opened over HTTP live in the proxy that began them. It
+is ready once the cluster answers, and says why not until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from kv.base.adapters import LoopTimers, SystemClock
+from kv.base.config import HTTP_OFFSET
+from kv.base.errors import KvorumError, Rejected
+from kv.base.limits import DEADLINE_MS_DEFAULT
+from kvorum.backend import Backend
+from kvorum.node import bound_socket
+from kvorum.sdk import connect_backend
+
+_RETRY_S: Final = 0.5
+_ASK_S: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Proxy:
+    """See the module. `start` once, `stop` once."""
+
+    def __init__(self, addresses: Sequence[tuple[str, int]], host: str, base: int) -> None:
+        self._addresses, self._host, self._base = addresses, host, base
+        self._not_ready: str | None = "it is looking for the cluster"
+        self._stack = contextlib.AsyncExitStack()
+        self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self._base + HTTP_OFFSET}"
+
+    def not_ready(self) -> str | None:
+        """Why it cannot serve, None if it can."""
+        return self._not_ready
+
+    async def start(self) -> None:
+        """Listen, then find the cluster: while there is none, it is tried again and again.
+
+        Raises InvalidArgument (CANNOT_LISTEN), or Refused by a cluster of another version.
+        """
+        # FastAPI costs 0.4 s and 30 MB: only who serves HTTP imports it.
+        from kvorum.http.assembly import HttpApi
+
+        sock = bound_socket(self._host, self._base + HTTP_OFFSET)
+        self._stack.callback(sock.close)
+        backend = await self._found()
+        self._stack.push_async_callback(backend.close)
+        self._stack.push_async_callback(self._end_background)
+        api = HttpApi(
+            backend,
+            sock,
+            self._in_background,
+            timers=LoopTimers(asyncio.get_running_loop()),
+            now=SystemClock().monotonic,
+            not_ready=self.not_ready,
+        )
+        await api.start()
+        self._stack.push_async_callback(api.stop)
+        self._in_background(self._watch(backend))
+
+    async def stop(self) -> None:
+        self._not_ready = "it is stopping"
+        await self._stack.aclose()
+
+    async def _found(self) -> Backend:
+        while True:
+            try:
+                return await connect_backend(self._addresses, DEADLINE_MS_DEFAULT)
+            except KvorumError as error:
+                if isinstance(error, Rejected):
+                    raise
+                log.warning("no cluster yet: %s", error)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _watch(self, backend: Backend) -> None:
+        """Ready means that the cluster answers: looked at all the time, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_ASK_S * 5):
+                    await backend.namespaces()
+                self._not_ready = None
+            except (KvorumError, TimeoutError) as error:
+                self._not_ready = f"the cluster does not answer: {error}"
+            await asyncio.sleep(_ASK_S)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _end_background(self) -> None:
+        tasks = list(self._background)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def serve(proxy: Proxy, on_ready: Callable[[Proxy], None]) -> None:
+    """Run a proxy until SIGTERM or SIGINT. Raises KvorumError if it cannot start."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    starting = loop.create_task(proxy.start())
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if starting.done():
+            await starting
+            on_ready(proxy)
+            await stopping
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.wait([starting, stopping])
+        await proxy.stop()
