@@ -5,6 +5,8 @@ README.md here).
 from raft.api import (
     Command,
     ConsensusGroup,
+    FollowerStatus,
+    GroupStatus,
     LogBatch,
     LogDB,
     PeerTransport,
@@ -36,6 +38,7 @@ from raft.errors import (
     SnapshotUnavailable,
     Stopped,
     SyncFailed,
+    Transferring,
     UnknownGroup,
 )
 from raft.host import RaftHost
@@ -53,6 +56,8 @@ __all__ = [
     "Command",
     "ConsensusGroup",
     "EntryTooLarge",
+    "FollowerStatus",
+    "GroupStatus",
     "InvariantBroken",
     "LibraryMismatch",
     "LogBatch",
@@ -84,6 +89,7 @@ __all__ = [
     "Syncer",
     "TimerHandle",
     "Timers",
+    "Transferring",
     "UnknownGroup",
     "VirtualTimers",
 ]

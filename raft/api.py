@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from raft.errors import BadConfig
 
@@ -287,16 +287,61 @@ class ConsensusGroup(Protocol):
         """
         ...
 
-    def can_serve_reads(self) -> bool:
+    def serving(self) -> bool:
         """May the applied state be read now as the newest? (Leader under its lease; a lone voter
-        needs no lease.)
+        needs no lease.) A leader may be without lease: asleep (asking wakes the group), just
+        elected, or after a transfer that failed. Then `read_barrier` serves all the same.
         """
         ...
 
+    def can_serve_reads(self) -> bool:
+        """The older name of `serving`."""
+        ...
+
     def read_barrier(self, done: ReadDone) -> None:
-        """ReadIndex (Raft section 8): `done(applied_index)` once a read is linearizable,
-        `done(None)` if not here.
+        """ReadIndex (Raft section 8), on any replica that keeps data: `done(applied_index)` once
+        the applied state is at least as new as everything that was committed when it was called;
+        `done(None)` if that cannot be known here now (no leader, a change of leader, no answer
+        within an election timeout). A follower asks its leader.
         """
+        ...
+
+    def status(self) -> GroupStatus:
+        """What the replica knows now; for people and for the master, not for the hot path."""
+        ...
+
+    # Membership. All of them raise NotLeader, BadConfig (the reason why not, and what to do),
+    # Stopped, and return the index of the configuration: in force at once, committed when
+    # `commit_index` has reached it. One change at a time.
+
+    def add_learner(self, node: int) -> int:
+        """Replicate to a node that does not vote. It holds an empty replica of the group, made by
+        `create_group(group_id, [])`, or catches up by a snapshot."""
+        ...
+
+    def promote(self, node: int) -> int:
+        """Make a learner a voter; refused until it has caught up and keeps up."""
+        ...
+
+    def demote(self, node: int) -> int:
+        """Make a voter a learner. Not the leader itself."""
+        ...
+
+    def remove(self, node: int) -> int:
+        """Take a member out. A leader that is to remove itself hands over first (`transfer`), and
+        Transferring tells the caller to ask the next leader."""
+        ...
+
+    def add_witness(self, node: int) -> int:
+        """Add a voter that keeps no data (`RaftHost.open_witness` on its node), to an even number
+        of voters: so no majority grows."""
+        ...
+
+    def transfer(self, node: int) -> None:
+        """Hand the leadership to a voter that keeps data. Until it has taken over, or an election
+        timeout has passed and we go on leading, proposals are refused with Transferring.
+
+        Raises NotLeader, BadConfig."""
         ...
 
     def compact(self, index: int) -> None:
@@ -304,6 +349,57 @@ class ConsensusGroup(Protocol):
         Beyond applied: an error.
         """
         ...
+
+
+Role = Literal["leader", "candidate", "follower", "learner", "witness", "removed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStatus:
+    """One other member, as its leader sees it. Indexes of log entries."""
+
+    match: int
+    """Known equal to ours, and durable there, up to here."""
+    next: int
+    """What would be sent next."""
+    lag: int
+    """Entries between `match` and the end of our log."""
+    responsive: bool
+    """It answered within the minimum election timeout; of a group asleep: its node is reachable."""
+    snapshot: bool
+    """A snapshot is on its way there."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A replica at one moment. `followers` is empty unless it leads."""
+
+    group_id: int
+    role: Role
+    """"leader" in the sense of Raft; `serving()` tells whether it may answer."""
+    term: int
+    leader_id: int | None
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    witnesses: tuple[int, ...]
+    """Those of the voters that keep no data."""
+    config_index: int
+    """Entry of that configuration; committed once `commit_index` has reached it."""
+    commit_index: int
+    applied_index: int
+    first_index: int
+    """Of the log; what lies before is only in the state machine."""
+    last_index: int
+    last_term: int
+    """(last_term, last_index) tells which of several survivors is the most complete."""
+    log_bytes: int
+    """Bytes of the commands after `first_index`, as far as they are known."""
+    hibernating: bool
+    transferring_to: int | None
+    forced: int
+    """How often an operator has forced the members (`RaftHost.force_members`)."""
+    forced_reason: str
+    followers: Mapping[int, FollowerStatus]
 
 
 # ------------------------------------------------------------------ settings and figures

@@ -5,6 +5,7 @@
     ├── Stopped            this replica no longer works; restart the node, it recovers from its log
     ├── EntryTooLarge      split the command, or raise `RaftConfig.entry_bytes_max`
     ├── ProposalsFull      wait for earlier proposals; certainly not executed
+    │   └── Transferring   the leadership is moving: ask again in a moment; certainly not executed
     ├── BadConfig          a setting or a membership that cannot work: correct it
     ├── UnknownGroup       create the group first, or it was dropped
     ├── LogCorrupt         stored bytes are not what was written: restore or remove this replica
@@ -76,6 +77,20 @@ class ProposalsFull(RaftError):
             "pack more commands into one entry, wait for `ready()`, or raise "
             "RaftConfig.proposals_max"
         )
+
+
+class Transferring(ProposalsFull):
+    """The leader is handing over to `target`; proposals are refused until that has succeeded or
+    failed. Nothing was appended.
+    """
+
+    def __init__(self, group_id: int, target: int) -> None:
+        RaftError.__init__(
+            self,
+            f"group {group_id}: the leadership is moving to node {target}; retry in a moment, "
+            "there or here",
+        )
+        self.target = target
 
 
 class BadConfig(RaftError):
