@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import compare, kv, memory, procedures, recovery, report, spark
+from bench import cluster, compare, kv, memory, procedures, recovery, report, spark
 from bench.machine import describe
 from bench.node import ROOT
 from bench.stats import Record
@@ -67,6 +67,18 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--transport", type=_some_of(kv.TRANSPORTS), default=["native"])
     one.add_argument("--client", choices=["auto", "lean", "sdk"], default="auto")
     one.add_argument("--procs", type=int, default=1, help="client processes")
+
+    one = command("cluster", "operations against three nodes")
+    one.add_argument("--ops", type=_some_of(kv.OPS), default=["put", "get"])
+    one.add_argument("--clients", type=_counts, default=[1, 64, 256])
+    one.add_argument("--sizes", type=_counts, default=[100], help="bytes of a value")
+    one.add_argument("--transport", type=_some_of(kv.TRANSPORTS), default=["native", "mux"])
+    one.add_argument("--client", choices=["auto", "lean", "sdk"], default="auto")
+
+    command("failover", "three nodes, the leader killed under load", reps=10)
+
+    one = command("groups", "log syncs with one group and with many, on three nodes")
+    one.add_argument("--groups", type=_counts, default=[1, 200])
 
     one = command("procedures", "durable procedures, steps per second")
     one.add_argument("--steps", type=_counts, default=list(procedures.STEPS))
@@ -125,6 +137,19 @@ def _records(args: argparse.Namespace) -> Iterator[Record]:
                 client=args.client,
             )
             yield from kv.run(wanted, reps=args.reps, secs=args.secs, procs=args.procs)
+        case "cluster":
+            wanted = kv.cases(
+                ops=args.ops,
+                clients=args.clients,
+                sizes=args.sizes,
+                transports=args.transport,
+                client=args.client,
+            )
+            yield from cluster.run(wanted, reps=args.reps, secs=args.secs)
+        case "failover":
+            yield from cluster.failover(reps=args.reps)
+        case "groups":
+            yield from cluster.groups(args.groups, reps=args.reps, secs=args.secs)
         case "procedures":
             yield from procedures.run(args.steps, args.clients, reps=args.reps, secs=args.secs)
         case "spark":

@@ -6,23 +6,28 @@ the same turn. Kvorum's node stays up between its turns (idle); a peer starts af
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from bench import kv, memory, procedures, recovery, spark
-from bench.node import Node
+from bench import cluster, kv, memory, procedures, recovery, spark
+from bench.cluster import Cluster
+from bench.node import Node, Server
 from bench.peers import PeerFailed, Peers
 from bench.stats import Record, median_of_runs
 
-NAMES = ("kv", "http", "procedures", "spark", "memory", "recovery")
+NAMES = ("kv", "cluster", "failover", "http", "procedures", "spark", "memory", "recovery")
 _SIZE = 100
 # What the goals name, and 1 KiB beside it.
 _AGAINST_ETCD = (
     ("put", 1, 100), ("put", 64, 100), ("put", 256, 100), ("get", 64, 100), ("get", 256, 100),
     ("txn", 64, 100), ("put", 64, 1024), ("put", 256, 1024),
 )  # fmt: skip
+_CLUSTERS = (("put", 1, 100), ("put", 64, 100), ("put", 256, 100), ("get", 64, 100))
 _LOAD_MB = 1000
+_FAILOVERS = 5
 
 
 def note(text: str) -> None:
@@ -49,25 +54,60 @@ def _case(op: str, clients: int, size: int, transport: str, client: str) -> kv.C
 
 
 def against_etcd(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
-    """The KV cases: etcd, ours with a connection per client, for puts at 256 multiplexed too."""
+    """The KV cases on one node."""
     with Node("compare") as node:
-        bench = kv.Bench(node, secs=secs, procs=1)
-        for op, clients, size in _AGAINST_ETCD:
-            note(f"{op} {size} B, {clients} clients: etcd and Kvorum, {reps} turns")
-            ours = [_case(op, clients, size, "native", "lean")]
-            if (op, clients) == ("put", 256):
-                ours += [_case(op, clients, size, "mux", c) for c in ("sdk", "lean")]
-            bench.table(size)  # loaded before the first turn
-            turns: dict[str, Callable[[], Record]] = {
-                "etcd": lambda o=op, c=clients, s=size: peers.etcd(o, c, s, secs)  # type: ignore[misc]
-            }
-            for case in ours:
-                turns[str(case)] = lambda case=case: bench.measure(case)  # type: ignore[misc]
-            found = in_turn(reps, turns)
-            if "etcd" in found:
-                yield _peer("etcd", op, clients=clients, size=size) | found["etcd"]
-            for case in ours:
-                yield case.fields() | found[str(case)]
+        yield from _kv_in_turn(peers, node, _AGAINST_ETCD, nodes=1, reps=reps, secs=secs)
+
+
+def clusters(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
+    """The KV cases on three nodes. Idle nodes of ours stay up while the peer is measured."""
+    with Cluster("compare") as nodes:
+        yield from _kv_in_turn(peers, nodes, _CLUSTERS, nodes=cluster.NODES, reps=reps, secs=secs)
+
+
+def _kv_in_turn(
+    peers: Peers,
+    server: Server,
+    cases: tuple[tuple[str, int, int], ...],
+    *,
+    nodes: int,
+    reps: int,
+    secs: float,
+) -> Iterator[Record]:
+    """etcd, ours with a connection per client, for puts at 256 multiplexed too."""
+    bench = kv.Bench(server, secs=secs, procs=1)
+    several = {"nodes": nodes} if nodes > 1 else {}
+    for op, clients, size in cases:
+        note(f"{op} {size} B, {clients} clients, {nodes} nodes: etcd and Kvorum, {reps} turns")
+        ours = [_case(op, clients, size, "native", "lean")]
+        if (op, clients) == ("put", 256):
+            ours += [_case(op, clients, size, "mux", c) for c in ("sdk", "lean")]
+        bench.table(size)  # loaded before the first turn
+        turns: dict[str, Callable[[], Record]] = {
+            "etcd": partial(peers.etcd, op, clients, size, secs, nodes=nodes)
+        }
+        for case in ours:
+            turns[str(case)] = partial(bench.measure, case)
+        found = in_turn(reps, turns)
+        if "etcd" in found:
+            yield _peer("etcd", op, clients=clients, size=size) | several | found["etcd"]
+        for case in ours:
+            yield several | case.fields() | found[str(case)]
+
+
+def failovers(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
+    """The gap when the leader is killed: the peer's first, then ours."""
+    note(f"failover: etcd and Kvorum, {reps} turns")
+    gaps: list[float] = []
+    for _ in range(reps):
+        try:
+            gaps.append(float(peers.etcd_failover(secs)["gap_s"]))
+        except PeerFailed as error:
+            note(f"  etcd: {error}")
+    if gaps:
+        gap = statistics.median(gaps)
+        yield _peer("etcd", "failover") | {"nodes": cluster.NODES, "gap_s": gap, "gaps": gaps}
+    yield from cluster.failover(reps=reps)
 
 
 def _peer(name: str, op: str, **fields: int) -> Record:
@@ -138,6 +178,10 @@ def run(
     peers = Peers(peers_folder, home)
     if "kv" in names:
         yield from against_etcd(peers, reps=reps, secs=secs)
+    if "cluster" in names:
+        yield from clusters(peers, reps=reps, secs=secs)
+    if "failover" in names:
+        yield from failovers(peers, reps=max(reps, _FAILOVERS), secs=secs)
     if "http" in names:
         yield from alone(reps=reps, secs=secs)
     if "procedures" in names:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import kvorum
 from bench.native import frame, rest_of
-from bench.node import Node
+from bench.node import Server
 from bench.spec import KEYS, user_key
 from kv.base import methods as m
 from kv.base.keys import table_prefix, table_range
@@ -62,13 +62,14 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A table and where it lives; it is one partition."""
+    """A table and where it lives; it is one partition. `port`: of the node that leads it."""
 
     name: str
     id: int
     end: bytes
     partition: int
     epoch: int
+    port: int
 
 
 def ensure_namespace(db: kvorum.Database) -> None:
@@ -76,21 +77,21 @@ def ensure_namespace(db: kvorum.Database) -> None:
         db.create_namespace(NAMESPACE)
 
 
-def create(node: Node, name: str) -> Loaded:
+def create(node: Server, name: str) -> Loaded:
     """An empty table `bench.NAME`."""
     with kvorum.connect(node.url) as db:
         ensure_namespace(db)
         table = db.create_table(NAMESPACE, name).id
     with Caller(node.base) as caller:
-        descriptor, _leader = caller.call(m.LOOKUP, table_prefix(table))
+        descriptor, (_host, port) = caller.call(m.LOOKUP, table_prefix(table))
     partition, _start, _end, epoch, *_ = descriptor
-    return Loaded(name, table, table_range(table)[1], partition, epoch)
+    return Loaded(name, table, table_range(table)[1], partition, epoch, port or node.base)
 
 
-def fill(node: Node, table: Loaded, size: int, keys: range) -> None:
+def fill(table: Loaded, size: int, keys: range) -> None:
     """Write these rows with values of `size` random bytes."""
     rng = random.Random(size)
-    with Caller(node.base) as caller:
+    with Caller(table.port) as caller:
         for at in range(keys.start, keys.stop, _ROWS_PER_BATCH):
             numbers = range(at, min(at + _ROWS_PER_BATCH, keys.stop))
             write(caller, table, numbers, rng.randbytes(size))
@@ -103,8 +104,8 @@ def write(caller: Caller, table: Loaded, numbers: Sequence[int], value: bytes) -
     caller.call(m.WRITE, table.partition, table.epoch, ops, 0, m.BLIND)
 
 
-def create_filled(node: Node, size: int, keys: int = KEYS) -> Loaded:
+def create_filled(node: Server, size: int, keys: int = KEYS) -> Loaded:
     """The table of the KV cases for values of `size` bytes."""
     table = create(node, f"v{size}")
-    fill(node, table, size, range(keys))
+    fill(table, size, range(keys))
     return table

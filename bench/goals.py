@@ -40,12 +40,14 @@ class Verdict:
     met: bool | None
 
 
-def _kv(op: str, clients: int, transport: str = "native") -> Record:
-    return {"bench": "kv", "op": op, "clients": clients, "size": 100, "transport": transport}
+def _kv(op: str, clients: int, transport: str = "native", nodes: int | None = None) -> Record:
+    where = {"op": op, "clients": clients, "size": 100, "transport": transport}
+    return {"bench": "kv", **where, "nodes": nodes}
 
 
-def _etcd(op: str, clients: int) -> Record:
-    return {"bench": "peer", "peer": "etcd", "op": op, "clients": clients, "size": 100}
+def _etcd(op: str, clients: int, nodes: int | None = None) -> Record:
+    where = {"op": op, "clients": clients, "size": 100}
+    return {"bench": "peer", "peer": "etcd", **where, "nodes": nodes}
 
 
 def _against_dbos(steps: int, clients: int) -> Goal:
@@ -90,6 +92,25 @@ GOALS: tuple[Goal, ...] = (
         {**_kv("put", 256, "mux"), "client": "sdk"}, 3, _etcd("put", 256),
     ),
     _rate("gets/s, 64 connections, against etcd", _kv("get", 64), 5, _etcd("get", 64)),
+    _rate("three nodes: puts/s, 64 connections, against etcd",
+          _kv("put", 64, nodes=3), 1.5, _etcd("put", 64, 3)),
+    _rate("three nodes: puts/s, 256 connections, against etcd",
+          _kv("put", 256, nodes=3), 1.3, _etcd("put", 256, 3)),
+    _bound("three nodes: CPU of all of them per put at 256, µs",
+           _kv("put", 256, nodes=3), "server_us_op", UNDER, 80),
+    Goal(
+        name="three nodes: put p50 in ms, one client, against etcd",
+        ours=_kv("put", 1, nodes=3), figure="p50_ms",
+        relation=UNDER, bound=1.0, peer=_etcd("put", 1, 3), peer_figure="p50_ms",
+    ),
+    _rate(
+        "three nodes: puts/s, 256 in flight through the SDK, against etcd",
+        {**_kv("put", 256, "mux", 3), "client": "sdk"}, 2.5, _etcd("put", 256, 3),
+    ),
+    _rate("three nodes: gets/s, 64 connections, against etcd",
+          _kv("get", 64, nodes=3), 5, _etcd("get", 64, 3)),
+    _bound("three nodes: s without a write when the leader is killed, median",
+           {"bench": "failover"}, "gap_s", UNDER, 1.0),
     _bound("HTTP puts/s, 64 clients", _kv("put", 64, "http"), "ops_s", OVER, 10_000),
     _bound("HTTP gets/s, 64 clients", _kv("get", 64, "http"), "ops_s", OVER, 15_000),
     _bound("rows/s in batches of 100 puts, 16 clients", _kv("batch", 16), "rows_s", OVER, 60_000),

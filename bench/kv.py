@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench import dataset, load
-from bench.node import Node
+from bench.node import Node, Server
 from bench.pipelined import OPS as PIPELINED_OPS
 from bench.spec import Spec
 from bench.stats import Record, median_of_runs
@@ -66,7 +66,7 @@ def cases(
 class Bench:
     """A node with one loaded table per value size; measures cases on it."""
 
-    def __init__(self, node: Node, *, secs: float, procs: int) -> None:
+    def __init__(self, node: Server, *, secs: float, procs: int) -> None:
         self._node, self._secs, self._procs = node, secs, procs
         self._tables: dict[int, dataset.Loaded] = {}
 
@@ -85,7 +85,7 @@ class Bench:
             transport=case.transport,
             client=case.client,
             url=self._node.url,
-            native_port=self._node.base,
+            native_port=table.port,
             http_port=self._node.http_port,
             table=table.name,
             table_id=table.id,
@@ -95,7 +95,7 @@ class Bench:
             rows_per_op=ROWS_PER_OP.get(case.op, 1),
             secs=self._secs,
         )
-        return load.run(spec, server_pid=self._node.pid, procs=self._procs)
+        return load.run(spec, server_pids=self._node.pids, procs=self._procs)
 
 
 def run(wanted: list[Case], *, reps: int, secs: float, procs: int) -> Iterator[Record]:

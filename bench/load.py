@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from array import array
+from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 
@@ -24,7 +25,7 @@ class LoadFailed(Exception):
     """A client process could not do its work."""
 
 
-def run(spec: Spec, *, server_pid: int, procs: int = 1) -> Record:
+def run(spec: Spec, *, server_pids: Sequence[int], procs: int = 1) -> Record:
     """Load a server with `spec` from at most `procs` processes. Raises LoadFailed.
 
     Gives ops_s, p50_ms, p99_ms, server_us_op, client_us_op, other_cores, errors; rows_s where an
@@ -44,7 +45,7 @@ def run(spec: Spec, *, server_pid: int, procs: int = 1) -> Record:
             children.append((child, here))
         for _, pipe in children:
             _expect(pipe, "ready", _START_S)
-        return _measure(spec, children, server_pid)
+        return _measure(spec, children, server_pids)
     finally:
         for child, pipe in children:
             pipe.close()
@@ -54,13 +55,13 @@ def run(spec: Spec, *, server_pid: int, procs: int = 1) -> Record:
                 child.join()
 
 
-def _measure(spec: Spec, children: list[_Child], server_pid: int) -> Record:
+def _measure(spec: Spec, children: list[_Child], server_pids: Sequence[int]) -> Record:
     begin = time.monotonic() + spec.warm_s
     end = begin + spec.secs
     for _, pipe in children:
         pipe.send((begin, end))
     _sleep_until(begin)
-    meter = Meter([server_pid], [child.pid for child, _ in children if child.pid])
+    meter = Meter(server_pids, [child.pid for child, _ in children if child.pid])
     _sleep_until(end)
     used = meter.read()
     latencies, errors, first_error = array("d"), 0, ""

@@ -36,7 +36,7 @@ def run(load_mb: int) -> Iterator[Record]:
         table = dataset.create(node, "load")
         rows = load_mb * 1_000_000 // (_VALUE_BYTES + _KEY_BYTES)
         began = time.monotonic()
-        dataset.fill(node, table, _VALUE_BYTES, range(rows))
+        dataset.fill(table, _VALUE_BYTES, range(rows))
         seconds = time.monotonic() - began
         yield {
             "bench": "memory",

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 _FIRST, _LAST, _STRIDE = 20_000, 31_000, 10  # below the range that outgoing connections take from
@@ -31,14 +31,14 @@ def work_folder(name: str) -> Path:
     return folder
 
 
-def free_base() -> int:
-    """A base port whose four ports nobody listens on."""
+def free_base(nodes: int = 1) -> int:
+    """A base port whose four ports nobody listens on, and the same for each more node, ten on."""
     span = (_LAST - _FIRST) // _STRIDE
     for i in range(span):
         base = _FIRST + _STRIDE * ((os.getpid() * 7 + i) % span)
-        if all(_is_free(port) for port in range(base, base + 4)):
+        if all(_is_free(base + _STRIDE * n + k) for n in range(nodes) for k in range(4)):
             return base
-    raise RuntimeError(f"no four free ports between {_FIRST} and {_LAST}")
+    raise RuntimeError(f"no free ports between {_FIRST} and {_LAST}")
 
 
 def _is_free(port: int) -> bool:
@@ -51,13 +51,31 @@ def _is_free(port: int) -> bool:
     return True
 
 
+class Server(Protocol):
+    """What is measured: a node, or a cluster (bench/cluster.py)."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def base(self) -> int:
+        """Where any node listens."""
+        ...
+
+    @property
+    def http_port(self) -> int: ...
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All its processes."""
+        ...
+
+
 class Node:
     """`with Node("kv") as node:` a started node, stopped at the end, its folder removed."""
 
     def __init__(self, name: str, *, options: tuple[str, ...] = ()) -> None:
         self.folder = work_folder(name)
         self.data = self.folder / "data"
-        self.base = free_base()
+        self._base = free_base()
         self._options = options
         self._log = self.folder / "node.log"
         self._child: subprocess.Popen[bytes] | None = None
@@ -66,6 +84,14 @@ class Node:
     def pid(self) -> int:
         assert self._child is not None
         return self._child.pid
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self.pid,)
+
+    @property
+    def base(self) -> int:
+        return self._base
 
     @property
     def http_port(self) -> int:

@@ -88,15 +88,20 @@ class Peers:
             raise PeerFailed(f"{script}: {found['_error']}")
         return found
 
-    def etcd(self, op: str, clients: int, size: int, secs: float) -> Record:
-        """One node, its leader asked; `get` is linearizable."""
+    def etcd(self, op: str, clients: int, size: int, secs: float, *, nodes: int = 1) -> Record:
+        """One node or three, the leader asked; `get` is linearizable."""
         found = self._run(
-            *("bench_etcd.py", "nodes=1", f"ops={op}"),
+            *("bench_etcd.py", f"nodes={nodes}", f"ops={op}"),
             secs=secs,
             PEERS_CONC=str(clients),
             PEERS_SIZES=str(size),
         )
-        return ours(found[f"n1_{op}_{size}B_c{clients}"])
+        return ours(found[f"n{nodes}_{op}_{size}B_c{clients}"])
+
+    def etcd_failover(self, secs: float) -> Record:
+        """Three nodes, the leader killed under load: the longest time without a write."""
+        found = self._run("bench_etcd.py", "ops=none", "failover", secs=secs)
+        return {"gap_s": found["failover"]["gap_s"]}
 
     def dbos(self, clients: list[int], secs: float) -> dict[tuple[int, int], Record]:
         """By (steps, clients); of its two styles the faster one."""

@@ -33,7 +33,7 @@ def measure(node: Node, steps: int, clients: int, *, secs: float) -> Record:
         rows_per_op=steps,
         secs=secs,
     )
-    found = load.run(spec, server_pid=node.pid)
+    found = load.run(spec, server_pids=node.pids)
     found.pop("rows_s", None)
     found["steps_s"] = round(found["ops_s"] * steps, 1)
     return found

@@ -19,7 +19,7 @@ def run(sizes_mb: list[int], *, reps: int) -> Iterator[Record]:
         with Node("recovery") as node:
             table = dataset.create(node, "load")
             rows = size_mb * 1_000_000 // _VALUE_BYTES
-            dataset.fill(node, table, _VALUE_BYTES, range(rows))
+            dataset.fill(table, _VALUE_BYTES, range(rows))
             runs = [_once(node, table, rows + 100 * i) for i in range(reps)]
             record = {"bench": "recovery", "op": "kill", "load_mb": size_mb}
             yield record | {"data_mb": folder_mb(node.data)} | median_of_runs(runs, "ready_s")
