@@ -1,0 +1,114 @@
+"""A cluster of three real processes for the tests, always taken down; and what to do to it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import kvorum
+from kvorum.cli.cluster import links
+from kvorum.localcluster import LocalCluster
+from tests.machine import free_port_base
+
+MODULES = ("--procedure-modules", "tests.integration.sample_procedures")
+READY_S = 60.0
+
+
+class Nodes:
+    """A local cluster and its faults. Numbers are node ids, from 1."""
+
+    def __init__(self, directory: Path, count: int, *options: str) -> None:
+        # free_port_base looks at BASE of node 0; node I of a local cluster uses BASE + 10·I.
+        self.local = LocalCluster.create(directory, count, free_port_base(count + 1))
+        self.options = (*MODULES, *options)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [node.id for node in self.local.nodes]
+
+    @property
+    def url(self) -> str:
+        return f"kvorum://{self.local.connect}"
+
+    def start(self, *numbers: int) -> float:
+        """Start them (all) and wait; seconds until the last is ready."""
+        began = time.monotonic()
+        wanted = list(numbers) or self.numbers
+        for number in wanted:
+            self.local.start(number, self.options)
+        try:
+            self.local.wait_ready(wanted, within_s=READY_S, told=lambda _number: None)
+        except kvorum.KvorumError as e:
+            logs = "\n".join(f"--- {n}\n{self.local.tail(n, 30)}" for n in self.numbers)
+            raise AssertionError(f"{e}\n{logs}") from e
+        return time.monotonic() - began
+
+    def kill(self, number: int) -> None:
+        self.local.signal(number, signal.SIGKILL)
+
+    def pause(self, number: int) -> None:
+        self.local.signal(number, signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        self.local.signal(number, signal.SIGCONT)
+
+    def cut(self, number: int, *others: int) -> None:
+        """Nothing passes between the node and the others (all others if none is named)."""
+        for other in others or [n for n in self.numbers if n != number]:
+            for here, there in ((number, other), (other, number)):
+                blocked = links(self.local.node(here), None)
+                links(self.local.node(here), sorted({*blocked, there}))
+
+    def heal(self) -> None:
+        for node in self.local.nodes:
+            if node.state() == "running":
+                links(node, [])
+
+    def leader(self, partition: int = 1) -> int:
+        """Who leads a partition, as the cluster says."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with kvorum.connect(self.url) as db:
+                found = self._row(db, partition)["leader"]
+            if found is not None:
+                return int(found)
+            time.sleep(0.1)
+        raise AssertionError(f"partition {partition} has no leader")
+
+    @staticmethod
+    def _row(db: kvorum.Database, partition: int) -> dict[str, Any]:
+        return next(row for row in db.partitions() if row["id"] == partition)
+
+    def wait_caught_up(self, within_s: float = 30) -> None:
+        """Until every partition has a leader and no replica lags."""
+        deadline = time.monotonic() + within_s
+        rows: list[dict[str, Any]] = []
+        while time.monotonic() < deadline:
+            try:
+                with kvorum.connect(self.url) as db:
+                    rows = db.partitions()
+            except kvorum.KvorumError:
+                time.sleep(0.1)
+                continue
+            if all(row["leader"] is not None and not any(row["lag"].values()) for row in rows):
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"still behind: {rows}")
+
+
+@contextmanager
+def cluster(directory: Path, count: int = 3, *options: str) -> Iterator[Nodes]:
+    """A running cluster; taken down whatever happens."""
+    nodes = Nodes(directory, count, *options)
+    try:
+        nodes.start()
+        yield nodes
+    finally:
+        for number in nodes.numbers:
+            if nodes.local.node(number).state() == "paused":
+                nodes.resume(number)
+        nodes.local.down(within_s=10)

@@ -1,0 +1,135 @@
+"""Three real processes under load while they are killed, paused and cut off: nothing that was
+acknowledged is lost, nothing happens twice, and writes go on.
+
+FAULT_ROUNDS says how often each fault happens (1; a long run takes 50).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+import kvorum
+from tests.integration.clusters import Nodes, cluster
+from tests.integration.workload import Seen, check, load, prepare
+
+ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120 + 60 * ROUNDS)]
+
+
+async def under_load(nodes: Nodes, seen: Seen, fault: Callable[[int], None]) -> None:
+    """`fault(round)` ROUNDS times, with a load all the while."""
+    async with load(nodes.url, seen):
+        await asyncio.sleep(0.5)
+        for number in range(ROUNDS):
+            await asyncio.to_thread(fault, number)
+            await asyncio.sleep(random.uniform(0.3, 0.8))
+        await asyncio.sleep(1.0)
+
+
+def proved(nodes: Nodes, seen: Seen) -> None:
+    assert len(seen.puts) > 50, f"hardly anything was written: {len(seen.puts)}"
+    assert not seen.went_back
+    with kvorum.connect(nodes.url) as db:
+        assert db.timestamp() > seen.highest
+        check(db, seen)
+
+
+def run(tmp_path: Path, fault: Callable[[Nodes, int], None]) -> Seen:
+    """A cluster, the load, the fault, the proof."""
+    seen = Seen()
+    with cluster(tmp_path / "cluster") as nodes:
+        prepare(nodes.url)
+        asyncio.run(under_load(nodes, seen, lambda number: fault(nodes, number)))
+        nodes.heal()
+        proved(nodes, seen)
+        nodes.wait_caught_up()
+    return seen
+
+
+def test_f3_each_node_killed_in_turn_loses_nothing(tmp_path: Path) -> None:
+    """A cluster that loses an acknowledged write with one node is worse than one node."""
+
+    def fault(nodes: Nodes, number: int) -> None:
+        for victim in nodes.numbers:
+            nodes.kill(victim)
+            nodes.start(victim)
+
+    run(tmp_path, fault)
+
+
+def test_f3_all_nodes_killed_at_once_lose_nothing(tmp_path: Path) -> None:
+    """A power cut takes all machines; what was synced must come back."""
+
+    def fault(nodes: Nodes, number: int) -> None:
+        for victim in nodes.numbers:
+            nodes.kill(victim)
+        nodes.start()
+
+    run(tmp_path, fault)
+
+
+def test_f3_a_killed_leader_is_replaced(tmp_path: Path) -> None:
+    """Writes must go on without the leader: that is what the others are for."""
+
+    def fault(nodes: Nodes, number: int) -> None:
+        victim = nodes.leader()
+        nodes.kill(victim)
+        time.sleep(3)
+        nodes.start(victim)
+
+    seen = run(tmp_path, fault)
+    assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+
+
+def test_a8_a_paused_leader_never_serves_what_is_old(tmp_path: Path) -> None:
+    """A leader that slept believes that it leads; its lease must not let it answer."""
+
+    def fault(nodes: Nodes, number: int) -> None:
+        victim = nodes.leader()
+        nodes.pause(victim)
+        time.sleep(3)
+        nodes.resume(victim)
+
+    run(tmp_path, fault)
+
+
+def test_a8_cut_off_nodes_neither_lose_nor_invent(tmp_path: Path) -> None:
+    """A leader on the wrong side of a cut must not acknowledge what the others never saw."""
+
+    def fault(nodes: Nodes, number: int) -> None:
+        leader = nodes.leader()
+        nodes.cut(leader)
+        time.sleep(3)
+        nodes.heal()
+        time.sleep(2)
+        one, other, *_ = nodes.numbers
+        nodes.cut(one, other)
+        time.sleep(2)
+        nodes.heal()
+
+    run(tmp_path, fault)
+
+
+def test_f4_a_rolling_restart_never_stops_writes(tmp_path: Path) -> None:
+    """An upgrade is a restart of every node: it must not be an outage."""
+
+    def fault(nodes: Nodes, number: int) -> None:
+        for victim in nodes.numbers:
+            process = nodes.local.node(victim).process()
+            assert process is not None
+            nodes.local.signal(victim, signal.SIGTERM)
+            psutil.wait_procs([process], timeout=30)
+            nodes.start(victim)
+            nodes.wait_caught_up()
+
+    seen = run(tmp_path, fault)
+    assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
