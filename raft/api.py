@@ -128,7 +128,7 @@ class SnapshotId(NamedTuple):
     restarted or deposed leader never names other bytes by an id that was used before.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     term: int
     sender: int
     number: int
@@ -428,6 +428,17 @@ class RaftConfig:
     """Bound of one AppendEntries. Longer than any entry: the library's path for longer ones is
     broken (P8).
     """
+    message_bytes_max: int = 1 << 20
+    """Commands of one AppendEntries to a follower; a longer entry travels alone. The library's own
+    bound, `append_bytes_max`, is never reached.
+    """
+    window_bytes_max: int = 8 << 20
+    """Unacknowledged commands on their way to one follower; one entry may exceed it."""
+    window_messages_max: int = 256
+    reorder_ms: int = 100
+    """A message that was overtaken by one that left so much later is taken for lost, and sent
+    again.
+    """
     memory_entries_max: int = 4096
     memory_bytes_max: int = 8 << 20
     """Applied entries kept in memory per group, so that near-term catch-up reads no disk (F11)."""
@@ -450,6 +461,11 @@ class RaftConfig:
             "0 < entry_bytes_max < append_bytes_max - 1": 0
             < self.entry_bytes_max
             < self.append_bytes_max - 1,
+            "0 < message_bytes_max <= window_bytes_max": 0
+            < self.message_bytes_max
+            <= self.window_bytes_max,
+            "window_messages_max > 0": self.window_messages_max > 0,
+            "reorder_ms > 0": self.reorder_ms > 0,
             "memory_entries_max > 0": self.memory_entries_max > 0,
             "memory_bytes_max > 0": self.memory_bytes_max > 0,
             "replay_entries_max > 0": self.replay_entries_max > 0,
@@ -475,6 +491,10 @@ class RaftCounters:
     disk_reads: int = 0
     """Scans of the LogDB for entries that were no longer in memory. Zero in steady state (F11)."""
     logs_reset: int = 0
+    bytes_resent: int = 0
+    """Of commands that were sent to a follower once more because they seemed lost (F10)."""
+    appends_parked: int = 0
+    """Received appends that had overtaken others and waited for them."""
     elections_won: int = 0
     messages_dropped: int = 0
     """Received messages that the armour refused: stale terms, strangers, unknown kinds."""

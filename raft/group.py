@@ -28,11 +28,11 @@ transfer. Longer than our other files, because everything that knows the library
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, assert_never
 
 from raft import pinned
-from raft.api import RaftConfig, Rng, Timers
+from raft.api import RaftConfig, RaftCounters, Rng, Timers
 from raft.errors import InvariantBroken
 from raft.journal import Journal
 from raft.pinned import (
@@ -48,11 +48,12 @@ from raft.pinned import (
 )
 from raft.records import CONFIG, Entry
 from raft.rules import append, commit
-from raft.rules.backoff import Backoff
+from raft.rules.flow import Flow, InFlight
 from raft.rules.lease import Lease, Promise
 from raft.rules.membership import Membership, check_change
 from raft.rules.prevote import PreVote, log_is_current
 from raft.rules.reads import Rounds
+from raft.rules.reorder import Parked
 from raft.rules.votes import VoteBox
 
 
@@ -92,19 +93,27 @@ class Group(SyncObj):
         rng: Rng,
         config: RaftConfig,
         out: Outbox,
-        drop: Callable[[], None],
+        room: Callable[[int], bool],
+        counters: RaftCounters,
     ) -> None:
-        """`applied_index` is committed. `drop` counts a message that was refused."""
-        self.me, self.journal, self._out, self._drop = node_id, journal, out, drop
+        """`applied_index` is committed. `room(peer)`: may entries be sent there now?"""
+        self.me, self.journal, self._out, self._room = node_id, journal, out, room
+        self._counters = counters
         self._clock, self._rng, self._config = timers.monotonic, rng, config
         pinned.bind(self._clock, rng)
         now = self._clock()
-        self._votes, self._pre_vote, self._backoff = VoteBox(node_id), PreVote(node_id), Backoff()
+        self._votes, self._pre_vote = VoteBox(node_id), PreVote(node_id)
+        self._flows: dict[int, Flow] = {}
+        self._parked = Parked(
+            bytes_max=config.window_bytes_max, messages_max=config.window_messages_max
+        )
+        self._round_answered = (0, 0)  # term and round of the last heartbeat that we answered
         self.rounds, self._lease = Rounds(), Lease(lease_s=config.lease_ms / 1000)
         self._promise = Promise(now_s=now, election_min_s=config.election_min_ms / 1000)
         self._by_transfer = False
         self._office_waits = False  # elected, but our own vote is not durable yet (I7)
         self._commit_floor = applied_index
+        self._members: list[Any] = []  # everybody to replicate to, in a fixed order
         self.membership: Membership | None = None
         self.is_voter = False
         port = Port()
@@ -189,6 +198,8 @@ class Group(SyncObj):
         pinned.bind(self._clock, self._rng)
         self._take_office_if_due()
         self._pre_vote_gate()
+        # Before the library counts: it would look at every entry from the commit index on.
+        self._advance_commit(self._SyncObj__raftCommitIndex)
         self._commit_floor = self._SyncObj__raftCommitIndex
         self._onTick(0)
         self._by_transfer = False
@@ -213,16 +224,16 @@ class Group(SyncObj):
         self._adopt_latest()
 
     def replicate(self) -> None:
-        """Send what was appended: to followers in step at once, before our own sync (thesis
-        10.2.1).
+        """Send what was appended to followers in step, at once, before our own sync (thesis
+        10.2.1), as far as their windows take it; their answers make room for the rest.
         """
-        pinned.bind(self._clock, self._rng)
-        self._SyncObj__sendAppendEntries()
+        for node in self._members:
+            self._feed(node)
 
     def peer_up(self, peer: int) -> None:
         """A connection was made: ask a follower at once instead of at the next heartbeat."""
         if self.raft_leader and node_of(peer) in self._SyncObj__raftNextIndex:
-            self.replicate()
+            self._heartbeat(node_of(peer))
 
     def peer_down(self, peer: int) -> None:
         """A connection was lost. The election timeout decides what that means."""
@@ -237,7 +248,8 @@ class Group(SyncObj):
         """Send a heartbeat round; when a majority has answered it (`rounds.confirmed`), we led at
         this moment.
         """
-        self.replicate()
+        pinned.bind(self._clock, self._rng)
+        self._SyncObj__sendAppendEntries()
         return self.rounds.current
 
     # ------------------------------------------------------------------ elections
@@ -277,7 +289,8 @@ class Group(SyncObj):
         self._office_waits = not self.journal.hard_state_synced
         if self._office_waits:
             return
-        self._backoff.clear()
+        for flow in self._flows.values():
+            flow.restart()
         self._lease.restart()
         self.rounds.restart()
         super()._SyncObj__onBecomeLeader()
@@ -390,6 +403,9 @@ class Group(SyncObj):
 
     # ------------------------------------------------------------------ sending
 
+    def _drop(self) -> None:
+        self._counters.messages_dropped += 1
+
     def _send(self, node: Any, message: Message) -> None:
         """Stamp a message and say whether it may leave before the next sync (I1)."""
         kind = message["type"]
@@ -402,44 +418,85 @@ class Group(SyncObj):
         self._out(node.id, message, early=kind not in _AFTER_SYNC)
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        """Followers in step are the library's; the others are taken out of its sight and sent one
-        message each.
+        """A heartbeat round, instead of the library's sending: every member gets exactly one message
+        or what its window takes.
 
         P13: for a node behind the base the library repeats `serialized: None` until a heartbeat
         period of *time* has passed (S:1267-1351). P14: to a follower whose log differs it
         pipelines, and the rejections of the later messages raise nextIndex again, so that the
-        back-off never reaches the common prefix.
+        back-off never reaches the common prefix. And it knows no window: to a follower that does
+        not answer it sends every entry all the same.
         """
-        self._lease.sent(self.rounds.next(), self._clock())
-        connected, base_index = self._SyncObj__connectedNodes, self.journal.base_index
-        next_index = self._SyncObj__raftNextIndex
-        odd = [
-            node
-            for node in next_index
-            if next_index[node] <= base_index or self._backoff.is_probing(node.id)
-        ]
-        connected.difference_update(odd)
-        super()._SyncObj__sendAppendEntries()
-        connected.update(odd)
-        for node in sorted(odd, key=lambda node: int(node.id)):
-            self._send(node, self._probe(next_index[node]))
+        now = self._clock()
+        self._SyncObj__newAppendEntriesTime = now + self._config.heartbeat_ms / 1000
+        self._lease.sent(self.rounds.next(), now)
+        for node in self._members:
+            if not self._feed(node):
+                self._heartbeat(node)
 
-    def _probe(self, start: int) -> Message:
-        """One AppendEntries from `start` on, or, behind the base, a bare heartbeat: only a snapshot
-        can help there.
+    def _feed(self, node: Any) -> bool:
+        """Send a follower what its window takes; False if that is nothing."""
+        next_index, journal, flow = self._SyncObj__raftNextIndex, self.journal, self._flows[node.id]
+        start, sent = next_index[node], False
+        while (
+            journal.base_index < start <= journal.last_index
+            and (room := flow.room()) > 0
+            and self._takes(node)
+        ):
+            room = min(room, self._config.message_bytes_max)
+            entries = journal.entries(start, journal.last_index, room)
+            end, size = entries[-1][1], sum(len(entry[0]) for entry in entries)
+            self._send_from(node, start, entries)
+            if not flow.probing:
+                next_index[node] = end + 1
+            flow.sent(start, end, size, self._clock())
+            start, sent = next_index[node], True
+            if flow.probing:
+                break
+        return sent
+
+    def _takes(self, node: Any) -> bool:
+        """Entries go only to who answers, while the way there is free; the others get heartbeats."""
+        answered = self._SyncObj__lastResponseTime[node] + self._config.election_min_ms / 1000
+        return self._clock() < answered and self._room(node.id)
+
+    def _heartbeat(self, node: Any) -> None:
+        """A message without entries. Its position makes the follower say what it has; behind the
+        base there is none, and only a snapshot can help.
         """
-        journal = self.journal
-        message: Message = {
+        start = self._SyncObj__raftNextIndex[node]
+        if start > self.journal.base_index:
+            self._send_from(node, start, [])
+        else:
+            self._send(node, self._append_entries())
+
+    def _send_from(self, node: Any, start: int, entries: list[Entry]) -> None:
+        message = self._append_entries()
+        message["entries"] = entries
+        message["prevLogIdx"], message["prevLogTerm"] = start - 1, self.journal.term_at(start - 1)
+        self._send(node, message)
+
+    def _append_entries(self) -> Message:
+        return {
             "type": "append_entries",
             "term": self.term,
             "commit_index": self.commit_index,
+            "at": self._clock(),
         }
-        if start > journal.base_index:
-            message["entries"] = self._SyncObj__getEntries(
-                start, None, self._config.append_bytes_max
-            )
-            message["prevLogIdx"], message["prevLogTerm"] = start - 1, journal.term_at(start - 1)
-        return message
+
+    def _send_again(self, node: Any, lost: InFlight) -> None:
+        """One message that did not arrive (F10: only that one)."""
+        if lost.first <= self.journal.base_index:  # only a snapshot has these entries
+            self._flows[node.id].restart()
+            match = self._SyncObj__raftMatchIndex[node]
+            self._SyncObj__raftNextIndex[node] = min(match + 1, self.journal.base_index)
+            return
+        if self._takes(node):
+            room = self._config.message_bytes_max
+            entries = self.journal.entries(lost.first, lost.last, room)
+            lost.sent_s = self._clock()
+            self._counters.bytes_resent += sum(len(entry[0]) for entry in entries)
+            self._send_from(node, lost.first, entries)
 
     # ------------------------------------------------------------------ receiving as a follower
 
@@ -460,28 +517,39 @@ class Group(SyncObj):
         self._promise.heard_leader(self._clock())
         self._pre_vote.cancel()
         # Claims nothing about the log, so it need not wait for a sync: a slow disk stops no
-        # heartbeats.
-        self._send(
-            node, {"type": "hb_ack", "term": message["term"], "round": message.get("round", 0)}
-        )
+        # heartbeats. Messages with entries carry the round of the last heartbeat.
+        answer = (message["term"], message.get("round", 0))
+        if answer[1] == 0 or answer > self._round_answered:
+            self._round_answered = answer
+            self._send(node, {"type": "hb_ack", "term": answer[0], "round": answer[1]})
         return True
 
-    def _bare(self, node: Any, message: Message, commit_index: int) -> None:
-        """Let the library adopt term and leader, and learn a commit index that we have verified."""
-        self._to_library(
-            node, {"type": "append_entries", "term": message["term"], "commit_index": commit_index}
-        )
+    def _bare(self, node: Any, message: Message) -> None:
+        """Let the library adopt term and leader; what is committed, we have to verify."""
+        bare = {"type": "append_entries", "term": message["term"]}
+        self._to_library(node, {**bare, "commit_index": self.commit_index})
 
     def _in_append_entries(self, node: Any, message: Message) -> None:
         if not self._leader_speaks(node, message):
             return
-        prev = message.get("prevLogIdx")
-        if prev is None or "transmission" in message:
+        self._bare(node, message)
+        if message.get("prevLogIdx") is None or "transmission" in message:
             # P2: a message without position verifies nothing. P8, P10: we never send chunks or
             # `prevLogIdx: None`.
-            self._bare(node, message, self.commit_index)
             return
-        journal, entries = self.journal, message["entries"]
+        answer, at_s = self._accept(message), message.get("at", _LONG_AGO)
+        while (parked := self._parked.take(self.journal.last_index, self.term)) is not None:
+            answer, at_s = self._accept(parked) or answer, max(at_s, parked.get("at", _LONG_AGO))
+        if answer is not None:
+            reply = {"type": "next_node_idx", "next_node_idx": answer[0], "success": answer[1]}
+            last = self.journal.last_index
+            self._send(node, {**reply, "reset": not answer[1], "last": last, "at": at_s})
+
+    def _accept(self, message: Mapping[str, Any]) -> tuple[int, bool] | None:
+        """Take the entries of a positioned message into the log. The next index to ask for and
+        whether the ones before are there (I3); None if the message waits for others.
+        """
+        prev, entries, journal = message["prevLogIdx"], message["entries"], self.journal
         placed = append.place(
             prev,
             message["prevLogTerm"],
@@ -491,26 +559,41 @@ class Group(SyncObj):
         )
         match placed:
             case append.Known(end):  # P1: the library would remove everything after `prev`
-                self._bare(node, message, min(message["commit_index"], end))
-                self._SyncObj__sendNextNodeIdx(node, nextNodeIdx=end + 1, success=True)
-            case append.Mismatch(prev, prev_term):
-                self._to_library(
-                    node, {**message, "prevLogIdx": prev, "prevLogTerm": prev_term, "entries": []}
+                self._learn_commit(min(message["commit_index"], end))
+                return end + 1, True
+            case append.Mismatch(prev, _):
+                if prev <= journal.last_index:
+                    return max(journal.run_start(prev), self.commit_index + 1), False
+                size = sum(len(entry[0]) for entry in entries)
+                if entries and self._parked.put(prev, message, size):
+                    self._counters.appends_parked += 1
+                    return None
+                return journal.last_index + 1, False
+            case append.Extend(prev, _, skip):
+                self._extend(prev, entries[skip:])
+                self._learn_commit(min(message["commit_index"], journal.last_index))
+                return journal.last_index + 1, True
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    def _extend(self, prev: int, entries: Sequence[Entry]) -> None:
+        """Replace what follows `prev` by these entries."""
+        journal = self.journal
+        if prev < journal.last_index:
+            if prev < self.commit_index:
+                raise InvariantBroken(
+                    f"would truncate after {prev}, but {self.commit_index} is committed"
                 )
-            case append.Extend(prev, prev_term, skip):
-                if prev < self.commit_index:
-                    raise InvariantBroken(
-                        f"would truncate after {prev}, but {self.commit_index} is committed"
-                    )
-                self._to_library(
-                    node,
-                    {
-                        **message,
-                        "prevLogIdx": prev,
-                        "prevLogTerm": prev_term,
-                        "entries": entries[skip:],
-                    },
-                )
+            journal.truncate(prev + 1)
+        for command, index, term in entries:
+            if index != journal.last_index + 1:
+                raise InvariantBroken(f"entry {index} would follow {journal.last_index}: a hole")
+            journal.append(command, term)
+
+    def _learn_commit(self, index: int) -> None:
+        """`index` is verified: equal to the leader's log up to there, which is committed (P2)."""
+        if index > self._SyncObj__raftCommitIndex:
+            self._SyncObj__raftCommitIndex = index
 
     # ------------------------------------------------------------------ receiving as a leader
 
@@ -529,16 +612,21 @@ class Group(SyncObj):
     def _in_next_node_idx(self, node: Any, message: Message) -> None:
         if not self._leads_sender(node, message):
             return
-        next_index, old = self._SyncObj__raftNextIndex, self._SyncObj__raftNextIndex[node]
-        self._to_library(node, message)
-        next_index[node] = self._backoff.next_index(  # P4, P10, P14
-            node.id,
-            old=old,
-            asked=next_index[node],
-            match=self._SyncObj__raftMatchIndex[node],
-            last=self.journal.last_index,
-            rejected=message["reset"],
-        )
+        self._SyncObj__lastResponseTime[node] = self._clock()
+        next_index, match = self._SyncObj__raftNextIndex, self._SyncObj__raftMatchIndex
+        wanted, flow = message["next_node_idx"], self._flows[node.id]
+        if message["success"]:
+            match[node] = max(match[node], min(wanted - 1, self.journal.last_index))
+            next_index[node] = flow.accepted(match[node], next_item=next_index[node])
+            wanted = message.get("last", self.journal.last_index) + 1
+        else:
+            next_index[node] = flow.rejected(
+                wanted, next_item=next_index[node], match=match[node]
+            )  # P4, P10, P14
+        lost = flow.lost(max(wanted, match[node] + 1), message.get("at", _LONG_AGO))
+        if lost is not None:
+            self._send_again(node, lost)
+        self._feed(node)
 
     def _in_hb_ack(self, node: Any, message: Message) -> None:
         if not self._leads_sender(node, message):
@@ -546,6 +634,7 @@ class Group(SyncObj):
         self._SyncObj__lastResponseTime[node] = self._clock()
         if self.rounds.answered(node.id, message["round"], [peer.id for peer in self.peers]):
             self._lease.confirmed(self.rounds.confirmed)
+        self._feed(node)  # it may have been silent, or its queue full
 
     # ------------------------------------------------------------------ membership
 
@@ -568,13 +657,19 @@ class Group(SyncObj):
         self._SyncObj__connectedNodes = set(
             members
         )  # the transport hides connections; check-quorum finds the dead
+        self._members = sorted(members, key=lambda node: int(node.id))
         next_index = self._SyncObj__raftNextIndex
         for node in members - next_index.keys():
+            self._flows[node.id] = Flow(
+                bytes_max=self._config.window_bytes_max,
+                messages_max=self._config.window_messages_max,
+                reorder_s=self._config.reorder_ms / 1000,
+            )
             next_index[node], self._SyncObj__raftMatchIndex[node] = self.journal.last_index + 1, 0
             self._SyncObj__lastResponseTime[node] = self._clock()
         for node in next_index.keys() - members:
             del next_index[node], self._SyncObj__raftMatchIndex[node]
-            self._backoff.forget(node.id)
+            del self._flows[node.id]
 
     def change(self, new: Membership) -> str | None:
         """Append a configuration as leader; None if it was appended (not yet committed), else why
@@ -606,6 +701,7 @@ def _nodes(ids: Iterable[int], me: int) -> set[Any]:
     return {node_of(node_id) for node_id in ids if node_id != me}
 
 
+_LONG_AGO = float("-inf")
 _AFTER_SYNC = frozenset({"request_vote", "response_vote", "next_node_idx"})
 _DOORS: dict[str, Callable[[Group, Any, Message], None]] = {
     "append_entries": Group._in_append_entries,

@@ -178,7 +178,8 @@ class RaftHost:
             rng=self._rng,
             config=self.config,
             out=partial(self._post, journal.group_id),
-            drop=self._count_dropped,
+            room=self._room,
+            counters=self.counters,
         )
 
     def _start(self, replica: Replica, core: Group, journal: Journal) -> None:
@@ -413,6 +414,9 @@ class RaftHost:
         for replica in list(self._replicas.values()):
             self._guard(replica, replica.peer_down, peer)
             self.schedule(replica)
+
+    def _room(self, peer: int) -> bool:
+        return self._transport is None or self._transport.room(peer)
 
     def _post(
         self, group_id: int, peer: int, message: Mapping[str, object], *, early: bool

@@ -123,6 +123,10 @@ class Journal:
             return None
         return self._run_terms[bisect_right(self._run_starts, index) - 1]
 
+    def run_start(self, index: int) -> int:
+        """The first index of the run of equal terms that `index`, inside the log, belongs to."""
+        return self._run_starts[bisect_right(self._run_starts, index) - 1]
+
     def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[Entry]:
         """Entries first..last (inclusive, both inside the log), at least one, cut after `bytes_max`
         command bytes; those that are read from disk are cut after a bounded piece, too.

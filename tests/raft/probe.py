@@ -212,7 +212,7 @@ class Ours:
         return next(n for node, n in self.core._SyncObj__raftNextIndex.items() if node.id == peer)
 
     def send_appends(self) -> None:
-        self.core.replicate()
+        self.core.confirm_leadership()
 
 
 def append_entries(

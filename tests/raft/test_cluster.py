@@ -148,6 +148,7 @@ def test_f9_entries_leave_before_the_leaders_own_sync() -> None:
     assert cluster.timers.run(10, until=lambda: cluster.leader is not None)
     leader = cluster.leader
     assert leader is not None
+    cluster.timers.run(0.1)  # both followers have answered, so both are in step
     seen: list[tuple[bool, str]] = []
     host: Any = leader._host
     carry = host._transport.send
@@ -156,6 +157,9 @@ def test_f9_entries_leave_before_the_leaders_own_sync() -> None:
         def send(self, peer: int, group_id: int, message: Any, *, early: bool) -> None:
             seen.append((host._syncing, message["type"]))
             carry(peer, group_id, message, early=early)
+
+        def room(self, peer: int) -> bool:
+            return True
 
     host._transport = Watch()
     leader.propose(b"x", b"x")

@@ -168,14 +168,18 @@ def test_p08_no_entry_takes_the_chunk_path() -> None:
 
 def _exchange(leader: Replica, follower: Replica, rounds: int) -> int:
     """FIFO rounds without loss between leader 1 and follower 2; the follower's last index."""
+    leader.forget_sent()
+    follower.forget_sent()
     for _ in range(rounds):
-        leader.forget_sent()
-        follower.forget_sent()
         leader.send_appends()
-        for peer, message in leader.sent("append_entries"):
+        appends = leader.sent("append_entries")
+        leader.forget_sent()
+        for peer, message in appends:
             if peer == 2:
                 follower.deliver(2, message)  # in the follower's numbering its leader is node 2
-        for _, ack in follower.sent("next_node_idx"):
+        acks = follower.sent("next_node_idx")
+        follower.forget_sent()
+        for _, ack in acks:
             leader.deliver(2, ack)
     return follower.last()
 

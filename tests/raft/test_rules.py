@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from raft import BadConfig
 from raft.rules import append, membership, prevote
-from raft.rules.backoff import Backoff
 from raft.rules.commit import commit_bound, majority_index
+from raft.rules.flow import Bucket, Flow
 from raft.rules.lease import Lease, Promise
 from raft.rules.membership import Membership, MembershipHistory, check_change
 from raft.rules.prevote import PreVote
 from raft.rules.reads import PendingRead, ReadQueue, Rounds
+from raft.rules.reorder import Parked
 from raft.rules.votes import VoteBox
 
 # ---------------------------------------------------------------------------------- commit
@@ -94,34 +95,119 @@ def test_log_is_current(theirs: tuple[int, int], ours: tuple[int, int], current:
     assert prevote.log_is_current(theirs, ours) is current
 
 
-# ---------------------------------------------------------------------------------- back-off
+# ---------------------------------------------------------------------------------- flow
 
 
-def test_acks_never_pull_next_back() -> None:
-    """P4: else every acknowledgement of a pipeline starts a retransmission."""
-    backoff = Backoff()
-    assert backoff.next_index(2, old=10, asked=4, match=3, last=9, rejected=False) == 10
+def flow(bytes_max: int = 100, messages_max: int = 4) -> Flow:
+    """In step from the start."""
+    made = Flow(bytes_max=bytes_max, messages_max=messages_max, reorder_s=0.1)
+    made.accepted(0, next_item=1)
+    return made
 
 
-def test_next_stays_within_the_log() -> None:
-    """P10: beyond the end there is no previous entry to name."""
-    backoff = Backoff()
-    assert backoff.next_index(2, old=5, asked=40, match=0, last=9, rejected=True) == 10
-    assert backoff.next_index(2, old=5, asked=1, match=7, last=9, rejected=True) == 8
+def test_an_ack_does_not_pull_next_back() -> None:
+    """P4: entries in flight would be sent again for every acknowledgement."""
+    window = flow()
+    window.sent(1, 9, 10, 0.0)
+    assert window.accepted(3, next_item=10) == 10
+    assert window.accepted(12, next_item=10) == 13
 
 
 def test_probing_only_goes_down_until_a_success() -> None:
     """P14: rejections of messages already on their way would raise next again, for ever."""
-    backoff = Backoff()
-    assert backoff.next_index(2, old=100, asked=46, match=0, last=200, rejected=True) == 46
-    assert backoff.is_probing(2)
-    assert backoff.next_index(2, old=46, asked=90, match=0, last=200, rejected=True) == 46
-    assert backoff.next_index(2, old=46, asked=45, match=0, last=200, rejected=True) == 45
-    assert backoff.next_index(2, old=45, asked=60, match=59, last=200, rejected=False) == 60
-    assert not backoff.is_probing(2)
-    backoff.next_index(2, old=60, asked=50, match=0, last=200, rejected=True)
-    backoff.forget(2)
-    assert not backoff.is_probing(2)
+    probed = Flow(bytes_max=100, messages_max=4, reorder_s=0.1)
+    assert probed.rejected(46, next_item=100, match=0) == 46
+    assert probed.rejected(90, next_item=46, match=0) == 46
+    assert probed.rejected(45, next_item=46, match=0) == 45
+    assert probed.rejected(3, next_item=45, match=7) == 8, "never below what is known equal"
+    assert probed.probing
+    assert probed.accepted(59, next_item=45) == 60
+    assert not probed.probing
+    assert probed.rejected(50, next_item=60, match=59) == 60
+
+
+def test_a_probe_is_one_message_at_a_time() -> None:
+    """P14: a second question before the first answer could only be answered out of date."""
+    probed = Flow(bytes_max=100, messages_max=4, reorder_s=0.1)
+    assert probed.room() == 100
+    probed.sent(5, 9, 10, 0.0)
+    assert probed.room() == 0
+    assert probed.rejected(9, next_item=9, match=0) == 9, "an answer to an older question"
+    assert probed.room() == 0
+    probed.rejected(4, next_item=9, match=0)
+    assert probed.room() == 100
+
+
+def test_the_window_closes_by_bytes_and_by_messages() -> None:
+    """Without bounds a silent follower is sent the whole log, which its queue must hold."""
+    window = flow(bytes_max=100, messages_max=4)
+    window.sent(1, 1, 90, 0.0)
+    assert window.room() == 10
+    window.sent(2, 2, 500, 0.0)
+    assert window.room() == 0
+    window.accepted(2, next_item=3)
+    assert (window.room(), window.in_flight_bytes, window.oldest_sent_s) == (100, 0, None)
+    for number in range(3, 7):
+        window.sent(number, number, 1, 1.0)
+    assert window.room() == 0
+
+
+def test_only_an_overtaken_message_is_lost() -> None:
+    """A retransmission by a timer alone would storm a follower whose disk is slow."""
+    window = flow()
+    window.sent(1, 3, 10, 1.0)
+    window.sent(4, 6, 10, 5.0)
+    assert window.lost(1, 1.05) is None, "may have been overtaken on the way"
+    lost = window.lost(2, 1.2)
+    assert lost is not None
+    assert (lost.first, lost.last) == (1, 3)
+    assert window.lost(4, 5.0) is None, "the answer is as old as the message"
+    assert window.lost(7, 99.0) is None, "was never sent"
+    lost.sent_s = 2.0
+    assert window.lost(1, 2.05) is None, "it is on its way again"
+
+
+def test_a_bucket_gives_its_rate_and_is_overdrawn_by_one_piece() -> None:
+    """A transfer that is not slowed starves the writes of the same disk and network."""
+    bucket = Bucket(1000, 100)
+    assert bucket.wait_s(5.0) == 0
+    bucket.take(600)
+    assert bucket.wait_s(5.0) == pytest.approx(0.501)
+    assert bucket.wait_s(5.502) == 0
+    assert bucket.wait_s(99.0) == 0
+    bucket.take(100)
+    assert bucket.wait_s(99.0) > 0, "what was not used in time is not saved up"
+
+
+# ---------------------------------------------------------------------------------- reorder
+
+
+def message(prev: int, term: int = 1) -> dict[str, object]:
+    return {"term": term, "prevLogIdx": prev}
+
+
+def test_parked_messages_come_back_in_order() -> None:
+    """F10: refusing what overtook would make the leader send all of it again."""
+    parked = Parked(bytes_max=100, messages_max=4)
+    assert all(parked.put(prev, message(prev), 10) for prev in (9, 5, 7))
+    assert parked.take(4, 1) is None
+    assert parked.take(8, 1) == message(5)
+    assert parked.take(8, 1) == message(7)
+    assert parked.take(8, 1) is None
+    assert len(parked) == 1
+
+
+def test_parked_messages_are_bounded_and_of_one_term() -> None:
+    """Messages of a deposed leader must not come back, and a flood must not fill the memory."""
+    parked = Parked(bytes_max=100, messages_max=2)
+    assert parked.put(1, message(1), 60)
+    assert not parked.put(2, message(2), 60), "bytes"
+    assert parked.put(2, message(2), 10)
+    assert parked.put(2, message(2), 20), "a longer one replaces the shorter"
+    assert not parked.put(3, message(3), 1), "messages"
+    assert parked.take(9, 2) is None, "another term's"
+    assert parked.put(3, message(3, 2), 100)
+    assert len(parked) == 1
 
 
 # ---------------------------------------------------------------------------------- append
