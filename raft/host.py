@@ -187,7 +187,7 @@ class RaftHost:
         current = journal.memberships.current
         if current.voters == (self.node_id,) and current.index <= replica.applied_index:
             core.campaign_now()
-            self._guard(replica, replica.tick)
+            self.guard(replica, replica.tick)
         self.schedule(replica)
 
     def stored_groups(self) -> list[int]:
@@ -345,7 +345,7 @@ class RaftHost:
             replica.sync_ended()
         self._send_held(held)
         for replica in flying:
-            self._guard(replica, replica.after_sync)
+            self.guard(replica, replica.after_sync)
         self._run((*barriers, *self._hooks))
         return flying
 
@@ -354,7 +354,7 @@ class RaftHost:
         failure.__cause__ = error
         self._fail(failure)
 
-    def _guard(self, replica: Replica, door: Callable[..., object], *args: object) -> None:
+    def guard(self, replica: Replica, door: Callable[..., object], *args: object) -> None:
         """Run a replica's door; whatever it raises stops that replica, for its state can no longer
         be trusted.
         """
@@ -400,19 +400,19 @@ class RaftHost:
         if replica is None or self._closed is not None:
             self._count_dropped()
             return
-        self._guard(replica, replica.receive, peer, message)
+        self.guard(replica, replica.receive, peer, message)
         self.schedule(replica)
 
     def peer_up(self, peer: int) -> None:
         """The transport reaches this node again: what was sent before may be lost."""
         for replica in list(self._replicas.values()):
-            self._guard(replica, replica.peer_up, peer)
+            self.guard(replica, replica.peer_up, peer)
             self.schedule(replica)
 
     def peer_down(self, peer: int) -> None:
         """The transport does not reach this node any more."""
         for replica in list(self._replicas.values()):
-            self._guard(replica, replica.peer_down, peer)
+            self.guard(replica, replica.peer_down, peer)
             self.schedule(replica)
 
     def _room(self, peer: int) -> bool:
@@ -448,5 +448,5 @@ class RaftHost:
             return
         deadline_s = replica.next_deadline_s()
         if deadline_s is not None and deadline_s <= self._timers.monotonic():
-            self._guard(replica, replica.tick)
+            self.guard(replica, replica.tick)
         self.schedule(replica)

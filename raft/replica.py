@@ -113,7 +113,9 @@ class Replica:
         index = self._journal.append(DATA + command, term)
         self._tokens[index] = (term, token)
         if core.has_members:
-            core.replicate()
+            # What fails from here on (an old entry that a slow follower needs cannot be read any
+            # more) must not look like a refusal: the command is in the log.
+            self._host.guard(self, core.replicate)
         return index
 
     def change_members(self, voters: list[int], learners: list[int]) -> int:
