@@ -31,6 +31,7 @@ from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
+from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, open_engine
 from kv.storage.log import LogAdapter, ThreadSyncer
@@ -111,7 +112,7 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
     manager = ReplicaManager(
         state,
         host,
-        timestamps=Oracle(),
+        timestamps=AtOnce(Oracle()),
         scheduler=Scheduler(loop.call_soon, clock, host.defer),
         timers=timers,
         in_thread=in_thread,

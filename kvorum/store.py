@@ -28,6 +28,7 @@ from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.methods import TSO
 from kv.client.client import KvClient, local_client
 from kv.partition.scheduler import Scheduler
+from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
 from kv.replica.room import Room
 from kv.server.dispatcher import Dispatcher
@@ -104,7 +105,7 @@ class Store:
         self.manager = ReplicaManager(
             self.state,
             self.host,
-            timestamps=self.tso.take,
+            timestamps=AtOnce(self.tso.take),
             scheduler=scheduler,
             timers=ports.timers,
             in_thread=ports.in_thread,

@@ -62,7 +62,7 @@ class TsoClient:
         self.requests = 0
         self.handed_out = 0
         self._fetch = fetch
-        self._patience = _Patience(timers, rng, budget_ms)
+        self._patience = Patience(timers, rng, budget_ms)
         self._waiting: list[_Waiter] = []
         self._busy = False  # somebody makes a request, or was told to
 
@@ -168,7 +168,7 @@ class LocalTso:
         self, source: Source, timers: Timers, rng: Rng, *, budget_ms: int = DEADLINE_MS_DEFAULT
     ) -> None:
         self._source = source
-        self._patience = _Patience(timers, rng, budget_ms)
+        self._patience = Patience(timers, rng, budget_ms)
 
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
@@ -185,7 +185,7 @@ class LocalTso:
         return self._source.take(count)
 
 
-class _Patience:
+class Patience:
     """Asks again while the oracle cannot serve: its bound is being raised, or its leader
     changes.
     """
@@ -196,6 +196,7 @@ class _Patience:
         self._budget_ms = budget_ms
 
     async def ask(self, fetch: Fetch, count: int) -> int:
+        """What `fetch` gives in the end. Raises its last error when the time is over."""
         deadline = self._monotonic() + self._budget_ms / 1000
         attempt = 0
         while True:

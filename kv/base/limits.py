@@ -100,10 +100,22 @@ DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in s
 LOG_KEEP_ENTRIES: Final = 2_000  # behind the applied ones, of one partition …
 LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to twice as many
 ROOM_CHECK_BYTES: Final = 4 * MiB  # of log entries, after which the free space is looked at again
+# rows of a block of a snapshot, and of a step of the loop that reads or installs one
+SNAPSHOT_BLOCK_ROWS_MAX: Final = 1_000
+SNAPSHOT_LOOK_ROWS_MAX: Final = 4_000  # of the collector's queue, which partitions share, likewise
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
+
+# -- cluster
+FIRST_NODES_MAX: Final = 9  # that a cluster begins with; more join later
+NODES_MAX: Final = 1_000
+SECRET_CHARS_MIN: Final = 16  # of what nodes prove to each other …
+SECRET_CHARS_MAX: Final = 1_024
+JOIN_MS_MAX: Final = 60_000  # how long a new node asks the members to take it in
+TRANSFER_MS_MAX: Final = 3_000  # how long a stopping node hands its leaderships over
 
 # -- oracle
 TSO_COUNT_MAX: Final = 100_000
+TSO_PATIENCE_MS: Final = 3_000  # a partition waits so long for timestamps of another node
 TSO_AHEAD_MS: Final = 6_000  # the durable bound is raised to now + this …
 TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
 
@@ -198,5 +210,6 @@ assert RETRY_WAIT_MS_FIRST <= RETRY_WAIT_MS_MAX
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
+assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "who waits is told before it gives up"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert WAIT_MS_MAX < DEADLINE_MS_MAX

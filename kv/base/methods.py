@@ -71,13 +71,16 @@ OP_CHECK: Final = 3  # condition only, writes nothing
 NODE_METHODS: Final = 64
 # → node_id
 PING: Final = 64
-# key → descriptor (list), [host, port] of the leader
+# key → descriptor (list), [host, port] of the leader (["", 0] = the node that was asked), the
+# leader's node id (0 = nobody leads it as far as this node knows)
 LOOKUP: Final = 65
 # count → first
 TSO: Final = 66
 # → map of counters
 STATS: Final = 67
-# start_ts → anchor | None, among this node's partitions
+# start_ts → anchor | None among this node's partitions, [ids of those that it leads], [ids of those
+# that it does not lead], [[host, port] of every other node]. None counts only for those that it
+# leads
 FIND_TXN: Final = 68
 # → the safepoint: reads below it are refused
 SAFEPOINT: Final = 69
@@ -105,6 +108,15 @@ SINK_ABORT: Final = 84
 # nodes | None → nodes. Fault injection: what this node neither hears nor speaks to from now on, raft
 # and clients of its own alike; None only asks. Refused without the setting fault_injection
 LINKS: Final = 90
+# → map: this node, its version, and how each of its replicas stands (kvorum/standing.py)
+STANDING: Final = 96
+# txn → [host, port] of this node's HTTP API if the transaction is open in it, else ["", 0]
+HOLDS_TXN: Final = 97
+
+# served by the leader of the meta partition alone; others answer NOT_LEADER with its address
+MASTER_METHODS: Final = frozenset(
+    {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT}
+)
 
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
 # idempotent
@@ -113,11 +125,12 @@ REPEATABLE: Final = frozenset(
     | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
+    | {STANDING, HOLDS_TXN}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
-    | {PROC_GET, PROC_LIST, PROC_ACK}
+    | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN}
 )
 assert QUERIES <= REPEATABLE

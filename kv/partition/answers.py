@@ -15,6 +15,7 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kv.base.members import Members, leader_details
 
 RETRY_AFTER_MS = 50
 
@@ -32,10 +33,11 @@ def queue_full(d: PartitionDescriptor, what: str, limit: int, actual: int) -> Bu
     )
 
 
-def not_leader(d: PartitionDescriptor, leader: int | None) -> NotLeader:
+def not_leader(d: PartitionDescriptor, leader: int | None, members: Members) -> NotLeader:
     where = "none is known" if leader is None else f"ask node {leader}"
     return NotLeader(
-        f"partition {d.id}: this node does not lead it ({where})", details={"leader": leader}
+        f"partition {d.id}: this node does not lead it ({where})",
+        details=leader_details(leader, members),
     )
 
 

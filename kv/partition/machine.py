@@ -6,7 +6,10 @@ Rules (each has a directed test in tests/partition):
   * the reply of a command leaves when everything that it saw is applied, also if it is a refusal;
   * at most one entry is uncommitted, the next one fills meanwhile; it is sealed when the first is
     applied;
-  * commit timestamps are taken once per drain, after every read served so far;
+  * commit timestamps are asked for once per drain, after its commands arrived and after every read
+    served so far. The answer may come later, while a sync runs (kv/partition/timestamps.py); until
+    then nothing else that writes versions is evaluated, and no read above the highest timestamp
+    that is known to be handed out, so that no read is above a timestamp that is on its way;
   * reads look only at the applied state, and wait for versions in flight at or below their
     timestamp;
   * a request whose time is up before it was evaluated is not executed; what was proposed and got
@@ -36,6 +39,7 @@ from kv.base.limits import (
     SHIP_OLD_BYTES_MAX,
     KiB,
 )
+from kv.base.members import Alone, Members
 from kv.base.methods import GET, NEW_WRITES, PREWRITE, PREWRITE_ROWS, PUT
 from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
@@ -57,6 +61,7 @@ from kv.partition.read_point import ReadPoint
 from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution_in_flight, rows_of
 from kv.partition.requests import weight
 from kv.partition.scheduler import Callback, Scheduler
+from kv.partition.timestamps import RISING, Asked
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads
@@ -87,6 +92,7 @@ class PartitionMachine:
         timestamps: Timestamps,
         scheduler: Scheduler,
         counters: PartitionCounters | None = None,
+        members: Members | None = None,
     ) -> None:
         self.descriptor = descriptor
         self.counters = PartitionCounters() if counters is None else counters
@@ -94,6 +100,7 @@ class PartitionMachine:
         self.read_point = ReadPoint(replica.state.top_ts)
         self._replica, self._state = replica, replica.state
         self._timestamps, self._scheduler = timestamps, scheduler
+        self._members = members or Alone()
         self._queue: list[Item] = []
         self._scheduled = False
         self._held: list[Item] = []  # writes that do not fit the open entry while another one flies
@@ -101,6 +108,10 @@ class PartitionMachine:
         self._behind_due = False  # some of them may go on
         self._held_bytes = 0  # of them and of what was queued since
         self._room = False  # an entry landed since they were held
+        self._asked: Asked | None = None  # a request for timestamps is out
+        self._later: list[Item] = []  # writes that came since; they need younger ones
+        self._unsure: list[Item] = []  # reads at timestamps that may not be over yet
+        self._unserved = 0  # how many commands wait for the oracle
         self._read_high = 0  # the highest timestamp that a read was served at
         self._known_ts = 0  # the highest timestamp known to be handed out
         self._top_ts = replica.state.top_ts  # the highest commit timestamp ever evaluated
@@ -110,7 +121,7 @@ class PartitionMachine:
     @property
     def waiting(self) -> int:
         """Requests that were not evaluated yet."""
-        return len(self._queue) + len(self._held) + len(self._behind)
+        return len(self._queue) + len(self._held) + len(self._behind) + self._unserved
 
     def submit(self, conn: Connection, request: list[Any]) -> None:
         """Queue `[rid, method, deadline, partition, epoch, *args]`; the deadline is in seconds of
@@ -121,7 +132,7 @@ class PartitionMachine:
         if waiting >= QUEUE_REQUESTS_MAX:
             self._refuse_full(conn, request, "requests", QUEUE_REQUESTS_MAX, waiting)
             return
-        if self._held:
+        if self._held or self._asked is not None:
             size = self._held_bytes + weight(request)
             if size > QUEUE_BYTES_MAX:
                 self._refuse_full(conn, request, "bytes", QUEUE_BYTES_MAX, size)
@@ -146,14 +157,16 @@ class PartitionMachine:
         It never passes the oracle: a clock that was ahead for a moment must not put the snapshots
         and transactions of the next hours below it.
         """
-        try:
-            self._known_ts = self._timestamps(1)
-        except KvorumError as error:
-            done(error)
-            return
-        safepoint = min(safepoint, self._known_ts)
-        left = self._state.old_versions > 0
-        internal.collect(self._internal, safepoint, txn_floor, done, old_versions=left)
+
+        def told(now: int, error: KvorumError | None) -> None:
+            if error is not None:
+                done(error)
+                return
+            left = self._state.old_versions > 0
+            below = min(safepoint, now)
+            internal.collect(self._internal, below, txn_floor, done, old_versions=left)
+
+        self._timestamps.request(1, told)
 
     def find_txn(self, start_ts: int) -> bytes | None:
         """The anchor of a transaction whose record is in flight here. (Applied ones: kv.mvcc.find,
@@ -203,8 +216,11 @@ class PartitionMachine:
             writes = self._after_held(writes, now_s)
         if writes:
             self._write_all(writes, now_ms)
+        if self._unsure and self._asked is None:
+            self._ask([], 1, now_ms)
         self.view.ahead = {}
         self._seal()
+        self._count_unserved()
 
     def _after_held(self, writes: list[Item], now_s: float) -> list[Item]:
         """The writes that may be evaluated now, oldest first: none while there is no room."""
@@ -269,7 +285,9 @@ class PartitionMachine:
         conn, r = item
         read_ts = read_ts_of(r)
         if read_ts > self._known_ts:
-            self._check_future(read_ts)
+            self._unsure.append(item)
+            self.counters.reads -= 1  # counted when it is served
+            return 0
         if read_ts > self._read_high:
             self._read_high = read_ts
         entry = must_wait(self.view, r, read_ts)
@@ -287,14 +305,6 @@ class PartitionMachine:
         entry.parked.append(item)
         return 0
 
-    def _check_future(self, read_ts: int) -> None:
-        """A snapshot that is not over yet could change after it was read: later commits may be
-        below it.
-        """
-        self._known_ts = self._timestamps(1)
-        if read_ts > self._known_ts:
-            raise future_read(read_ts, self._known_ts)
-
     def _top_ms(self) -> int:
         """The physical part of the read point: what is expired stays expired when the clock is set
         back.
@@ -304,22 +314,37 @@ class PartitionMachine:
     # ------------------------------------------------------------------ writes
 
     def _write_all(self, items: list[Item], now_ms: int) -> None:
+        items = self._admitted(items)
+        if self._asked is not None:
+            self._later += [item for item in items if item[1][1] in RISING]
+            items = [item for item in items if item[1][1] not in RISING]
+            n = 0
+        else:
+            n = sum(r[1] in NEEDS_TIMESTAMP for _, r in items)
+        self.counters.writes += len(items)
+        if n:
+            self._ask(items, n, now_ms)
+        elif items:
+            self._evaluate_all(items, 0, None, now_ms)
+
+    def _admitted(self, items: list[Item]) -> list[Item]:
+        """Those that this replica can take now; the others are refused."""
         refusal = self._replica.refusal()
         if refusal is not None:
             self._refuse_all(items, refusal)
-            return
+            return []
         no_room = self._replica.no_room()
         if no_room is not None:
             self._refuse_all([item for item in items if item[1][1] in NEW_WRITES], no_room)
             items = [item for item in items if item[1][1] not in NEW_WRITES]
-        self.counters.writes += len(items)
-        n = sum(r[1] in NEEDS_TIMESTAMP for _, r in items)
-        ts, unavailable = 0, None
-        if n:
-            try:
-                ts = self._take(n)
-            except KvorumError as error:
-                unavailable = error
+        return items
+
+    def _evaluate_all(
+        self, items: list[Item], ts: int, unavailable: KvorumError | None, now_ms: int
+    ) -> None:
+        """Evaluate commands in this order; those that need a timestamp get `ts` and the following
+        ones, or are refused with `unavailable`.
+        """
         for i, item in enumerate(items):
             if self.view.open.size >= ENTRY_TARGET_BYTES:
                 self._seal()
@@ -340,16 +365,97 @@ class PartitionMachine:
                 self._hold(items[i:])
                 return
 
-    def _take(self, n: int) -> int:
-        """The first of n fresh timestamps, above every read served and every version written.
-        Raises Unavailable.
+    # ------------------------------------------------------------------ timestamps
+
+    def _ask(self, writes: list[Item], n: int, now_ms: int) -> None:
+        """One request for what these writes need and for the reads that are not sure of their
+        time. An oracle in this process answers within it.
         """
-        first = self._timestamps(n)
+        reads, self._unsure = self._unsure, []
+        asked = self._asked = Asked(reads, writes, n)
+        self._timestamps.request(n, lambda first, error: self._told(asked, first, error))
+        if self._asked is not asked:
+            return
+        asked.late = True
+        if not self._held:
+            self._held_bytes = 0
+        asked.writes = [item for item in writes if item[1][1] in NEEDS_TIMESTAMP]
+        if len(asked.writes) < len(writes):
+            rest = [item for item in writes if item[1][1] not in NEEDS_TIMESTAMP]
+            self._evaluate_all(rest, 0, None, now_ms)
+
+    def _told(self, asked: Asked, first: int, error: KvorumError | None) -> None:
+        """The oracle's answer: `asked.n` timestamps from `first` on, or an error."""
+        if asked is not self._asked:
+            return  # leadership was lost meanwhile: everybody has been told
+        self._asked = None
+        clock = self._scheduler.clock
+        now_ms = clock.now_ms()
+        if not asked.late:
+            self._go_on(asked, first, error, now_ms)
+            return
+        if not self._replica.serving():
+            self._refuse_all(asked.reads + asked.writes + self._take_waiting(), self._not_leader())
+        else:
+            now_s = clock.monotonic()
+            asked.reads = in_time(asked.reads, now_s, self._refuse)
+            asked.writes = self._admitted(in_time(asked.writes, now_s, self._refuse))
+            self._go_on(asked, first, error, now_ms)
+            self._ask_again(now_ms, now_s)
+            self._seal()
+        self._count_unserved()
+
+    def _go_on(self, asked: Asked, first: int, error: KvorumError | None, now_ms: int) -> None:
+        """Serve what waited for this answer: first the reads, which lie below it, then the
+        writes.
+        """
+        if error is not None:
+            self._refuse_all(asked.reads, error)
+            self._evaluate_all(asked.writes, 0, error, now_ms)
+            return
+        self._known_ts = max(self._known_ts, first + asked.n - 1)
+        if asked.reads:
+            over = []
+            for item in asked.reads:
+                # A timestamp that is not over yet may get commits below it after it was read.
+                if (read_ts := read_ts_of(item[1])) < first:
+                    over.append(item)
+                else:
+                    self._refuse(item, future_read(read_ts, first))
+            self._read_all(over, now_ms)
         floor = max(self._read_high, self._top_ts)
-        if first <= floor:
-            raise oracle_behind(first, floor)
-        self._known_ts = max(self._known_ts, first + n - 1)
-        return first
+        behind = oracle_behind(first, floor) if first <= floor else None
+        self._evaluate_all(asked.writes, first, behind, now_ms)
+
+    def _ask_again(self, now_ms: int, now_s: float) -> None:
+        """Serve what came while a request was out, or make the next one for it."""
+        later, self._later = self._later, []
+        unsure, self._unsure = self._unsure, []
+        if unsure:
+            self._read_all(in_time(unsure, now_s, self._refuse), now_ms)
+        if self._held:
+            self._held += later  # in the order of arrival
+        elif later:
+            self._held_bytes = 0
+            self._write_all(in_time(later, now_s, self._refuse), now_ms)
+        if self._unsure and self._asked is None:
+            self._ask([], 1, now_ms)
+
+    def _take_waiting(self) -> list[Item]:
+        """What came while a request was out; it waits no more."""
+        waiting = self._unsure + self._later
+        self._unsure, self._later = [], []
+        return waiting
+
+    def _count_unserved(self) -> None:
+        asked = self._asked
+        if asked is None:
+            self._unserved = 0
+        else:
+            mine = len(asked.reads) + len(asked.writes)
+            self._unserved = mine + len(self._later) + len(self._unsure)
+
+    # ------------------------------------------------------------------ one command
 
     def _put_plain(self, conn: Connection, r: list[Any], ts: int, now_ms: int) -> bool:
         """The hot path of PUT. False: the old record has a time to live or is a tombstone, take the
@@ -424,8 +530,9 @@ class PartitionMachine:
 
     def _hold(self, rest: list[Item]) -> None:
         """The open entry is full and the disk busy: the rest waits for the entry in flight."""
-        self._held = rest
-        self._held_bytes = sum(weight(r) for _, r in rest)
+        self._held = rest + self._held + self._later
+        self._later = []
+        self._held_bytes = sum(weight(r) for _, r in self._held)
         self._room = False
 
     # ------------------------------------------------------------------ log
@@ -473,8 +580,12 @@ class PartitionMachine:
             self._top_ts = max(self._top_ts, self._state.top_ts)
             return
         error = self._not_leader()
-        waiting = self._held + self._behind + self._queue
+        waiting = self._held + self._behind + self._queue + self._take_waiting()
         self._held, self._behind, self._queue = [], [], []
+        if self._asked is not None:
+            waiting += self._asked.reads + self._asked.writes
+            self._asked = None
+        self._unserved = 0
         self._refuse_all(waiting, error)
         self._fail(self.view.reset(), error, error)
 
@@ -534,4 +645,4 @@ class PartitionMachine:
         self._refuse((conn, r), queue_full(self.descriptor, what, limit, actual))
 
     def _not_leader(self) -> KvorumError:
-        return not_leader(self.descriptor, self._replica.leader_hint())
+        return not_leader(self.descriptor, self._replica.leader_hint(), self._members)

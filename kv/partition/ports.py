@@ -11,12 +11,20 @@ from kv.mvcc.view import ReadView
 from kv.partition.entry import Entry
 from kv.partition.locks import LockMirror
 
-Timestamps = Callable[[int], int]
-"""take(n) → the first of n consecutive fresh timestamps. Raises Unavailable while the durable bound
-is not raised.
-"""
-
 Done = Callable[[KvorumError | None], None]
+Taken = Callable[[int, KvorumError | None], None]
+"""(first, None), or (0, why there are none)"""
+
+
+class Timestamps(Protocol):
+    """Where the commit timestamps come from: an oracle in this process, or one behind a network."""
+
+    def request(self, n: int, done: Taken) -> None:
+        """Take n consecutive timestamps that are handed out after this call, never ones that were
+        fetched before it. `done` is called once: from within this call where the oracle is here,
+        else later on the loop. An error is one of TryLater: nothing was handed out to anybody.
+        """
+        ...
 
 
 class Connection(Protocol):

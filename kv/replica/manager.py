@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption, InvalidArgument, NotLeader, Unavailable
+from kv.base.errors import Corruption, InvalidArgument, Unavailable
 from kv.base.ids import PartitionId
 from kv.base.intents import Abandoned
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
+from kv.base.members import Alone, Members
 from kv.base.ports import Timers
 from kv.base.timestamps import physical_ms
 from kv.mvcc.find import find
@@ -83,8 +84,11 @@ class ReplicaManager:
         log_keep_entries: int = LOG_KEEP_ENTRIES,
         log_keep_bytes: int = LOG_KEEP_BYTES,
         room: Room | None = None,
+        members: Members | None = None,
     ) -> None:
-        """`room`: without one, writes are admitted whatever the disk has left."""
+        """`room`: without one, writes are admitted whatever the disk has left. `members`: for
+        refusals that say where the leader is.
+        """
         self.counters = ManagerCounters()
         self.partition_counters = PartitionCounters()
         self._engine, self._host = engine, raft_host
@@ -92,6 +96,7 @@ class ReplicaManager:
         self._in_thread, self._on_fatal = in_thread, on_fatal
         self._keep, self._keep_bytes = log_keep_entries, log_keep_bytes
         self._room = room or Room(())
+        self._members = members or Alone()
         self._replicas: dict[PartitionId, Replica] = {}
         self._starts: list[bytes] = []  # of the open partitions, in order …
         self._by_start: list[Replica] = []  # … and their replicas
@@ -128,10 +133,8 @@ class ReplicaManager:
 
     def find_txn(self, start_ts: int) -> bytes | None:
         """The anchor of a transaction whose record is in one of this node's partitions, applied or
-        in flight.
-
-        Raises NotLeader while a partition does not serve: after a restart its log may hold a record
-        that is not applied yet, and "not found" would pass for "was never committed".
+        in flight. None means nothing for partitions that are not `led` here: what was committed
+        there may not be applied here yet.
         """
         for replica in self._by_start:
             anchor = replica.machine.find_txn(start_ts)
@@ -141,13 +144,20 @@ class ReplicaManager:
             anchor = find(replica.machine.view, start_ts)
             if anchor is not None and self.covering(anchor) is not None:
                 return anchor
-        for replica in self._by_start:
-            if not replica.serving():
-                raise NotLeader(
-                    f"partition {replica.descriptor.id} does not serve at this node yet: ask again",
-                    details={"leader": replica.leader_hint()},
-                )
         return None
+
+    def led(self) -> tuple[list[int], list[int]]:
+        """The ids of the partitions that this node leads and serves now, and of its others."""
+        led: list[int] = []
+        others: list[int] = []
+        for replica in self._by_start:
+            (led if replica.serving() else others).append(replica.descriptor.id)
+        return led, others
+
+    def leader_of(self, partition: int) -> int | None:
+        """The node that leads a partition of this node, None if it does not know."""
+        replica = self._replicas.get(PartitionId(partition))
+        return None if replica is None else replica.leader_hint()
 
     def oldest_lock(self) -> int | None:
         """The smallest start_ts of any intent on this node: bounds `machine.gc(txn_floor=…)`."""
@@ -228,6 +238,7 @@ class ReplicaManager:
             timestamps=self._timestamps,
             scheduler=self._scheduler,
             counters=self.partition_counters,
+            members=self._members,
         )
         self._replicas[descriptor.id] = replica
         at = bisect_right(self._starts, descriptor.start)

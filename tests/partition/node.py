@@ -16,6 +16,7 @@ from kv.base.limits import ENTRY_BYTES_MAX, LOG_KEEP_BYTES
 from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
+from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
 from kv.replica.room import Room
 from kv.storage.engine import STATE_FAMILIES, Engine
@@ -125,7 +126,7 @@ class Node:
         self.manager = ReplicaManager(
             self.engine,
             self.host,
-            timestamps=self.oracle,
+            timestamps=AtOnce(self.oracle),
             scheduler=self.scheduler,
             timers=self.timers,
             in_thread=self._in_thread,

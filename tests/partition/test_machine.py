@@ -36,6 +36,7 @@ from kv.base.limits import (
 from kv.base.methods import COMMITTED, OP_CHECK, OP_DELETE, OP_PUT, PENDING
 from kv.base.timestamps import compose
 from kv.partition.read_point import ReadPoint
+from kv.partition.timestamps import AtOnce
 from kv.storage.engine import STATE_FAMILIES, Getter, MultiGetter
 from kv.storage.memory import MemoryEngine
 from tests.partition.node import START_MS, Conn, Node
@@ -430,7 +431,7 @@ def test_an_oracle_that_falls_back_stops_writes() -> None:
     node = Node()
     version = node.put(b"tab.k", b"1")
 
-    node.machine()._timestamps = lambda n: version
+    node.machine()._timestamps = AtOnce(lambda n: version)
     refused = node.error(send_put(node, b"tab.k", b"2"))
     assert isinstance(refused, Unavailable)
     assert node.get(b"tab.k") == (b"1", version)

@@ -16,6 +16,7 @@ from kv.base.timestamps import compose
 from kv.client.client import KvClient, local_client
 from kv.mvcc.records import decode_txn, parse_txn_key
 from kv.partition.scheduler import Scheduler
+from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import STATE_FAMILIES
@@ -56,7 +57,7 @@ class RealCluster:
         self.manager = ReplicaManager(
             self._engine,
             self.host,
-            timestamps=self.take,
+            timestamps=AtOnce(self.take),
             scheduler=Scheduler(loop.call_soon, self.clock, self.host.defer),
             timers=self._timers,
             in_thread=self._at_once,

@@ -1,0 +1,46 @@
+"""Commit timestamps of an oracle in this process, and what waits for one that lives elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kv.base.errors import KvorumError
+from kv.base.methods import RESOLVE
+from kv.partition.admission import Item
+from kv.partition.ports import Taken
+from kv.partition.writes import NEEDS_TIMESTAMP
+
+RISING: Final = NEEDS_TIMESTAMP | {RESOLVE}
+"""Commands that write versions. None is evaluated while a request for timestamps is out: versions
+must rise in the order of evaluation, and a commit that was resolved meanwhile would be younger than
+the timestamps that are on their way.
+"""
+
+
+class AtOnce:
+    """`Timestamps` from a function."""
+
+    def __init__(self, take: Callable[[int], int]) -> None:
+        """take(n) → the first of n fresh timestamps. Raises Unavailable."""
+        self._take = take
+
+    def request(self, n: int, done: Taken) -> None:
+        try:
+            first = self._take(n)
+        except KvorumError as error:
+            done(0, error)
+        else:
+            done(first, None)
+
+
+class Asked:
+    """A request for timestamps, and the commands that it was made for."""
+
+    __slots__ = ("late", "n", "reads", "writes")
+
+    def __init__(self, reads: list[Item], writes: list[Item], n: int) -> None:
+        self.reads = reads  # at timestamps that may not be over yet
+        self.writes = writes  # in order of arrival
+        self.n = n
+        self.late = False  # the answer comes in a later step
