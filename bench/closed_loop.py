@@ -9,6 +9,7 @@ server is what is measured.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from array import array
 from time import monotonic
 from typing import Protocol, cast
@@ -49,7 +50,7 @@ class Script(Protocol):
     def reply(self, data: bytes | bytearray) -> bytes | None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol, ABC):
     """Runs a script over a socket. What a complete reply is, subclasses know (`missing`)."""
 
     def __init__(self, script: Script, tally: Tally) -> None:
@@ -62,9 +63,9 @@ class Connection(asyncio.Protocol):
 
     # -- for subclasses
 
+    @abstractmethod
     def missing(self, data: bytes | bytearray) -> int:
         """How many bytes of the reply are not here yet, at least; 0 = complete."""
-        raise NotImplementedError
 
     # -- the loop
 

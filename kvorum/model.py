@@ -99,6 +99,10 @@ class Column:
     type: str
     nullable: bool = True
 
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON and the arguments of CreateTable have it."""
+        return {"name": self.name, "type": self.type, "nullable": self.nullable}
+
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
@@ -147,14 +151,14 @@ class ScanSpec:
 @dataclass(frozen=True, slots=True)
 class ProcedureInfo:
     """A procedure as users see it (DESIGN 12). `error` is the plain data of the error that ended
-    it.
+    it. `steps` is None in a list: ask for the procedure.
     """
 
     id: int
     name: str
     state: str
     step: str | None = None
-    steps: list[Mapping[str, Any]] = field(default_factory=list)
+    steps: list[Mapping[str, Any]] | None = None
     locks: list[Any] = field(default_factory=list)
     result: Any = None
     error: Mapping[str, Any] | None = None
@@ -165,7 +169,23 @@ class ProcedureInfo:
     def finished(self) -> bool:
         return self.state in FINISHED
 
+    @staticmethod
+    def of(told: Mapping[str, Any]) -> ProcedureInfo:
+        """The map that a node tells (procedures.engine.view), natively or over HTTP."""
+        return ProcedureInfo(
+            id=int(told["id"]),
+            name=told["name"],
+            state=told["state"],
+            step=told["step"],
+            steps=told.get("steps"),
+            locks=told["locks"],
+            result=told.get("result"),
+            error=told.get("error"),
+            extra={k: v for k, v in told.items() if k not in _OF_PROCEDURES},
+        )
 
+
+_OF_PROCEDURES = frozenset({"id", "name", "state", "step", "steps", "locks", "result", "error"})
 FINISHED = frozenset({"SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"})
 
 

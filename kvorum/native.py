@@ -10,7 +10,7 @@ name is looked up again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -53,7 +53,6 @@ _NAMES_REMEMBERED: Final = 10_000
 _TIMESTAMP_FIELDS: Final = ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint", "now")
 """Details of errors that are 64-bit numbers: decimal strings for users, as everywhere."""
 CATALOG_TTL_S: Final = 5.0
-_INFO_FIELDS: Final = {"id", "name", "state", "step", "steps", "locks", "result", "error"}
 OWNER: Final = "user"
 """Who submits. One for all until there are users to tell apart, so that a nonce means
 the same everywhere.
@@ -87,7 +86,7 @@ class Names:
         """
         if op is not None and "op" in error.details:
             error.details["op"] = op
-            error.message = error.message.replace("operation 0:", f"operation {op}:", 1)
+            error.message = f"operation {op}: {error.message}"
             error.args = (error.message,)
         key = error.details.get("key")
         if isinstance(key, bytes):
@@ -368,9 +367,7 @@ class NativeBackend:
             "namespace": ns,
             "name": name,
             "split_keys": list(spec.split_keys),
-            "columns": [
-                {"name": c.name, "type": c.type, "nullable": c.nullable} for c in spec.columns
-            ],
+            "columns": [column.to_plain() for column in spec.columns],
             "primary_key": list(spec.primary_key),
             "tags": list(spec.tags),
         }
@@ -395,13 +392,13 @@ class NativeBackend:
         return await self._procedures.submit(name, args, nonce=nonce)
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
-        return procedure_info(await self._procedures.get(procedure, wait_ms=wait_ms))
+        return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))
 
     async def procedures(
         self, *, state: str | None, owner: str | None, name: str | None
     ) -> list[ProcedureInfo]:
         found = await self._procedures.list(state=state, owner=owner, name=name)
-        return [procedure_info(told) for told in found]
+        return [ProcedureInfo.of(told) for told in found]
 
     async def acknowledge(self, procedure: int) -> None:
         await self._procedures.acknowledge(procedure)
@@ -446,21 +443,6 @@ class NativeBackend:
 
     async def close(self) -> None:
         await self._close()
-
-
-def procedure_info(told: Mapping[str, Any]) -> ProcedureInfo:
-    """The map that a node tells (procedures.engine.view)."""
-    return ProcedureInfo(
-        id=int(told["id"]),
-        name=told["name"],
-        state=told["state"],
-        step=told["step"],
-        steps=list(told["steps"]),
-        locks=list(told["locks"]),
-        result=told.get("result"),
-        error=told.get("error"),
-        extra={k: v for k, v in told.items() if k not in _INFO_FIELDS},
-    )
 
 
 def _info(table: Table) -> TableInfo:

@@ -124,6 +124,11 @@ class _Compiler:
         else:
             other = pc.scalar(self._literal(right, kind))
         compared: pc.Expression = table[type(node)](field, other)
+        try:
+            # Arrow looks for a way to compare the two types when it binds the names, not before.
+            self.schema.empty_table().filter(compared)
+        except pa.ArrowException as e:
+            raise self._cannot(node, f"these types are not compared: {e}") from e
         return compared
 
     def _is(self, node: E.Is) -> pc.Expression:

@@ -139,8 +139,12 @@ async def drop_namespace(t: Writer, name: str) -> None:
     if name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE):
         raise Refused(f"namespace {name} always exists", code="NAMESPACE_IS_BUILT_IN")
     if tables := await list_tables(t, name):
+        one = len(tables) == 1
+        having = (
+            f"1 table ({tables[0].name})" if one else f"{len(tables)} tables ({tables[0].name}, …)"
+        )
         raise Refused(
-            f"namespace {name} has {len(tables)} tables ({tables[0].name}, …); drop them first",
+            f"namespace {name} has {having}; drop {'it' if one else 'them'} first",
             code="NAMESPACE_NOT_EMPTY",
             details={"namespace": name, "tables": [table.name for table in tables[:10]]},
         )

@@ -29,14 +29,14 @@ def newest_version(old: bytes | None, at_ms: int) -> int:
     return from_u64(old)
 
 
-def condition_failed(key: bytes, cond: int, version: int, op: int) -> ConditionFailed:
-    """`op` is the index of the operation in its batch (0 for a single write)."""
+def condition_failed(key: bytes, cond: int, version: int, op: int | None) -> ConditionFailed:
+    """`op` is the index of the operation in its batch; None for a single write."""
     wanted = "be absent" if cond == 0 else f"have version {cond}"
     found = f"it has version {version}" if version else "it is absent"
     return ConditionFailed(
-        f"operation {op}: key {shown(key)} must {wanted}, but {found}; nothing was written. "
-        "Read the key again and decide anew",
-        details={"key": key, "version": str(version) if version else None, "op": op},
+        f"{'' if op is None else f'operation {op}: '}key {shown(key)} must {wanted}, but {found}; "
+        "nothing was written. Read the key again and decide anew",
+        details={"key": key, "version": str(version) if version else None, "op": op or 0},
     )
 
 

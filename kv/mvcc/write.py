@@ -47,7 +47,7 @@ def put_plain(
     if cond is not None:
         version = 0 if old is None else from_u64(old)
         if version != cond:
-            raise condition_failed(key, cond, version, 0)
+            raise condition_failed(key, cond, version, None)
     return put_row(key, value, commit_ts, old)
 
 
@@ -87,7 +87,8 @@ def write(
                 raise write_conflict(key, from_u64(old), start_ts)
             superseded += len(old)
         if cond is not None and newest_version(old, at_ms) != cond:
-            raise condition_failed(key, cond, newest_version(old, at_ms), i)
+            place = i if len(ops) > 1 else None
+            raise condition_failed(key, cond, newest_version(old, at_ms), place)
         if kind != OP_CHECK:
             add_version(
                 m,

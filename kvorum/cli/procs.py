@@ -115,7 +115,7 @@ def _print(info: ProcedureInfo, json: bool) -> None:
         if name != "steps":
             text = value if isinstance(value, str) else json_module.dumps(value, default=str)
             output.lines([f"{name:12} {text}"])
-    for one in info.steps:
+    for one in info.steps or ():
         output.lines([f"{'':12} {one.get('step')}: {one.get('outcome')}"])
 
 
@@ -125,10 +125,11 @@ def _plain(info: ProcedureInfo) -> dict[str, Any]:
         "name": info.name,
         "state": info.state,
         "step": info.step,
-        "steps": list(info.steps),
         "locks": list(info.locks),
         **info.extra,
     }
+    if info.steps is not None:
+        shown["steps"] = list(info.steps)
     if info.state == "SUCCESS":
         shown["result"] = info.result
     if info.error is not None:

@@ -150,9 +150,7 @@ class HttpBackend:
             body["replicas"] = spec.replicas
         for field in ("tags", "split_keys", "primary_key"):
             body[field] = list(getattr(spec, field))
-        body["columns"] = [
-            {"name": c.name, "type": c.type, "nullable": c.nullable} for c in spec.columns
-        ]
+        body["columns"] = [column.to_plain() for column in spec.columns]
         return _table(await self._call("POST", f"/v1/namespaces/{_q(ns)}/tables", body))
 
     async def drop_table(self, ns: str, name: str) -> None:
@@ -175,7 +173,7 @@ class HttpBackend:
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
         query = f"?wait_ms={min(wait_ms, WAIT_MS_MAX)}" if wait_ms else ""
         told = await self._call("GET", f"/v1/procedures/{procedure}{query}", extra_ms=wait_ms)
-        return _procedure(told)
+        return ProcedureInfo.of(told)
 
     async def procedures(
         self, *, state: str | None, owner: str | None, name: str | None
@@ -183,7 +181,7 @@ class HttpBackend:
         wanted = {"state": state, "owner": owner, "name": name}
         query = urlencode({k: v for k, v in wanted.items() if v is not None})
         told = await self._call("GET", f"/v1/procedures?{query}")
-        return [_procedure(p) for p in told["items"]]
+        return [ProcedureInfo.of(p) for p in told["items"]]
 
     async def acknowledge(self, procedure: int) -> None:
         """Nothing to do: over HTTP results are kept for their time."""
@@ -368,19 +366,4 @@ def _table(told: Mapping[str, Any]) -> TableInfo:
         tuple(told["primary_key"]),
         told.get("replicas"),
         tuple(told.get("tags", ())),
-    )
-
-
-def _procedure(told: Mapping[str, Any]) -> ProcedureInfo:
-    known = {"id", "name", "state", "step", "steps", "locks", "result", "error"}
-    return ProcedureInfo(
-        int(told["id"]),
-        told["name"],
-        told["state"],
-        told["step"],
-        told["steps"],
-        told["locks"],
-        told.get("result"),
-        told.get("error"),
-        {k: v for k, v in told.items() if k not in known},
     )

@@ -254,9 +254,7 @@ def show_table(table: TableInfo) -> dict[str, Any]:
         "namespace": table.namespace,
         "name": table.name,
         "id": table.id,
-        "columns": [
-            {"name": c.name, "type": c.type, "nullable": c.nullable} for c in table.columns
-        ],
+        "columns": [column.to_plain() for column in table.columns],
         "primary_key": list(table.primary_key),
         "replicas": table.replicas,
         "tags": list(table.tags),
@@ -271,9 +269,10 @@ def show_procedure(info: ProcedureInfo, packed: bool) -> dict[str, Any]:
         "name": info.name,
         "state": info.state,
         "step": info.step,
-        "steps": plain(info.steps, packed),
         "locks": plain(info.locks, packed),
     }
+    if info.steps is not None:
+        shown["steps"] = plain(info.steps, packed)
     if info.state == "SUCCESS":
         shown["result"] = plain(info.result, packed)
     if info.error is not None:

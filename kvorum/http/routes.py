@@ -243,7 +243,7 @@ _OTHER_ROUTES = (
     ),
     Route(
         "GET", "/v1/procedures", "procedures", "List procedures",
-        "Running ones and ended ones that are kept.",
+        "The 100 newest of those that run and of the ended ones that are kept, without `steps`.",
         query=(
             Field("state", TEXT, "Only in this state.", False),
             Field("owner", TEXT, "Only of this owner.", False),

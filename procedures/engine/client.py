@@ -100,8 +100,14 @@ class ProcedureClient:
     async def list(self, **filters: Any) -> list[ProcedureInfo]:
         """The newest first; filters: state, owner, name, limit, before (an id)."""
         wanted = {name: value for name, value in filters.items() if value is not None}
-        row = await self._nodes.call_node(methods.PROC_LIST, wanted)
-        return [plain.decode(data) for data in row[0]]
+        found: list[ProcedureInfo] = []
+        while True:
+            rows, more = await self._nodes.call_node(methods.PROC_LIST, wanted)
+            found += map(plain.decode, rows)
+            if not more:
+                return found
+            limit = filters.get("limit") or limits.PROCEDURE_LIST_DEFAULT
+            wanted |= {"limit": limit - len(found), "before": found[-1]["id"]}
 
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""

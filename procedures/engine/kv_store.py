@@ -15,7 +15,8 @@ waiting one waits for is in its record, and a restart reads the records of what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from kv.base import limits, system
@@ -177,30 +178,38 @@ class KvStore:
         ids = [from_u64(key, len(_LIVE)) for key, _, _ in page.items]
         found: list[Stored] = []
         broken: list[Broken] = []
-        for id, row in zip(ids, await self._many([_record(id) for id in ids]), strict=True):
-            if row is None:
-                continue  # it ended since the scan
-            try:
-                stored = _stored(id, *row)
-            except Corruption as error:
-                broken.append(Broken(id, error.message))
-                continue
-            if not stored.record.ended:
-                found.append(stored)
+        size = 0
+        async with aclosing(self._many(ids)) as rows:
+            async for id, value, version in rows:
+                try:
+                    stored = _stored(id, value, version)
+                except Corruption as error:
+                    broken.append(Broken(id, error.message))
+                    continue
+                if not stored.record.ended:
+                    found.append(stored)
+                size += len(value)
+                if size >= limits.SCAN_PAGE_BYTES_MAX:
+                    return Page(found, broken, id)
         return Page(found, broken, ids[-1] if page.resume is not None else None)
 
-    async def _many(self, keys: list[bytes]) -> list[tuple[bytes, int] | None]:
-        """Rows by key; one by one where several do not fit a reply."""
-        found: list[tuple[bytes, int] | None] = []
-        for at in range(0, len(keys), _READ_CHUNK):
-            chunk = keys[at : at + _READ_CHUNK]
+    async def _many(self, ids: Sequence[int]) -> AsyncGenerator[tuple[int, bytes, int], None]:
+        """(id, record, version) of those that are there still; one by one where several do not fit
+        a reply.
+        """
+        for at in range(0, len(ids), _READ_CHUNK):
+            chunk = ids[at : at + _READ_CHUNK]
             try:
-                found += (await self._txn.multi_get(chunk))[0]
+                rows, _ = await self._txn.multi_get([_record(id) for id in chunk])
             except TooLarge:
-                for key in chunk:
-                    value, version = await self._txn.get(key)
-                    found.append(None if value is None else (value, version))
-        return found
+                for id in chunk:
+                    value, version = await self._txn.get(_record(id))
+                    if value is not None:
+                        yield id, value, version
+                continue
+            for id, row in zip(chunk, rows, strict=True):
+                if row is not None:
+                    yield id, *row
 
     async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
         later = _DUE + u64(now_ms + 1)

@@ -186,8 +186,12 @@ class MemoryStore:
         ids = sorted(i for i in self._live if i > after)
         found: list[Stored] = []
         broken: list[Broken] = []
+        size = 0
         for id in ids[:limit]:
+            if size >= limits.SCAN_PAGE_BYTES_MAX:
+                return Page(found, broken, id - 1)
             data, version = self._rows[id]
+            size += len(data)
             try:
                 found.append(Stored(records.decode(data, f"procedure {id}"), version))
             except Corruption as e:

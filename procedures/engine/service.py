@@ -3,7 +3,8 @@
     PROC_SUBMIT  name, args (packed), owner, nonce|None  → id
     PROC_GET     id, wait_ms                       → map (view.py, packed); answers when it ends, or
                                                      in time
-    PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map (packed), …], the newest first
+    PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map (packed), …], the newest first;
+                                                     whether a page's bytes ended it before `limit`
     PROC_ACK     id                                → true
     PROC_ABORT   id, reason, dry_run               → true
 
@@ -11,14 +12,15 @@ Packed = the msgpack bytes of a plain value (plain.py): users' data may hold lis
 frames of the native protocol allow, and a frame is refused as a whole.
 
 `before` (an id) continues a list. A list may be asked for procedures of any age that are still
-kept; steps are in the answers of PROC_GET only.
+kept; steps are in the answers of PROC_GET only. Results are in both, so a page of a list ends with
+the one that fills SCAN_PAGE_BYTES_MAX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from itertools import islice
-from typing import Any, Final, Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base import limits, methods
 from kv.base.errors import InvalidArgument
@@ -74,7 +76,7 @@ class ProcedureService:
             return [plain.pack(told)]
 
         async def listing(_caller: Caller, args: list[Any]) -> list[Any]:
-            return [[plain.pack(told) for told in await self.find(args[0])]]
+            return list(await self.page(args[0]))
 
         async def ack(_caller: Caller, args: list[Any]) -> list[Any]:
             await self._executor.acknowledge(args[0])
@@ -103,42 +105,48 @@ class ProcedureService:
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
         return self._info(record, history)
 
-    async def find(self, wanted: dict[str, Any]) -> list[dict[str, Any]]:
-        """Procedures that fit every filter, the newest first. Raises InvalidArgument."""
-        state, owner, name, limit, before = _filters(wanted)
-
-        def fits(record: Record) -> bool:
-            return (
-                (owner is None or record.owner == owner)
-                and (name is None or record.name == name)
-                and (state is None or self._info(record, ())["state"] == state)
-            )
-
-        found: list[dict[str, Any]] = []
-        ids = self._live_ids(before) if state in _RUNNING else None
-        while len(found) < limit:
-            if ids is None:
-                page = await self._executor.store.newest(before, limits.PROCEDURE_PAGE_MAX)
-                records = [stored.record for stored in page]
-            else:
-                chunk = list(islice(ids, limits.PROCEDURE_LIST_DEFAULT))
-                loaded = [await self._executor.store.load(id) for id in chunk]
-                records = [stored.record for stored in loaded if stored is not None]
-                if not chunk:
+    async def page(self, wanted: dict[str, Any]) -> tuple[list[bytes], bool]:
+        """Procedures that fit every filter, packed, the newest first; and whether there are more
+        within `limit`: ask on with `before`. Raises InvalidArgument.
+        """
+        filters = _filters(wanted)
+        rows: list[bytes] = []
+        size = 0
+        async with aclosing(self._newest(filters)) as records:
+            async for record in records:
+                if not filters.fit(record):
+                    continue
+                told = self._info(record, None)
+                if filters.state not in (None, told["state"]):
+                    continue
+                rows.append(plain.pack(told))
+                size += len(rows[-1])
+                if len(rows) == filters.limit:
                     break
-            found += [self._info(record, ()) for record in records if fits(record)]
-            if ids is None:
-                if not records:
-                    break
-                before = records[-1].id
-        return found[:limit]
+                if size >= limits.SCAN_PAGE_BYTES_MAX:
+                    return rows, True
+        return rows, False
 
-    def _live_ids(self, before: int) -> Iterator[int]:
-        return iter(
-            [live.id for live in reversed(self._executor.live()) if not before or live.id < before]
-        )
+    async def _newest(self, wanted: _Filters) -> AsyncGenerator[Record, None]:
+        """Records in falling order of their ids: what has not ended is known, the rest is read."""
+        if wanted.state in _RUNNING:
+            for id in self._live_ids(wanted.before):
+                stored = await self._executor.store.load(id)
+                if stored is not None:
+                    yield stored.record
+            return
+        before = wanted.before
+        while page := await self._executor.store.newest(before, limits.PROCEDURE_PAGE_MAX):
+            for stored in page:
+                yield stored.record
+            before = page[-1].record.id
 
-    def _info(self, record: Record, history: tuple[Entry, ...] | list[Entry]) -> dict[str, Any]:
+    def _live_ids(self, before: int) -> list[int]:
+        return [
+            live.id for live in reversed(self._executor.live()) if not before or live.id < before
+        ]
+
+    def _info(self, record: Record, history: Sequence[Entry] | None) -> dict[str, Any]:
         live = self._executor.live_one(record.id)
         now = self._clock.now_ms()
         if live is None:
@@ -153,7 +161,21 @@ class ProcedureService:
         )
 
 
-def _filters(wanted: dict[str, Any]) -> tuple[str | None, str | None, str | None, int, int]:
+class _Filters(NamedTuple):
+    """A checked request of PROC_LIST; None and 0: whatever."""
+
+    state: str | None
+    owner: str | None
+    name: str | None
+    limit: int
+    before: int
+
+    def fit(self, record: Record) -> bool:
+        """Owner and name; the state is that of the map shown."""
+        return self.owner in (None, record.owner) and self.name in (None, record.name)
+
+
+def _filters(wanted: dict[str, Any]) -> _Filters:
     unknown = sorted(set(wanted) - _FILTERS)
     if unknown:
         raise InvalidArgument(
@@ -175,4 +197,4 @@ def _filters(wanted: dict[str, Any]) -> tuple[str | None, str | None, str | None
         before = int(before)
     if type(before) is not int or not 0 <= before < 1 << 64:
         raise InvalidArgument(f"before must be the id of a procedure, got {before!r:.40}")
-    return state, wanted.get("owner"), wanted.get("name"), limit, before
+    return _Filters(state, wanted.get("owner"), wanted.get("name"), limit, before)

@@ -125,7 +125,9 @@ class ProcedureStore(Protocol):
         ...
 
     async def live(self, after: int, limit: int) -> Page:
-        """Procedures that have not ended, with ids above `after`."""
+        """Procedures that have not ended, with ids above `after`: up to `limit`, none after the one
+        that fills SCAN_PAGE_BYTES_MAX.
+        """
         ...
 
     async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:

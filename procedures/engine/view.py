@@ -1,7 +1,8 @@
 """How a procedure looks from outside: the map that PROC_GET and PROC_LIST answer (DESIGN 12).
 
-id (decimal string), name, state, step, steps, locks, owner, parent (None or decimal string),
-created_ms, updated_ms, age_ms, attempt, and, when there is one: result, error, retrying.
+id (decimal string), name, state, step, locks, owner, parent (None or decimal string), created_ms,
+updated_ms, age_ms, attempt, and, when there is one: result, error, retrying. `steps` only in
+PROC_GET.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ def shown_state(record: Record) -> tuple[str, str]:
 
 def info(
     record: Record,
-    history: Sequence[Entry],
+    history: Sequence[Entry] | None,
     now_ms: int,
     *,
     running: bool = False,
     retrying: Failure | None = None,
     parked: str = "",
 ) -> dict[str, Any]:
-    """`running`: a worker has it now, whatever its record says. `retrying`: why it pauses."""
+    """`history` None: say nothing of steps. `running`: a worker has it now, whatever its record
+    says. `retrying`: why it pauses.
+    """
     state, step = shown_state(record)
     if running and not record.ended:
         state = State.RUNNABLE.name
@@ -41,16 +44,6 @@ def info(
         "name": record.name,
         "state": state,
         "step": step,
-        "steps": [
-            {
-                "step": e.step,
-                "outcome": e.outcome,
-                "attempt": e.attempt,
-                "start_ms": e.start_ms,
-                "took_ms": e.took_ms,
-            }
-            for e in history
-        ],
         "locks": [{"mode": mode, "resource": resource} for mode, resource in record.locks],
         "owner": record.owner,
         "parent": str(record.parent) if record.parent else None,
@@ -59,6 +52,8 @@ def info(
         "age_ms": max(0, now_ms - record.created_ms),
         "attempt": record.attempt + 1,
     }
+    if history is not None:
+        shown["steps"] = [_step(entry) for entry in history]
     if record.state is State.SUCCESS:
         shown["result"] = plain.decode(record.result)
     if record.error is not None:
@@ -68,3 +63,13 @@ def info(
     if parked:
         shown["parked"] = parked
     return shown
+
+
+def _step(entry: Entry) -> dict[str, Any]:
+    return {
+        "step": entry.step,
+        "outcome": entry.outcome,
+        "attempt": entry.attempt,
+        "start_ms": entry.start_ms,
+        "took_ms": entry.took_ms,
+    }

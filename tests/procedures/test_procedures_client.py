@@ -211,6 +211,29 @@ def test_m3_list_shows_what_runs() -> None:
     at_desk(test)
 
 
+def test_m3_large_results_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of large results was a reply above the size of a frame: it could not be had at all."""
+    monkeypatch.setattr(limits, "SCAN_PAGE_BYTES_MAX", 500)  # two or three of these
+
+    async def test(desk: Desk) -> None:
+        async with desk.open():
+            ended = [await desk.client.submit("three") for _ in range(10)]
+            for id in ended:
+                assert "steps" in await desk.client.wait(id)
+            running = [await desk.client.submit("waiter") for _ in range(10)]
+            await asyncio.sleep(1)
+            for filters, ids in (({}, ended + running), ({"state": "WAITING"}, running)):
+                calls = desk.wire.calls
+                told = await desk.client.list(**filters)
+                assert [int(one["id"]) for one in told] == ids[::-1]
+                assert not any("steps" in one for one in told)
+                assert desk.wire.calls - calls > 1
+                told = await desk.client.list(limit=7, **filters)
+                assert [int(one["id"]) for one in told] == ids[:-8:-1]
+
+    at_desk(test)
+
+
 def test_m4_kept_until_acknowledged() -> None:
     """A result went before it was fetched, or stayed after it was acknowledged."""
 

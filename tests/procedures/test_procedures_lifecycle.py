@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kv.base.errors import KvorumError, NotFound, Refused, TooLarge, UnknownOutc
 from procedures.engine import core, plain
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
-from procedures.engine.core import Flow, Ran
+from procedures.engine.core import Change, Flow, Ran
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
@@ -142,6 +143,33 @@ def test_j2_rollback_is_shown_as_runnable() -> None:
             assert live.retry is not None
             assert live.retry.message == "undo is broken, too"
             assert (await executor.wait(id, 60_000)).state is State.ROLLED_BACK
+
+    in_lab(test)
+
+
+def test_j2_undoing_children_is_shown_as_their_round() -> None:
+    """A round of children has no undo method of its own: while its children were undone, the
+    parent's step was empty.
+    """
+
+    async def test(lab: Lab) -> None:
+        shown: list[tuple[str, str]] = []
+        update = lab.store.update
+
+        async def noted(version: int, change: Change, **more: Any) -> int:
+            if change.record.name == "rounds":
+                shown.append(shown_state(change.record))
+            return await update(version, change, **more)
+
+        lab.store.update = noted
+        async with lab.executor() as executor:
+            id = await executor.submit(submission("rounds", {"do": ["fail end"]}))
+            await executor.wait(id, 60_000)
+        undoing = [step for state, step in shown if state == "RUNNABLE" and step[:5] == "undo:"]
+        assert [step for step, _ in groupby(undoing)] == [
+            *("undo:children", "undo:un_middle"),
+            *("undo:children", "undo:un_begin"),
+        ]
 
     in_lab(test)
 

@@ -243,6 +243,29 @@ def test_l1_live_pages(kind: str) -> None:
 
 
 @STORES
+def test_l1_live_pages_are_bounded_by_bytes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume held a thousand records at once, whatever their size: gigabytes."""
+    monkeypatch.setattr(limits, "SCAN_PAGE_BYTES_MAX", 5_000)
+
+    async def test(store: Any, looks: Looks) -> None:
+        ids = []
+        for _ in range(9):
+            stored = await fresh(store)
+            ids.append(stored.record.id)
+            await store.update(stored.version, step(stored.record, data=b"x" * 2_000))
+        found: list[int] = []
+        after: int | None = 0
+        while after is not None:
+            page = await store.live(after, 100)
+            assert len(page.stored) <= 3
+            found += [s.record.id for s in page.stored]
+            after = page.after
+        assert found == ids
+
+    over(kind, test)
+
+
+@STORES
 def test_l1_retention(kind: str) -> None:
     """A result was forgotten early, or never."""
 
