@@ -492,11 +492,12 @@ class Group(SyncObj):
             self._SyncObj__raftNextIndex[node] = min(match + 1, self.journal.base_index)
             return
         if self._takes(node):
-            room = self._config.message_bytes_max
-            entries = self.journal.entries(lost.first, lost.last, room)
-            lost.sent_s = self._clock()
-            self._counters.bytes_resent += sum(len(entry[0]) for entry in entries)
-            self._send_from(node, lost.first, entries)
+            lost.sent_s, first = self._clock(), lost.first
+            while first <= lost.last:  # what comes from the disk comes in bounded pieces
+                entries = self.journal.entries(first, lost.last, self._config.message_bytes_max)
+                self._counters.bytes_resent += sum(len(entry[0]) for entry in entries)
+                self._send_from(node, first, entries)
+                first = entries[-1][1] + 1
 
     # ------------------------------------------------------------------ receiving as a follower
 
