@@ -9,26 +9,21 @@ it:
              … log's end durable → marker gone          (a crash before: done again at the start)
 
 Its rows in gcq are left to the collector of whoever owns those keys next; each looks at what its
-key holds now. Log truncation (rule 12 of the consensus core): note the applied index, sync the
-state DB in a thread, then cut the log below it, less LOG_KEEP_ENTRIES for slow followers; of large
-entries fewer are kept: at every LOG_KEEP_BYTES the log is cut to where it stood the time before.
-One sync serves all partitions. After a failed sync nothing is cut any more.
+key holds now. At the start, before any group is opened, installations of snapshots that a crash
+interrupted are done again (kv.replica.install), and staging that nobody waits for goes.
 """
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, Unavailable
 from kv.base.ids import PartitionId
 from kv.base.intents import Abandoned
-from kv.base.keys import escape_open
-from kv.base.limits import KEY_BYTES_MAX, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
+from kv.base.limits import LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.members import Alone, Members
 from kv.base.ports import Timers
 from kv.base.timestamps import physical_ms
@@ -36,36 +31,30 @@ from kv.mvcc.find import find
 from kv.partition.machine import PartitionCounters, PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
+from kv.replica.counters import ManagerCounters
+from kv.replica.install import resume
+from kv.replica.logs import InThread, LogCutter
 from kv.replica.metakeys import (
     APPLIED,
     COUNTERS,
     DESCRIPTOR,
     DROPPING,
+    INSTALLING,
     SAFEPOINT,
     decode_descriptor,
     encode_descriptor,
     meta_key,
 )
+from kv.replica.ranges import delete_slices
 from kv.replica.replica import RETRY_S, Replica
 from kv.replica.room import Room
+from kv.replica.staging import clear
 from kv.replica.state import PartitionState
+from kv.replica.syncs import Syncs
 from kv.storage.engine import Engine
+from raft.api import Syncer
 from raft.errors import LogCorrupt, LogHole
 from raft.host import RaftHost
-
-InThread = Callable[[Callable[[], None]], Awaitable[None]]
-"""Runs a call that releases the GIL beside the loop (asyncio.to_thread; a simulation runs it at
-once).
-"""
-
-END_OF_KEYS = b"\xff" * (2 * KEY_BYTES_MAX + 16)
-
-
-@dataclass(slots=True)
-class ManagerCounters:
-    truncations: int = 0
-    opened: int = 0
-    dropped: int = 0
 
 
 class ReplicaManager:
@@ -85,26 +74,35 @@ class ReplicaManager:
         log_keep_bytes: int = LOG_KEEP_BYTES,
         room: Room | None = None,
         members: Members | None = None,
+        syncer: Syncer | None = None,
     ) -> None:
         """`room`: without one, writes are admitted whatever the disk has left. `members`: for
-        refusals that say where the leader is.
+        refusals that say where the leader is. `syncer`: of the state DB, beside the loop; without
+        one no snapshot of another node is taken in.
         """
         self.counters = ManagerCounters()
         self.partition_counters = PartitionCounters()
         self._engine, self._host = engine, raft_host
         self._timestamps, self._scheduler, self._timers = timestamps, scheduler, timers
         self._in_thread, self._on_fatal = in_thread, on_fatal
-        self._keep, self._keep_bytes = log_keep_entries, log_keep_bytes
+        self.logs = LogCutter(
+            engine,
+            in_thread,
+            on_fatal,
+            counters=self.counters,
+            keep_entries=log_keep_entries,
+            keep_bytes=log_keep_bytes,
+        )
+        self._syncs = None if syncer is None else Syncs(syncer, on_fatal)
         self._room = room or Room(())
         self._members = members or Alone()
         self._replicas: dict[PartitionId, Replica] = {}
         self._starts: list[bytes] = []  # of the open partitions, in order …
         self._by_start: list[Replica] = []  # … and their replicas
-        self._cut: dict[PartitionId, int] = {}  # the log is cut below this index
-        self._marks: dict[PartitionId, int] = {}  # where it stood LOG_KEEP_BYTES ago, or at first
         self._unremoved: dict[PartitionId, PartitionDescriptor] = {}  # a drop that was interrupted
         self._dropping: set[PartitionId] = set()
-        self._due = asyncio.Event()
+        # Told of every gain and loss of a leadership at this node; set it before `open_all`.
+        self.on_role: Callable[[Replica, bool], object] | None = None
 
     # ------------------------------------------------------------------ looking up
 
@@ -212,8 +210,8 @@ class ReplicaManager:
                 )
 
     async def open_all(self) -> None:
-        """Finish drops that a crash interrupted, then open every stored partition. Raises
-        Corruption.
+        """Finish drops and installations that a crash interrupted, then open every stored
+        partition. Raises Corruption.
         """
         doomed: list[PartitionDescriptor] = []
         stored: list[PartitionDescriptor] = []
@@ -224,14 +222,24 @@ class ReplicaManager:
         dropping = {descriptor.id for descriptor in doomed}
         for descriptor in doomed:
             await self._remove(descriptor)
+        stored = [descriptor for descriptor in stored if descriptor.id not in dropping]
+        if resume(self._engine, stored):
+            await self._in_thread(self._engine.sync)
         for descriptor in stored:
-            if descriptor.id not in dropping:
-                self._open(descriptor)
+            self._open(descriptor)
 
     def _open(self, descriptor: PartitionDescriptor) -> None:
         replica = Replica(
-            PartitionState(self._engine, descriptor), self._timers, self._applied, self._room
+            PartitionState(self._engine, descriptor),
+            self._timers,
+            self._applied,
+            self._room,
+            self._on_fatal,
+            self._syncs,
         )
+        replica.on_installed = self._installed
+        replica.counters = self.counters
+        replica.on_role = self.on_role
         replica.machine = PartitionMachine(
             descriptor,
             replica,
@@ -244,7 +252,6 @@ class ReplicaManager:
         at = bisect_right(self._starts, descriptor.start)
         self._starts.insert(at, descriptor.start)
         self._by_start.insert(at, replica)
-        self._cut[descriptor.id] = self._marks[descriptor.id] = replica.state.index
         self._host.create_group(descriptor.id, descriptor.voters, descriptor.learners)
         try:
             replica.group = group = self._host.open_group(descriptor.id, replica)
@@ -253,7 +260,7 @@ class ReplicaManager:
                 f"partition {descriptor.id} cannot be opened: {error}",
                 details={"partition": descriptor.id, "index": error.index, "family": "log"},
             ) from error
-        self._cut[descriptor.id] = group.recovery.first_index - 1
+        self.logs.opened(replica, group.recovery.first_index)
         replica.log_bytes = group.recovery.stored_bytes
         self.counters.opened += 1
 
@@ -282,7 +289,7 @@ class ReplicaManager:
         if replica is not None:
             at = self._by_start.index(replica)
             del self._starts[at], self._by_start[at]
-            del self._cut[partition], self._marks[partition]
+            self.logs.forget(partition)
         return replica
 
     async def _remove(self, descriptor: PartitionDescriptor) -> None:
@@ -294,13 +301,10 @@ class ReplicaManager:
         self._unremoved[descriptor.id] = descriptor
         self._host.drop_group(descriptor.id)
         engine = self._engine
-        start, end = descriptor.start, descriptor.end or END_OF_KEYS
         batch = engine.batch()
-        for family in ("cur", "lock"):
-            batch.delete_range(start, end, engine.family(family))
-        for family in ("hist", "txn"):
-            batch.delete_range(escape_open(start), escape_open(end), engine.family(family))
-        for kind in (APPLIED, COUNTERS, DESCRIPTOR, SAFEPOINT):
+        delete_slices(batch, engine, descriptor)
+        clear(engine, batch, descriptor.id)
+        for kind in (APPLIED, COUNTERS, DESCRIPTOR, INSTALLING, SAFEPOINT):
             batch.delete(meta_key(descriptor.id, kind), engine.family("meta"))
         engine.write(batch)
         await self._in_thread(engine.sync)
@@ -322,37 +326,20 @@ class ReplicaManager:
     # ------------------------------------------------------------------ logs
 
     def _applied(self, replica: Replica) -> None:
-        """A replica applied an entry: is its log long enough to be cut?"""
-        long = replica.state.index - self._cut.get(replica.descriptor.id, 0) >= 2 * self._keep
-        if long or replica.log_bytes >= self._keep_bytes:
-            self._due.set()
+        self.logs.applied(replica)
+
+    def _installed(self, replica: Replica) -> None:
+        """Its log begins anew behind the snapshot."""
+        self.logs.opened(replica, replica.state.index + 1)
+        self.counters.snapshots_installed += 1
 
     async def run(self) -> None:
         """Cut logs whenever one has grown, until cancelled."""
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            await self.truncate()
+        await self.logs.run(self.replicas)
 
     async def truncate(self) -> None:
         """Cut every log down to what is not durable in the state DB, and LOG_KEEP_ENTRIES more."""
-        applied = [(replica, replica.state.index) for replica in self._by_start]
-        try:
-            await self._in_thread(self._engine.sync)
-        except Exception as error:  # noqa: BLE001 - whatever it was: what is in the state DB may not be durable
-            self._on_fatal(error)
-            return
-        for replica, index in applied:
-            if replica.descriptor.id not in self._cut:
-                continue  # dropped meanwhile
-            upto = index - self._keep
-            if replica.log_bytes >= self._keep_bytes:
-                upto = max(upto, self._marks[replica.descriptor.id])
-                self._marks[replica.descriptor.id], replica.log_bytes = index, 0
-            if upto > self._cut[replica.descriptor.id]:
-                replica.group.compact(upto)
-                self._cut[replica.descriptor.id] = upto
-                self.counters.truncations += 1
+        await self.logs.truncate(self.replicas())
 
     def close(self) -> None:
         """Answer everybody who waits: not executed, or unknown. The host and the engine are closed

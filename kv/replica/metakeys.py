@@ -5,7 +5,10 @@
     b"r" [partition 8] b"s"   counters: [old versions 8, signed][live bytes 8, signed]
     b"r" [partition 8] b"g"   safepoint: [timestamp 8]
     b"r" [partition 8] b"x"   drop marker: the descriptor again, while it is being removed
-Other keys belong to the node's services (they seal their own): b"tso".
+    b"r" [partition 8] b"i"   install marker: the SnapshotId and the chunks that replace the range
+                              now, [index 8][term 8][sender 8][number 8][chunks 8]
+Other keys belong to services, which seal their own. Those of the cluster (SERVICES) are written by
+the meta partition's log and are part of its snapshots; the rest is this node's alone.
 """
 
 from __future__ import annotations
@@ -25,11 +28,15 @@ DESCRIPTOR: Final = b"d"
 COUNTERS: Final = b"s"
 SAFEPOINT: Final = b"g"
 DROPPING: Final = b"x"
+INSTALLING: Final = b"i"
+SERVICES: Final = (b"tso",)
 
 pack_applied = struct.Struct(">QQQ").pack
 unpack_applied = struct.Struct(">QQQ").unpack_from
 pack_counters = struct.Struct(">qq").pack
 unpack_counters = struct.Struct(">qq").unpack_from
+pack_installing = struct.Struct(">QQQQQ").pack
+unpack_installing = struct.Struct(">QQQQQ").unpack_from
 
 
 def meta_key(partition: int, kind: bytes) -> bytes:

@@ -8,7 +8,9 @@ Invariants
     which stops the group): guessing would make replicas differ;
   * a state DB that refuses a write (stall, full disk) refuses whole batches: the entry waits here,
     in order, and is tried again. Nothing that waits is acknowledged, and new writes are refused
-    meanwhile.
+    meanwhile;
+  * while a snapshot replaces the range (kv.replica.install), nothing is applied; what waited and is
+    part of it is not applied any more.
 """
 
 from __future__ import annotations
@@ -23,10 +25,15 @@ from kv.base.errors import Busy, KvorumError, NotLeader, TooLarge, Unavailable
 from kv.base.ports import Handle, Timers
 from kv.partition.entry import Decoded, Entry, decode
 from kv.partition.machine import PartitionMachine
+from kv.replica.counters import ManagerCounters
+from kv.replica.install import Installer
 from kv.replica.room import Room
+from kv.replica.sink import RangeSink
+from kv.replica.source import RangeSource
 from kv.replica.state import PartitionState
-from raft.api import Command, ConsensusGroup
-from raft.errors import EntryTooLarge, ProposalsFull, RaftError
+from kv.replica.syncs import Syncs
+from raft.api import Command, ConsensusGroup, SnapshotId, SnapshotSink, SnapshotSource
+from raft.errors import EntryTooLarge, ProposalsFull, RaftError, SnapshotUnavailable
 
 RETRY_S: Final = 0.02
 
@@ -55,17 +62,28 @@ class Replica:
         timers: Timers,
         on_applied: Callable[[Replica], None],
         room: Room,
+        on_fatal: Callable[[BaseException], object],
+        syncs: Syncs | None = None,
     ) -> None:
-        """`on_applied(self)` is called after every entry: the manager cuts logs."""
+        """`on_applied(self)` is called after every entry: the manager cuts logs. `on_fatal` is told
+        of what stops this replica outside of the consensus core, which notices the rest. Without
+        `syncs` no snapshot can be taken in: a lone voter needs none.
+        """
         self.state = state
         self._room = room
         self.log_bytes = 0  # of entries since the manager last looked; the manager sets it back
-        self._timers, self._on_applied = timers, on_applied
+        self._timers, self._on_applied, self._on_fatal = timers, on_applied, on_fatal
         self._backlog: deque[_Work] = deque()
         self._retry: Handle | None = None
         self._refused: Unavailable | None = None
         self._leading = False
         self._stopped = False
+        self._syncs = syncs
+        self._sources: set[RangeSource] = set()  # snapshots that are being read
+        self._sink: RangeSink | None = None  # the snapshot that is being taken in
+        self.on_installed: Callable[[Replica], object] | None = None
+        self.counters = ManagerCounters()
+        self.on_role: Callable[[Replica, bool], object] | None = None  # told after the machine
 
     @property
     def descriptor(self) -> PartitionDescriptor:
@@ -142,6 +160,68 @@ class Replica:
             return
         self._set_role(leader=leader)
 
+    # ------------------------------------------------------------------ snapshots
+
+    @property
+    def installing(self) -> bool:
+        """The range is being replaced: nothing is applied meanwhile."""
+        return self._sink is not None and self._sink.installing
+
+    def snapshot(self) -> SnapshotSource:
+        """See StateMachine. Its index lies below what was applied while the state DB refuses."""
+        if self._stopped or self.installing:
+            raise SnapshotUnavailable(f"partition {self.descriptor.id} does not serve here")
+        try:
+            source = self.state.source(self._sources.discard)
+        except KvorumError as error:
+            raise SnapshotUnavailable(error.message) from error
+        self._sources.add(source)
+        self.counters.snapshots_made += 1
+        return source
+
+    def restore(self, snapshot: SnapshotId) -> SnapshotSink:
+        """See StateMachine."""
+        if self._syncs is None or self._stopped or self.installing:
+            raise SnapshotUnavailable(f"partition {self.descriptor.id} takes no snapshot now")
+        assert not self._leading, "a leader has everything"
+        if self._sink is not None:
+            self._sink.stop()
+        self._sink = RangeSink(
+            self.state.engine,
+            self.descriptor,
+            snapshot,
+            timers=self._timers,
+            syncs=self._syncs,
+            room=self._room,
+            on_installed=self._installed,
+            on_fatal=self._on_fatal,
+        )
+        return self._sink
+
+    def _installed(self, installer: Installer) -> None:
+        assert installer.head is not None
+        self.state.replaced(installer.head, installer.locks)
+        self._sink = None
+        self.log_bytes = 0
+        covered: list[Entry] = []
+        while self._backlog and self._backlog[0].index <= self.state.index:
+            work = self._backlog.popleft()
+            if work.entry is not None:
+                covered.append(work.entry)
+        if covered:  # they are part of the snapshot, but what their commands saw is not known
+            self.machine.dropped(covered, unknown=True)
+        self._refused = None
+        if self.on_installed is not None:
+            self.on_installed(self)
+        self._catch_up()
+
+    def forget_covered_staging(self) -> None:
+        """The log went beyond a snapshot that was being taken in: its staging is of no use."""
+        sink = self._sink
+        if sink is not None and not sink.installing and sink.snapshot.index <= self.state.index:
+            self._sink = None
+            sink.discard()
+
     # ------------------------------------------------------------------ applying
 
     def _do(self, work: _Work) -> None:
@@ -151,7 +231,7 @@ class Replica:
 
     def _catch_up(self) -> None:
         self._retry = None
-        while self._backlog and not self._stopped:
+        while self._backlog and not self._stopped and not self.installing:
             work = self._backlog[0]
             if not work.index:
                 self._backlog.popleft()
@@ -161,13 +241,23 @@ class Replica:
                 self._write(work)
             except Unavailable as error:
                 self._refused = error
-                self._retry = self._timers.call_later(RETRY_S, self._catch_up)
+                self._retry = self._timers.call_later(RETRY_S, self._try_again)
                 return
             self._refused = None
             self._backlog.popleft()
             if work.entry is not None:
                 self.machine.applied(work.entry)
             self._on_applied(self)
+
+    def _try_again(self) -> None:
+        """The timer's door to `_catch_up`: nobody above it would stop the replica, as the consensus
+        core does for what `apply` raises.
+        """
+        try:
+            self._catch_up()
+        except Exception as error:  # noqa: BLE001 - fail-stop: whatever it is, later entries need this one
+            self.stop()
+            self._on_fatal(error)
 
     def _write(self, work: _Work) -> None:
         state, entry, decoded = self.state, work.entry, work.decoded
@@ -206,6 +296,8 @@ class Replica:
         if leader != self._leading:
             self._leading = leader
             self.machine.role(leader=leader)
+            if self.on_role is not None:
+                self.on_role(self, leader)
 
     def stop(self) -> None:
         """Refuse everything that waits here; write nothing any more. The group is stopped by its
@@ -214,6 +306,10 @@ class Replica:
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()
+        if self._sink is not None:
+            self._sink.stop()
+        for source in list(self._sources):
+            source.close()
         entries = [work.entry for work in self._backlog if work.entry is not None]
         self._backlog.clear()
         if entries:

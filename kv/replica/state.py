@@ -6,7 +6,7 @@ replayed from exactly there. Implements mvcc's ReadView and partition's AppliedS
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
@@ -21,9 +21,9 @@ from kv.mvcc.records import (
     txn_key,
     verified,
 )
-from kv.mvcc.scan import SLICE_ROWS_MIN, next_slice
 from kv.partition.entry import Other
 from kv.partition.locks import LockMirror
+from kv.replica.chunks import Head
 from kv.replica.metakeys import (
     APPLIED,
     COUNTERS,
@@ -35,10 +35,11 @@ from kv.replica.metakeys import (
     unpack_applied,
     unpack_counters,
 )
+from kv.replica.source import RangeSource
 from kv.storage.engine import Batch, Engine
 
-LOCKS_PER_SLICE = 1_000
-_SLICE_BYTES = 8 * MiB
+_SLICE_ROWS = 1_000  # of intents that are loaded at once …
+_SLICE_BYTES = 8 * MiB  # … and their bytes
 
 
 class PartitionState:
@@ -50,7 +51,7 @@ class PartitionState:
         self.locks = LockMirror()
         self.index = self.term = self.top_ts = self.safepoint = 0
         self.old_versions = self.live_bytes = 0
-        self._engine = engine
+        self.engine = engine
         self._keys = {k: meta_key(descriptor.id, k) for k in (APPLIED, COUNTERS, SAFEPOINT)}
         self.cur = engine.getter("cur")
         self.multi_cur = engine.multi_getter("cur")
@@ -64,9 +65,18 @@ class PartitionState:
     # ------------------------------------------------------------------ reading
 
     def scan(
-        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+        self,
+        family: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int,
+        bytes_max: int = 0,
     ) -> list[tuple[bytes, bytes]]:
-        return self._engine.scan(family, start, end, reverse=reverse, limit=limit)
+        return self.engine.scan(
+            family, start, end, reverse=reverse, limit=limit, bytes_max=bytes_max
+        )
 
     def lock(self, key: bytes) -> Lock | None:
         return self.locks.by_key.get(key)
@@ -116,7 +126,7 @@ class PartitionState:
         return seal(old_key, record[:8] + old[8:-CRC_BYTES])
 
     def batch(self) -> Batch:
-        return self._engine.batch()
+        return self.engine.batch()
 
     def write(
         self,
@@ -143,7 +153,7 @@ class PartitionState:
         if safepoint > self.safepoint:
             key = keys[SAFEPOINT]
             batch.put(key, seal(key, u64(safepoint)), meta)
-        self._engine.write(batch)
+        self.engine.write(batch)
         self.index, self.term, self.top_ts = index, term, top_ts
         self.old_versions += old_versions
         self.live_bytes += live_bytes
@@ -155,10 +165,35 @@ class PartitionState:
             if family == "lock":
                 self.locks.follow(key, value)
 
+    # ------------------------------------------------------------------ snapshots
+
+    def source(self, on_close: Callable[[RangeSource], object]) -> RangeSource:
+        """A view of what is applied now. Raises Unavailable."""
+        d = self.descriptor
+        head = Head(
+            partition=d.id,
+            index=self.index,
+            term=self.term,
+            start=d.start,
+            end=d.end,
+            top_ts=self.top_ts,
+            safepoint=self.safepoint,
+            old_versions=self.old_versions,
+            live_bytes=self.live_bytes,
+        )
+        return RangeSource(self.engine, d, head, on_close)
+
+    def replaced(self, head: Head, locks: LockMirror) -> None:
+        """The stored range is that of a snapshot now: follow it in memory."""
+        self.index, self.term, self.top_ts = head.index, head.term, head.top_ts
+        self.safepoint = head.safepoint
+        self.old_versions, self.live_bytes = head.old_versions, head.live_bytes
+        self.locks = locks
+
     # ------------------------------------------------------------------ opening
 
     def _load(self) -> None:
-        get, keys = self._engine.getter("meta"), self._keys
+        get, keys = self.engine.getter("meta"), self._keys
         if (record := get(keys[APPLIED])) is not None:
             self.index, self.term, self.top_ts = unpack_applied(body(keys[APPLIED], record))
         if (record := get(keys[COUNTERS])) is not None:
@@ -166,14 +201,11 @@ class PartitionState:
         if (record := get(keys[SAFEPOINT])) is not None:
             self.safepoint = int.from_bytes(body(keys[SAFEPOINT], record), "big")
         at, end = self.descriptor.start, self.descriptor.end
-        n = SLICE_ROWS_MIN
         while True:
-            rows = self._engine.scan("lock", at, end, limit=n)
+            # an intent has its value with it, up to megabytes
+            rows = self.engine.scan("lock", at, end, limit=_SLICE_ROWS, bytes_max=_SLICE_BYTES)
+            if not rows:
+                return
             for key, value in rows:
                 self.locks.follow(key, value)
-            if len(rows) < n:
-                return
             at = rows[-1][0] + b"\x00"
-            # an intent has its value with it, up to megabytes
-            weight = sum(len(value) for _, value in rows)
-            n = next_slice(LOCKS_PER_SLICE, _SLICE_BYTES, seen_rows=n, seen_bytes=weight)

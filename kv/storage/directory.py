@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from kv.base.errors import InvalidArgument
+from kv.storage.engine import FAMILIES_SINCE
 
 FORMAT: Final = 1
 FORMAT_FILE: Final = "KVORUM"
@@ -64,8 +65,9 @@ class DirectoryLock:
 def check_format(path: Path, families: Sequence[str]) -> None:
     """Accept the directory of a database with these families, or claim an empty one.
 
-    Raises InvalidArgument if it holds something else: another format, other families, foreign
-    files.
+    One that lacks families of a later release (`engine.FAMILIES_SINCE`) is accepted and marked: the
+    database makes them when it is opened. Raises InvalidArgument if it holds something else:
+    another format, other families, foreign files.
     """
     try:
         text = (path / FORMAT_FILE).read_text("utf-8")
@@ -85,11 +87,14 @@ def check_format(path: Path, families: Sequence[str]) -> None:
             f"'{_MAGIC}{FORMAT}': use the version of Kvorum that wrote it",
             details={"path": str(path), "found": first[:80], "supported": FORMAT},
         )
-    if sorted(rest.split()) != sorted(families):
+    found = rest.split()
+    if set(found) < set(families) and set(families) - set(found) <= FAMILIES_SINCE:
+        write_format(path, families)
+    elif sorted(found) != sorted(families):
         raise InvalidArgument(
             f"data directory {path} holds the families {rest.strip()!r}, not "
             f"{' '.join(families)!r}: it belongs to another part of a node",
-            details={"path": str(path), "found": rest.split(), "expected": list(families)},
+            details={"path": str(path), "found": found, "expected": list(families)},
         )
 
 

@@ -14,18 +14,19 @@ Invariants that every engine keeps and every caller may lean on
  Errors: `Unavailable` (write stall, disk full, closed: nothing was written), `Corruption` (names
 family and key, or file), `InvalidArgument` (a batch written twice, what cannot be opened, and why;
 a range whose end lies before its start).
- Deliberately missing: transactions and snapshots (kv.mvcc keeps versions), merge operators,
-iterators that outlive a call (a live iterator pins files and memory, and rocksdict's can outlive
-its bounds).
+ Deliberately missing: transactions (kv.mvcc keeps versions) and merge operators. A view that
+outlives a call is a `Cursor`: for whole ranges only, because it pins memtables and files until it
+is closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, assert_never
 
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, Unavailable
 
 Family = Any
 """Opaque: made by `Engine.family`, used in batches, meaningless to another engine."""
@@ -34,8 +35,10 @@ Getter = Callable[[bytes], bytes | None]
 MultiGetter = Callable[[list[bytes]], list[bytes | None]]
 EngineKind = Literal["rocks", "memory"]
 
-STATE_FAMILIES: Final = ("cur", "hist", "lock", "txn", "gcq", "meta")
+STATE_FAMILIES: Final = ("cur", "hist", "lock", "txn", "gcq", "meta", "staged")
 LOG_FAMILIES: Final = ("log",)
+FAMILIES_SINCE: Final = frozenset({"staged"})
+"""Families that came after the first release: opening a directory without them adds them."""
 
 
 def check_range(start: bytes, end: bytes) -> bool:
@@ -47,6 +50,28 @@ def check_range(start: bytes, end: bytes) -> bool:
             details={"start": start, "end": end},
         )
     return start < end
+
+
+def first_rows(
+    rows: Iterable[tuple[bytes, bytes]], limit: int, bytes_max: int
+) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """What `Engine.scan` takes of `rows`, and whether a bound ended it."""
+    if not bytes_max:
+        found = list(islice(rows, limit) if limit else rows)
+        return found, len(found) == limit > 0
+    found = []
+    left = bytes_max
+    for row in islice(rows, limit) if limit else rows:
+        found.append(row)
+        left -= len(row[0]) + len(row[1])
+        if left <= 0:
+            return found, True
+    return found, len(found) == limit > 0
+
+
+def cursor_closed() -> Unavailable:
+    """The error of a cursor that is used after it was closed."""
+    return Unavailable("the cursor is closed; open a new one for a newer view")
 
 
 class Batch(Protocol):
@@ -62,6 +87,26 @@ class Batch(Protocol):
         """Forget `start <= key < end`. An empty range is nothing; `end < start` raises
         InvalidArgument.
         """
+        ...
+
+
+class Cursor(Protocol):
+    """The rows of a range as they were when the cursor was made, whatever is written later.
+
+    Cursors made in one synchronous step see the same moment: together they are one consistent view
+    of several families and ranges. Close it: it keeps memory and files of that moment.
+    """
+
+    def take(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """The next rows in key order: at most `rows_max`, none after the one that fills
+        `bytes_max` (of keys and values). Fewer only at the end; [] = the end.
+
+        Raises Corruption; Unavailable if the cursor or its engine is closed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the view. Closing twice is allowed; closing the engine closes its cursors."""
         ...
 
 
@@ -104,13 +149,25 @@ class Engine(Protocol):
         ...
 
     def scan(
-        self, name: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int = 0
+        self,
+        name: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int = 0,
+        bytes_max: int = 0,
     ) -> list[tuple[bytes, bytes]]:
         """One consistent slice of `start <= key < end`, in key order or in reverse; `end` b"" = no
-        bound, limit 0 = all.
+        bound. At most `limit` rows, none after the one that fills `bytes_max` (of keys and values);
+        0 = no bound.
 
         Synchronous: the caller bounds it (`limits.SCAN_STEP_ROWS_MAX`).
         """
+        ...
+
+    def cursor(self, name: str, start: bytes, end: bytes) -> Cursor:
+        """A view of `start <= key < end` of one family at this moment; `end` b"" = no bound."""
         ...
 
     def sync(self) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 from pathlib import Path
 from threading import Lock
 
@@ -26,7 +25,16 @@ from sortedcontainers import SortedDict
 
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ports import Rng, Timers
-from kv.storage.engine import Batch, Family, Getter, MultiGetter, check_range
+from kv.storage.engine import (
+    Batch,
+    Cursor,
+    Family,
+    Getter,
+    MultiGetter,
+    check_range,
+    cursor_closed,
+    first_rows,
+)
 
 _PUT, _DELETE, _DELETE_RANGE = 0, 1, 2
 _Undo = list[tuple[str, bytes, bytes | None]]  # family, key, what was there (None = absent)
@@ -50,6 +58,34 @@ class MemoryBatch:
     def delete_range(self, start: bytes, end: bytes, family: Family) -> None:
         if check_range(start, end):
             self.ops.append((_DELETE_RANGE, family, start, end))
+
+
+class MemoryCursor:
+    """The rows of a range, copied (the pairs, not their bytes) when it is made; see
+    `engine.Cursor`.
+    """
+
+    def __init__(self, rows: list[tuple[bytes, bytes]], is_closed: Callable[[], bool]) -> None:
+        self._rows: list[tuple[bytes, bytes]] | None = rows
+        self._at = 0
+        self._engine_is_closed = is_closed
+
+    def take(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        if self._engine_is_closed():
+            raise _closed()
+        if self._rows is None:
+            raise cursor_closed()
+        found: list[tuple[bytes, bytes]] = []
+        size = 0
+        while self._at < len(self._rows) and len(found) < rows_max and size < bytes_max:
+            row = self._rows[self._at]
+            found.append(row)
+            size += len(row[0]) + len(row[1])
+            self._at += 1
+        return found
+
+    def close(self) -> None:
+        self._rows = None
 
 
 class MemoryEngine:
@@ -143,7 +179,14 @@ class MemoryEngine:
         return lambda keys: [get(key) for key in keys]
 
     def scan(
-        self, name: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int = 0
+        self,
+        name: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int = 0,
+        bytes_max: int = 0,
     ) -> list[tuple[bytes, bytes]]:
         rows = self._rows(name)
         if self._closed:
@@ -151,7 +194,10 @@ class MemoryEngine:
         if end and end <= start:
             return []
         keys = rows.irange(start, end or None, inclusive=(True, False), reverse=reverse)
-        return [(key, rows[key]) for key in (islice(keys, limit) if limit else keys)]
+        return first_rows(((key, rows[key]) for key in keys), limit, bytes_max)[0]
+
+    def cursor(self, name: str, start: bytes, end: bytes) -> Cursor:
+        return MemoryCursor(self.scan(name, start, end), lambda: self._closed)
 
     # -- the rest of the protocol
 

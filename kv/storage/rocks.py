@@ -5,7 +5,8 @@ tests/storage/test_traps.py shows each trap on the bare library and that it cann
     set_iterate_lower_bound sets the upper bound     never called; a reverse scan finds its end by a
     forward seek
     the upper bound is a pointer into Python bytes   the bytes live in the frame that iterates
-    iterators of a Snapshot read live data           no snapshots: a scan is one synchronous call
+    iterators of a Snapshot read live data           no snapshots: a scan is one synchronous call,
+    a cursor is a live iterator (storage.cursor), closed with the engine at the latest
     writing to a dropped family poisons the database families are fixed when it is opened
     collecting a family object flushes the family    taken once, kept until `close`
     close() leaves the lock while objects live       `close` closes them all, collects, and the
@@ -33,7 +34,6 @@ import logging
 import os
 import re
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -54,8 +54,18 @@ from rocksdict import (
 
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
 from kv.base.limits import DISK_FREE_BYTES_MIN, KiB, MiB
+from kv.storage.cursor import IteratorCursor
 from kv.storage.directory import DirectoryLock, check_format, write_format
-from kv.storage.engine import LOG_FAMILIES, Batch, Family, Getter, MultiGetter, check_range
+from kv.storage.engine import (
+    LOG_FAMILIES,
+    Batch,
+    Cursor,
+    Family,
+    Getter,
+    MultiGetter,
+    check_range,
+    first_rows,
+)
 from kv.storage.tail import cut_torn_tail
 
 log = logging.getLogger(__name__)
@@ -115,6 +125,7 @@ class RocksEngine:
         except KvorumError:
             self._lock.release()
             raise
+        self._cursors: set[IteratorCursor] = set()
         self._families = {name: self._db.get_column_family(name) for name in families}
         self._handles: dict[str, Family] = {
             name: self._db.get_column_family_handle(name) for name in families
@@ -219,7 +230,14 @@ class RocksEngine:
         return get
 
     def scan(
-        self, name: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int = 0
+        self,
+        name: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int = 0,
+        bytes_max: int = 0,
     ) -> list[tuple[bytes, bytes]]:
         rows = self._rows(name)
         if end and end <= start:
@@ -229,8 +247,8 @@ class RocksEngine:
             options.set_iterate_upper_bound(end)
         try:
             if reverse:
-                return self._scan_back(rows, start, end, options, limit)
-            return self._scan_on(rows, start, options, limit)
+                return self._scan_back(rows, start, end, options, limit, bytes_max)
+            return self._scan_on(rows, start, options, limit, bytes_max)
         except KvorumError:
             raise
         except Exception as error:
@@ -238,19 +256,18 @@ class RocksEngine:
 
     @staticmethod
     def _scan_on(
-        rows: Rdict, start: bytes, options: ReadOptions, limit: int
+        rows: Rdict, start: bytes, options: ReadOptions, limit: int, bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
         items = rows.items(from_key=start, read_opt=options)
-        found: list[tuple[bytes, bytes]]
-        found = list(islice(items, limit) if limit else items)  # type: ignore[arg-type]
-        if not limit or len(found) < limit:
+        found, bounded = first_rows(items, limit, bytes_max)  # type: ignore[arg-type]
+        if not bounded:
             # `items` ends at a corrupt block as at the end of the range: only status() tells.
             _first_key(rows, found[-1][0] + b"\x00" if found else start, options)
         return found
 
     @staticmethod
     def _scan_back(
-        rows: Rdict, start: bytes, end: bytes, options: ReadOptions, limit: int
+        rows: Rdict, start: bytes, end: bytes, options: ReadOptions, limit: int, bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
         # The library has no lower bound, and one step below `start` may cross any number of
         # tombstones: so find the last row that is wanted first, and stop on it. Not with `items`,
@@ -264,14 +281,38 @@ class RocksEngine:
             cursor.seek_for_prev(end)
         else:
             cursor.seek_to_last()
+        size = 0
         while cursor.valid():
-            key = cursor.key()
-            found.append((key, cursor.value()))
-            if key == last or len(found) == limit:
+            key, value = cursor.key(), cursor.value()
+            found.append((key, value))
+            size += len(key) + len(value)
+            if key == last or len(found) == limit or 0 < bytes_max <= size:
                 return found
             cursor.prev()
         cursor.status()
         raise Corruption(f"a reverse scan did not meet {last[:64]!r}, a key that exists")
+
+    def cursor(self, name: str, start: bytes, end: bytes) -> Cursor:
+        rows = self._rows(name)
+        options = ReadOptions()
+        if end:
+            options.set_iterate_upper_bound(end)
+        try:
+            iterator = rows.iter(options)
+            # With nothing between the bounds the library would seek beyond the upper one.
+            iterator.seek(min(start, end) if end else start)
+        except Exception as error:
+            raise _translated(error, f"scanning {self._path}", name, start) from error
+
+        def translated(error: Exception, key: bytes) -> KvorumError:
+            return _translated(error, f"scanning {self._path}", name, key)
+
+        pinned = (options, end)
+        cursor = IteratorCursor(
+            iterator, pinned, translated=translated, on_close=self._cursors.discard
+        )
+        self._cursors.add(cursor)
+        return cursor
 
     # -- the rest of the protocol
 
@@ -320,6 +361,8 @@ class RocksEngine:
         try:
             self.sync()
         finally:
+            for cursor in list(self._cursors):
+                cursor.close()
             self._handles.clear()
             for rows in self._families.values():
                 rows.close()

@@ -294,7 +294,7 @@ def test_truncation_keeps_what_is_not_durable() -> None:
     node = Node(keep=10)
     for i in range(50):
         node.put(b"tab.k", b"%d" % i)
-    due = node.manager._due.is_set()
+    due = node.manager.logs.due.is_set()
     assert due, "the manager was not told that the log is long"
     run(node.manager.truncate())
     assert node.manager.counters.truncations == 1
@@ -315,8 +315,8 @@ def test_truncation_counts_bytes_too_also_those_of_earlier_lives() -> None:
     def write(count: int) -> None:
         for i in range(count):
             node.put(b"tab.k%d" % i, bytes(10_000))
-            if node.manager._due.is_set():
-                node.manager._due.clear()
+            if node.manager.logs.due.is_set():
+                node.manager.logs.due.clear()
                 run(node.manager.truncate())
         node.timers.run(1.0)
 
@@ -345,7 +345,7 @@ def test_truncation_counts_only_what_was_applied_before_its_sync() -> None:
         for i in range(10, 20):
             node.put(b"tab.k", b"%d" % i)
 
-    node.manager._in_thread = slow
+    node.manager.logs._in_thread = slow
     run(node.manager.truncate())
     node.timers.run(1.0)
     assert isinstance(node.engine, MemoryEngine)
@@ -469,16 +469,33 @@ def test_drop_leaves_all_or_nothing(crash_at: int, seed: int) -> None:
 
 
 class Stalling(MemoryEngine):
-    """Refuses the writes of the numbers in `refused`, counted from when it was given."""
+    """Refuses the writes of the numbers in `refused`, counted from when it was given; those from
+    `broken_from` on find damage.
+    """
 
     refused: range = range(0)
+    broken_from = 1 << 60
     writes = 0
 
     def write(self, batch: Any) -> None:
         self.writes += 1
         if self.writes - 1 in self.refused:
             raise Unavailable("a write stall")
+        if self.writes > self.broken_from:
+            raise Corruption("a damaged file")
         super().write(batch)
+
+
+def test_damage_met_by_a_write_that_waited_stops_the_replica() -> None:
+    """Raised in a timer it would be a line in a log, and the partition would hang for ever."""
+    engine = Stalling(STATE_FAMILIES)
+    node = Node(engine=engine)
+    engine.writes, engine.refused, engine.broken_from = 0, range(1), 1
+    rid = node.send(methods.PUT, b"tab.k", b"tab.k", b"v", None, 0)
+    node.settle(lambda: bool(node.fatal))
+    assert [type(error) for error in node.fatal] == [Corruption]
+    assert isinstance(node.error(rid), UnknownOutcome)
+    assert not node.manager.replicas()[0].serving()
 
 
 @pytest.mark.parametrize("stalls", range(4))

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from kv.base.errors import InvalidArgument, KvorumError
-from kv.storage.engine import Engine
+from kv.base.errors import InvalidArgument, KvorumError, Unavailable
+from kv.storage.engine import Cursor, Engine
 from kv.storage.memory import MemoryEngine
 from kv.storage.rocks import RocksEngine
 
@@ -38,6 +38,7 @@ class Engines(RuleBasedStateMachine):
         self.path = Path(tempfile.mkdtemp(prefix="kvorum-engines-"))
         self.rocks: RocksEngine = RocksEngine(self.path / "db", FAMILIES)
         self.memory: MemoryEngine = MemoryEngine(FAMILIES)
+        self.cursors: list[tuple[Cursor, Cursor]] = []
 
     def teardown(self) -> None:
         self.rocks.close()
@@ -63,9 +64,21 @@ class Engines(RuleBasedStateMachine):
                     batch.delete_range(key, other, family)
             engine.write(batch)
 
-    @rule(name=names, start=keys, end=keys, reverse=st.booleans(), limit=st.integers(0, 5))
-    def scan(self, name: str, start: bytes, end: bytes, *, reverse: bool, limit: int) -> None:
-        ours, model = [e.scan(name, start, end, reverse=reverse, limit=limit) for e in self.both()]
+    @rule(
+        name=names,
+        start=keys,
+        end=keys,
+        reverse=st.booleans(),
+        limit=st.integers(0, 5),
+        size=st.sampled_from((0, 0, 1, 20, 700)),
+    )
+    def scan(
+        self, name: str, start: bytes, end: bytes, *, reverse: bool, limit: int, size: int
+    ) -> None:
+        ours, model = [
+            e.scan(name, start, end, reverse=reverse, limit=limit, bytes_max=size)
+            for e in self.both()
+        ]
         assert ours == model
 
     @rule(name=names, wanted=st.sets(keys))
@@ -74,6 +87,25 @@ class Engines(RuleBasedStateMachine):
         answers = [e.multi_getter(name)(ordered) for e in self.both()]
         assert answers[0] == answers[1]
         assert answers[0] == [self.rocks.getter(name)(key) for key in ordered]
+
+    @rule(name=names, start=keys, end=keys)
+    def open_cursor(self, name: str, start: bytes, end: bytes) -> None:
+        if len(self.cursors) < 4:
+            self.cursors.append(
+                (self.rocks.cursor(name, start, end), self.memory.cursor(name, start, end))
+            )
+
+    @rule(at=st.integers(0, 3), rows=st.integers(1, 4), size=st.integers(1, 700))
+    def take(self, at: int, rows: int, size: int) -> None:
+        if at < len(self.cursors):
+            ours, model = [cursor.take(rows, size) for cursor in self.cursors[at]]
+            assert ours == model
+
+    @rule(at=st.integers(0, 3))
+    def close_cursor(self, at: int) -> None:
+        if at < len(self.cursors):
+            for cursor in self.cursors.pop(at):
+                cursor.close()
 
     @rule()
     def sync(self) -> None:
@@ -88,6 +120,7 @@ class Engines(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
+        self.cursors.clear()
         self.rocks.close()
         self.rocks = RocksEngine(self.path / "db", FAMILIES)
         self.memory.close()
@@ -171,6 +204,63 @@ def test_g15_newest_versions_scan_apart_from_old_ones(engine: Engine) -> None:
     engine.write(batch)
     assert engine.scan("a", b"", b"") == [(b"%03d" % i, b"newest") for i in range(50)]
     assert len(engine.scan("b", b"", b"")) == 1000
+
+
+def test_cursors_of_one_step_are_one_view(engine: Engine) -> None:
+    """A snapshot taken while writes go on would mix families of different moments."""
+    a, b = engine.family("a"), engine.family("b")
+
+    def write(number: int) -> None:
+        batch = engine.batch()
+        for i in range(0, 100, 1 + number % 3):
+            batch.put(b"%03d" % i, b"%d" % number, a)
+            batch.put(b"%03d" % i, b"%d" % number, b)
+        batch.delete_range(b"%03d" % (number % 90), b"%03d" % (number % 90 + 5), a)
+        engine.write(batch)
+
+    write(0)
+    before = engine.scan("a", b"", b""), engine.scan("b", b"010", b"050")
+    cursors = engine.cursor("a", b"", b""), engine.cursor("b", b"010", b"050")
+    found: tuple[list[tuple[bytes, bytes]], ...] = ([], [])
+    for number in range(1, 60):
+        write(number)
+        for cursor, rows in zip(cursors, found, strict=True):
+            page = cursor.take(3, 1 << 20)
+            assert len(page) <= 3
+            rows += page
+        if number % 20 == 0:
+            engine.flush()
+            engine.compact("a", b"", b"")
+    assert found == before
+    assert engine.scan("a", b"", b"") != before[0]
+    for cursor in cursors:
+        assert cursor.take(3, 100) == [], "the end stays the end"
+        cursor.close()
+        cursor.close()
+        with pytest.raises(Unavailable, match="cursor is closed"):
+            cursor.take(1, 1)
+
+
+def test_a_cursor_stops_at_the_row_that_fills_its_bytes(engine: Engine) -> None:
+    """A chunk of large rows would be as large as all of them together, or never get past one."""
+    batch, family = engine.batch(), engine.family("a")
+    for i in range(10):
+        batch.put(b"%d" % i, bytes(99), family)
+    engine.write(batch)
+    cursor = engine.cursor("a", b"2", b"9")
+    pages = []
+    while page := cursor.take(100, 201):
+        pages.append([int(key) for key, _ in page])
+    assert pages == [[2, 3, 4], [5, 6, 7], [8]]
+    assert engine.cursor("a", b"9", b"2").take(9, 9) == []
+
+
+def test_closing_an_engine_closes_its_cursors(engine: Engine) -> None:
+    """A forgotten cursor kept the directory locked and its files alive."""
+    cursor = engine.cursor("a", b"", b"")
+    engine.close()
+    with pytest.raises(Unavailable):
+        cursor.take(1, 1)
 
 
 def test_one_batch_with_many_writes_of_one_key_keeps_the_last(engine: Engine) -> None:

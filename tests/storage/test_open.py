@@ -13,7 +13,7 @@ import pytest
 
 from kv.base.errors import Corruption, InvalidArgument, Unavailable
 from kv.storage import directory, rocks
-from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, open_engine
+from kv.storage.engine import FAMILIES_SINCE, LOG_FAMILIES, STATE_FAMILIES, open_engine
 from kv.storage.memory import MemoryEngine
 from kv.storage.rocks import RocksEngine
 
@@ -59,6 +59,25 @@ def test_other_families_are_refused(tmp_path: Path) -> None:
     make(tmp_path)
     with pytest.raises(InvalidArgument, match="belongs to another part"):
         RocksEngine(tmp_path, ("a", "b"))
+
+
+def test_a_family_of_a_later_release_is_added(tmp_path: Path) -> None:
+    """Data of the release before `staged` could not be opened any more, or only once."""
+    old = tuple(name for name in STATE_FAMILIES if name not in FAMILIES_SINCE)
+    assert old == ("cur", "hist", "lock", "txn", "gcq", "meta"), "what the first release wrote"
+    make(tmp_path, old)
+    for _ in range(2):
+        engine = RocksEngine(tmp_path, STATE_FAMILIES)
+        assert engine.getter("cur")(b"k") == b"v"
+        batch = engine.batch()
+        batch.put(b"s", b"1", engine.family("staged"))
+        engine.write(batch)
+        engine.close()
+    engine = RocksEngine(tmp_path, STATE_FAMILIES)
+    assert engine.scan("staged", b"", b"") == [(b"s", b"1")]
+    engine.close()
+    with pytest.raises(InvalidArgument, match="belongs to another part"):
+        RocksEngine(tmp_path, old)
 
 
 def test_a_directory_of_something_else_is_refused_and_untouched(tmp_path: Path) -> None:

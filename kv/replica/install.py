@@ -1,0 +1,211 @@
+"""Replacing a partition's range by a staged snapshot: all of it or nothing, over any crash.
+
+    check     every staged chunk is read once; damage refuses the snapshot, nothing has changed
+    begin     one batch: the marker (what is installed), and the range is emptied
+    queue     the partition's rows leave the collector's queue, which all partitions share
+    copy      block by block
+    end       one batch: applied index and the other meta records, the marker and the staging go
+
+The engine keeps a prefix of the batches over a crash, and all chunks were durable before `begin`:
+so a range that is not whole always has its marker and its chunks beside it, and the installation is
+done again from `begin` when the data are opened (`redo`), before anybody may see the range. Without
+the marker the range is the old one, or the new one.
+
+A step is one batch of bounded size, so that other partitions get their turns; it may be repeated
+when the database refuses the write. Damage behind the marker (the staged chunk rotted within
+seconds) leaves a range that is neither: this replica must be rebuilt from the others, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, assert_never
+
+from kv.base.checksum import seal
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import Corruption
+from kv.base.ids import PartitionId
+from kv.base.keys import u64
+from kv.base.limits import SNAPSHOT_LOOK_ROWS_MAX, MiB
+from kv.partition.locks import LockMirror
+from kv.replica.chunks import End, Head, Part, Run, Target
+from kv.replica.metakeys import (
+    APPLIED,
+    COUNTERS,
+    INSTALLING,
+    SAFEPOINT,
+    body,
+    meta_key,
+    pack_applied,
+    pack_counters,
+    pack_installing,
+    unpack_applied,
+    unpack_installing,
+)
+from kv.replica.ranges import delete_slices, due_rows, services
+from kv.replica.staging import (
+    Staging,
+    clear,
+    fields_of,
+    staged_partitions,
+    stored_progress,
+)
+from kv.storage.engine import Batch, Engine
+from raft.api import SnapshotId
+
+Fill = Callable[[Batch], None]
+_CHECK_BYTES: Final = 1 * MiB  # read back in one step
+
+
+class Installer:
+    """See the module. Call `step` until it says that it is done; then `head` and `locks` are what
+    was installed.
+    """
+
+    def __init__(self, engine: Engine, staging: Staging, chunks: int) -> None:
+        """`chunks` are staged, and durable."""
+        self.locks = LockMirror()
+        self.head: Head | None = None
+        self.begun = False  # the marker is written: there is no way back
+        self._engine, self._staging, self._chunks = engine, staging, chunks
+        self._descriptor = staging.target.descriptor
+        self._meta = engine.family("meta")
+        self._plan = self._steps()
+        self._fill: Fill | None = None  # of the step that is to be written
+
+    def step(self) -> bool:
+        """One bounded step; True when nothing is left. Raises Corruption; or Unavailable: then the
+        same step may be tried again.
+        """
+        if self._fill is None:
+            try:
+                self._fill = next(self._plan)
+            except StopIteration:
+                return True
+        batch = self._engine.batch()
+        self._fill(batch)
+        self._engine.write(batch)
+        self._fill = None
+        return False
+
+    def _steps(self) -> Iterator[Fill]:
+        if not self.begun:
+            yield from self._check()
+        yield self._begin
+        at: bytes | None = b""
+        while at is not None:
+            rows, at = due_rows(self._engine, self._descriptor, at, SNAPSHOT_LOOK_ROWS_MAX)
+            yield partial(self._leave_queue, rows)
+        number = 0
+        while number < self._chunks:
+            parts, number = self._staging.block_at(number)
+            yield partial(self._copy, parts)
+        yield self._finish
+
+    def _check(self) -> Iterator[Fill]:
+        size = 0
+        for number in range(self._chunks):
+            size += self._staging.check(number)
+            if size >= _CHECK_BYTES:
+                size = 0
+                yield lambda _batch: None
+
+    # ------------------------------------------------------------------ what the steps write
+
+    def _begin(self, batch: Batch) -> None:
+        key = meta_key(self._descriptor.id, INSTALLING)
+        marker = pack_installing(*fields_of(self._staging.snapshot), self._chunks)
+        batch.put(key, seal(key, marker), self._meta)
+        delete_slices(batch, self._engine, self._descriptor)
+        for service in services(self._descriptor):
+            batch.delete(service, self._meta)
+        self.begun = True
+
+    def _leave_queue(self, rows: Sequence[bytes], batch: Batch) -> None:
+        queue = self._engine.family("gcq")
+        for row in rows:
+            batch.delete(row, queue)
+
+    def _copy(self, parts: Sequence[Part], batch: Batch) -> None:
+        for part in parts:
+            match part:
+                case Head():
+                    self.head = part
+                case Run(name, rows):
+                    family = self._engine.family(name)
+                    for key, value in zip(rows[::2], rows[1::2], strict=True):
+                        batch.put(key, value, family)
+                        if name == "lock":
+                            self.locks.follow(key, value)
+                case End():
+                    pass
+                case _:
+                    assert_never(part)
+
+    def _finish(self, batch: Batch) -> None:
+        head = self.head
+        assert head is not None, "a stream begins with its head, or it was refused"
+        records = {
+            APPLIED: pack_applied(head.index, head.term, head.top_ts),
+            COUNTERS: pack_counters(head.old_versions, head.live_bytes),
+            SAFEPOINT: u64(head.safepoint),
+        }
+        for kind, record in records.items():
+            key = meta_key(head.partition, kind)
+            batch.put(key, seal(key, record), self._meta)
+        batch.delete(meta_key(head.partition, INSTALLING), self._meta)
+        clear(self._engine, batch, head.partition)
+
+
+def redo(engine: Engine, descriptor: PartitionDescriptor) -> bool:
+    """Finish an installation that a crash interrupted, if there is one; whether there was. Nothing
+    else may use the partition's range. Raises Corruption, Unavailable.
+    """
+    key = meta_key(descriptor.id, INSTALLING)
+    record = engine.getter("meta")(key)
+    if record is None:
+        return False
+    *fields, chunks = unpack_installing(body(key, record))
+    snapshot = SnapshotId(*fields)
+    staging = Staging(engine, snapshot, Target(descriptor, snapshot.index, snapshot.term))
+    installer = Installer(engine, staging, chunks)
+    installer.begun = True
+    try:
+        while not installer.step():
+            pass
+    except Corruption as error:
+        raise damaged(descriptor.id, error) from error
+    return True
+
+
+def resume(engine: Engine, descriptors: Sequence[PartitionDescriptor]) -> bool:
+    """What a start does with snapshots that were under way: finish installations, keep what these
+    partitions still stage, remove the rest. Whether anything of it must be synced. Raises
+    Corruption, Unavailable.
+    """
+    redone = [redo(engine, descriptor) for descriptor in descriptors]
+    ids = {descriptor.id for descriptor in descriptors}
+    staged = staged_partitions(engine)
+    for partition in staged:
+        stored = stored_progress(engine, partition) if partition in ids else None
+        if stored is None or stored[0].index <= _applied_index(engine, partition):
+            batch = engine.batch()
+            clear(engine, batch, partition)
+            engine.write(batch)
+    return any(redone) or bool(staged)
+
+
+def _applied_index(engine: Engine, partition: PartitionId) -> int:
+    key = meta_key(partition, APPLIED)
+    record = engine.getter("meta")(key)
+    return 0 if record is None else int(unpack_applied(body(key, record))[0])
+
+
+def damaged(partition: PartitionId, error: Corruption) -> Corruption:
+    """The error about damage that was met behind the marker."""
+    return Corruption(
+        f"partition {partition} was being replaced by a snapshot, and that is damaged now: "
+        f"{error.message}. Remove this replica and let the others rebuild it",
+        details={**error.details, "partition": partition},
+    )

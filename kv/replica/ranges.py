@@ -1,0 +1,58 @@
+"""Which rows of the state DB are a partition's.
+
+cur, lock   [start, end)
+hist, txn   the same keys, escaped
+gcq         rows of the whole node in order of their due time: a partition's are told by the key
+            inside
+meta        b"r" [partition] …; for the meta partition also the records of SERVICES
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.ids import META_PARTITION
+from kv.base.keys import escape_open
+from kv.base.limits import KEY_BYTES_MAX
+from kv.mvcc.records import TXN, parse_txn_key
+from kv.replica.metakeys import SERVICES
+from kv.storage.engine import Batch, Engine
+
+END_OF_KEYS: Final = b"\xff" * (2 * KEY_BYTES_MAX + 16)
+"""Above every key: where a deletion needs an end and the range has none."""
+
+
+def slices(descriptor: PartitionDescriptor) -> list[tuple[str, bytes, bytes]]:
+    """(family, start, end) of the families that are cut at keys; end b"" = no bound."""
+    start, end = descriptor.start, descriptor.end
+    low, high = escape_open(start), escape_open(end)
+    return [("cur", start, end), ("hist", low, high), ("lock", start, end), ("txn", low, high)]
+
+
+def services(descriptor: PartitionDescriptor) -> tuple[bytes, ...]:
+    """Keys of family meta that the log of this partition writes for the cluster's services."""
+    return SERVICES if descriptor.id == META_PARTITION else ()
+
+
+def is_due_here(descriptor: PartitionDescriptor, row: bytes) -> bool:
+    """Whether a row of gcq is about a key of the partition. Raises ValueError if it is no row."""
+    target = parse_txn_key(row[9:])[0] if row[8:9] == TXN else row[9:]
+    return descriptor.covers(target)
+
+
+def delete_slices(batch: Batch, engine: Engine, descriptor: PartitionDescriptor) -> None:
+    """Remove everything of the partition that is cut at keys. Its rows in gcq stay."""
+    for family, start, end in slices(descriptor):
+        batch.delete_range(start, end or END_OF_KEYS, engine.family(family))
+
+
+def due_rows(
+    engine: Engine, descriptor: PartitionDescriptor, start: bytes, rows_max: int
+) -> tuple[list[bytes], bytes | None]:
+    """The partition's rows among the next `rows_max` of gcq from `start` on, and where to go on,
+    None at the end.
+    """
+    rows = engine.scan("gcq", start, b"", limit=rows_max)
+    found = [row for row, _ in rows if is_due_here(descriptor, row)]
+    return found, rows[-1][0] + b"\x00" if len(rows) == rows_max else None

@@ -1,0 +1,137 @@
+"""Takes one snapshot of a partition in: chunk by chunk beside the live range, then in its place
+(raft.api.SnapshotSink).
+
+    stage    kv.replica.staging: checked, written, acknowledged when the state DB was synced
+    install  kv.replica.install: one step per pass of the loop, then a last sync
+
+While it installs, the replica applies nothing and serves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import Corruption, Unavailable
+from kv.base.ports import Handle, Timers
+from kv.replica.chunks import Target
+from kv.replica.install import Installer, damaged
+from kv.replica.room import Room
+from kv.replica.staging import Staging
+from kv.replica.syncs import Syncs
+from kv.storage.engine import Engine
+from raft.api import SnapshotId
+from raft.errors import SnapshotUnavailable
+
+Done = Callable[[], None]
+RETRY_S: Final = 0.02
+PAUSE_S: Final = 0.002  # between two steps: requests of other partitions come first
+
+
+class RangeSink:
+    """See the module. All on the loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: PartitionDescriptor,
+        snapshot: SnapshotId,
+        *,
+        timers: Timers,
+        syncs: Syncs,
+        room: Room,
+        on_installed: Callable[[Installer], None],
+        on_fatal: Callable[[BaseException], object],
+    ) -> None:
+        """Goes on with what is staged of the same snapshot; forgets any other. `on_installed`: the
+        range is the snapshot now, and durable. Raises SnapshotUnavailable.
+        """
+        self.snapshot = snapshot
+        self.installing = False
+        self._engine, self._timers, self._syncs, self._room = engine, timers, syncs, room
+        self._on_installed, self._on_fatal = on_installed, on_fatal
+        self._partition = descriptor.id
+        self._staging = Staging(engine, snapshot, Target(descriptor, snapshot.index, snapshot.term))
+        self._timer: Handle | None = None
+        self._stopped = False
+        try:
+            self._staging.open()
+        except (Corruption, Unavailable) as error:
+            raise SnapshotUnavailable(error.message) from error
+
+    def staged(self) -> int:
+        return self._staging.progress.chunks
+
+    def stage(self, number: int, chunk: bytes, done: Done) -> None:
+        """Raises SnapshotUnavailable: the chunk is damaged or not the next one, or there is no room
+        for it. Nothing changed.
+        """
+        self._room.wrote(len(chunk))
+        if self._room.refusal is not None:
+            raise SnapshotUnavailable(self._room.refusal.message)
+        try:
+            self._staging.put(number, chunk)
+        except (Corruption, Unavailable) as error:
+            raise SnapshotUnavailable(error.message) from error
+        self._syncs.after(lambda: None if self._stopped else done())
+
+    def install(self, done: Done) -> None:
+        """Raises SnapshotUnavailable: the end is missing, nothing changed."""
+        progress = self._staging.progress
+        if not progress.ended:
+            raise SnapshotUnavailable(
+                f"the snapshot of partition {self._partition} at index {self.snapshot.index} ends "
+                f"after {progress.chunks} chunks, but it is not whole"
+            )
+        self.installing = True
+        self._step(Installer(self._engine, self._staging, progress.chunks), done)
+
+    def discard(self) -> None:
+        self.stop()
+        try:
+            self._staging.discard()
+        except Unavailable:
+            return  # it goes before the next snapshot, at the latest
+
+    def stop(self) -> None:
+        """Do nothing any more. An installation that has begun is finished when the data are opened
+        again.
+        """
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ------------------------------------------------------------------ installing
+
+    def _step(self, installer: Installer, done: Done) -> None:
+        if self._stopped:
+            return
+        try:
+            over, pause_s = installer.step(), PAUSE_S
+        except Unavailable:
+            over, pause_s = False, RETRY_S
+        except Corruption as error:
+            self._refuse(installer, error)
+            return
+        if over:
+            self._syncs.after(lambda: self._installed(installer, done))
+        else:
+            self._timer = self._timers.call_later(pause_s, self._step, installer, done)
+
+    def _installed(self, installer: Installer, done: Done) -> None:
+        if not self._stopped:
+            self.installing = False
+            self._on_installed(installer)
+            done()
+
+    def _refuse(self, installer: Installer, error: Corruption) -> None:
+        """What was staged is damaged. Before the marker the old range is whole, so another snapshot
+        can be tried; but consensus waits for this one, so the node must start anew.
+        """
+        if installer.begun:
+            self.stop()
+            error = damaged(self._partition, error)
+        else:
+            self.discard()
+        self._on_fatal(error)
