@@ -116,7 +116,9 @@ class PeerBook:
     def set_address(self, node: int, address: Address, now_s: float) -> None:
         """Dial the peer there from now on. Raises BadConfig."""
         if node == self._me:
-            raise BadConfig(f"node {node} is this node; it has no connection to itself")
+            raise BadConfig(f"node {node} is this node; it has no connection with itself")
+        if not address[0] or not 0 < address[1] < 65536:
+            raise BadConfig(f"node {node} cannot be at {address[0]!r}, port {address[1]}")
         peer = self.get(node)
         if peer.removed or peer.address != address:
             peer.removed, peer.address = False, address
