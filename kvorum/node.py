@@ -1,10 +1,13 @@
 """One node: everything wired together, started in order and stopped in the reverse order.
 
     store (databases, consensus, partitions, oracle)      kvorum/store.py
-      ├─ procedures: executor, DDL, the Spark sink's commit
+      ├─ procedures: executor, DDL, the Spark sink's commit; at the master only (kvorum/roles.py)
       ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
       └─ HTTP on BASE+2                                   kvorum/http
+
+A node alone listens when it serves. One of several listens before, because the others need it to
+find out who leads; `not_ready` (and /readyz) says what it still waits for.
 
 `await build(config, ports)` gives a node that has touched nothing yet; `start` opens and serves,
 `stop` ends it without losing an acknowledgement: new work is refused, work under way gets its
@@ -25,14 +28,16 @@ from typing import Any, Final
 
 from kv.base import methods
 from kv.base.config import HTTP_OFFSET, NodeConfig
-from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.ids import NodeId, TableId
+from kv.base.errors import InvalidArgument, KvorumError, Unavailable
+from kv.base.ids import TableId
 from kv.server.socket_server import SocketServer
 from kvorum.collector import Collector
 from kvorum.heap import Trimmer
 from kvorum.members import Member, enrol
 from kvorum.native import CATALOG_TTL_S, NativeBackend
+from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_drop
 from kvorum.ports import Ports
+from kvorum.roles import Master
 from kvorum.store import Store
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
@@ -41,7 +46,6 @@ from procedures.engine.registry import Registry, declared_in
 from procedures.engine.service import ProcedureService
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_service import SinkService
-from procedures.master.partitions import Partitions
 from sqlproxy import catalog, ddl
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.ddl import DdlServices
@@ -50,6 +54,10 @@ from txn.sweeper import Sweeper
 log = logging.getLogger(__name__)
 
 _REAP_INTERVAL_S: Final = 60.0
+_READY_S_MAX: Final = 30.0  # for a node alone; one of several waits for the others
+_ENROL_AGAIN_S: Final = 0.1
+_LOOK_S: Final = 0.002
+_MEMBERS_S: Final = 5.0
 _BACKLOG: Final = 1_024
 
 
@@ -76,7 +84,7 @@ class Node:
         self._background: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None
         self._native: SocketServer | None = None
-        self.executor: Executor
+        self.master: Master
         self.backend: NativeBackend
 
     # ------------------------------------------------------------------------------------ life
@@ -105,40 +113,86 @@ class Node:
         reverse order.
         """
         async with contextlib.AsyncExitStack() as stack:
-            await self.store.open(self.config.data, NodeId(self.config.node_id))
+            await self.store.open(self.config)
             stack.push_async_callback(self.store.close)
             stack.callback(self._let_go)
             stack.push_async_callback(self._close_native)
             stack.push_async_callback(self.store.drain)
-            await self.store.txn.run(catalog.bootstrap)
-            await self._enrol()
             self._wire()
-            await stack.enter_async_context(self.executor)
+            stack.push_async_callback(self.master.close)
             stack.push_async_callback(self._end_background)
+            self._in_background(self.master.run())
+            if self.store.alone:
+                await self._until_ready()
+            await self._listen(stack)
+            await self._until_ready()
+            await self._enrol()
             self._in_background(self._collector().run())
             self._in_background(self._sweeper().run())
             self._in_background(self._reap())
             self._in_background(Trimmer(self.ports.in_thread).run())
             self._in_background(self.store.watch_room())
-            if self.config.port is not None:
-                await self._listen(self.config.port)
-                if self.config.http and "http" in self.config.roles:
-                    await self._serve_http(stack, self.config.port + HTTP_OFFSET)
+            self._in_background(self._learn_members())
             started.set_result(None)
             await self._stopping.wait()
+
+    async def _until_ready(self) -> None:
+        """Wait until this node can serve. Raises what keeps it from that for good, and Unavailable
+        if nothing changes for long.
+        """
+        deadline = self.ports.timers.monotonic() + _READY_S_MAX
+        while (missing := self._missing()) is not None:
+            self._not_ready = missing
+            if self.master.failed.done():
+                raise self.master.failed.result()
+            if self.fatal.done():
+                raise self.fatal.result()
+            if self._stopping.is_set():
+                raise Unavailable(f"the node was stopped before it was ready: {missing}")
+            if self.store.alone and self.ports.timers.monotonic() > deadline:
+                raise Unavailable(f"not ready after {_READY_S_MAX:.0f} s: {missing}; see the log")
+            await asyncio.sleep(_LOOK_S)
+
+    def _missing(self) -> str | None:
+        """What keeps the node from serving now."""
+        if (missing := self.store.not_ready()) is not None:
+            return missing
+        if self.store.tso.leading and self.master.executor is None:
+            return "it resumes the procedures"
+        return None
 
     def _let_go(self) -> None:
         """Forget what leads to the databases: they close only when nobody holds their handles, and
         a user may keep a closed database for long."""
-        for name in ("executor", "_sink"):
+        self.store.unfollow()
+        for name in ("master", "_sink"):
             self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
-        """Tell the cluster who and where this node is."""
-        port = self.config.port
-        host = self.config.reachable_at
-        member = Member(self.store.identity.node, f"{host}:{port}" if port else "", version=VERSION)
-        await enrol(self.store.txn, member)
+        """Tell the cluster who and where this node is. A leader that falls meanwhile costs another
+        attempt; the node is not ready before its row is there, since others find it by that.
+        """
+        member = Member(self.store.identity.node, self.config.address, version=VERSION)
+        deadline = self.ports.timers.monotonic() + _READY_S_MAX
+        while True:
+            try:
+                await enrol(self.store.txn, member)
+                return
+            except KvorumError as error:
+                final = error.disposition == "no" or self.ports.timers.monotonic() > deadline
+                if final or self._stopping.is_set():
+                    raise
+                self._not_ready = f"it is not enrolled yet: {error}"
+            await asyncio.sleep(_ENROL_AGAIN_S)
+
+    async def _learn_members(self) -> None:
+        """Follow the members table: who joined, who moved."""
+        while True:
+            try:
+                await self.store.cluster.refresh(self.store.txn)
+            except KvorumError as error:
+                log.debug("the members table was not read: %s; again soon", error)
+            await asyncio.sleep(_MEMBERS_S)
 
     def _fail(self, error: BaseException) -> None:
         """Something that no promise survives. The first reason counts."""
@@ -149,27 +203,39 @@ class Node:
 
     def not_ready(self) -> str | None:
         """Why the node cannot serve, None if it can."""
-        return self._not_ready
+        if self._not_ready is not None:
+            return self._not_ready
+        return self.store.no_leader()
 
     # ---------------------------------------------------------------------------------- wiring
 
     def _wire(self) -> None:
         store, ports = self.store, self.ports
         cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S)
-        self.executor = Executor(
-            KvStore(store.txn),
-            self._registry(cache),
-            TableIds(cache),
-            ports.clock,
-            ports.timers,
-            ports.rng,
-            workers=self.config.procedure_workers,
+        registry = self._registry(cache)
+        self.master = Master(
+            prepare=lambda: store.txn.run(catalog.bootstrap),
+            executor=lambda: Executor(
+                KvStore(store.txn),
+                registry,
+                TableIds(cache),
+                ports.clock,
+                ports.timers,
+                ports.rng,
+                workers=self.config.procedure_workers,
+                refusal=self.master.refusal,
+            ),
+            service=lambda executor: ProcedureService(executor, ports.clock, ports.timers),
+            not_leader=store.not_master,
         )
-        service = ProcedureService(self.executor, ports.clock, ports.timers)
-        service.register(store.dispatcher)
-        self._sink = SinkService(store.txn, self.executor, ports.clock)
+        self.master.serve(store.dispatcher.register)
+        store.follow(self._meta_role)
+        self._sink = SinkService(store.txn, self.master, ports.clock)
         for method, handler in self._sink.handlers().items():
             store.dispatcher.register(method, handler)
+        here = PartitionMethods(store.manager)
+        store.dispatcher.register(methods.CREATE_PARTITION, here.create, check_create)
+        store.dispatcher.register(methods.DROP_PARTITION, here.drop, check_drop)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
         store.dispatcher.add_stats(store.tso.stats)
         store.dispatcher.add_stats(self.partition_figures)
@@ -182,12 +248,15 @@ class Node:
             tables=cache,
         )
 
+    def _meta_role(self, leader: bool) -> None:
+        self.master.role(leader=leader)
+
     def _registry(self, cache: CatalogCache) -> Registry:
         """The system's procedures and those of the user's modules. Raises InvalidArgument."""
         registry = Registry()
-        partitions = Partitions(self.store.manager, self.store.identity.node)
+        partitions = SpreadPartitions(self.store.cluster.calls, self.store.voters)
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
-        registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.executor.submit))
+        registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))
         registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))
         for name in self.config.procedure_modules:
             try:
@@ -219,8 +288,9 @@ class Node:
         return self.store.state.stats()
 
     def procedure_figures(self) -> Mapping[str, int]:
-        """Of the executor."""
-        return self.executor.counters()
+        """Of the executor, while this node has one."""
+        executor = self.master.executor
+        return {} if executor is None else executor.counters()
 
     def _safepoint(self) -> int:
         return max((r.state.safepoint for r in self.store.manager.replicas()), default=0)
@@ -263,6 +333,8 @@ class Node:
         """Remove what sinks staged and abandoned."""
         while True:
             await asyncio.sleep(_REAP_INTERVAL_S)
+            if self.master.executor is None:
+                continue  # the master does it
             try:
                 await self._sink.reap()
             except KvorumError as e:
@@ -270,12 +342,17 @@ class Node:
 
     # --------------------------------------------------------------------------------- sockets
 
-    async def _listen(self, port: int) -> None:
+    async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
+        port = self.config.port
+        if port is None:
+            return
         identity = self.store.identity
         self._native = SocketServer(
             self.store.dispatcher, self.ports.timers, cluster=identity.cluster, node=identity.node
         )
         await self._native.start(self.config.listen, port)
+        if self.config.http and "http" in self.config.roles:
+            await self._serve_http(stack, port + HTTP_OFFSET)
 
     async def _close_native(self) -> None:
         if self._native is not None:
@@ -313,10 +390,10 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 async def build(config: NodeConfig, ports: Ports) -> Node:
     """A node that has touched nothing yet. Raises InvalidArgument for what this version cannot."""
-    if config.stores > 1 or len(config.join) > 1:
-        setting = "stores" if config.stores > 1 else "join"
+    if config.stores > 1:
         raise InvalidArgument(
-            f"{setting}: this version runs one node; clusters of several nodes are not in it yet",
-            details={"setting": setting},
+            f"stores = {config.stores}: a process runs one node in this version; start one process "
+            "for each, with data and ports of its own (`kvorum cluster up` does)",
+            details={"setting": "stores"},
         )
     return Node(config, ports)

@@ -1,12 +1,14 @@
-"""The key-value part of a node: two databases, consensus, partitions, the oracle, and a client of
+"""The key-value part of a node: two databases, consensus, partitions, the oracle, and clients of
 its own.
 
-    state DB ── partitions ── dispatcher ── native clients, the local client
+    state DB ── partitions ── dispatcher ── native clients, the node's own client
     log DB ──── raft host ──┘     └── oracle (leads with the meta partition)
+                   └── transport to the other nodes (kvorum/cluster.py)
 
 Opening order: state DB, log DB, identity, groups (replayed from the log), meta partition of the
-first start, oracle. Closing is the reverse: no new requests, what is under way gets its answer, a
-last sync, then the databases.
+first start, peers. Nothing is waited for: who leads what is found out among the nodes, and
+`not_ready` says what is still missing. Closing is the reverse: leaderships are handed over, no new
+requests, what is under way gets its answer, a last sync, then the databases.
 """
 
 from __future__ import annotations
@@ -15,48 +17,39 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgpack
-
-from kv.base.checksum import CRC_BYTES, intact, seal
+from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption, KvorumError, Unavailable
+from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
 from kv.base.limits import ENTRY_BYTES_MAX
-from kv.base.methods import TSO
-from kv.client.client import KvClient, local_client
+from kv.base.methods import LINKS, TSO
 from kv.partition.scheduler import Scheduler
-from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
+from kv.replica.replica import Replica
 from kv.replica.room import Room
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
+from kvorum import identity as identities
+from kvorum.cluster import Cluster, check_links
+from kvorum.identity import Identity
 from kvorum.measure import Histogram, TimedSyncer
 from kvorum.ports import Ports, Syncer
 from raft.api import RaftConfig
 from raft.host import RaftHost
-from tso.client import LocalTso
+from tso.client import remote_tso
+from tso.node import NodeTso
 from tso.service import Done, TsoService, bound_of, bound_record
 from txn.client import TxnClient
 
-_IDENTITY_KEY: Final = b"node"
 _TSO_KEY: Final = b"tso"
-_LEAD_S_MAX: Final = 30.0
-_LOOK_S: Final = 0.002
 _LAST_SYNC_S_MAX: Final = 10.0
 _ROOM_S: Final = 0.25
 
 log = logging.getLogger(__name__)
-
-
-class Identity(NamedTuple):
-    """Who this node is; chosen at its first start and kept in family meta."""
-
-    cluster: str
-    node: NodeId
 
 
 class Store:
@@ -67,24 +60,27 @@ class Store:
         self._on_fatal = on_fatal
         self._engines: list[Engine] = []
         self._syncer: Syncer | None = None
+        self._state_syncer: Syncer | None = None
         self.sync_taken = Histogram()
         self._truncating: asyncio.Task[None] | None = None
+        self._on_meta_role: Callable[[bool], object] | None = None
 
-    async def open(self, directory: Path, node: NodeId) -> None:
-        """Open or create everything in `directory`. Raises InvalidArgument, Corruption,
+    async def open(self, config: NodeConfig) -> None:
+        """Open or create everything in `config.data`. Raises InvalidArgument, Corruption,
         Unavailable: nothing stays open.
         """
         try:
-            await self._open(directory, node)
+            await self._open(config)
         except BaseException:
             await self._let_go()
             raise
 
-    async def _open(self, directory: Path, node: NodeId) -> None:
+    async def _open(self, config: NodeConfig) -> None:
         ports = self.ports
-        self.state = self._engine(directory / "state", STATE_FAMILIES)
-        log = self._engine(directory / "log", LOG_FAMILIES)
-        self.identity = self._identify(directory, log, node)
+        self.state = self._engine(config.data / "state", STATE_FAMILIES)
+        log = self._engine(config.data / "log", LOG_FAMILIES)
+        self.identity = await self._identify(config, log)
+        self.cluster = Cluster(ports, config, self.identity, self.state)
         self._syncer = TimedSyncer(ports.syncer(log), ports.clock.monotonic, self.sync_taken)
         self.host = RaftHost(
             node_id=self.identity.node,
@@ -93,29 +89,23 @@ class Store:
             timers=ports.timers,
             rng=ports.rng,
             on_fatal=self._on_fatal,
+            transport=self.cluster.transport,
             config=RaftConfig(
                 entry_bytes_max=ENTRY_BYTES_MAX, append_bytes_max=2 * ENTRY_BYTES_MAX
             ),
         )
         self.tso = TsoService(
-            ports.clock, ports.timers, read_bound=self._read_bound, persist=self._persist_bound
+            ports.clock,
+            ports.timers,
+            read_bound=self._read_bound,
+            persist=self._persist_bound,
+            lease=self._serves_meta,
+            not_leader=lambda: self.not_master("timestamps come from the meta partition's leader"),
         )
+        asked = remote_tso(self.cluster.oracle, ports.timers, ports.rng)
+        self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
         self.room = Room(self._engines)
-        scheduler = Scheduler(ports.timers.call_soon, ports.clock, self.host.defer)
-        self.manager = ReplicaManager(
-            self.state,
-            self.host,
-            timestamps=AtOnce(self.tso.take),
-            scheduler=scheduler,
-            timers=ports.timers,
-            in_thread=ports.in_thread,
-            on_fatal=self._on_fatal,
-            room=self.room,
-        )
-        await self.manager.open_all()
-        await self.manager.create(
-            PartitionDescriptor(META_PARTITION, *META_RANGE, 1, (self.identity.node,))
-        )
+        await self._open_partitions()
         self.dispatcher = Dispatcher(
             node_id=self.identity.node,
             partitions=self.manager,
@@ -123,49 +113,109 @@ class Store:
             rng=ports.rng,
         )
         self.dispatcher.register(TSO, self.tso.handle)
-        await self._lead()
+        self.dispatcher.register(LINKS, self.cluster.links, check_links)
+        self.cluster.connect(self.host, self.dispatcher)
+        self.kv = self.cluster.kv
+        self.txn = TxnClient(self.kv, self.oracle, ports.clock, ports.rng, ports.timers)
         self._truncating = asyncio.get_running_loop().create_task(self.manager.run(), name="logs")
-        self.kv: KvClient = local_client(self.dispatcher, ports.timers, ports.rng)
-        oracle = LocalTso(self.tso, ports.timers, ports.rng)
-        self.txn = TxnClient(self.kv, oracle, ports.clock, ports.rng, ports.timers)
-        self.oracle = oracle
+        await self.cluster.start()
+
+    async def _open_partitions(self) -> None:
+        ports = self.ports
+        self._state_syncer = ports.syncer(self.state)
+        self.manager = ReplicaManager(
+            self.state,
+            self.host,
+            timestamps=self.oracle,
+            scheduler=Scheduler(ports.timers.call_soon, ports.clock, self.host.defer),
+            timers=ports.timers,
+            in_thread=ports.in_thread,
+            on_fatal=self._on_fatal,
+            room=self.room,
+            syncer=self._state_syncer,
+        )
+        self.manager.on_role = self._role
+        await self.manager.open_all()
+        founders = self.identity.founders
+        await self.manager.create(PartitionDescriptor(META_PARTITION, *META_RANGE, 1, founders))
 
     def _engine(self, path: Path, families: tuple[str, ...]) -> Engine:
         engine = self.ports.open_engine(path, families)
         self._engines.append(engine)
         return engine
 
-    # --------------------------------------------------------------------------------- identity
+    async def _identify(self, config: NodeConfig, log: Engine) -> Identity:
+        """The stored identity, or a new one: durable before anybody is told of it."""
+        found = identities.load(self.state, log, config.data)
+        if found is not None and found.incarnation:
+            return found
+        rng = self.ports.rng
+        if found is None:
+            found = identities.founding(config, rng)
+        else:
+            found = identities.with_incarnation(found, rng)
+        if found is None:
+            raise Unavailable("joining a cluster is not wired yet")
+        identities.save(self.state, found)
+        await self.ports.in_thread(self.state.sync)
+        return found
 
-    def _identify(self, directory: Path, log: Engine, node: NodeId) -> Identity:
-        """The stored identity, or a new one. It is durable with the meta partition's descriptor,
-        before the log has any record, or not at all: so a log beside an empty state DB has lost
-        its data, and starting anew would hide that. Raises Corruption.
-        """
-        record = self.state.getter("meta")(_IDENTITY_KEY)
-        if record is not None:
-            if not intact(_IDENTITY_KEY, record):
-                raise Corruption(
-                    "the node's identity is damaged: restore the state DB from a backup",
-                    details={"key": _IDENTITY_KEY, "family": "meta"},
-                )
-            cluster, stored = msgpack.unpackb(record[:-CRC_BYTES])
-            return Identity(cluster, NodeId(stored))
-        if any(log.scan(name, b"", b"", limit=1) for name in LOG_FAMILIES):
-            raise Corruption(
-                f"{directory / 'log'} is the log of a node whose data are not in "
-                f"{directory / 'state'}: the two belong together; restore {directory} as a whole "
-                "from a copy",
-                details={"path": str(directory)},
-            )
-        made = Identity(self.ports.rng.token(8).hex(), node)
-        batch = self.state.batch()
-        body = msgpack.packb([made.cluster, made.node])
-        batch.put(_IDENTITY_KEY, seal(_IDENTITY_KEY, body), self.state.family("meta"))
-        self.state.write(batch)
-        return made
+    # ----------------------------------------------------------------------------------- roles
 
-    # ----------------------------------------------------------------------------------- oracle
+    @property
+    def alone(self) -> bool:
+        """The only voter of the meta partition: nobody else has to be waited for."""
+        meta = self.host.group(META_PARTITION)
+        return meta is not None and meta.voters == (self.identity.node,)
+
+    def voters(self) -> tuple[NodeId, ...]:
+        """Where new partitions are placed: at the voters of the meta partition."""
+        meta = self.host.group(META_PARTITION)
+        return () if meta is None else tuple(map(NodeId, meta.voters))
+
+    def _role(self, replica: Replica, leader: bool) -> None:
+        if replica.descriptor.id == META_PARTITION:
+            self.tso.role(leader=leader)
+            if self._on_meta_role is not None:
+                self._on_meta_role(leader)
+
+    def follow(self, on_meta_role: Callable[[bool], object]) -> None:
+        """Tell when this node gains or loses the meta partition's leadership, and how it is now."""
+        self._on_meta_role = on_meta_role
+        on_meta_role(self.tso.leading)
+
+    def unfollow(self) -> None:
+        """Tell nobody any more."""
+        self._on_meta_role = None
+
+    def _serves_meta(self) -> bool:
+        meta = self.manager.replica(META_PARTITION)
+        return meta is not None and meta.serving()
+
+    def not_master(self, what: str) -> NotLeader:
+        """The refusal of what only the leader of the meta partition does."""
+        meta = self.manager.replica(META_PARTITION)
+        return self.cluster.not_leader(None if meta is None else meta.leader_hint(), what)
+
+    def not_ready(self) -> str | None:
+        """What keeps this node from serving, None for nothing."""
+        for replica in self.manager.replicas():
+            partition = replica.descriptor.id
+            if replica.leader_hint() is None:
+                return f"it knows no leader of partition {partition}"
+            if replica.leader_hint() == self.identity.node:
+                if not replica.serving():
+                    return f"it takes over the leadership of partition {partition}"
+            elif replica.state.index < replica.group.commit_index:
+                return f"partition {partition} has not caught up"
+        return None
+
+    def no_leader(self) -> str | None:
+        """Why a node that was ready cannot serve any more, None normally."""
+        meta = self.manager.replica(META_PARTITION)
+        if meta is None or meta.leader_hint() is None:
+            return f"it knows no leader of partition {META_PARTITION}"
+        return None
 
     def _read_bound(self) -> int:
         return bound_of(_TSO_KEY, self.state.getter("meta")(_TSO_KEY))
@@ -176,17 +226,6 @@ class Store:
             done(Unavailable("the meta partition is not open"))
             return
         machine.put_meta(_TSO_KEY, bound_record(_TSO_KEY, bound), done)
-
-    async def _lead(self) -> None:
-        """Wait until the lone voter leads every partition it has, then let the oracle serve."""
-        deadline = self.ports.timers.monotonic() + _LEAD_S_MAX
-        while not all(replica.serving() for replica in self.manager.replicas()):
-            if self.ports.timers.monotonic() > deadline:
-                raise Unavailable(
-                    f"not every partition has a leader after {_LEAD_S_MAX:.0f} s; see the log"
-                )
-            await asyncio.sleep(_LOOK_S)
-        self.tso.role(leader=True)
 
     async def watch_room(self) -> None:
         """Refuse new writes at the door while a database has no room for them, until cancelled.
@@ -237,10 +276,12 @@ class Store:
     async def close(self) -> None:
         """Stop everything and let go of the directory."""
         self.tso.close()
-        self.kv.close()
+        await self.oracle.close()
         await self._let_go()
 
     async def _let_go(self) -> None:
+        if hasattr(self, "cluster"):
+            await self.cluster.close()
         if self._truncating is not None:
             self._truncating.cancel()
             await asyncio.wait([self._truncating])
@@ -249,11 +290,12 @@ class Store:
             self.manager.close()
         if hasattr(self, "host"):
             self.host.close()
-        if self._syncer is not None:
-            self._syncer.close()
+        for syncer in (self._syncer, self._state_syncer):
+            if syncer is not None:
+                syncer.close()
         engines, self._engines = self._engines, []
         # Whoever still holds a client must not keep the databases open: their handles are in these.
-        for name in ("manager", "host", "dispatcher", "tso", "state", "room"):
+        for name in ("manager", "host", "dispatcher", "tso", "state", "room", "cluster"):
             self.__dict__.pop(name, None)
         for engine in reversed(engines):
             try:

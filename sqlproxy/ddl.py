@@ -39,7 +39,7 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.partitions import (
     COUNTER_PARTITION,
     FIRST_PARTITION,
-    Partitions,
+    Maker,
     checked_split_keys,
     delete_rows,
     partitions_of,
@@ -59,7 +59,7 @@ _CREATE_FIELDS = frozenset(
 class DdlServices:
     """What DDL works with. `changed` is told of every table whose descriptor changed: caches."""
 
-    partitions: Partitions
+    partitions: Maker
     changed: Callable[[str, str], None]
 
 

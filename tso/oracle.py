@@ -12,7 +12,7 @@ Invariants
   * nothing below the bound that `start` was given.
 
 A call reads a clock and adds: no I/O, no lock. Left out: leases. A leader that was deposed without
-knowing could go on below its bound; who asks must hold the lease (service.py: `role`).
+knowing could go on below its bound; service.py asks for the lease.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ clock.
     role(True) ─▶ read the durable bound ─▶ Oracle.start ─▶ raise at once ─▶ serving
     timer ──▶ bound_needed ──▶ persist (the meta partition's log) ──▶ raised
     role(False) ─▶ nothing is handed out; what is still being persisted does not count
+    lease over, not told yet ─▶ nothing is handed out either
 
 A request never waits for a persist: it is answered from memory, or told to ask again (and the timer
 comes early: the clock was set forward, or the process slept). One persist is in flight at a time;
@@ -54,15 +55,26 @@ class TsoService:
     `read_bound()` gives the durable bound (0 = never set) as of everything that is committed;
     `persist(bound, done)` makes one durable and calls `done(None)`, or `done(error)` if it is not
     known to be; it may call it before it returns. `raises` counts the persists that succeeded.
+    `lease()`: whether it holds now; it is asked for every request, since a leader that slept was
+    perhaps replaced without knowing (E2). `not_leader()` is the refusal, which names who leads.
     """
 
     def __init__(
-        self, clock: Clock, timers: Timers, *, read_bound: Callable[[], int], persist: Persist
+        self,
+        clock: Clock,
+        timers: Timers,
+        *,
+        read_bound: Callable[[], int],
+        persist: Persist,
+        lease: Callable[[], bool] = lambda: True,
+        not_leader: Callable[[], NotLeader] | None = None,
     ) -> None:
         self.raises = 0
         self.handed_out = 0
         self.requests = 0
         self._oracle = Oracle(clock)
+        self._lease = lease
+        self._not_leader = _not_leader if not_leader is None else not_leader
         self._timers = timers
         self._read_bound = read_bound
         self._persist = persist
@@ -75,6 +87,11 @@ class TsoService:
     @property
     def leading(self) -> bool:
         return self._leading
+
+    @property
+    def serving(self) -> bool:
+        """Whether `take` is answered here now: leading, and under the lease."""
+        return self._leading and self._lease()
 
     @property
     def last(self) -> int:
@@ -101,8 +118,8 @@ class TsoService:
 
         Raises NotLeader, Unavailable (TSO_BOUND; nothing was handed out), InvalidArgument.
         """
-        if not self._leading:
-            raise NotLeader("this node does not lead the meta partition: ask who does")
+        if not self._leading or not self._lease():
+            raise self._not_leader()
         try:
             first = self._oracle.take(n)
         except Unavailable:
@@ -160,3 +177,7 @@ class TsoService:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _not_leader() -> NotLeader:
+    return NotLeader("this node does not lead the meta partition: ask who does")

@@ -16,16 +16,19 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import (
+    FIRST_NODES_MAX,
     GC_RETENTION_MS_DEFAULT,
     PROCEDURE_WORKERS_DEFAULT,
     PROCEDURE_WORKERS_MAX,
+    SECRET_CHARS_MAX,
+    SECRET_CHARS_MIN,
     STORES_MAX,
 )
 
@@ -33,6 +36,8 @@ ROLES: Final = ("partitions", "master", "tso", "http", "sql")
 ENGINES: Final = ("rocks", "memory")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 PORT_DEFAULT: Final = 7600
+PEERS_OFFSET: Final = 1
+"""Other nodes' consensus messages arrive at BASE and this."""
 HTTP_OFFSET: Final = 2
 """HTTP listens at BASE and this."""
 PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
@@ -49,7 +54,8 @@ Parse = Callable[[Any], Any]
 @dataclass(frozen=True, slots=True)
 class Option:
     """One setting. `help` is a sentence for `--help`; `default` is what holds if nothing is
-    said.
+    said. A `secret` has no flag (every user of a machine sees the flags of its processes) and is
+    never repeated in a message.
     """
 
     name: str
@@ -57,6 +63,7 @@ class Option:
     help: str
     parse: Parse
     metavar: str
+    secret: bool = False
 
     @property
     def flag(self) -> str:
@@ -144,6 +151,14 @@ def _address(value: Any) -> str:
     raise ValueError("addresses HOST:BASE")
 
 
+def _secret(value: Any) -> str:
+    if value == "":
+        return ""
+    if isinstance(value, str) and SECRET_CHARS_MIN <= len(value) <= SECRET_CHARS_MAX:
+        return value
+    raise ValueError(f"{SECRET_CHARS_MIN} to {SECRET_CHARS_MAX} characters")
+
+
 def _module(value: Any) -> str:
     if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
         return value.strip()
@@ -163,6 +178,7 @@ class Setting:
     metavar: str
     parse: Parse
     help: str
+    secret: bool = False
 
 
 _DATA_DEFAULT: Final = Path("kvorum-data")
@@ -195,9 +211,18 @@ class NodeConfig:
         Setting(
             "HOST:BASE,…",
             _some_of(_address, "addresses HOST:BASE"),
-            "Nodes of the cluster; empty = a cluster of this node alone.",
+            "At first all its nodes, the same list at each; later any. Empty = one node.",
         ),
     ] = ()
+    cluster_secret: Annotated[
+        str,
+        Setting(
+            "TEXT",
+            _secret,
+            "What nodes prove to each other; the same at all. Needed beyond the loopback.",
+            secret=True,
+        ),
+    ] = field(default="", repr=False)
     roles: Annotated[
         tuple[str, ...],
         Setting("R,…", _some_of(_one_of(*ROLES), f"roles ({', '.join(ROLES)})"), "What it may do."),
@@ -240,6 +265,10 @@ class NodeConfig:
     log_level: Annotated[
         str, Setting("LEVEL", _one_of(*LOG_LEVELS), "Least severe messages that are logged.")
     ] = "info"
+    fault_injection: Annotated[
+        bool,
+        Setting("BOOL", _flag, "Let clients cut this node's links. Only for trying failures out."),
+    ] = False
 
     def __post_init__(self) -> None:
         """Check what single settings cannot: their relations. Raises InvalidArgument."""
@@ -248,6 +277,7 @@ class NodeConfig:
                 f"listen = {self.listen} is no address that others can reach: give --advertise",
                 details={"setting": "advertise"},
             )
+        self._check_join()
         if not self.roles:
             raise InvalidArgument(
                 f"roles is empty; a node needs at least one of {', '.join(ROLES)}",
@@ -260,10 +290,73 @@ class NodeConfig:
                 details={"setting": "port", "actual": self.port},
             )
 
+    def _check_join(self) -> None:
+        if not self.join:
+            return
+        if self.port is None:
+            raise InvalidArgument(
+                "join: a node without ports cannot be one of several", details={"setting": "join"}
+            )
+        if len(self.join) > FIRST_NODES_MAX:
+            raise InvalidArgument(
+                f"join names {len(self.join)} nodes, a new cluster has at most {FIRST_NODES_MAX}; "
+                "start with fewer, others join later",
+                details={"setting": "join", "limit": FIRST_NODES_MAX, "actual": len(self.join)},
+            )
+        if not self.cluster_secret and not self.on_loopback:
+            raise InvalidArgument(
+                f"listen = {self.listen} is reached from other machines: set cluster_secret to the "
+                f"same {SECRET_CHARS_MIN} or more characters at every node (KVORUM_CLUSTER_SECRET, "
+                "or in the file)",
+                details={"setting": "cluster_secret"},
+            )
+        place = self.place
+        if place is not None and place != self.node_id:
+            raise InvalidArgument(
+                f"node_id = {self.node_id}, but {self.address} is at place {place} of join: start "
+                f"it with --node-id {place}, and give every node the same list",
+                details={"setting": "node_id", "actual": self.node_id, "expected": place},
+            )
+
     @property
     def reachable_at(self) -> str:
         """The host that others are told."""
         return self.advertise or self.listen
+
+    @property
+    def address(self) -> str:
+        """HOST:BASE that others are told; empty without ports."""
+        if self.port is None:
+            return ""
+        host = self.reachable_at
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    @property
+    def on_loopback(self) -> bool:
+        """Only this machine reaches it."""
+        return _is_loopback(self.listen)
+
+    @property
+    def place(self) -> int | None:
+        """Where in the join list this node's own address stands, from 1 on; None: it does not."""
+        own = _normal(self.address)
+        return next((i for i, a in enumerate(self.join, 1) if _normal(a) == own), None)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _normal(address: str) -> str:
+    """The three names of this machine are one."""
+    host, _, port = address.lower().rpartition(":")
+    return f"127.0.0.1:{port}" if host in ("localhost", "[::1]") else f"{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of a checked HOST:BASE."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _options() -> tuple[Option, ...]:
@@ -271,7 +364,16 @@ def _options() -> tuple[Option, ...]:
     found = []
     for item in fields(NodeConfig):
         (setting,) = hints[item.name].__metadata__
-        found.append(Option(item.name, item.default, setting.help, setting.parse, setting.metavar))
+        found.append(
+            Option(
+                item.name,
+                item.default,
+                setting.help,
+                setting.parse,
+                setting.metavar,
+                setting.secret,
+            )
+        )
     return tuple(found)
 
 
@@ -340,9 +442,14 @@ def _parsed(option: Option, value: Any, origin: str) -> Any:
     try:
         return option.parse(value)
     except ValueError as error:
+        shown = "…" if option.secret else repr(value)
         raise InvalidArgument(
-            f"{option.name} = {value!r} ({origin}): expected {error}",
-            details={"setting": option.name, "value": str(value), "origin": origin},
+            f"{option.name} = {shown} ({origin}): expected {error}",
+            details={
+                "setting": option.name,
+                "value": "…" if option.secret else str(value),
+                "origin": origin,
+            },
         ) from error
 
 

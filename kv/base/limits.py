@@ -54,6 +54,7 @@ LOCK_WAIT_MS_MAX: Final = 200  # … up to this: what an abandoned intent blocks
 LOCK_WAIT_MS_YOUNGER: Final = 50  # a younger two-phase commit gives way to an older one after this
 RETRY_WAIT_MS_FIRST: Final = 2  # the same for requests that were refused for now …
 RETRY_WAIT_MS_MAX: Final = 500  # … and for functions that run again
+REROUTE_WAIT_MS_MAX: Final = 100  # … and for those that look for a leader
 RUN_ATTEMPTS_DEFAULT: Final = 32  # of one `run(fn)`
 SWEEP_INTERVAL_MS: Final = 1_000  # between two looks for intents that nobody meets …
 SWEEP_INTENTS_MAX: Final = 1_000  # … each at so many, of a node
@@ -77,7 +78,10 @@ REPLY_WINDOW_BYTES: Final = 64 * MiB
 STALL_MS_MAX: Final = 60_000  # a connection whose peer reads nothing for so long is closed
 HANDLERS_MAX: Final = 10_000  # asynchronous handlers running at one node; above it: BUSY
 # a client gives a connection up that owes replies and says nothing for so long
-SILENCE_MS_MAX: Final = 15_000
+SILENCE_MS_MAX: Final = 6_000
+CONNECT_MS_MAX: Final = 1_500  # a node that does not answer a connection so long is passed over …
+CONNECT_REST_MS: Final = 50  # … and not tried again for so long
+ADDRESSES_MAX: Final = 64  # of nodes that a client learnt of
 LOCATIONS_MAX: Final = 100_000  # partitions in a client's location cache
 HTTP_BODY_BYTES_MAX: Final = 24 * MiB
 HTTP_HEAD_BYTES_MAX: Final = 128 * KiB  # URL and headers of one request
@@ -206,7 +210,9 @@ assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
     "an expired intent is noticed soon"
 )
 assert SWEEP_INTENTS_MAX <= MULTI_KEYS_MAX, "one look is one RESOLVE"
-assert RETRY_WAIT_MS_FIRST <= RETRY_WAIT_MS_MAX
+assert RETRY_WAIT_MS_FIRST <= REROUTE_WAIT_MS_MAX <= RETRY_WAIT_MS_MAX
+assert CONNECT_REST_MS <= REROUTE_WAIT_MS_MAX
+assert SILENCE_MS_MAX + CONNECT_MS_MAX < DEADLINE_MS_DEFAULT, "a paused node costs no read"
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS

@@ -108,6 +108,13 @@ SINK_ABORT: Final = 84
 # nodes | None → nodes. Fault injection: what this node neither hears nor speaks to from now on, raft
 # and clients of its own alike; None only asks. Refused without the setting fault_injection
 LINKS: Final = 90
+# [descriptor, …] → true. Make and open this node's replicas; those that exist stay as they are
+CREATE_PARTITION: Final = 92
+# [partition id, …] → true. Remove this node's replicas with their data; those that are gone stay so
+DROP_PARTITION: Final = 93
+# address HOST:BASE, version, time in ms, proof (kvorum/joining.py) → node id, cluster id,
+# [[node id, address], …]. Take a new node in; the same address gets the same id again
+JOIN: Final = 94
 # → map: this node, its version, and how each of its replicas stands (kvorum/standing.py)
 STANDING: Final = 96
 # txn → [host, port] of this node's HTTP API if the transaction is open in it, else ["", 0]
@@ -115,7 +122,7 @@ HOLDS_TXN: Final = 97
 
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
-    {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT}
+    {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN}
 )
 
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
@@ -125,7 +132,7 @@ REPEATABLE: Final = frozenset(
     | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
-    | {STANDING, HOLDS_TXN}
+    | {STANDING, HOLDS_TXN, CREATE_PARTITION, DROP_PARTITION, JOIN}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided

@@ -1,4 +1,4 @@
-"""`kvorum start|dev|status`: running a node, and asking one how it is."""
+"""`kvorum start|dev|proxy|status`: running a node or a proxy, and asking one how it is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, load
-from kv.base.errors import KvorumError
+from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
-from kvorum.cli.connection import Connect, Json, opened
+from kvorum.cli.connection import DEFAULT, Connect, Json, opened
 
 if TYPE_CHECKING:
     from kvorum.node import Node
@@ -50,6 +50,7 @@ def _start_signature() -> inspect.Signature:
             None,
         )
         for option in OPTIONS
+        if not option.secret
     ]
     file_help = "TOML file of settings. KVORUM_CONFIG"
     config = Annotated[str | None, typer.Option("--config", metavar="FILE", help=file_help)]
@@ -123,6 +124,36 @@ def _run(config: NodeConfig, json: bool) -> None:
     except OSError as e:
         where = f": {e.filename}" if e.filename else f" ({config.data})"
         output.die(f"cannot start: {e.strerror or e}{where}", as_json=json)
+
+
+def proxy(
+    connect: Connect = None,
+    listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="HTTP listens on PORT+2.")] = PORT_DEFAULT,
+    json: Json = False,
+) -> None:
+    """Serve the HTTP API of a cluster from a process that keeps nothing."""
+    import uvloop
+
+    from kvorum import logs
+    from kvorum.proxy import Proxy, serve
+    from kvorum.sdk import parse_url
+
+    def ready(proxy: Proxy) -> None:
+        if json:
+            output.emit({"http": proxy.url})
+        else:
+            output.lines([f"http     {proxy.url}", f"docs     {proxy.url}/docs"])
+        sys.stdout.flush()
+
+    logs.configure("info")
+    try:
+        scheme, addresses = parse_url(connect or DEFAULT)
+        if scheme != "kvorum":
+            raise InvalidArgument(f"--connect {connect}: a proxy needs HOST:BASE of nodes")
+        uvloop.run(serve(Proxy(addresses, listen, port), ready))
+    except KvorumError as e:
+        output.die(e, as_json=json)
 
 
 def status(connect: Connect = None, json: Json = False) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -56,6 +56,7 @@ class Executor:
     scheduler  the order in which procedures get a worker; None = first in, first out
     workers    how many procedures may have a step under way at once
     threads    how many of those steps may be plain (not async) methods
+    refusal    what callers, and those who wait, are told when it does not serve any more
     """
 
     def __init__(
@@ -70,9 +71,11 @@ class Executor:
         scheduler: Scheduler | None = None,
         workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
         threads: int = limits.PROCEDURE_THREADS_DEFAULT,
+        refusal: Callable[[], KvorumError] | None = None,
     ) -> None:
         self.store = store
         self.types = types
+        self._refusal = _stopping if refusal is None else refusal
         self._clock = clock
         self._locks = IdLock()
         self._runner = Runner(threads)
@@ -361,12 +364,12 @@ class Executor:
         for watchers in self._watchers.values():
             for watcher in watchers:
                 if not watcher.done():
-                    watcher.set_exception(_stopping())
+                    watcher.set_exception(self._refusal())
         self._watchers.clear()
 
     def _must_serve(self) -> None:
         if not self._serving:
-            raise _stopping()
+            raise self._refusal()
 
 
 def _checked_workers(count: int) -> int:

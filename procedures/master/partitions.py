@@ -43,6 +43,21 @@ class Replicas(Protocol):
     async def drop(self, partition: PartitionId) -> None: ...
 
 
+class Maker(Protocol):
+    """Makes and removes partitions wherever they are placed: here (`Partitions`), or on several
+    nodes (kvorum/placement.py). Both methods may be repeated.
+    """
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        """Where new partitions are placed."""
+        ...
+
+    async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None: ...
+
+    async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None: ...
+
+
 class Page(Protocol):
     @property
     def items(self) -> Sequence[tuple[bytes, bytes, int]]: ...
@@ -63,7 +78,12 @@ class Partitions:
 
     def __init__(self, replicas: Replicas, node: NodeId) -> None:
         self._replicas = replicas
-        self.voters = (node,)
+        self._voters = (node,)
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        """That one node."""
+        return self._voters
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them; those that exist stay as they are."""

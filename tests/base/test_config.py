@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from kv.base.config import OPTIONS, NodeConfig, load
 from kv.base.errors import InvalidArgument
+from kvorum.cli import nodes
+
+SECRET = "sixteen characters and more"
 
 
 @pytest.fixture
@@ -105,7 +109,8 @@ def test_the_reference_lists_every_setting() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) == len(OPTIONS)
     for row, option in zip(rows, OPTIONS, strict=True):
-        assert row.startswith(f"| `{option.name}` | `{option.flag} {option.metavar}` |")
+        flag = "none" if option.secret else f"`{option.flag} {option.metavar}`"
+        assert row.startswith(f"| `{option.name}` | {flag} |")
         assert f"`{option.variable}`" in row
         assert row.endswith(f"{option.help} |")
         default = ",".join(option.default) if isinstance(option.default, tuple) else option.default
@@ -148,12 +153,30 @@ def test_relations_between_settings_are_checked() -> None:
     """Each of these starts and then does not work."""
     for values, words in (
         ({"listen": "0.0.0.0", "join": "a:7600"}, "give --advertise"),
+        ({"listen": "0.0.0.0", "join": "a:7600", "advertise": "a"}, "KVORUM_CLUSTER_SECRET"),
+        ({"join": "127.0.0.1:7610,127.0.0.1:7600"}, "--node-id 2"),
+        ({"join": ",".join(f"h{i}:7600" for i in range(10))}, "at most 9"),
         ({"roles": ""}, "roles is empty"),
         ({"port": 65_500, "stores": 5}, "no room for 5 stores"),
     ):
         with pytest.raises(InvalidArgument, match=words):
             load(values, {})
-    assert load({"listen": "0.0.0.0", "join": "a:7600", "advertise": "a"}, {}).reachable_at == "a"
+    everywhere = {"listen": "0.0.0.0", "join": "a:7600,b:7600", "advertise": "a"}
+    config = load(everywhere, {"KVORUM_CLUSTER_SECRET": SECRET})
+    assert (config.reachable_at, config.address, config.place) == ("a", "a:7600", 1)
+    assert load({"join": "localhost:7600,b:1"}, {}).place == 1, "this machine has three names"
+    assert load({"join": "b:1"}, {}).place is None
+
+
+def test_the_secret_is_never_told(tmp_path: Path) -> None:
+    """What nodes prove to each other must not end up in a log, a process list or an error."""
+    config = load({}, {"KVORUM_CLUSTER_SECRET": SECRET})
+    assert config.cluster_secret == SECRET
+    assert SECRET not in repr(config)
+    with pytest.raises(InvalidArgument, match="16 to 1024 characters") as caught:
+        load({}, {"KVORUM_CLUSTER_SECRET": "too short"})
+    assert "too short" not in f"{caught.value.message} {caught.value.details}"
+    assert "cluster_secret" not in inspect.signature(nodes.start).parameters
 
 
 def test_spellings_are_brought_to_one_form() -> None:

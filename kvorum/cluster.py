@@ -1,0 +1,177 @@
+"""The other nodes, as this one reaches them: consensus messages, native links, addresses, cuts.
+
+    raft host ◀──▶ MuxTransport on BASE+1 ◀──▶ peers
+    clients of this node ──▶ NodeChannels ──▶ own dispatcher, or BASE of a peer
+
+A node without ports is alone and has only the first half of the second line. A node with ports
+listens for peers, so that others can join it, unless strangers could reach it and there is no
+secret to tell them from friends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
+from kv.base.errors import InvalidArgument, NotLeader, Refused
+from kv.base.limits import NODES_MAX
+from kv.base.members import leader_details
+from kv.client.channels import tcp_connector
+from kv.client.client import KvClient
+from kv.client.links import Submitter
+from kv.client.router import ANYWHERE, Address
+from kv.storage.engine import Engine
+from kvorum.identity import Identity, cluster_id
+from kvorum.links import NodeCalls, NodeChannels
+from kvorum.members import members
+from kvorum.peers import KnownPeers
+from kvorum.ports import Ports
+from raft.errors import BadConfig
+from raft.host import RaftHost
+from raft.transport import MuxTransport
+from txn.client import TxnClient
+
+
+class Cluster:
+    """See the module. `connect` once the dispatcher is there, then `start`, in the end `close`.
+
+    Clients of this node that reach every node: `kv`, `oracle` (for timestamps alone), and `calls`
+    for one node that is named.
+    """
+
+    def __init__(self, ports: Ports, config: NodeConfig, identity: Identity, state: Engine) -> None:
+        """Raises Corruption."""
+        self.identity = identity
+        self._ports = ports
+        self._config = config
+        self.peers = KnownPeers(state, identity.node, config.address)
+        self.peers.found(self._listed())
+        self.transport = self._transport()
+        own = ANYWHERE if config.port is None else split_address(config.address)
+        connector = tcp_connector(ports.timers, identity.cluster)
+        shared, apart = (NodeChannels(self.peers, own, connector, ports.timers) for _ in range(2))
+        self.kv = KvClient(shared, ports.timers, ports.rng)
+        self.oracle = KvClient(apart, ports.timers, ports.rng)
+        self.calls = NodeCalls(shared, self.peers, identity.node, ports.timers)
+        self._channels = (shared, apart)
+        self._cut: list[int] = []
+
+    def _listed(self) -> Iterable[tuple[int, str]]:
+        """The founders' addresses, while the list is the one that founded the cluster."""
+        join = self._config.join
+        if len(join) == len(self.identity.founders) and cluster_id(self._config) == (
+            self.identity.cluster
+        ):
+            return list(enumerate(join, 1))
+        return []
+
+    def _transport(self) -> MuxTransport | None:
+        config = self._config
+        if config.port is None or not (config.cluster_secret or config.on_loopback):
+            return None
+        ports, identity = self._ports, self.identity
+        return MuxTransport(
+            cluster=identity.cluster,
+            node_id=identity.node,
+            incarnation=identity.incarnation,
+            secret=config.cluster_secret.encode(),
+            timers=ports.timers,
+            rng=ports.rng,
+            peers=self.peers,
+        )
+
+    # ------------------------------------------------------------------------------------ life
+
+    def connect(self, host: RaftHost, dispatcher: Submitter) -> None:
+        """Carry messages to the groups, and requests for this node to its dispatcher."""
+        if self.transport is not None:
+            self.transport.on_message = host.receive
+            self.transport.on_up = host.peer_up
+            self.transport.on_down = host.peer_down
+        for channels in self._channels:
+            channels.enter(dispatcher)
+
+    async def start(self) -> None:
+        """Listen for peers and look for them. Raises InvalidArgument (CANNOT_LISTEN)."""
+        if self.transport is None:
+            return
+        assert self._config.port is not None, "a transport has a port"
+        try:
+            await self.transport.start(self._config.listen, self._config.port + PEERS_OFFSET)
+        except BadConfig as error:
+            raise InvalidArgument(str(error), code="CANNOT_LISTEN") from error
+        self.peers.on_address = self._reach
+        for node in self.peers.nodes:
+            address = self.peers.address_of(node)
+            assert address is not None, "these have one"
+            self._reach(node, address)
+
+    def _reach(self, node: int, address: Address) -> None:
+        if self.transport is not None:
+            self.transport.set_peer(node, (address[0], address[1] + PEERS_OFFSET))
+
+    def hang_up(self) -> None:
+        """Clients of this node end; what they wait for is lost."""
+        for channels in self._channels:
+            channels.close()
+
+    async def close(self) -> None:
+        """No peer hears from this node any more."""
+        self.hang_up()
+        self.peers.close()
+        self.peers.on_address = lambda _node, _address: None
+        if self.transport is not None:
+            await self.transport.close()
+
+    # --------------------------------------------------------------------------------- members
+
+    async def refresh(self, txn: TxnClient) -> None:
+        """Learn addresses from the members table."""
+        self.peers.found([(member.id, member.address) for member in await members(txn)])
+
+    def not_leader(self, leader: int | None, what: str) -> NotLeader:
+        """The refusal of something that another node does."""
+        who = "nobody leads it now" if leader is None else f"ask node {leader}"
+        return NotLeader(f"{what}: {who}", details=leader_details(leader, self.peers))
+
+    # --------------------------------------------------------------------------- fault injection
+
+    def links(self, _context: object, args: list[Any]) -> list[Any]:
+        """The node method LINKS. Raises Refused, InvalidArgument."""
+        if not self._config.fault_injection:
+            raise Refused(
+                "links are cut only at a node that was started with --fault-injection true",
+                code="NO_FAULT_INJECTION",
+            )
+        if args[0] is not None:
+            self._set_cut(args[0])
+        return [list(self._cut)]
+
+    def _set_cut(self, nodes: list[int]) -> None:
+        if self.transport is None:
+            raise InvalidArgument("this node has no links to other nodes: there is nothing to cut")
+        for node in nodes:
+            if self.peers.address_of(node) is None or node == self.identity.node:
+                raise InvalidArgument(f"there is no other node {node} to be cut from")
+        for node in self._cut:
+            self.transport.unblock(node)
+        for node in nodes:
+            self.transport.block(node)
+        self._cut = sorted(nodes)
+        addresses = frozenset(a for n in nodes if (a := self.peers.address_of(n)) is not None)
+        for channels in self._channels:
+            channels.cut(addresses)
+
+
+def check_links(row: list[Any]) -> None:
+    """The arguments of LINKS. Raises InvalidArgument."""
+    _, _, _, *args = row
+    match args:
+        case [None]:
+            return
+        case [list(nodes)] if len(nodes) <= NODES_MAX and all(
+            type(node) is int and node > 0 for node in nodes
+        ):
+            return
+    raise InvalidArgument("LINKS takes a list of node ids, or nothing to ask")

@@ -1,0 +1,139 @@
+"""Who a node is: chosen at its first start and kept in its state DB.
+
+    meta "node"   sealed msgpack [cluster, node, incarnation, founders]
+
+`incarnation` is random and as old as the data: a node that comes back under its id without its data
+has forgotten its votes, so its peers refuse it. `founders` are the first voters of the meta
+partition; empty for a node that joined later. A record of an earlier version has only cluster and
+node: that cluster had one node.
+
+How a first start decides:
+
+    no --join                      a cluster of this node alone, with a random id
+    own address in --join          a founder: id and first voters are the places in the list, the
+                                   cluster's id follows from the list and the secret, so that every
+                                   founder comes to the same without asking anybody
+    own address not in --join      a later node: the members give it its id (kvorum/joining.py)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kv.base.checksum import CRC_BYTES, intact, seal
+from kv.base.config import NodeConfig
+from kv.base.errors import Corruption, InvalidArgument
+from kv.base.ids import NodeId
+from kv.base.ports import Rng
+from kv.storage.engine import LOG_FAMILIES, Engine
+
+_KEY: Final = b"node"
+_ID_BYTES: Final = 8
+_INCARNATION_BYTES: Final = 16
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(list[object]).decode
+
+
+class Identity(NamedTuple):
+    """See the module."""
+
+    cluster: str
+    node: NodeId
+    incarnation: bytes
+    founders: tuple[NodeId, ...]
+
+
+def founding(config: NodeConfig, rng: Rng) -> Identity | None:
+    """The identity of a first start; None if the members must give it."""
+    incarnation = rng.token(_INCARNATION_BYTES)
+    if not config.join:
+        node = NodeId(config.node_id)
+        return Identity(rng.token(_ID_BYTES).hex(), node, incarnation, (node,))
+    if config.place is None:
+        return None
+    founders = tuple(NodeId(i) for i in range(1, len(config.join) + 1))
+    return Identity(cluster_id(config), NodeId(config.place), incarnation, founders)
+
+
+def joined(cluster: str, node: int, rng: Rng) -> Identity:
+    """The identity that the members of a cluster gave."""
+    return Identity(cluster, NodeId(node), rng.token(_INCARNATION_BYTES), ())
+
+
+def cluster_id(config: NodeConfig) -> str:
+    """The same at every founder, and another one for another list or secret."""
+    listed = "\n".join(config.join).encode()
+    return hmac.digest(config.cluster_secret.encode(), listed, hashlib.sha256)[:_ID_BYTES].hex()
+
+
+def load(state: Engine, log: Engine, directory: Path) -> Identity | None:
+    """The stored identity, None at a first start. Raises Corruption.
+
+    It is durable before the log has any record: so a log beside an empty state DB has lost its
+    data, and starting anew would hide that.
+    """
+    record = state.getter("meta")(_KEY)
+    if record is not None:
+        return _read(record)
+    if any(log.scan(name, b"", b"", limit=1) for name in LOG_FAMILIES):
+        raise Corruption(
+            f"{directory / 'log'} is the log of a node whose data are not in "
+            f"{directory / 'state'}: the two belong together; restore {directory} as a whole "
+            "from a copy",
+            details={"path": str(directory)},
+        )
+    return None
+
+
+def _read(record: bytes) -> Identity:
+    try:
+        if not intact(_KEY, record):
+            raise ValueError("its checksum is wrong")
+        match _decode(record[:-CRC_BYTES]):
+            case [str(cluster), int(node)]:
+                return Identity(cluster, NodeId(node), b"", (NodeId(node),))
+            case [str(cluster), int(node), bytes(incarnation), list(founders)]:
+                first = tuple(NodeId(f) for f in founders if type(f) is int)
+                return Identity(cluster, NodeId(node), incarnation, first)
+            case fields:
+                raise ValueError(f"it has {len(fields)} fields")
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise Corruption(
+            f"the node's identity is damaged ({error}): restore the state DB from a backup",
+            details={"key": _KEY, "family": "meta"},
+        ) from error
+
+
+def save(state: Engine, identity: Identity) -> None:
+    """Write it; the caller makes it durable before the node says anything to anybody."""
+    batch = state.batch()
+    cluster, node, incarnation, founders = identity
+    body = _encode([cluster, node, incarnation, list(founders)])
+    batch.put(_KEY, seal(_KEY, body), state.family("meta"))
+    state.write(batch)
+
+
+def with_incarnation(identity: Identity, rng: Rng) -> Identity:
+    """An identity of an earlier version gets what it lacks."""
+    return identity._replace(incarnation=rng.token(_INCARNATION_BYTES))
+
+
+def check_list(identity: Identity, config: NodeConfig, *, knows_others: bool) -> None:
+    """Refuse a --join list that would found another cluster on data that belong to one.
+
+    Raises InvalidArgument.
+    """
+    if knows_others or len(config.join) < 2 or config.place is None:
+        return
+    if identity.cluster != cluster_id(config):
+        raise InvalidArgument(
+            f"{config.data} belongs to cluster {identity.cluster} of node {identity.node} alone; "
+            "it cannot found another one with the nodes of --join: start it without --join and let "
+            "the others join it, or give an empty --data (or the cluster's own list and secret)",
+            details={"setting": "join", "cluster": identity.cluster},
+        )

@@ -1,0 +1,126 @@
+"""From a node to the nodes: links by address, and calls to one node by its id.
+
+The own address leads straight into the own dispatcher, so that the same client code serves one node
+and many; the others are reached over sockets. What fault injection cut is not reached at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kv.base.errors import DeadlineExceeded, KvorumError, Unavailable, UnknownOutcome
+from kv.base.ids import NodeId
+from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.base.methods import QUERIES, REPEATABLE
+from kv.base.ports import Timers
+from kv.client.channels import Connector, SocketChannels
+from kv.client.links import Link, LinkExpired, LinkLost, LocalLink, Submitter, client_closed
+from kv.client.router import ANYWHERE, Address
+from kvorum.peers import KnownPeers
+
+
+class NodeChannels:
+    """kv.client.channels.Channels of a node. The own address is asked first: it costs no network,
+    and knows the map.
+    """
+
+    def __init__(self, peers: KnownPeers, own: Address, connect: Connector, timers: Timers) -> None:
+        """`own` is ANYWHERE for a node without ports. Before `enter` it has no link."""
+        self._own = own
+        self._peers = peers
+        self._timers = timers
+        self._local: LocalLink | None = None
+        self._sockets = SocketChannels([own], self._connect)
+        self._connector = connect
+        self._cut: frozenset[Address] = frozenset()
+
+    @property
+    def addresses(self) -> list[Address]:
+        """This node, then the others."""
+        return [self._own, *self._peers.others()]
+
+    def enter(self, submitter: Submitter) -> None:
+        """The own dispatcher is there."""
+        self._local = LocalLink(submitter, self._timers)
+
+    def open_link(self, address: Address) -> Link | None:
+        if address in (self._own, ANYWHERE):
+            return None if self._local is None or self._local.closed else self._local
+        return self._sockets.open_link(address)
+
+    async def link(self, address: Address) -> Link:
+        if address in (self._own, ANYWHERE):
+            if self._local is None or self._local.closed:
+                raise client_closed()
+            return self._local
+        return await self._sockets.link(address)
+
+    async def _connect(self, address: Address) -> Link:
+        if address in self._cut:
+            raise ConnectionRefusedError(f"fault injection cut {address[0]}:{address[1]}")
+        return await self._connector(address)
+
+    def cut(self, addresses: frozenset[Address]) -> None:
+        """Neither hear nor speak to these from now on; to all others again."""
+        self._cut = addresses
+        for address in addresses:
+            if (link := self._sockets.open_link(address)) is not None:
+                link.close()
+
+    def close(self) -> None:
+        if self._local is not None:
+            self._local.close()
+        self._sockets.close()
+
+
+class NodeCalls:
+    """Node methods of one node that is named, not of whichever is in use."""
+
+    def __init__(
+        self, channels: NodeChannels, peers: KnownPeers, own: NodeId, timers: Timers
+    ) -> None:
+        self._own = own
+        self._channels = channels
+        self._peers = peers
+        self._monotonic = timers.monotonic
+
+    async def call_at(
+        self, node: int, method: int, *args: Any, budget_ms: int = DEADLINE_MS_DEFAULT
+    ) -> list[Any]:
+        """The result list of a node method at `node`. One attempt: the caller knows whether another
+        makes sense.
+
+        Raises what the node answers; Unavailable (UNREACHABLE) if it was certainly not asked;
+        DeadlineExceeded or UnknownOutcome if no answer came.
+        """
+        address = ANYWHERE if node == self._own else self._peers.address_of(node)
+        if address is None:
+            raise _unreachable(node, "its address is not known here yet")
+        deadline = self._monotonic() + budget_ms / 1000
+        try:
+            async with asyncio.timeout(budget_ms / 1000):
+                link = await self._channels.link(address)
+            return await link.send(method, budget_ms, deadline, args)
+        except TimeoutError:
+            raise _unreachable(node, "no connection within the deadline") from None
+        except OSError as error:
+            raise _unreachable(node, error.strerror or str(error)) from error
+        except LinkLost as error:
+            if error.sent and method not in REPEATABLE:
+                raise UnknownOutcome(
+                    f"node {node} may or may not have done it: {error.reason}"
+                ) from error
+            raise _unreachable(node, error.reason) from error
+        except LinkExpired as error:
+            raise _late(node, method, sent=error.sent) from error
+
+
+def _unreachable(node: int, why: str) -> Unavailable:
+    return Unavailable(f"node {node} cannot be reached: {why}", code="UNREACHABLE")
+
+
+def _late(node: int, method: int, *, sent: bool) -> KvorumError:
+    if sent and method not in QUERIES:
+        return UnknownOutcome(f"node {node} did not answer in time, it may or may not have done it")
+    return DeadlineExceeded(f"node {node} did not answer in time")

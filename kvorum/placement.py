@@ -1,0 +1,130 @@
+"""Partitions on several nodes: every one on all founders, as voters.
+
+The procedure that makes or drops a table runs at the master; it tells every node, by node methods
+that may be repeated. A majority of the voters must have made a replica before the partition counts
+as made; a node that was away makes it when it hears of it (reconciling, procedures/master).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import InvalidArgument, KvorumError, Unavailable
+from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import SPLIT_KEYS_MAX
+from kv.base.methods import CREATE_PARTITION, DROP_PARTITION
+
+log = logging.getLogger(__name__)
+
+_BUDGET_MS: Final = 30_000
+
+
+class Calls(Protocol):
+    """kvorum.links.NodeCalls."""
+
+    async def call_at(
+        self, node: int, method: int, *args: Any, budget_ms: int = ...
+    ) -> list[Any]: ...
+
+
+class Replicas(Protocol):
+    """kv.replica.manager.ReplicaManager."""
+
+    async def create(self, descriptor: PartitionDescriptor) -> None: ...
+
+    async def drop(self, partition: PartitionId) -> None: ...
+
+
+class SpreadPartitions:
+    """What sqlproxy.ddl wants of procedures.master.partitions.Partitions, on all voters."""
+
+    def __init__(self, calls: Calls, voters: Callable[[], tuple[NodeId, ...]]) -> None:
+        self._calls = calls
+        self._voters = voters
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        """Where a new partition is placed."""
+        return self._voters()
+
+    async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        """Replicas of all of them, at a majority of their voters at least."""
+        await self._everywhere(descriptors, CREATE_PARTITION, [d.to_wire() for d in descriptors])
+
+    async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        """Remove replicas with their data, the last one first."""
+        ids = [d.id for d in reversed(descriptors)]
+        await self._everywhere(descriptors, DROP_PARTITION, ids)
+
+    async def _everywhere(
+        self, descriptors: Sequence[PartitionDescriptor], method: int, arg: list[Any]
+    ) -> None:
+        """One call per voter. Raises the last error if fewer than a majority did it."""
+        if not descriptors:
+            return
+        nodes = descriptors[0].voters
+        async with asyncio.TaskGroup() as group:
+            told = [group.create_task(self._tell(node, method, arg)) for node in nodes]
+        errors = [error for task in told if (error := task.result()) is not None]
+        if 2 * (len(nodes) - len(errors)) <= len(nodes):
+            raise Unavailable(
+                f"only {len(nodes) - len(errors)} of {len(nodes)} nodes did it: "
+                f"{errors[-1].message}; trying again"
+            ) from errors[-1]
+
+    async def _tell(self, node: NodeId, method: int, arg: list[Any]) -> KvorumError | None:
+        try:
+            await self._calls.call_at(node, method, arg, budget_ms=_BUDGET_MS)
+        except KvorumError as error:
+            log.warning("node %d did not take a change of partitions: %s", node, error)
+            return error
+        return None
+
+
+class PartitionMethods:
+    """CREATE_PARTITION and DROP_PARTITION of one node."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    async def create(self, _context: object, args: list[Any]) -> list[Any]:
+        """Replicas of all descriptors."""
+        for row in args[0]:
+            await self._replicas.create(PartitionDescriptor.from_wire(row))
+        return [True]
+
+    async def drop(self, _context: object, args: list[Any]) -> list[Any]:
+        """No replicas of these partitions any more."""
+        for partition in args[0]:
+            await self._replicas.drop(PartitionId(partition))
+        return [True]
+
+
+def check_create(row: list[Any]) -> None:
+    """The arguments of CREATE_PARTITION. Raises InvalidArgument."""
+    match row[3:]:
+        case [list(rows)] if 0 < len(rows) <= SPLIT_KEYS_MAX + 1 and all(map(_descriptor, rows)):
+            return
+    raise InvalidArgument("CREATE_PARTITION takes a list of partition descriptors")
+
+
+def _descriptor(row: Any) -> bool:
+    match row:
+        case [int(), bytes(), bytes(), int(), list(voters), list(learners)]:
+            return all(type(node) is int and node > 0 for node in (*voters, *learners))
+        case _:
+            return False
+
+
+def check_drop(row: list[Any]) -> None:
+    """The arguments of DROP_PARTITION. Raises InvalidArgument."""
+    match row[3:]:
+        case [list(ids)] if 0 < len(ids) <= SPLIT_KEYS_MAX + 1 and all(
+            type(one) is int and one > 0 for one in ids
+        ):
+            return
+    raise InvalidArgument("DROP_PARTITION takes a list of partition ids")

@@ -1,0 +1,196 @@
+"""What the leader of the meta partition does beside serving it: it runs the procedures.
+
+    leadership gained ──▶ prepare (the catalog's first rows) ──▶ resume ──▶ door open
+    leadership lost   ──▶ door shut at once; who waits there is told who leads now
+                          steps under way are cancelled; the next leader resumes them
+
+Every reign has an executor of its own. That the one before may not have ended yet harms nothing:
+each commit of a step is fenced by its record's version (procedures/engine/executor.py), and a
+deposed leader's partition takes no commit anyway.
+
+Elsewhere PROC_* and the Spark sink's commit answer NotLeader with the master's address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from kv.base import methods
+from kv.base.errors import Busy, KvorumError, NotLeader, Unavailable
+from kv.server.dispatcher import STOPPING
+from procedures.engine.executor import Executor
+from procedures.engine.records import Record
+from procedures.engine.service import Handler, ProcedureService
+from procedures.engine.submission import Submission
+
+log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 0.05
+_AGAIN: Final = frozenset({"retry", "reroute", "restart_txn", "unknown_outcome"})
+_METHODS: Final = (
+    methods.PROC_SUBMIT,
+    methods.PROC_GET,
+    methods.PROC_LIST,
+    methods.PROC_ACK,
+    methods.PROC_ABORT,
+)
+_STARTING_MS: Final = 20
+
+
+class Master:
+    """See the module. `role` whenever leadership changes; `run` is its life, `close` ends it."""
+
+    def __init__(
+        self,
+        *,
+        prepare: Callable[[], Awaitable[object]],
+        executor: Callable[[], Executor],
+        service: Callable[[Executor], ProcedureService],
+        not_leader: Callable[[str], NotLeader],
+    ) -> None:
+        """`executor` makes one for a reign; `not_leader(what)` says who leads instead."""
+        self.executor: Executor | None = None
+        self.reigns = 0
+        self.failed: asyncio.Future[KvorumError] = asyncio.get_running_loop().create_future()
+        self._prepare, self._make, self._service = prepare, executor, service
+        self._not_leader = not_leader
+        self._leading = False
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._door: dict[int, Handler] = {}
+        self._reign: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    # -------------------------------------------------------------------------------- the door
+
+    def register(self, method: int, handler: Handler) -> None:
+        """procedures.engine.service.Methods: what the service of this reign answers."""
+        self._door[method] = handler
+
+    def serve(self, register: Callable[[int, Handler], None]) -> None:
+        """Answer PROC_* at a dispatcher for good: through whatever door is open."""
+        for method in _METHODS:
+            register(method, self._handler(method))
+
+    def _handler(self, method: int) -> Handler:
+        def handle(caller: Any, args: list[Any]) -> Awaitable[list[Any]] | list[Any]:
+            handler = self._door.get(method)
+            if handler is None:
+                raise self.refusal()
+            return handler(caller, args)
+
+        return handle
+
+    def refusal(self) -> KvorumError:
+        """Why no procedure can be asked for here now."""
+        if self._stopping.is_set():
+            return Unavailable("the procedure engine of this node is stopping", code=STOPPING)
+        if self._leading:
+            return Busy(
+                "this node has just become the master and resumes the procedures; ask again",
+                details={"what": "master", "retry_after_ms": _STARTING_MS},
+            )
+        return self._not_leader("procedures run at the leader of the meta partition")
+
+    def current(self) -> Executor:
+        """The executor of this reign. Raises NotLeader, Busy."""
+        if self.executor is None:
+            raise self.refusal()
+        return self.executor
+
+    # What the Spark sink needs of an executor, of whichever reign.
+
+    async def submit(self, sub: Submission) -> int:
+        return await self.current().submit(sub)
+
+    async def wait(self, id: int, wait_ms: int) -> Record:
+        return await self.current().wait(id, wait_ms)
+
+    async def acknowledge(self, id: int) -> None:
+        await self.current().acknowledge(id)
+
+    # -------------------------------------------------------------------------------- reigning
+
+    def role(self, *, leader: bool) -> None:
+        """The meta partition's role at this node changed."""
+        if leader == self._leading:
+            return
+        self._leading = leader
+        if not leader:
+            self._shut()
+            if self._reign is not None:
+                reign, self._reign = self._reign, None
+                self._ending.add(reign)
+                reign.cancel()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Reign whenever this node leads, until `close`. An error that no repetition mends is left
+        in `failed`.
+        """
+        while not self._stopping.is_set():
+            if self._leading and self._reign is None:
+                self._reign = asyncio.get_running_loop().create_task(self._rule(), name="master")
+                self._reign.add_done_callback(self._ended)
+            await self._changed.wait()
+            self._changed.clear()
+
+    def _ended(self, reign: asyncio.Task[None]) -> None:
+        self._ending.discard(reign)
+        if self._reign is reign:
+            self._reign = None
+            self._changed.set()
+        error = None if reign.cancelled() else reign.exception()
+        if error is not None and not self.failed.done():
+            self.failed.set_result(_as_ours(error))
+
+    async def _rule(self) -> None:
+        """One reign, begun as often as it takes."""
+        while True:
+            try:
+                await self._serve()
+                return
+            except KvorumError as error:
+                if error.disposition not in _AGAIN:
+                    raise
+                log.warning("the procedures were not resumed: %s; trying again", error)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _serve(self) -> None:
+        await self._prepare()
+        async with self._make() as executor:
+            self._open(executor)
+            try:
+                await self._stopping.wait()
+            finally:
+                if self.executor is executor:  # else a later reign has begun
+                    self._shut()
+
+    def _open(self, executor: Executor) -> None:
+        self.reigns += 1
+        self._service(executor).register(self)
+        self.executor = executor
+        log.info("this node is the master: %d procedures go on", len(executor.live()))
+
+    def _shut(self) -> None:
+        self._door.clear()
+        self.executor = None
+
+    async def close(self) -> None:
+        """End the reign in order: steps under way may end (limits.PROCEDURE_STOP_MS)."""
+        self._stopping.set()
+        self._changed.set()
+        tasks = [*self._ending, *([self._reign] if self._reign is not None else [])]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _as_ours(error: BaseException) -> KvorumError:
+    if isinstance(error, KvorumError):
+        return error
+    wrapped = KvorumError(f"a bug ended the master: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
