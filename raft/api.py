@@ -439,6 +439,34 @@ class RaftConfig:
     """A message that was overtaken by one that left so much later is taken for lost, and sent
     again.
     """
+    log_keep_bytes_max: int = 64 << 20
+    """A leader keeps up to so much below `compact` for a follower that answers but lags; behind
+    that it gets a snapshot.
+    """
+    log_tail_bytes: int = 1 << 20
+    """What every replica with other members keeps below `compact`: the next leader needs it for
+    those that are a little behind.
+    """
+    snapshot_chunk_bytes: int = 256 << 10
+    snapshot_window_chunks: int = 8
+    """Unacknowledged chunks of one transfer; kept for sending again."""
+    snapshots_max: int = 4
+    """Transfers that leave one host at a time; others wait."""
+    snapshot_bytes_per_s: int = 64 << 20
+    """Of all transfers that leave one host."""
+    snapshot_resend_ms: int = 1000
+    """Without progress for so long, a follower that answers is asked how far it is."""
+    snapshot_retry_ms: int = 5000
+    """After a transfer that could not begin or go on."""
+    snapshot_abandon_ms: int = 60_000
+    """Without progress for so long, a transfer lets go of its source and of the log. Until then a
+    follower that restarts goes on where it was.
+    """
+    promote_lag_max: int = 1024
+    """Entries that a learner may lack of the log's end when it becomes a voter."""
+    hibernate_after_ms: int = 5000
+    """A group with nothing to do for so long sends no more heartbeats (rules/hibernate). 0: never.
+    """
     memory_entries_max: int = 4096
     memory_bytes_max: int = 8 << 20
     """Applied entries kept in memory per group, so that near-term catch-up reads no disk (F11)."""
@@ -466,6 +494,19 @@ class RaftConfig:
             <= self.window_bytes_max,
             "window_messages_max > 0": self.window_messages_max > 0,
             "reorder_ms > 0": self.reorder_ms > 0,
+            "0 <= log_tail_bytes <= log_keep_bytes_max": 0
+            <= self.log_tail_bytes
+            <= self.log_keep_bytes_max,
+            "snapshot_chunk_bytes > 0": self.snapshot_chunk_bytes > 0,
+            "snapshot_window_chunks > 0": self.snapshot_window_chunks > 0,
+            "snapshots_max > 0": self.snapshots_max > 0,
+            "snapshot_bytes_per_s > 0": self.snapshot_bytes_per_s > 0,
+            "0 < snapshot_resend_ms < snapshot_abandon_ms": 0
+            < self.snapshot_resend_ms
+            < self.snapshot_abandon_ms,
+            "snapshot_retry_ms > 0": self.snapshot_retry_ms > 0,
+            "promote_lag_max >= 0": self.promote_lag_max >= 0,
+            "hibernate_after_ms >= 0": self.hibernate_after_ms >= 0,
             "memory_entries_max > 0": self.memory_entries_max > 0,
             "memory_bytes_max > 0": self.memory_bytes_max > 0,
             "replay_entries_max > 0": self.replay_entries_max > 0,
@@ -495,6 +536,14 @@ class RaftCounters:
     """Of commands that were sent to a follower once more because they seemed lost (F10)."""
     appends_parked: int = 0
     """Received appends that had overtaken others and waited for them."""
+    snapshots_sent: int = 0
+    """Transfers that a follower has installed."""
+    snapshots_installed: int = 0
+    snapshots_failed: int = 0
+    """Transfers that could not begin or go on, on either side; they are tried again."""
+    snapshot_bytes_sent: int = 0
+    snapshot_bytes_resent: int = 0
+    """Of these, once more because they seemed lost."""
     elections_won: int = 0
     messages_dropped: int = 0
     """Received messages that the armour refused: stale terms, strangers, unknown kinds."""

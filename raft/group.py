@@ -28,12 +28,14 @@ transfer. Longer than our other files, because everything that knows the library
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
 from raft import pinned
 from raft.api import RaftConfig, RaftCounters, Rng, Timers
 from raft.errors import InvariantBroken
+from raft.fence import Fence, forced_term
+from raft.handover import Handover
 from raft.journal import Journal
 from raft.pinned import (
     CANDIDATE,
@@ -46,12 +48,14 @@ from raft.pinned import (
     SyncObjConf,
     node_of,
 )
-from raft.records import CONFIG, Entry
-from raft.rules import append, commit
+from raft.quiet import Quiet
+from raft.records import CONFIG, Base, Entry
+from raft.rules import append, commit, membership, witness
 from raft.rules.flow import Flow, InFlight
 from raft.rules.lease import Lease, Promise
 from raft.rules.membership import Membership, check_change
 from raft.rules.prevote import PreVote, log_is_current
+from raft.rules.progress import Progress
 from raft.rules.reads import Rounds
 from raft.rules.reorder import Parked
 from raft.rules.votes import VoteBox
@@ -63,10 +67,21 @@ class Outbox(Protocol):
     def __call__(self, peer: int, message: Mapping[str, object], *, early: bool) -> None: ...
 
 
+class SnapshotPort(Protocol):
+    """What a group tells of followers that only a snapshot helps, and the messages about it."""
+
+    def wanted(self, peer: int) -> None: ...
+    def answered(self, peer: int, message: Message) -> None: ...
+    def received(self, peer: int, message: Message) -> None: ...
+
+
 class Group(SyncObj):
     """Doors: `tick`, `step`, `synced`, `replicate`, `campaign_now`, `confirm_leadership`, `change`,
     `transfer`. After `step`, call `tick`.
     """
+
+    snapshots: SnapshotPort
+    """Set by the replica, before any door is used."""
 
     # What we read and write of the library's private state.
     _SyncObj__raftState: int
@@ -95,8 +110,15 @@ class Group(SyncObj):
         out: Outbox,
         room: Callable[[int], bool],
         counters: RaftCounters,
+        keeps_data: bool = True,
+        hibernates: bool = True,
+        unreachable: Collection[int] = (),
+        on_wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`applied_index` is committed. `room(peer)`: may entries be sent there now?"""
+        """`applied_index` is committed. `room(peer)`: may entries be sent there now? A witness is a
+        group that does not `keeps_data`. `unreachable`: nodes that the transport has lost;
+        `on_wake()`: a group that slept is to be ticked again.
+        """
         self.me, self.journal, self._out, self._room = node_id, journal, out, room
         self._counters = counters
         self._clock, self._rng, self._config = timers.monotonic, rng, config
@@ -110,12 +132,28 @@ class Group(SyncObj):
         self._round_answered = (0, 0)  # term and round of the last heartbeat that we answered
         self.rounds, self._lease = Rounds(), Lease(lease_s=config.lease_ms / 1000)
         self._promise = Promise(now_s=now, election_min_s=config.election_min_ms / 1000)
+        self._progress = Progress(window_s=config.election_min_ms / 1000)
+        self._progress.restart(now, journal.last_index)
+        self._keeps_data, self._unreachable = keeps_data, unreachable
+        self._handover = Handover(self, give_up_s=config.election_min_ms / 1000)
+        self._fence = Fence(self)
+        after_ms = config.hibernate_after_ms if hibernates else 0
+        self._quiet = Quiet(
+            self,
+            after_s=after_ms / 1000 if after_ms else None,
+            unreachable=unreachable,
+            on_wake=on_wake,
+        )
+        self.on_witness_base: Callable[[Base], None] = lambda _base: None
+        self.on_read: Callable[[int, Message], None] = lambda _peer, _message: None
         self._by_transfer = False
         self._office_waits = False  # elected, but our own vote is not durable yet (I7)
         self._commit_floor = applied_index
         self._members: list[Any] = []  # everybody to replicate to, in a fixed order
         self.membership: Membership | None = None
-        self.is_voter = False
+        self._forced = 0
+        self._witnesses: frozenset[int] = frozenset()
+        self.is_voter = self._may_lead = False
         port = Port()
         super().__init__(node_of(node_id), [], self._library_conf(), transport=port)
         port.out = self._send
@@ -176,6 +214,32 @@ class Group(SyncObj):
         """Somebody else is to be replicated to."""
         return bool(self._SyncObj__otherNodes or self._SyncObj__readonlyNodes)
 
+    def match(self, peer: int) -> int:
+        """As leader: the follower's log is ours up to here, durably; 0 if unknown."""
+        return self._SyncObj__raftMatchIndex.get(node_of(peer), 0)
+
+    def is_behind(self, peer: int) -> bool:
+        """As leader: a member that needs entries which our log does not have any more."""
+        next_index = self._SyncObj__raftNextIndex.get(node_of(peer))
+        return next_index is not None and next_index <= self.journal.base_index
+
+    def is_responsive(self, peer: int) -> bool:
+        """As leader: it answered within the minimum election timeout."""
+        answered_s = self._SyncObj__lastResponseTime.get(node_of(peer), _LONG_AGO)
+        return self._clock() < answered_s + self._config.election_min_ms / 1000
+
+    def not_needed(self, index: int) -> int:
+        """How far the log may be forgotten, if the caller needs nothing up to `index`."""
+        journal, config = self.journal, self._config
+        index = min(index, journal.index_before_end(config.log_tail_bytes))
+        if self.raft_leader:
+            for node in self._members:
+                match = self._SyncObj__raftMatchIndex[node]
+                lacks = match < index and self.is_responsive(node.id)
+                if lacks and journal.bytes_after(match) <= config.log_keep_bytes_max:
+                    index = match
+        return index
+
     def lease_holds(self) -> bool:
         """May the leader serve reads without asking? A lone voter cannot have been replaced."""
         return not self.peers or self._lease.holds(self._clock())
@@ -185,24 +249,29 @@ class Group(SyncObj):
 
     def next_deadline_s(self) -> float | None:
         """When `tick` is due next, in the time of `Timers.monotonic`; None if never."""
+        if self._quiet.asleep:
+            return None
         if self.raft_leader:
             return self._SyncObj__newAppendEntriesTime if self.has_members else None
-        if not self.is_voter:
-            return None
-        return self._SyncObj__raftElectionDeadline
+        return self._SyncObj__raftElectionDeadline if self._may_lead else None
 
     # ------------------------------------------------------------------ doors
 
     def tick(self) -> None:
         """Let time act: elections, heartbeats, check-quorum."""
+        if self._quiet.asleep:
+            return
         pinned.bind(self._clock, self._rng)
         self._take_office_if_due()
         self._pre_vote_gate()
         # Before the library counts: it would look at every entry from the commit index on.
         self._advance_commit(self._SyncObj__raftCommitIndex)
         self._commit_floor = self._SyncObj__raftCommitIndex
+        self._handover.step()
         self._onTick(0)
         self._by_transfer = False
+        if self.raft_leader and self.has_members:
+            self._quiet.look()
 
     def synced(self) -> None:
         """The journal's synced index or hard state moved."""
@@ -210,6 +279,7 @@ class Group(SyncObj):
             pinned.bind(self._clock, self._rng)
             self._take_office_if_due()
         self._advance_commit(self._SyncObj__raftCommitIndex)
+        self._feed_witnesses()
 
     def step(self, peer: int, message: Message) -> None:
         """A message of a peer arrived. Unknown kinds (the library's forwarded commands, utilities)
@@ -220,6 +290,11 @@ class Group(SyncObj):
             self._drop()
             return
         pinned.bind(self._clock, self._rng)
+        if message.get("forced", 0) != self._forced and not self._fence.admits(peer, message):
+            self._drop()
+            return
+        if self._quiet.asleep and not self._quiet.admits(peer, message):
+            return
         door(self, node_of(peer), message)
         self._adopt_latest()
 
@@ -227,16 +302,25 @@ class Group(SyncObj):
         """Send what was appended to followers in step, at once, before our own sync (thesis
         10.2.1), as far as their windows take it; their answers make room for the rest.
         """
+        self._quiet.stir()
         for node in self._members:
             self._feed(node)
+
+    def post(self, peer: int, message: Message) -> None:
+        """Send a message of a snapshot's transfer."""
+        self._send(node_of(peer), message)
 
     def peer_up(self, peer: int) -> None:
         """A connection was made: ask a follower at once instead of at the next heartbeat."""
         if self.raft_leader and node_of(peer) in self._SyncObj__raftNextIndex:
+            self._quiet.stir()
             self._heartbeat(node_of(peer))
 
     def peer_down(self, peer: int) -> None:
-        """A connection was lost. The election timeout decides what that means."""
+        """A connection was lost. Of a group that is awake, the election timeout decides what that
+        means.
+        """
+        self._quiet.peer_down(peer)
 
     def campaign_now(self) -> None:
         """Let the next tick start an election without waiting: nobody else could be disturbed by
@@ -249,8 +333,53 @@ class Group(SyncObj):
         this moment.
         """
         pinned.bind(self._clock, self._rng)
+        self._quiet.stir()
         self._SyncObj__sendAppendEntries()
         return self.rounds.current
+
+    # ------------------------------------------------------------------ for quiet, handover, fence
+
+    def now_s(self) -> float:
+        return self._clock()
+
+    @property
+    def member_ids(self) -> list[int]:
+        """Everybody to replicate to, ascending."""
+        return [node.id for node in self._members]
+
+    def responsive(self, peer: int) -> bool:
+        """A member has answered lately, or would: a group that sleeps asks nobody."""
+        reachable = peer not in self._unreachable
+        return reachable and (self._quiet.asleep or self.is_responsive(peer))
+
+    def in_step(self, peer: int) -> bool:
+        """A member keeps up with our log."""
+        node = node_of(peer)
+        heard_s, match = self._SyncObj__lastResponseTime[node], self._SyncObj__raftMatchIndex[node]
+        reachable = peer not in self._unreachable
+        return reachable and self._progress.in_step(match, heard_s, self._clock())
+
+    def caught_up(self, peer: int) -> bool:
+        """A learner may become a voter: it has nearly the whole log, and keeps up."""
+        node = node_of(peer)
+        match = self._SyncObj__raftMatchIndex.get(node, 0)
+        heard_s = self._SyncObj__lastResponseTime.get(node, _LONG_AGO)
+        near = match + self._config.promote_lag_max >= self.journal.last_index
+        return near and self._progress.caught_up(match, heard_s, self._clock())
+
+    def hear_everybody(self) -> None:
+        """The group slept, so that nobody answered: check-quorum begins anew."""
+        now = self._clock()
+        for node in self._members:
+            self._SyncObj__lastResponseTime[node] = now
+
+    def await_leader(self, *, impatient: bool = False) -> None:
+        """Start the election timer; `impatient`: we know of a reason why nobody will speak."""
+        pinned.bind(self._clock, self._rng)
+        timeout_s = self._SyncObj__generateRaftTimeout()
+        if impatient:
+            timeout_s -= self._config.election_min_ms / 1000
+        self._SyncObj__raftElectionDeadline = self._clock() + timeout_s
 
     # ------------------------------------------------------------------ elections
 
@@ -260,7 +389,7 @@ class Group(SyncObj):
         if self.raft_leader or self._SyncObj__raftElectionDeadline >= now:
             return
         if (
-            self._office_waits or not self.is_voter
+            self._office_waits or not self._may_lead or self._fence.removed
         ):  # a slow disk must not make a lone voter start over and over
             self._SyncObj__raftElectionDeadline = now + self._SyncObj__generateRaftTimeout()
         elif self.peers and not self._by_transfer and not self._pre_vote.won:
@@ -293,6 +422,7 @@ class Group(SyncObj):
             flow.restart()
         self._lease.restart()
         self.rounds.restart()
+        self._progress.restart(self._clock(), self.journal.last_index)
         super()._SyncObj__onBecomeLeader()
 
     def _SyncObj__setCurrentTerm(self, term: int, vote: int | None) -> None:
@@ -306,6 +436,7 @@ class Group(SyncObj):
             self._SyncObj__setCurrentTerm(term, None)
             self._SyncObj__setState(FOLLOWER)
             self._SyncObj__raftLeader = None
+            self._quiet.wake(tell=False)
 
     def _promised(self) -> bool:
         """I6, the ground of leases and of undisturbed leaders."""
@@ -313,7 +444,9 @@ class Group(SyncObj):
         return self._lease.holds(now) if self.raft_leader else self._promise.binds(now)
 
     def _in_request_vote(self, node: Any, message: Message) -> None:
-        if message["term"] < self.term:
+        if self._fence.refuses_candidate(node.id):
+            self._drop()
+        elif message["term"] < self.term:
             self._send(node, {"type": "stale", "term": self.term})
         elif message["transfer"] or not self._promised():
             self._to_library(node, message)
@@ -330,7 +463,9 @@ class Group(SyncObj):
     def _in_pre_vote(self, node: Any, message: Message) -> None:
         log = self.journal
         theirs = message["last_log_term"], message["last_log_index"]
-        if message["term"] <= self.term:
+        if self._fence.refuses_candidate(node.id):
+            self._drop()
+        elif message["term"] <= self.term:
             self._send(node, {"type": "stale", "term": self.term})
         elif not self._promised() and log_is_current(theirs, (log.last_term, log.last_index)):
             self._send(
@@ -343,19 +478,61 @@ class Group(SyncObj):
             self.campaign_now()
 
     def _in_timeout_now(self, node: Any, message: Message) -> None:
-        if self.is_voter and message["term"] == self.term and self._SyncObj__raftLeader == node:
+        if self._may_lead and message["term"] == self.term and self._SyncObj__raftLeader == node:
             self._by_transfer = True
             self._to_library(node, message)
 
     def _in_stale(self, node: Any, message: Message) -> None:
         self._step_down(message["term"])
 
-    def transfer(self, target: int) -> None:
-        """Ask `target` to take over. It overrides I6, so this term gets no lease any more."""
-        if self.raft_leader and node_of(target) in self.peers:
-            pinned.bind(self._clock, self._rng)
-            self._lease.forbid()
-            self.transferLeadership(node_of(target))
+    def _in_removed(self, _node: Any, message: Message) -> None:
+        self._fence.told_removed(message)
+
+    def _in_fenced(self, _node: Any, _message: Message) -> None:
+        """Ours is the side that goes on: `_fence.admits` has seen to the others."""
+
+    def _in_asleep(self, node: Any, message: Message) -> None:
+        if self._leads_sender(node, message):
+            self._quiet.member_sleeps(node.id, message)
+
+    def _in_wake(self, node: Any, message: Message) -> None:
+        if self._leads_sender(node, message):
+            self._quiet.stir()
+            self._heartbeat(node)
+
+    def _in_read(self, node: Any, message: Message) -> None:
+        self.on_read(node.id, message)
+
+    @property
+    def handing_over(self) -> int | None:
+        """The node that is to lead next; proposals are refused meanwhile."""
+        return self._handover.target
+
+    def transfer(self, target: int) -> str | None:
+        """Freeze proposals and hand over; None, or why not."""
+        refusal = self._handover.refusal(target)
+        if refusal is None:
+            self._quiet.stir()
+            self._handover.start(target)
+        return refusal
+
+    def best_target(self) -> int | None:
+        return self._handover.best_target()
+
+    def order_election(self, target: int) -> None:
+        """Ask `target` to take over now. It overrides I6, so this term gets no lease any more."""
+        pinned.bind(self._clock, self._rng)
+        self._lease.forbid()
+        self.transferLeadership(node_of(target))
+
+    def renew(self) -> None:
+        """As leader, begin a new term by an election that we order ourselves: nobody's promise
+        stands against it but the one to us.
+        """
+        self._lease.forbid()
+        self._SyncObj__setState(FOLLOWER)
+        self._by_transfer = True
+        self.campaign_now()
 
     # ------------------------------------------------------------------ commit
 
@@ -364,6 +541,7 @@ class Group(SyncObj):
         (S:659).
         """
         if self._SyncObj__raftState != LEADER:
+            self._SyncObj__raftCommitIndex = floor  # deposed by this very tick, after the count
             return
         journal, match = self.journal, self._SyncObj__raftMatchIndex
         self._SyncObj__raftCommitIndex = commit.commit_bound(
@@ -409,8 +587,14 @@ class Group(SyncObj):
     def _send(self, node: Any, message: Message) -> None:
         """Stamp a message and say whether it may leave before the next sync (I1)."""
         kind = message["type"]
-        if kind == "append_entries":
+        if self._forced:
+            message["forced"] = self._forced
+        if kind in _OF_A_LEADER:
             message["round"] = self.rounds.current
+            if node.id in self._witnesses:
+                message["witness"] = True
+            if (sleep := self._quiet.invitation()) is not None:
+                message["sleep"] = sleep
         elif kind == "next_node_idx":
             message["term"] = self.term  # P3
         elif kind == "request_vote":
@@ -418,8 +602,8 @@ class Group(SyncObj):
         self._out(node.id, message, early=kind not in _AFTER_SYNC)
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        """A heartbeat round, instead of the library's sending: every member gets exactly one message
-        or what its window takes.
+        """A heartbeat round, instead of the library's sending: every member gets what its window
+        takes, or a message without entries.
 
         P13: for a node behind the base the library repeats `serialized: None` until a heartbeat
         period of *time* has passed (S:1267-1351). P14: to a follower whose log differs it
@@ -430,21 +614,25 @@ class Group(SyncObj):
         now = self._clock()
         self._SyncObj__newAppendEntriesTime = now + self._config.heartbeat_ms / 1000
         self._lease.sent(self.rounds.next(), now)
+        if now >= self._progress.next_mark_s:
+            self._progress.mark(now, self.journal.last_index)
         for node in self._members:
-            if not self._feed(node):
+            if not self._feed(node, heartbeat=True):
                 self._heartbeat(node)
 
-    def _feed(self, node: Any) -> bool:
+    def _feed(self, node: Any, *, heartbeat: bool = False) -> bool:
         """Send a follower what its window takes; False if that is nothing."""
         next_index, journal, flow = self._SyncObj__raftNextIndex, self.journal, self._flows[node.id]
-        start, sent = next_index[node], False
+        start, sent, last = next_index[node], False, journal.last_index
+        if node.id in self._witnesses:
+            last = self._witness_bound(heartbeat=heartbeat)
         while (
-            journal.base_index < start <= journal.last_index
+            journal.base_index < start <= last
             and (room := flow.room()) > 0
-            and self._takes(node)
+            and self.takes(node.id)
         ):
             room = min(room, self._config.message_bytes_max)
-            entries = journal.entries(start, journal.last_index, room)
+            entries = self._entries_for(node, start, last, room)
             end, size = entries[-1][1], sum(len(entry[0]) for entry in entries)
             self._send_from(node, start, entries)
             if not flow.probing:
@@ -455,10 +643,52 @@ class Group(SyncObj):
                 break
         return sent
 
-    def _takes(self, node: Any) -> bool:
-        """Entries go only to who answers, while the way there is free; the others get heartbeats."""
-        answered = self._SyncObj__lastResponseTime[node] + self._config.election_min_ms / 1000
-        return self._clock() < answered and self._room(node.id)
+    def _entries_for(self, node: Any, first: int, last: int, bytes_max: int) -> list[Entry]:
+        if node.id not in self._witnesses:
+            return self.journal.entries(first, last, bytes_max)
+        last = min(last, first + self._config.replay_entries_max - 1)
+        return witness.without_payloads(
+            first, last, term_at=self.journal.term_at, configs=self.journal.memberships.after(first)
+        )
+
+    def _witness_bound(self, *, heartbeat: bool) -> int:
+        """Up to where witnesses may have the log now. What is committed without them they get with
+        the heartbeats, for nobody waits for it.
+        """
+        config, journal = self.journal.memberships.current, self.journal
+        others = [node for node in config.data_voters if node != self.me]
+        upto = witness.bound(
+            config,
+            commit_index=self.commit_index,
+            held=[journal.synced, *(self.match(node) for node in others)],
+            in_step=1 + sum(self.in_step(node) for node in others),
+        )
+        return upto if heartbeat or upto > self.commit_index else 0
+
+    def _witness_base(self) -> Message:
+        """All that a witness needs of what is before our log: there is no snapshot for it."""
+        journal = self.journal
+        config = journal.memberships.at(journal.base_index)
+        return {
+            "type": "witness_base",
+            "term": self.term,
+            "index": journal.base_index,
+            "index_term": journal.base_term,
+            "config": (config.index, config.encode()),
+        }
+
+    def _feed_witnesses(self) -> None:
+        """Something that they may have now, and that waits for them, became durable."""
+        if self._witnesses and self.raft_leader:
+            for node in self._members:
+                if node.id in self._witnesses:
+                    self._feed(node)
+
+    def takes(self, peer: int) -> bool:
+        """Entries and chunks go only to who answers, while the way there is free; the others get
+        heartbeats.
+        """
+        return self.is_responsive(peer) and self._room(peer)
 
     def _heartbeat(self, node: Any) -> None:
         """A message without entries. Its position makes the follower say what it has; behind the
@@ -467,8 +697,11 @@ class Group(SyncObj):
         start = self._SyncObj__raftNextIndex[node]
         if start > self.journal.base_index:
             self._send_from(node, start, [])
+        elif node.id in self._witnesses:
+            self._send(node, self._witness_base())
         else:
             self._send(node, self._append_entries())
+            self.snapshots.wanted(node.id)
 
     def _send_from(self, node: Any, start: int, entries: list[Entry]) -> None:
         message = self._append_entries()
@@ -486,15 +719,15 @@ class Group(SyncObj):
 
     def _send_again(self, node: Any, lost: InFlight) -> None:
         """One message that did not arrive (F10: only that one)."""
-        if lost.first <= self.journal.base_index:  # only a snapshot has these entries
+        first = max(lost.first, self._SyncObj__raftMatchIndex[node] + 1)
+        if first <= self.journal.base_index:  # only a snapshot has these entries
             self._flows[node.id].restart()
-            match = self._SyncObj__raftMatchIndex[node]
-            self._SyncObj__raftNextIndex[node] = min(match + 1, self.journal.base_index)
-            return
-        if self._takes(node):
-            lost.sent_s, first = self._clock(), lost.first
+            self._SyncObj__raftNextIndex[node] = first
+        elif self.takes(node.id):
+            lost.sent_s = self._clock()
             while first <= lost.last:  # what comes from the disk comes in bounded pieces
-                entries = self.journal.entries(first, lost.last, self._config.message_bytes_max)
+                room = self._config.message_bytes_max
+                entries = self._entries_for(node, first, lost.last, room)
                 self._counters.bytes_resent += sum(len(entry[0]) for entry in entries)
                 self._send_from(node, first, entries)
                 first = entries[-1][1] + 1
@@ -517,6 +750,7 @@ class Group(SyncObj):
             raise InvariantBroken(f"two leaders in term {self.term}: {self.me} and {node.id}")
         self._promise.heard_leader(self._clock())
         self._pre_vote.cancel()
+        self._fence.removed = False
         # Claims nothing about the log, so it need not wait for a sync: a slow disk stops no
         # heartbeats. Messages with entries carry the round of the last heartbeat.
         answer = (message["term"], message.get("round", 0))
@@ -531,6 +765,9 @@ class Group(SyncObj):
         self._to_library(node, {**bare, "commit_index": self.commit_index})
 
     def _in_append_entries(self, node: Any, message: Message) -> None:
+        if message.get("witness", False) is self._keeps_data:
+            self._drop()  # W7: entries of the other kind
+            return
         if not self._leader_speaks(node, message):
             return
         self._bare(node, message)
@@ -542,9 +779,37 @@ class Group(SyncObj):
         while (parked := self._parked.take(self.journal.last_index, self.term)) is not None:
             answer, at_s = self._accept(parked) or answer, max(at_s, parked.get("at", _LONG_AGO))
         if answer is not None:
-            reply = {"type": "next_node_idx", "next_node_idx": answer[0], "success": answer[1]}
-            last = self.journal.last_index
-            self._send(node, {**reply, "reset": not answer[1], "last": last, "at": at_s})
+            self._answer(node, *answer, at_s=at_s)
+        if "sleep" in message:
+            self._quiet.invited(node.id, message)
+
+    def _answer(self, node: Any, next_index: int, success: bool, *, at_s: float) -> None:
+        """Our log is the leader's before `next_index`, or, without success, is to be looked at
+        there. `at_s` echoes when the newest message that we have seen left.
+        """
+        reply = {"type": "next_node_idx", "next_node_idx": next_index, "success": success}
+        last = self.journal.last_index
+        self._send(node, {**reply, "reset": not success, "last": last, "at": at_s})
+
+    def _in_snapshot(self, node: Any, message: Message) -> None:
+        if self._leader_speaks(node, message):
+            self._bare(node, message)
+            self.snapshots.received(node.id, message)
+
+    def vouch(self, index: int) -> None:
+        """Our log or state holds the committed entry `index`: tell the leader, after the next
+        sync.
+        """
+        self._learn_commit(index)
+        leader = self._SyncObj__raftLeader
+        if leader is not None and not self.raft_leader:
+            self._answer(leader, index + 1, True, at_s=_LONG_AGO)
+
+    def installed(self, index: int) -> None:
+        """The state machine stands at `index`, and the log begins, or was cut, there."""
+        self._learn_commit(index)
+        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
+        self._adopt_latest()
 
     def _accept(self, message: Mapping[str, Any]) -> tuple[int, bool] | None:
         """Take the entries of a positioned message into the log. The next index to ask for and
@@ -576,6 +841,18 @@ class Group(SyncObj):
                 return journal.last_index + 1, True
             case _ as unreachable:
                 assert_never(unreachable)
+
+    def _in_witness_base(self, node: Any, message: Message) -> None:
+        """As a witness: the log before the leader's first entry is nothing but this."""
+        if self._keeps_data or not self._leader_speaks(node, message):
+            self._drop()
+            return
+        self._bare(node, message)
+        index, (at, config) = message["index"], message["config"]
+        if index > self.commit_index:
+            base = Base(index, message["index_term"], membership.decode(at, config))
+            self.on_witness_base(base)
+        self._answer(node, index + 1, True, at_s=_LONG_AGO)
 
     def _extend(self, prev: int, entries: Sequence[Entry]) -> None:
         """Replace what follows `prev` by these entries."""
@@ -628,6 +905,13 @@ class Group(SyncObj):
         if lost is not None:
             self._send_again(node, lost)
         self._feed(node)
+        self._feed_witnesses()
+        self._handover.step()
+
+    def _in_snapshot_ack(self, node: Any, message: Message) -> None:
+        if self._leads_sender(node, message):
+            self._SyncObj__lastResponseTime[node] = self._clock()
+            self.snapshots.answered(node.id, message)
 
     def _in_hb_ack(self, node: Any, message: Message) -> None:
         if not self._leads_sender(node, message):
@@ -652,6 +936,8 @@ class Group(SyncObj):
         """
         self.membership = config
         self.is_voter = self.me in config.voters
+        self._may_lead = self.me in config.data_voters and self._keeps_data
+        self._forced, self._witnesses = config.forced, frozenset(config.witnesses)
         self._SyncObj__otherNodes = _nodes(config.voters, self.me)
         self._SyncObj__readonlyNodes = _nodes(config.learners, self.me)
         members = self._SyncObj__otherNodes | self._SyncObj__readonlyNodes
@@ -678,7 +964,6 @@ class Group(SyncObj):
 
         P12: the library's own guard is dead code (S:186, 1361-1367).
         """
-        match = {node.id: index for node, index in self._SyncObj__raftMatchIndex.items()}
         refusal = (
             "only the leader may"
             if not self.raft_leader
@@ -688,7 +973,8 @@ class Group(SyncObj):
                 me=self.me,
                 commit_index=self.commit_index,
                 commit_term_is_ours=self.own_term_committed(),
-                match=lambda node: match.get(node, 0),
+                caught_up=self.caught_up,
+                responsive=self.responsive,
             )
         )
         if refusal is None:
@@ -697,11 +983,25 @@ class Group(SyncObj):
             self.replicate()
         return refusal
 
+    def force(self, new: Membership) -> None:
+        """An operator's configuration: nobody is asked (raft/fence). Leads to an election among its
+        voters.
+        """
+        self._quiet.wake(tell=False)
+        self._SyncObj__setCurrentTerm(forced_term(self.term, self._rng), None)
+        self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
+        self._fence.removed = False
+        self.journal.append(CONFIG + new.encode(), self.term)
+        self._adopt_latest()
+        self.campaign_now()
+
 
 def _nodes(ids: Iterable[int], me: int) -> set[Any]:
     return {node_of(node_id) for node_id in ids if node_id != me}
 
 
+_OF_A_LEADER = frozenset({"append_entries", "snapshot", "witness_base"})
 _LONG_AGO = float("-inf")
 _AFTER_SYNC = frozenset({"request_vote", "response_vote", "next_node_idx"})
 _DOORS: dict[str, Callable[[Group, Any, Message], None]] = {
@@ -712,6 +1012,15 @@ _DOORS: dict[str, Callable[[Group, Any, Message], None]] = {
     "response_vote": Group._in_response_vote,
     "pre_vote": Group._in_pre_vote,
     "pre_vote_ok": Group._in_pre_vote_ok,
+    "snapshot": Group._in_snapshot,
+    "snapshot_ack": Group._in_snapshot_ack,
     "timeout_now": Group._in_timeout_now,
     "stale": Group._in_stale,
+    "removed": Group._in_removed,
+    "fenced": Group._in_fenced,
+    "asleep": Group._in_asleep,
+    "wake": Group._in_wake,
+    "witness_base": Group._in_witness_base,
+    "read_index": Group._in_read,
+    "read_at": Group._in_read,
 }

@@ -48,6 +48,7 @@ from raft.pinned import Message
 from raft.records import Base, HardState
 from raft.replica import Replica
 from raft.rules.membership import membership
+from raft.snapshot import Budget
 from raft.ticker import Ticker
 
 Callback = Callable[[], object]
@@ -87,6 +88,8 @@ class RaftHost:
         self._replicas: dict[int, Replica] = {}
         self._dirty: list[int] = []
         self._flying: list[Replica] = []
+        self.clock = timers.monotonic
+        self.snapshot_budget = Budget(self.config)
         self._held: list[tuple[int, int, Mapping[str, object]]] = []
         self._held_flying: list[tuple[int, int, Mapping[str, object]]] = []
         self._barriers: list[Callback] = []
@@ -146,11 +149,14 @@ class RaftHost:
             counters=self.counters,
             on_dirty=partial(self._note_dirty, group_id),
         )
-        reset = recovery.needs_reset(journal, self.node_id, applied)
+        announced = stored.announced
+        reset = recovery.needs_restart(journal, announced, applied)
+        if reset and announced is not None:
+            journal.restart(announced)
         term_max = max(journal.term, journal.last_term, applied[1])
         if term_max > journal.term:
             journal.set_hard_state(term_max, None)
-        core = self._core(journal, applied[0], reset=applied if reset else None)
+        core = self._core(journal, applied[0])
         found = Recovery(
             journal.base_index + 1,
             journal.last_index,
@@ -165,11 +171,7 @@ class RaftHost:
         self._start(replica, core, journal)
         return replica
 
-    def _core(
-        self, journal: Journal, applied_index: int, *, reset: tuple[int, int] | None
-    ) -> Group:
-        if reset is not None:
-            journal.reset(*reset, journal.memberships.current)
+    def _core(self, journal: Journal, applied_index: int) -> Group:
         return Group(
             node_id=self.node_id,
             journal=journal,
@@ -365,6 +367,11 @@ class RaftHost:
         except Exception as error:  # noqa: BLE001 - fail-stop: the state machine may raise anything
             self._report(error)
             self._stop_replica(replica, str(error))
+
+    def enter(self, replica: Replica, door: Callable[..., object], *args: object) -> None:
+        """Call back into a replica from outside of its doors."""
+        self.guard(replica, door, *args)
+        self.schedule(replica)
 
     def _stop_replica(self, replica: Replica, reason: str) -> None:
         try:

@@ -63,6 +63,47 @@ class LogBuffer:
                 raise SyncFailed from error
 
 
+class LogSizes:
+    """Bytes of commands up to any index, roughly: one mark per piece of the log, so that asking
+    costs no walk and holding it next to nothing.
+    """
+
+    PIECE = 64 << 10
+
+    def __init__(self, base_index: int) -> None:
+        self._indexes, self._totals = [base_index], [0]
+        self._total = 0
+        self._next = self.PIECE
+
+    def appended(self, index: int, size: int) -> None:
+        self._total += size
+        if self._total >= self._next:
+            self._indexes.append(index)
+            self._totals.append(self._total)
+            self._next = self._total + self.PIECE
+
+    def truncate(self, index: int) -> None:
+        """Nothing is left from `index` on. The part after the last mark is forgotten."""
+        while len(self._indexes) > 1 and self._indexes[-1] >= index:
+            self._indexes.pop()
+            self._totals.pop()
+        self._total = self._totals[-1]
+        self._next = self._total + self.PIECE
+
+    def compact(self, index: int) -> None:
+        """The log begins after `index`."""
+        at = max(0, bisect_right(self._indexes, index) - 1)
+        del self._indexes[:at], self._totals[:at]
+
+    def after(self, index: int) -> int:
+        at = bisect_right(self._indexes, index) - 1
+        return self._total - self._totals[max(0, at)]
+
+    def before_end(self, size: int) -> int:
+        at = bisect_right(self._totals, self._total - size) - 1
+        return self._indexes[at] if at >= 0 else 0
+
+
 class Journal:
     """See the module. `on_dirty` is called when the journal has something to sync that no begun
     sync covers.
@@ -107,6 +148,7 @@ class Journal:
         # Runs of equal terms: run i covers indexes from _run_starts[i] on. Few, since a run is a
         # leadership.
         self._run_starts, self._run_terms = [base.index], [base.term]
+        self._sizes = LogSizes(base.index)
 
     # ------------------------------------------------------------------ reading
 
@@ -126,6 +168,21 @@ class Journal:
     def run_start(self, index: int) -> int:
         """The first index of the run of equal terms that `index`, inside the log, belongs to."""
         return self._run_starts[bisect_right(self._run_starts, index) - 1]
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the commands in the log; like the next two to within `LogSizes.PIECE`."""
+        return self._sizes.after(self.base_index)
+
+    def bytes_after(self, index: int) -> int:
+        """Of the commands after `index`."""
+        return self._sizes.after(index)
+
+    def index_before_end(self, size: int) -> int:
+        """The last index that at least `size` bytes of commands follow; the base if there are not
+        so many.
+        """
+        return max(self.base_index, self._sizes.before_end(size))
 
     def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[Entry]:
         """Entries first..last (inclusive, both inside the log), at least one, cut after `bytes_max`
@@ -199,6 +256,7 @@ class Journal:
         command, index, term = entry
         self._recent.append(entry)
         self._recent_bytes += len(command)
+        self._sizes.appended(index, len(command))
         self.last_index = index
         if term != self.last_term:
             self.last_term = term
@@ -235,6 +293,7 @@ class Journal:
             self._run_starts.pop()
             self._run_terms.pop()
         self.memberships.truncate(index)
+        self._sizes.truncate(index)
         self._buffer.delete_range(
             records.entry_key(self.group_id, index),
             records.entry_key(self.group_id, self.last_index + 1),
@@ -292,6 +351,7 @@ class Journal:
         del self._recent[:drop]
         run = bisect_right(self._run_starts, index) - 1
         self._run_starts, self._run_terms = self._run_starts[run:], self._run_terms[run:]
+        self._sizes.compact(index)
         self._put_base(Base(index, term, self.memberships.compact(index)))
         self._buffer.delete_range(
             records.entry_key(self.group_id, first_gone),
@@ -310,6 +370,23 @@ class Journal:
         self._start_at(base)
         self._put_base(base)
         self.synced = self._inflight = index
+        self._mark_dirty()
+
+    def announce(self, base: Base) -> None:
+        """A snapshot is about to be installed: what the log restarts at if we crash after it."""
+        key = records.announced_key(self.group_id)
+        self._buffer.put(key, records.encode_base(key, base))
+
+    def restart(self, base: Base) -> None:
+        """The state machine holds the state at `base` durably. A log with that very entry keeps
+        its tail, any other begins anew.
+        """
+        if self.term_at(base.index) == base.term:
+            self.compact(base.index)
+        else:
+            self.reset(base.index, base.term, base.config)
+        key = records.announced_key(self.group_id)
+        self._buffer.delete_range(key, key + b"\x00")
         self._mark_dirty()
 
     def _put_base(self, base: Base) -> None:

@@ -5,15 +5,18 @@
     base        key    [group 8B]'b'
                 value  [crc 4B][index 8B][term 8B][config index 8B][configuration, see
                 rules/membership]
+    announced   key    [group 8B]'s'
+                value  as base: what the log restarts at once a snapshot is installed
     hard state  key    [group 8B]'h'
                 value  [crc 4B][term 8B][vote 8B signed: the node voted for, -1 nobody]
 
 `crc` is CRC-32 of all bytes after it, continued from the CRC-32 of the key: a good value under a
 wrong key fails too. Indexes stay below 2^56, so the byte after the group is 00 for every entry, and
-'b' and 'h' sort after all entries.
+'b', 'h' and 's' sort after all entries.
 
 `kind` of an entry: 00 data (payload: the caller's command), 01 no-op of a new term (empty), 02
-configuration. The kinds are ours; 01 is also what the library writes when a leader takes office.
+configuration, 03 withheld: whatever a witness is not told (empty). The kinds are ours; 01 is also
+what the library writes when a leader takes office.
 """
 
 from __future__ import annotations
@@ -29,8 +32,9 @@ Entry = tuple[bytes, int, int]
 """(kind byte + payload, index, term): the order that the library uses in its log and its messages.
 """
 
-DATA, NOOP, CONFIG = b"\x00", b"\x01", b"\x02"
-DATA_KIND, NOOP_KIND, CONFIG_KIND = DATA[0], NOOP[0], CONFIG[0]
+DATA, NOOP, CONFIG, WITHHELD = b"\x00", b"\x01", b"\x02", b"\x03"
+DATA_KIND, NOOP_KIND, CONFIG_KIND, WITHHELD_KIND = DATA[0], NOOP[0], CONFIG[0], WITHHELD[0]
+_KINDS = frozenset((DATA_KIND, NOOP_KIND, CONFIG_KIND, WITHHELD_KIND))
 INDEX_MAX = (1 << 56) - 1
 TERM_MAX = (1 << 62) - 1
 GROUP_ID_MAX = (1 << 63) - 1
@@ -85,6 +89,10 @@ def base_key(group_id: int) -> bytes:
     return pack_u64(group_id) + b"b"
 
 
+def announced_key(group_id: int) -> bytes:
+    return pack_u64(group_id) + b"s"
+
+
 def hard_key(group_id: int) -> bytes:
     return pack_u64(group_id) + b"h"
 
@@ -128,7 +136,7 @@ def decode_entry(key: bytes, value: bytes) -> Entry:
     """Raises BadRecord."""
     body = _open(key, value)
     index = index_of(key)
-    if index is None or len(body) < 9 or body[8] not in (DATA_KIND, NOOP_KIND, CONFIG_KIND):
+    if index is None or len(body) < 9 or body[8] not in _KINDS:
         raise BadRecord(f"key {key.hex()} holds no entry")
     return body[8:], index, int(_U64.unpack_from(body)[0])
 

@@ -6,9 +6,11 @@ Rules
     it is. Not even the last one may be cut: it may be acknowledged, and the state machine, whose
     disk is synced later, may not have it yet;
   * a gap in the indexes is damage, also between the state machine and the log's first entry;
-  * an entry is applied only when it is durable here, so a log that ends before the applied index
-    lost what was durable, and perhaps more than the state machine has: a lone voter refuses. With
-    others, it is a snapshot that was installed before the log was restarted: that is done now;
+  * an entry is applied only when it is durable here, so a log that ends before the applied index,
+    or contradicts it, lost what was durable, and perhaps more than the state machine has: refused,
+    also if there are other voters, to whom it may have acknowledged it. Only the snapshot that was
+    announced before it was installed explains such a state: the log restarts there now, with the
+    configuration of that snapshot;
   * a log may be larger than the memory: it is read one entry at a time, and what is kept of it is
     the journal's to decide.
 
@@ -34,6 +36,8 @@ class StoredLog:
 
     base: Base
     hard: HardState
+    announced: Base | None
+    """The snapshot that was about to be installed last; perhaps it was, perhaps not."""
     entries: StoredEntries
 
 
@@ -89,7 +93,9 @@ def read_log(db: LogDB, group_id: int) -> StoredLog:
     UnknownGroup, LogCorrupt.
     """
     base_key, hard_key = records.base_key(group_id), records.hard_key(group_id)
+    announced_key = records.announced_key(group_id)
     base_value, hard_value = _get(db, base_key), _get(db, hard_key)
+    announced_value = _get(db, announced_key)
     if base_value is None:
         raise UnknownGroup(group_id)
     if hard_value is None:
@@ -99,33 +105,33 @@ def read_log(db: LogDB, group_id: int) -> StoredLog:
             records.decode_base(base_key, base_value),
             records.decode_hard(hard_key, hard_value),
         )
+        announced = (
+            None if announced_value is None else records.decode_base(announced_key, announced_value)
+        )
     except records.BadRecord as error:
         raise LogCorrupt(group_id, None, str(error)) from error
-    return StoredLog(base, hard, StoredEntries(db, group_id, base))
+    return StoredLog(base, hard, announced, StoredEntries(db, group_id, base))
 
 
-def needs_reset(journal: Journal, me: int, applied: tuple[int, int]) -> bool:
-    """Must the log restart at the state machine's (index, term)? Raises LogHole or LogCorrupt if
-    neither can be used.
+def needs_restart(journal: Journal, announced: Base | None, applied: tuple[int, int]) -> bool:
+    """Must the log restart at the announced snapshot, where the state machine stands? Raises
+    LogHole or LogCorrupt if the log fits neither that nor the state machine.
     """
     group_id, (index, term) = journal.group_id, applied
-    alone = journal.memberships.at(journal.base_index).voters == (me,)
+    installed = announced is not None and (announced.index, announced.term) == applied
     if index < journal.base_index:
         why = f"the state machine stands at {index}, but the log starts after {journal.base_index}"
         raise LogHole(group_id, index + 1, why)
-    if index > journal.last_index:
-        if alone:
-            why = f"the log ends before it, but the state machine applied up to {index}"
-            raise LogHole(group_id, journal.last_index + 1, why)
-        return True
     stored_term = journal.term_at(index)
     if stored_term == term:
         return False
-    if alone:
-        # Nobody else ever wrote this log, so no snapshot can explain the difference.
-        why = f"has term {stored_term}, but the state machine applied term {term}"
-        raise LogCorrupt(group_id, index, why)
-    return True  # crashed between installing a snapshot and restarting the log
+    if installed:
+        return True  # crashed between installing it and restarting the log
+    if index > journal.last_index:
+        why = f"the log ends before it, but the state machine applied up to {index}"
+        raise LogHole(group_id, journal.last_index + 1, why)
+    why = f"has term {stored_term}, but the state machine applied term {term}"
+    raise LogCorrupt(group_id, index, why)
 
 
 def _get(db: LogDB, key: bytes) -> bytes | None:

@@ -18,6 +18,7 @@ it in one place. Left out: snapshots, follower reads.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from raft.api import RaftConfig, ReadDone, Recovery, StateMachine
@@ -25,9 +26,10 @@ from raft.errors import ApplyFailed, BadConfig, EntryTooLarge, NotLeader, Propos
 from raft.group import Group
 from raft.journal import Journal
 from raft.pinned import Message
-from raft.records import DATA, DATA_KIND
+from raft.records import DATA, DATA_KIND, Base
 from raft.rules import membership
 from raft.rules.reads import PendingRead, ReadQueue
+from raft.snapshot import Receiver, Sender, Snapshots
 
 if TYPE_CHECKING:
     from raft.host import RaftHost
@@ -55,6 +57,24 @@ class Replica:
         self._replayed_until = recovery.last_index
         self._tokens: dict[int, tuple[int, object]] = {}
         self._reads = ReadQueue()
+        self._sender = Sender(
+            core,
+            make=lambda: sm.snapshot(),
+            config=config,
+            counters=host.counters,
+            budget=host.snapshot_budget,
+            clock=host.clock,
+        )
+        self._receiver = Receiver(
+            core,
+            self,
+            restore=lambda snapshot: sm.restore(snapshot),
+            barrier=host.barrier,
+            enter=partial(host.enter, self),
+            config=config,
+            counters=host.counters,
+        )
+        core.snapshots = Snapshots(self._sender, self._receiver)
         self._told_term = 0
         self._applying = False
         self._stopped: str | None = None
@@ -167,12 +187,14 @@ class Replica:
     def tick(self) -> None:
         """Let time act."""
         self._core.tick()
+        self._sender.pump()
         self.advance()
 
     def receive(self, peer: int, message: Message) -> None:
         """A message of a peer."""
         self._core.step(peer, message)
         self._core.tick()
+        self._sender.pump()
         self.advance()
 
     def peer_up(self, peer: int) -> None:
@@ -196,7 +218,12 @@ class Replica:
         self.advance()
 
     def next_deadline_s(self) -> float | None:
-        return None if self._stopped is not None else self._core.next_deadline_s()
+        if self._stopped is not None:
+            return None
+        deadline_s, transfers_s = self._core.next_deadline_s(), self._sender.deadline_s()
+        if transfers_s is None or deadline_s is None:
+            return deadline_s
+        return min(deadline_s, transfers_s)
 
     def stop(self, reason: str) -> None:
         """Answer everybody who waits and do nothing any more. The outcome of proposals in flight is
@@ -205,6 +232,7 @@ class Replica:
         if self._stopped is not None:
             return
         self._stopped = reason
+        self._sender.close()
         was_leader, self.leader = self.leader, False
         tokens = [token for _, token in self._tokens.values()]
         self._tokens.clear()
@@ -225,7 +253,8 @@ class Replica:
         self._applying = True
         try:
             self._tell_loss()
-            self._apply()
+            if not self._receiver.installing:
+                self._apply()
         finally:
             self._applying = False
         self._serve_reads()
@@ -285,12 +314,30 @@ class Replica:
     # ------------------------------------------------------------------ forgetting
 
     def compact(self, index: int) -> None:
-        """See ConsensusGroup. Raises BadConfig if `index` is not applied yet."""
-        if self._stopped is not None:
+        """See ConsensusGroup. Less is forgotten while others need it: what a transfer's end will
+        ask for, what a follower that answers lacks, and a tail for the next leader.
+
+        Raises BadConfig if `index` is not applied yet.
+        """
+        if self._stopped is not None or self._receiver.installing:
             return
         if index > self.applied_index:
             raise BadConfig(
                 f"group {self.group_id}: cannot forget entries up to {index}, "
                 f"only {self.applied_index} are applied"
             )
+        if self._core.has_members:
+            pinned = self._sender.pinned_index()
+            index = self._core.not_needed(index if pinned is None else min(index, pinned))
         self._journal.compact(index)
+
+    def restart_at(self, base: Base) -> None:
+        """A snapshot was installed: the state machine stands at `base`, durably."""
+        replaced = [index for index in self._tokens if index <= base.index]
+        lost = [self._tokens.pop(index)[1] for index in replaced]
+        self._journal.restart(base)
+        self.applied_index = base.index
+        self._core.installed(base.index)
+        if lost:  # the snapshot does not tell whether they are in it
+            self._sm.dropped(lost, unknown=True)
+        self.advance()

@@ -1,6 +1,6 @@
-"""Messages that overtook others wait for them instead of being refused (F10): the follower's half of
-pipelining. Refusing them would make the leader send again all that it had pipelined behind a late
-message.
+"""Messages that overtook others wait for them instead of being refused (F10): the follower's half
+of pipelining. Refusing them would make the leader send again all that it had pipelined behind a
+late message.
 
 Invariants
   * bounded in bytes and messages, like the window of the leader that fills it; what does not fit is

@@ -14,7 +14,7 @@ from raft import LogCorrupt, LogHole, RaftConfig, RaftCounters, records
 from raft.journal import Journal, LogBuffer
 from raft.memory import MemoryLogDB
 from raft.records import CONFIG, DATA, Base, HardState
-from raft.rules.membership import Membership
+from raft.rules.membership import Membership, membership
 from tests.raft.support import GROUP, Machine, Node, lone_leader
 
 # ---------------------------------------------------------------------------------- bytes
@@ -341,20 +341,48 @@ def test_a_lone_log_that_ends_before_its_state_is_refused() -> None:
         node.crash().host.open_group(GROUP, Machine(at=(40, 1)))
 
 
-def test_a_snapshot_newer_than_the_log_resets_the_log() -> None:
-    """A crash between installing a snapshot and restarting the log would leave a hole."""
+def announced(index: int, term: int) -> Node:
+    """A follower that crashed after it had announced the snapshot (index, term)."""
     node = Node()
     node.host.create_group(GROUP, [1, 2, 3])
     node.timers.run(1.0)
-    again, machine = node.crash(), Machine(at=(40, 3))
-    group = again.host.open_group(GROUP, machine)
+    key = records.announced_key(GROUP)
+    batch = node.db.batch()
+    config = membership(20, [1, 2, 4])
+    batch.put(key, records.encode_base(key, records.Base(index, term, config)))
+    node.db.write(batch)
+    node.db.make_durable(node.db.unsynced)
+    return node.crash()
+
+
+def test_a_crash_after_installing_a_snapshot_restarts_the_log_there() -> None:
+    """Rule 12: the state is durable first; a crash before the log follows would leave a hole. The
+    configuration must be the snapshot's, for the entries that carry it are gone.
+    """
+    again = announced(40, 3)
+    group = again.host.open_group(GROUP, Machine(at=(40, 3)))
     assert group.recovery.reset
     assert again.counters.logs_reset == 1
+    assert group.voters == (1, 2, 4)
     again.timers.run(1.0)
     third = again.crash()
     found = third.host.open_group(GROUP, Machine(at=(40, 3)))
     assert (found.recovery.first_index, found.recovery.reset) == (41, False)
     assert found.term >= 3
+    assert found.voters == (1, 2, 4)
+
+
+def test_a_crash_before_a_snapshot_was_installed_changes_nothing() -> None:
+    """What was only announced is not the state: the log goes on where it was."""
+    group = announced(40, 3).host.open_group(GROUP, Machine())
+    assert not group.recovery.reset
+    assert (group.recovery.first_index, group.voters) == (1, (1, 2, 3))
+
+
+def test_a_log_that_no_snapshot_explains_is_refused_with_other_voters_too() -> None:
+    """It lost entries that it may have acknowledged to a leader, so it must not vote."""
+    with pytest.raises(LogHole, match="ends before it"):
+        announced(40, 3).host.open_group(GROUP, Machine(at=(41, 3)))
 
 
 def test_a_lone_log_that_contradicts_its_state_is_refused() -> None:

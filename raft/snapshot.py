@@ -1,0 +1,484 @@
+"""Snapshots between replicas: a follower whose next entry is no longer in the leader's log gets the
+leader's state instead, in chunks (Raft section 7; thesis 5.1).
+
+    leader    Sender    reads a SnapshotSource, keeps the window of chunks that are not acknowledged
+    follower  Receiver  stages chunks in a SnapshotSink, then installs them
+
+    snapshot       leader → follower   term, index, index_term, number, config_index, config,
+                                       chunk (number), data, total (chunks, -1 while unknown), at
+    snapshot_ack   follower → leader   term, number, next (chunks before are durable), refused, at
+    next_node_idx  follower → leader   as for entries: the state is durable up to there
+
+Order at the follower (rule 12: state first, then the log)
+  1 every chunk is staged, durably, beside the live state;
+  2 the configuration at the snapshot's index is durable in the log DB (`Journal.announce`): a crash
+    after 3 must know it, since the entries that carry it are gone;
+  3 `SnapshotSink.install`: the state is replaced, durably; nothing is applied meanwhile;
+  4 the log restarts at the snapshot, or, if it holds that very entry, is cut there and its tail
+    kept, as unverified as it was (P2);
+  5 the answer leaves with the sync that covers 4.
+
+Invariants
+  * at most one transfer per follower, and a bounded number and rate for a whole host;
+  * what lies above the index of a running transfer stays in the leader's log;
+  * a transfer lives in one leadership; its id is larger than that of every earlier one, so late
+    messages of an earlier one are recognised;
+  * a snapshot that tells the follower nothing new is answered, not taken.
+
+Left out: compressing chunks (the state machine's bytes are what is sent), taking a snapshot from
+another follower, several receivers of one source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from raft.api import RaftConfig, RaftCounters, SnapshotId, SnapshotSink, SnapshotSource
+from raft.errors import InvariantBroken, SnapshotUnavailable
+from raft.records import Base
+from raft.rules import membership
+from raft.rules.flow import Bucket, Flow
+
+if TYPE_CHECKING:
+    from raft.group import Group
+    from raft.pinned import Message
+    from raft.rules.membership import Membership
+
+_LONG_AGO = float("-inf")
+_TERM_SHIFT = 24  # transfers of one leadership; the term in front makes numbers grow over all
+
+
+class Budget:
+    """What all groups of a host may spend on sending snapshots."""
+
+    def __init__(self, config: RaftConfig) -> None:
+        self._max = config.snapshots_max
+        self._active = 0
+        window = config.snapshot_chunk_bytes * config.snapshot_window_chunks
+        rate = config.snapshot_bytes_per_s
+        self.bucket = Bucket(rate, max(window, rate // 10))
+
+    def begin(self) -> bool:
+        """False if enough are running; else `end` must follow."""
+        if self._active >= self._max:
+            return False
+        self._active += 1
+        return True
+
+    def end(self) -> None:
+        self._active -= 1
+
+
+# ------------------------------------------------------------------ the leader's side
+
+
+class EmptySource:
+    """The snapshot for a witness: it keeps no data, so only index, term and configuration count."""
+
+    def __init__(self, index: int, term: int) -> None:
+        self.index, self.term = index, term
+
+    def read(self, bytes_max: int) -> bytes | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Transfer:
+    """One snapshot on its way to one follower."""
+
+    id: SnapshotId
+    source: SnapshotSource
+    config: Membership
+    flow: Flow
+    moved_s: float
+    """When the follower last had more than before."""
+    poked_s: float
+    chunks: dict[int, bytes] = field(default_factory=dict)
+    """Sent, not acknowledged."""
+    acked: int = 0
+    sent: int = 0
+    total: int = -1
+    ahead: bytes | None = None
+    """Read before it may leave: only so the last chunk is known as the last."""
+    answered_s: float = _LONG_AGO
+
+    def more(self) -> bool:
+        return self.total < 0 or self.sent < self.total
+
+    def next_chunk(self, bytes_max: int) -> bytes | None:
+        """The next chunk; `total` is known with the last one. None for an empty snapshot. Raises
+        SnapshotUnavailable.
+        """
+        chunk = self.source.read(bytes_max) if self.sent == 0 else self.ahead
+        self.ahead = None if chunk is None else self.source.read(bytes_max)
+        if self.ahead is None:
+            self.total = self.sent + (chunk is not None)
+        return chunk
+
+
+class Sender:
+    """The transfers of one group; works while its `core` leads."""
+
+    def __init__(
+        self,
+        core: Group,
+        *,
+        make: Callable[[], SnapshotSource],
+        config: RaftConfig,
+        counters: RaftCounters,
+        budget: Budget,
+        clock: Callable[[], float],
+    ) -> None:
+        self._core, self._make, self._config = core, make, config
+        self._counters, self._budget, self._clock = counters, budget, clock
+        self._transfers: dict[int, Transfer] = {}
+        self._retry_s: dict[int, float] = {}
+        self._term = 0
+        self._count = 0
+        self._deadline_s: float | None = None
+
+    def wanted(self, peer: int) -> None:
+        """A follower lacks entries that the log does not have: begin, unless it must wait."""
+        now = self._clock()
+        if peer in self._transfers or self._retry_s.get(peer, _LONG_AGO) > now:
+            return
+        if not self._core.takes(peer) or not self._budget.begin():
+            return
+        try:
+            source = self._source(peer)
+        except SnapshotUnavailable:
+            self._budget.end()
+            self._later(peer, now)
+            return
+        self._begin(peer, source, now)
+        self.pump()
+
+    def _source(self, peer: int) -> SnapshotSource:
+        core, journal = self._core, self._core.journal
+        if peer in journal.memberships.current.witnesses:
+            index = min(core.commit_index, journal.synced)
+            return EmptySource(index, journal.term_at(index) or 0)
+        return self._make()
+
+    def _begin(self, peer: int, source: SnapshotSource, now: float) -> None:
+        core, config = self._core, self._config
+        at = (source.index, source.term)
+        if core.journal.term_at(source.index) != source.term:
+            source.close()
+            self._budget.end()
+            raise InvariantBroken(f"the state machine's snapshot {at} is not an entry of the log")
+        self._term = core.term
+        self._count += 1
+        number = (core.term << _TERM_SHIFT) + self._count
+        flow = Flow(
+            bytes_max=config.snapshot_chunk_bytes * config.snapshot_window_chunks,
+            messages_max=config.snapshot_window_chunks,
+            reorder_s=config.reorder_ms / 1000,
+        )
+        flow.accepted(-1, next_item=0)
+        self._transfers[peer] = Transfer(
+            SnapshotId(*at, core.me, number),
+            source,
+            core.journal.memberships.at(source.index),
+            flow,
+            moved_s=now,
+            poked_s=now,
+        )
+
+    def answered(self, peer: int, message: Message) -> None:
+        """A `snapshot_ack` of this term."""
+        transfer, now = self._transfers.get(peer), self._clock()
+        if transfer is None or message["number"] != transfer.id.number:
+            return
+        if message["refused"]:
+            self._end(peer)
+            self._later(peer, now)
+            return
+        wanted, at_s = message["next"], message["at"]
+        if wanted < transfer.acked:
+            if at_s > transfer.answered_s:  # not a late answer: what it had staged is gone
+                self._end(peer)
+            return
+        transfer.answered_s = max(transfer.answered_s, at_s)
+        if wanted > transfer.acked:
+            for number in range(transfer.acked, wanted):
+                transfer.chunks.pop(number, None)
+            transfer.acked, transfer.moved_s = wanted, now
+            transfer.flow.accepted(wanted - 1, next_item=wanted)
+        lost = transfer.flow.lost(wanted, at_s)
+        if lost is not None and self._core.takes(peer):
+            lost.sent_s = now
+            self._counters.snapshot_bytes_resent += lost.size
+            self._send(peer, transfer, wanted)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what may leave now, and end what is done or hopeless."""
+        if not self._transfers:
+            return
+        now = self._clock()
+        if self._core.term != self._term or not self._core.raft_leader:
+            self.close()
+            return
+        self._deadline_s = None
+        for peer, transfer in list(self._transfers.items()):
+            if self._core.match(peer) >= transfer.id.index:
+                self._counters.snapshots_sent += 1
+                self._end(peer)
+            elif not self._core.is_behind(peer):
+                self._end(peer)
+            elif now - transfer.moved_s > self._config.snapshot_abandon_ms / 1000:
+                self._end(peer)
+                self._later(peer, now)
+            else:
+                self._pump(peer, transfer, now)
+
+    def _pump(self, peer: int, transfer: Transfer, now: float) -> None:
+        resend_s = self._config.snapshot_resend_ms / 1000
+        wait_s = 0.0
+        while transfer.more() and transfer.flow.room() > 0 and self._core.takes(peer):
+            wait_s = self._budget.bucket.wait_s(now)
+            if wait_s > 0:
+                break
+            try:
+                chunk = transfer.next_chunk(self._config.snapshot_chunk_bytes)
+            except SnapshotUnavailable:
+                self._end(peer)
+                self._later(peer, now)
+                return
+            number = transfer.sent
+            if chunk is not None:
+                self._budget.bucket.take(len(chunk))
+                transfer.chunks[number] = chunk
+                transfer.sent += 1
+                transfer.flow.sent(number, number, len(chunk), now)
+            self._send(peer, transfer, number)
+        idle_since_s = max(transfer.moved_s, transfer.poked_s)
+        if now - idle_since_s >= resend_s and self._core.takes(peer):
+            transfer.poked_s = idle_since_s = now
+            chunk = transfer.chunks.get(transfer.acked, b"")
+            self._counters.snapshot_bytes_resent += len(chunk)
+            self._send(peer, transfer, transfer.acked)
+        poke_s = idle_since_s + resend_s
+        self._wake(now + wait_s if wait_s > 0 else poke_s if poke_s > now else now + resend_s)
+
+    def _wake(self, at_s: float) -> None:
+        if self._deadline_s is None or at_s < self._deadline_s:
+            self._deadline_s = at_s
+
+    def _send(self, peer: int, transfer: Transfer, number: int) -> None:
+        """A chunk, or without data the question how far it is."""
+        data = transfer.chunks.get(number, b"")
+        self._counters.snapshot_bytes_sent += len(data)
+        message: Message = {
+            "type": "snapshot",
+            "term": self._term,
+            "index": transfer.id.index,
+            "index_term": transfer.id.term,
+            "number": transfer.id.number,
+            "config_index": transfer.config.index,
+            "config": transfer.config.encode(),
+            "chunk": number,
+            "data": data,
+            "total": transfer.total,
+            "at": self._clock(),
+        }
+        self._core.post(peer, message)
+
+    def _later(self, peer: int, now: float) -> None:
+        """It cannot be helped now; nobody stops for it."""
+        self._counters.snapshots_failed += 1
+        self._retry_s[peer] = now + self._config.snapshot_retry_ms / 1000
+
+    def _end(self, peer: int) -> None:
+        self._transfers.pop(peer).source.close()
+        self._budget.end()
+
+    # ------------------------------------------------------------------ what others ask
+
+    def sends_to(self, peer: int) -> bool:
+        return peer in self._transfers
+
+    def pinned_index(self) -> int | None:
+        """Entries above it must stay in the log; None if no transfer runs."""
+        return min((transfer.id.index for transfer in self._transfers.values()), default=None)
+
+    def deadline_s(self) -> float | None:
+        """When to `pump` next, if nothing happens before."""
+        return self._deadline_s if self._transfers else None
+
+    def close(self) -> None:
+        """Give up all transfers."""
+        for peer in list(self._transfers):
+            self._end(peer)
+        self._retry_s.clear()
+        self._deadline_s = None
+
+
+# ------------------------------------------------------------------ the follower's side
+
+
+class Follower(Protocol):
+    """The replica that takes a snapshot."""
+
+    @property
+    def applied_index(self) -> int: ...
+
+    def restart_at(self, base: Base) -> None:
+        """The state is now that of the snapshot, durably: the log follows."""
+        ...
+
+
+class Receiver:
+    """Takes at most one snapshot at a time."""
+
+    def __init__(
+        self,
+        core: Group,
+        follower: Follower,
+        *,
+        restore: Callable[[SnapshotId], SnapshotSink],
+        barrier: Callable[[Callable[[], object]], None],
+        enter: Callable[..., None],
+        config: RaftConfig,
+        counters: RaftCounters,
+    ) -> None:
+        """`barrier(done)` tells when the log DB is durable; `enter(door, *args)` calls back into
+        the replica, so that whatever is raised stops it.
+        """
+        self._core, self._follower, self._restore = core, follower, restore
+        self._barrier, self._enter = barrier, enter
+        self._config, self._counters = config, counters
+        self._taking: Taking | None = None
+        self.installing = False
+        """Between `install` and its end: nothing may be applied, and the log not be cut."""
+
+    def _known(self, snapshot: SnapshotId) -> bool:
+        """Is its last entry applied here, or in our log? Then it tells us nothing new."""
+        applied = self._follower.applied_index >= snapshot.index
+        return applied or self._core.journal.term_at(snapshot.index) == snapshot.term
+
+    def received(self, peer: int, message: Message) -> None:
+        """A `snapshot` message of the leader of this term."""
+        if self.installing:
+            return  # it asks again
+        snapshot = SnapshotId(message["index"], message["index_term"], peer, message["number"])
+        if self._known(snapshot):
+            self._forget()
+            self._core.vouch(snapshot.index)
+            return
+        taking = self._taking
+        if taking is not None and snapshot.number < taking.id.number:
+            return  # a late message of an earlier transfer
+        try:
+            if taking is None or taking.id != snapshot:
+                taking = self._open(snapshot, message)
+            taking.at_s = max(taking.at_s, message["at"])
+            self._take(taking, message)
+        except SnapshotUnavailable:
+            self._counters.snapshots_failed += 1
+            self._forget()
+            self._answer(snapshot, 0, message["at"], refused=True)
+
+    def _open(self, snapshot: SnapshotId, message: Message) -> Taking:
+        self._forget()
+        config = membership.decode(message["config_index"], message["config"])
+        sink = self._restore(snapshot)
+        staged = sink.staged()
+        base = Base(snapshot.index, snapshot.term, config)
+        self._taking = Taking(snapshot, base, sink, staged, staged)
+        return self._taking
+
+    def _take(self, taking: Taking, message: Message) -> None:
+        number, data = message["chunk"], message["data"]
+        if message["total"] >= 0:
+            taking.total = message["total"]
+        ahead = number - taking.asked
+        if data and 0 <= ahead < self._config.snapshot_window_chunks:
+            taking.waiting[number] = bytes(data)
+        fresh = taking.asked
+        while (chunk := taking.waiting.pop(taking.asked, None)) is not None:
+            number, taking.asked = taking.asked, taking.asked + 1
+            taking.sink.stage(number, chunk, self._staged_later(taking, number))
+        if taking.asked == fresh:
+            self._progress(taking)
+
+    def _staged_later(self, taking: Taking, number: int) -> Callable[[], None]:
+        return lambda: self._enter(self._staged, taking, number)
+
+    def _staged(self, taking: Taking, number: int) -> None:
+        if taking is self._taking:
+            taking.staged = number + 1
+            self._progress(taking)
+
+    def _progress(self, taking: Taking) -> None:
+        """Answer, and go on to the next step once all is there."""
+        self._answer(taking.id, taking.staged, taking.at_s, refused=False)
+        if taking.staged == taking.total and not taking.announced:
+            taking.announced = True
+            self._core.journal.announce(taking.base)
+            self._barrier(lambda: self._enter(self._install, taking))
+
+    def _install(self, taking: Taking) -> None:
+        if taking is not self._taking:
+            return  # another snapshot has begun meanwhile
+        if self._known(taking.id):
+            self._forget()
+            self._core.vouch(taking.id.index)
+            return
+        self.installing = True
+        taking.sink.install(lambda: self._enter(self._installed, taking))
+
+    def _installed(self, taking: Taking) -> None:
+        self._taking, self.installing = None, False
+        self._counters.snapshots_installed += 1
+        self._follower.restart_at(taking.base)
+        self._core.vouch(taking.id.index)
+
+    def _answer(self, snapshot: SnapshotId, staged: int, at_s: float, *, refused: bool) -> None:
+        message: Message = {
+            "type": "snapshot_ack",
+            "term": self._core.term,
+            "number": snapshot.number,
+            "next": staged,
+            "refused": refused,
+            "at": at_s,
+        }
+        self._core.post(snapshot.sender, message)
+
+    def _forget(self) -> None:
+        taking, self._taking = self._taking, None
+        if taking is not None:
+            taking.sink.discard()
+
+
+@dataclass(slots=True, eq=False)
+class Taking:
+    """One snapshot that is being taken."""
+
+    id: SnapshotId
+    base: Base
+    sink: SnapshotSink
+    staged: int
+    """Chunks that are durable."""
+    asked: int
+    """Chunks that were given to the sink."""
+    waiting: dict[int, bytes] = field(default_factory=dict)
+    """Chunks that overtook others."""
+    total: int = -1
+    announced: bool = False
+    at_s: float = _LONG_AGO
+
+
+class Snapshots:
+    """Both sides of one replica, as its group sees them (`raft.group.SnapshotPort`)."""
+
+    def __init__(self, sender: Sender, receiver: Receiver) -> None:
+        self.sender, self.receiver = sender, receiver
+        self.wanted, self.answered = sender.wanted, sender.answered
+        self.received = receiver.received
