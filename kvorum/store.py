@@ -111,6 +111,7 @@ class Store:
             partitions=self.manager,
             timers=ports.timers,
             rng=ports.rng,
+            members=self.cluster.peers,
         )
         self.dispatcher.register(TSO, self.tso.handle)
         self.dispatcher.register(LINKS, self.cluster.links, check_links)

@@ -113,6 +113,11 @@ class ReplicaManager:
     def replica(self, partition: int) -> Replica | None:
         return self._replicas.get(PartitionId(partition))
 
+    def leader_of(self, partition: int) -> int | None:
+        """The node that leads it, as far as this one knows."""
+        replica = self._replicas.get(PartitionId(partition))
+        return None if replica is None else replica.leader_hint()
+
     def covering(self, key: bytes) -> PartitionDescriptor | None:
         """The partition of this node that holds the key."""
         at = bisect_right(self._starts, key) - 1

@@ -36,6 +36,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
+from kv.base.members import Alone, Members
 from kv.base.methods import (
     FIND_TXN,
     LOOKUP,
@@ -95,6 +96,10 @@ class Partitions(Protocol):
         """The partition whose range holds the key, as far as this node knows."""
         ...
 
+    def leader_of(self, partition: int) -> int | None:
+        """The node that leads a partition of this node, as far as it knows."""
+        ...
+
     def find_txn(self, start_ts: int) -> bytes | None:
         """The anchor key of a transaction whose status lies in this node's partitions."""
         ...
@@ -114,9 +119,7 @@ Handler = Callable[[Context, list[Any]], Awaitable[Result] | Result]
 
 
 class Dispatcher:
-    """The node's methods. `address` is where other nodes' clients reach it; ("", 0) = where the
-    question came from.
-    """
+    """The node's methods."""
 
     def __init__(
         self,
@@ -126,10 +129,11 @@ class Dispatcher:
         timers: Timers,
         rng: Rng,
         counters: Counters | None = None,
-        address: tuple[str, int] = ("", 0),
+        members: Members | None = None,
     ) -> None:
+        """`members`: where the other nodes are; without them this one is alone."""
         self.counters = counters or Counters()
-        self.address = address
+        self._members = members or Alone()
         self.no_room: KvorumError | None = None  # why new writes are refused; the node sets it
         self._node_id = node_id
         self._partitions = partitions
@@ -288,7 +292,9 @@ class Dispatcher:
         found = self._partitions.covering(args[0])
         if found is None:
             raise Unavailable(f"node {self._node_id} knows no partition of this key: try again")
-        return [found.to_wire(), list(self.address)]
+        leader = self._partitions.leader_of(found.id)
+        address = None if leader is None else self._members.address_of(leader)
+        return [found.to_wire(), list(address or ("", 0))]
 
     def _statistics(self, _context: Context, _args: list[Any]) -> Result:
         merged: dict[str, int] = {}
