@@ -10,6 +10,7 @@
     ├── UnknownGroup       create the group first, or it was dropped
     ├── LogCorrupt         stored bytes are not what was written: restore or remove this replica
     │   └── LogHole        entries are missing between the state machine and the log
+    ├── Fenced             an operator has given this replica's side up: drop it, join anew
     ├── InvariantBroken    consensus would be violated: the replica stops, other replicas decide
     ├── SnapshotUnavailable  raised by a state machine: it makes or takes no snapshot (now)
     ├── ApplyFailed        the state machine raised: the replica stops at that entry
@@ -120,6 +121,20 @@ class LogCorrupt(RaftError):
 
 class LogHole(LogCorrupt):
     """Entries that the state machine still needs are not in the log."""
+
+
+class Fenced(RaftError):
+    """An operator has forced the members of the group (`RaftHost.force_members`), and this replica
+    is of the side that was given up. It has stopped.
+    """
+
+    def __init__(self, group_id: int, members: list[int], reason: str) -> None:
+        super().__init__(
+            f"group {group_id}: an operator has made nodes {members} its only voters ({reason}); "
+            "this replica is of the other side and has stopped. Save from it what the others lack, "
+            "then drop it and let the node join the group anew"
+        )
+        self.group_id = group_id
 
 
 class InvariantBroken(RaftError):

@@ -135,7 +135,9 @@ class Group(SyncObj):
         self._progress = Progress(window_s=config.election_min_ms / 1000)
         self._progress.restart(now, journal.last_index)
         self._keeps_data, self._unreachable = keeps_data, unreachable
-        self._handover = Handover(self, give_up_s=config.election_min_ms / 1000)
+        self._handover = Handover(
+            self, give_up_s=config.election_min_ms / 1000, resend_s=config.heartbeat_ms / 1000
+        )
         self._fence = Fence(self)
         after_ms = config.hibernate_after_ms if hibernates else 0
         self._quiet = Quiet(
@@ -627,9 +629,7 @@ class Group(SyncObj):
         if node.id in self._witnesses:
             last = self._witness_bound(heartbeat=heartbeat)
         while (
-            journal.base_index < start <= last
-            and (room := flow.room()) > 0
-            and self.takes(node.id)
+            journal.base_index < start <= last and (room := flow.room()) > 0 and self.takes(node.id)
         ):
             room = min(room, self._config.message_bytes_max)
             entries = self._entries_for(node, start, last, room)

@@ -400,7 +400,12 @@ def test_changes_that_a_leader_must_not_propose() -> None:
     old = Membership(3, (1, 2, 3), (4,))
 
     def refusal(
-        voters: tuple[int, ...], *, commit: int = 9, ours: bool = True, caught_up: int = 9
+        voters: tuple[int, ...],
+        *,
+        commit: int = 9,
+        ours: bool = True,
+        caught_up: bool = True,
+        gone: tuple[int, ...] = (),
     ) -> str | None:
         new = Membership(10, voters, ())
         return check_change(
@@ -409,17 +414,20 @@ def test_changes_that_a_leader_must_not_propose() -> None:
             me=1,
             commit_index=commit,
             commit_term_is_ours=ours,
-            match=lambda _node: caught_up,
+            caught_up=lambda _node: caught_up,
+            responsive=lambda node: node not in gone,
         )
 
     assert refusal((1, 2, 3, 4)) is None
     assert refusal((1, 2)) is None
+    assert refusal((1, 2), gone=(3,)) is None, "the one that is gone is removed"
     for reason, change in {
         "at most one voter": refusal((1, 2, 3, 4, 5)),
         "does not remove itself": refusal((2, 3)),
         "no entry of this term": refusal((1, 2), ours=False),
         "previous change": refusal((1, 2), commit=2),
-        "not caught up": refusal((1, 2, 3, 4), caught_up=8),
+        "not caught up": refusal((1, 2, 3, 4), caught_up=False),
+        "only [1] of the new voters": refusal((1, 2), gone=(2,)),
     }.items():
         assert change is not None
         assert reason in change
