@@ -106,7 +106,7 @@ LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to
 ROOM_CHECK_BYTES: Final = 4 * MiB  # of log entries, after which the free space is looked at again
 # rows of a block of a snapshot, and of a step of the loop that reads or installs one
 SNAPSHOT_BLOCK_ROWS_MAX: Final = 1_000
-SNAPSHOT_LOOK_ROWS_MAX: Final = 4_000  # of the collector's queue, which partitions share, likewise
+SNAPSHOT_LOOK_ROWS_MAX: Final = 2_000  # of the collector's queue, which partitions share, likewise
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 
 # -- cluster

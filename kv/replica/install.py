@@ -153,7 +153,10 @@ class Installer:
         }
         for kind, record in records.items():
             key = meta_key(head.partition, kind)
-            batch.put(key, seal(key, record), self._meta)
+            if any(record):
+                batch.put(key, seal(key, record), self._meta)
+            else:  # as in a partition that never had any
+                batch.delete(key, self._meta)
         batch.delete(meta_key(head.partition, INSTALLING), self._meta)
         clear(self._engine, batch, head.partition)
 

@@ -157,11 +157,6 @@ class ReplicaManager:
             (led if replica.serving() else others).append(replica.descriptor.id)
         return led, others
 
-    def leader_of(self, partition: int) -> int | None:
-        """The node that leads a partition of this node, None if it does not know."""
-        replica = self._replicas.get(PartitionId(partition))
-        return None if replica is None else replica.leader_hint()
-
     def oldest_lock(self) -> int | None:
         """The smallest start_ts of any intent on this node: bounds `machine.gc(txn_floor=…)`."""
         found = [replica.state.locks.oldest() for replica in self._by_start]

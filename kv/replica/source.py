@@ -32,7 +32,7 @@ from raft.errors import SnapshotUnavailable
 
 _Row = tuple[str, bytes, bytes]  # family, key, value
 _TAKE_BYTES: Final = 1 << 20
-# Rows of the shared queue are looked at, not sent: they weigh less.
+# A row of the shared queue that is only looked at weighs less than one that is sent.
 _QUEUE_LOOKS: Final = SNAPSHOT_LOOK_ROWS_MAX // SNAPSHOT_BLOCK_ROWS_MAX
 
 
@@ -123,10 +123,11 @@ class RangeSource:
             parts[-1][1] += (key, value)
             self._rows += 1
             left -= size
+            looks -= 1
         return block(parts)
 
     def _next(self) -> _Row | int | None:
-        """The next row; or how much reading it took so far; or None at the end."""
+        """The next row; or what the reading cost beside the rows; or None at the end."""
         if self._failed is not None:
             raise self._failed
         row: _Row | int | None = self._ahead
@@ -145,7 +146,8 @@ class RangeSource:
             queue = family == "gcq"
             looks = SNAPSHOT_LOOK_ROWS_MAX if queue else SNAPSHOT_BLOCK_ROWS_MAX
             while rows := self._take(family, cursor, looks):
-                yield 1 + len(rows) // (_QUEUE_LOOKS if queue else 1)
+                if queue:
+                    yield 1 + len(rows) // _QUEUE_LOOKS
                 for key, value in rows:
                     if not queue or is_due_here(self._descriptor, key):
                         yield family, key, value
