@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,6 +21,7 @@ from kv.base.rpc import HEADER_BYTES, FrameEncoder, Hello, decode, read_hello
 NAMESPACE = "bench"
 _ROWS_PER_BATCH = 1_000
 _TIMEOUT_S = 60.0
+_SETTLED_S = 4.0
 
 
 class Caller:
@@ -82,10 +84,27 @@ def create(node: Server, name: str) -> Loaded:
     with kvorum.connect(node.url) as db:
         ensure_namespace(db)
         table = db.create_table(NAMESPACE, name).id
-    with Caller(node.base) as caller:
-        descriptor, (_host, port) = caller.call(m.LOOKUP, table_prefix(table))
-    partition, _start, _end, epoch, *_ = descriptor
-    return Loaded(name, table, table_range(table)[1], partition, epoch, port or node.base)
+    partition, epoch, port = _settled(node, table_prefix(table))
+    return Loaded(name, table, table_range(table)[1], partition, epoch, port)
+
+
+def _settled(node: Server, key: bytes) -> tuple[int, int, int]:
+    """Partition, epoch and the leader's port. A cluster elects a leader for a new partition and may
+    move it once, where leaders are fewer: wait until it stays.
+    """
+    found, since, deadline = 0, time.monotonic(), time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < deadline:
+        with Caller(node.base) as caller:
+            descriptor, (_host, port) = caller.call(m.LOOKUP, key)
+        partition, _start, _end, epoch, *_ = descriptor
+        if len(node.pids) == 1:
+            return partition, epoch, node.base
+        if port != found:
+            found, since = port, time.monotonic()
+        elif port and time.monotonic() - since > _SETTLED_S:
+            return partition, epoch, port
+        time.sleep(0.1)
+    raise RuntimeError(f"the partition of {key!r} has no leader that stays")
 
 
 def fill(table: Loaded, size: int, keys: range) -> None:
