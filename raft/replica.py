@@ -56,6 +56,9 @@ class Replica:
         self._counters = host.counters
         self._replayed_until = recovery.last_index
         self._tokens: dict[int, tuple[int, object]] = {}
+        # Of proposals that were cut off here, whose index a later leadership of ours used again:
+        # another replica may still hold them and win.
+        self._cut_off: dict[int, list[tuple[int, object]]] = {}
         self._reads = ReadQueue()
         self._sender = Sender(
             core,
@@ -126,11 +129,13 @@ class Replica:
         config = self._config
         if len(command) > config.entry_bytes_max:
             raise EntryTooLarge(self.group_id, len(command), config.entry_bytes_max)
-        if len(self._tokens) >= config.proposals_max:
+        if len(self._tokens) + len(self._cut_off) >= config.proposals_max:
             raise ProposalsFull(self.group_id, config.proposals_max)
         core = self._core
         term = core.term
         index = self._journal.append(DATA + command, term)
+        if index in self._tokens:
+            self._cut_off.setdefault(index, []).append(self._tokens[index])
         self._tokens[index] = (term, token)
         if core.has_members:
             # What fails from here on (an old entry that a slow follower needs cannot be read any
@@ -234,8 +239,7 @@ class Replica:
         self._stopped = reason
         self._sender.close()
         was_leader, self.leader = self.leader, False
-        tokens = [token for _, token in self._tokens.values()]
-        self._tokens.clear()
+        tokens = self._take_tokens()
         self._serve_reads()
         if tokens:
             self._sm.dropped(tokens, unknown=True)
@@ -281,6 +285,8 @@ class Replica:
                 token = proposed[1]
             else:
                 self._sm.dropped([proposed[1]], unknown=False)
+        if self._cut_off:
+            token = self._settle_cut_off(index, term, token)
         try:
             if command[0] == DATA_KIND:
                 self._sm.apply(index, term, memoryview(command)[1:], token)
@@ -297,6 +303,24 @@ class Replica:
             counters.entries_replayed += 1
         if not self.leader and self._stopped is None:
             self._tell_gain(term)
+
+    def _settle_cut_off(self, index: int, term: int, token: object | None) -> object | None:
+        """The token of the entry that is applied at `index`; the others there are answered."""
+        for proposed_term, proposed in self._cut_off.pop(index, ()):
+            if proposed_term == term:
+                token = proposed
+            else:
+                self._sm.dropped([proposed], unknown=False)
+        return token
+
+    def _take_tokens(self, upto: int | None = None) -> list[object]:
+        """Of all proposals without an outcome, or of those up to an index."""
+        taken = []
+        for index in [i for i in self._tokens if upto is None or i <= upto]:
+            taken.append(self._tokens.pop(index)[1])
+        for index in [i for i in self._cut_off if upto is None or i <= upto]:
+            taken += [token for _, token in self._cut_off.pop(index)]
+        return taken
 
     # ------------------------------------------------------------------ roles
 
@@ -333,8 +357,7 @@ class Replica:
 
     def restart_at(self, base: Base) -> None:
         """A snapshot was installed: the state machine stands at `base`, durably."""
-        replaced = [index for index in self._tokens if index <= base.index]
-        lost = [self._tokens.pop(index)[1] for index in replaced]
+        lost = self._take_tokens(upto=base.index)
         self._journal.restart(base)
         self.applied_index = base.index
         self._core.installed(base.index)

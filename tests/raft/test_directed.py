@@ -169,3 +169,23 @@ def test_a_deposed_leaders_own_entry_keeps_its_token() -> None:
     ours.deliver(3, append_entries(term, 2, 1, entries(3, 3, term), 3))
     assert ours.machine.acked == ["mine"]
     assert ours.machine.commands[0] == b"mine"
+
+
+def test_a_cut_off_proposal_is_answered_although_its_index_is_used_again() -> None:
+    """Deposed, cut off, elected again: the newer token must not take the older one's place."""
+    ours = Ours([2, 3])
+    ours.elect([2])
+    ours.deliver(2, success(ours.last() + 1))
+    for name in ("first", "second", "third"):
+        ours.group.propose(name.encode(), name)
+    ours.settle()
+    term = ours.term() + 1
+    ours.deliver(3, append_entries(term, 1, 1, entries(2, 2, term, b"theirs"), 1))
+    assert ours.last() == 2
+    ours.node.timers.run(3.0)
+    ours.elect([2])
+    ours.deliver(2, success(ours.last() + 1))
+    assert ours.group.propose(b"again", "again") == 4, "where the third one was"
+    ours.settle()
+    ours.deliver(2, success(ours.last() + 1))
+    assert (ours.machine.lost, ours.machine.acked) == (["first", "second", "third"], ["again"])
