@@ -71,8 +71,14 @@ class OnePartition:
     def covering(self, key: bytes) -> PartitionDescriptor | None:
         return self._machine.descriptor
 
+    def leader_of(self, partition: int) -> int | None:
+        return 1
+
     def find_txn(self, start_ts: int) -> bytes | None:
         return None
+
+    def led(self) -> tuple[list[int], list[int]]:
+        return [1], []
 
 
 async def serve() -> None:

@@ -20,7 +20,7 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
     TXN_TTL_MS_MAX,
 )
-from kv.base.methods import CHECK, FIND_TXN, STATUS_NAMES
+from kv.base.methods import CHECK, STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
@@ -208,7 +208,7 @@ class TxnClient:
                 f"{txn} is no transaction: ids are timestamps that the oracle gave out, "
                 f"up to {now} by now"
             )
-        (anchor,) = await self._kv.call_node(FIND_TXN, txn, budget_ms=self._budget_ms)
+        anchor = await self._kv.find_txn(txn, budget_ms=self._budget_ms)
         if anchor is not None:
             status, commit_ts, _, _ = await self._kv.call(
                 CHECK, anchor, anchor, txn, 0, TXN_TTL_MS_MAX, budget_ms=self._budget_ms

@@ -22,6 +22,10 @@ class Kv(Protocol):
 
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
 
+    async def find_txn(self, start_ts: int, *, budget_ms: int = 0) -> bytes | None:
+        """The anchor key of a transaction, None if it has no record anywhere."""
+        ...
+
     async def locate(self, key: bytes) -> PartitionDescriptor: ...
 
 

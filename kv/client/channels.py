@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from kv.base.errors import Unavailable
+from kv.base.limits import CONNECT_REST_MS
 from kv.base.ports import Timers
 from kv.client.connection import open_connection
-from kv.client.links import Link, LocalLink, Submitter, client_closed
+from kv.client.links import Link, LinkLost, LocalLink, Submitter, client_closed
 from kv.client.router import ANYWHERE, Address
 
 
@@ -61,7 +63,9 @@ Connector = Callable[[Address], Awaitable[Link]]
 class SocketChannels:
     """One connection per address.
 
-    Who waits for a connection while another caller makes it takes what comes of it.
+    Who waits for a connection while another caller makes it takes what comes of it. An address that
+    did not answer is left alone for CONNECT_REST_MS, so that a thousand callers of a node that died
+    are not a thousand connections.
     """
 
     def __init__(self, addresses: list[Address], connector: Connector) -> None:
@@ -71,6 +75,7 @@ class SocketChannels:
         self._connector = connector
         self._links: dict[Address, Link] = {}
         self._connecting: dict[Address, asyncio.Event] = {}
+        self._failed: dict[Address, tuple[float, str]] = {}  # when and why
         self._closed = False
 
     def open_link(self, address: Address) -> Link | None:
@@ -84,14 +89,27 @@ class SocketChannels:
             if (link := self.open_link(address)) is not None:
                 return link
             if (others := self._connecting.get(address)) is None:
+                self._check_rest(address)
                 return await self._connect(address)
             await others.wait()
+
+    def _check_rest(self, address: Address) -> None:
+        """Raises Unavailable (UNREACHABLE) if the last attempt has just failed."""
+        failed = self._failed.get(address)
+        if failed is None:
+            return
+        if asyncio.get_running_loop().time() - failed[0] < CONNECT_REST_MS / 1000:
+            raise Unavailable(failed[1], code="UNREACHABLE")
+        del self._failed[address]
 
     async def _connect(self, address: Address) -> Link:
         done = self._connecting[address] = asyncio.Event()
         self.connects += 1
         try:
             link = await self._connector(address)
+        except (OSError, Unavailable, LinkLost) as error:
+            self._failed[address] = (asyncio.get_running_loop().time(), str(error))
+            raise
         finally:
             del self._connecting[address]
             done.set()
@@ -108,11 +126,11 @@ class SocketChannels:
         self._links.clear()
 
 
-def tcp_connector(timers: Timers, cluster: str) -> Connector:
-    """Connects over TCP with the native protocol."""
+def tcp_connector(timers: Timers, cluster: str, node: int = 0) -> Connector:
+    """Connects over TCP with the native protocol. `node`: whose connections these are."""
 
     async def connect(address: Address) -> Link:
         host, port = address
-        return await open_connection(host, port, timers=timers, cluster=cluster)
+        return await open_connection(host, port, timers=timers, cluster=cluster, node=node)
 
     return connect

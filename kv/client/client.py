@@ -2,19 +2,23 @@
 
     outcome of an attempt                    what happens
     ---------------------                    -----------------------------------------------------
+    NOT_LEADER that names the leader         there, at once
     MOVED, NOT_LEADER                        refresh the location; again at once, then with pauses
     BUSY                                     again after a pause, at least what the node asked for
     UNAVAILABLE of a stopping node           the next address, after a pause
-    UNAVAILABLE, the oracle's bound          again after a pause
+    UNAVAILABLE, no timestamps now           again after a pause
     no connection                            the next address, after a pause
     connection lost, request not sent        again
     connection lost, request sent            REPEATABLE methods again; others: UNKNOWN_OUTCOME
+    UNKNOWN_OUTCOME: the leader was deposed  the same
     deadline, request not sent or a query    DEADLINE_EXCEEDED
     deadline, request sent                   UNKNOWN_OUTCOME
     any other error                          the caller's
 
-*Doubt* stays: once a write went out on a connection that broke, no later refusal can prove that
-nothing was done, so a call in doubt that runs out of time ends as UNKNOWN_OUTCOME.
+While a partition's leader is being elected, one of its callers looks for it and the others wait for
+what that one finds. Of node methods, MASTER_METHODS go to the leader of the meta partition, which
+is remembered; the others stay at the node in use. Nodes that replies name are remembered, too, so
+that a client outlives those that it was told of.
 
 `args` are all arguments of the method as kv/base/methods.py lists them, without partition_id and
 epoch; `key` only says where to send them (it is not added to `args`). Keys of one request must lie
@@ -33,7 +37,6 @@ from typing import Any, Final
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import (
     Busy,
-    DeadlineExceeded,
     InvalidArgument,
     KvorumError,
     Moved,
@@ -43,112 +46,56 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kv.base.limits import (
-    DEADLINE_MS_DEFAULT,
-    DEADLINE_MS_MAX,
-    RETRY_WAIT_MS_FIRST,
-    RETRY_WAIT_MS_MAX,
-)
+from kv.base.ids import PartitionId
+from kv.base.limits import ADDRESSES_MAX, CONNECT_MS_MAX, DEADLINE_MS_DEFAULT
+from kv.base.members import address_in
 from kv.base.methods import (
     LOOKUP,
+    MASTER_METHODS,
     MGET,
     PREWRITE,
     PREWRITE_ROWS,
-    QUERIES,
-    REPEATABLE,
     RESOLVE,
     SCAN,
     WRITE,
 )
 from kv.base.ports import Rng, Timers
+from kv.client.calls import GONE, UNREACHABLE, Call, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
+from kv.client.find import find_txn
 from kv.client.links import Link, LinkExpired, LinkLost, Submitter
 from kv.client.router import ANYWHERE, Address, Location, Router
+from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset({MGET, SCAN, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE})
-# codes of Unavailable that another attempt may cure: kv.server.dispatcher when it closes,
-# kv.client.connection, tso.oracle (the node slept, or its clock went ahead: for a sync or two)
-PASSING: Final = frozenset({"STOPPING", "UNREACHABLE", "TSO_BOUND"})
-_SOON = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
-_NOTHING_DONE = (Moved, NotLeader, Busy, Unavailable, DeadlineExceeded)
-
-
-class _Call:
-    """What one call has been through."""
-
-    __slots__ = ("attempts", "deadline", "doubt", "last", "method", "not_before")
-
-    def __init__(self, method: int, deadline: float) -> None:
-        self.method = method
-        self.deadline = deadline
-        self.attempts = 0
-        self.doubt = False
-        self.last: BaseException | None = None
-        self.not_before = 0.0  # the peer asked for a pause of this many seconds
-
-    def failed(self, error: BaseException) -> None:
-        """Remember a failed attempt.
-
-        Raises what the caller must see if there is no point in another one.
-        """
-        self.attempts += 1
-        self.last = error
-        self.not_before = 0.0
-        match error:
-            case LinkLost() if error.sent:
-                if self.method not in REPEATABLE:
-                    raise UnknownOutcome(
-                        f"the reply was lost, it may or may not have been done: {error.reason}"
-                    ) from error
-                self.doubt = self.doubt or self.method not in QUERIES
-            case LinkExpired():
-                self.doubt = self.doubt or (error.sent and self.method not in QUERIES)
-                raise self.out_of_time() from error
-            case Busy():
-                self.not_before = float(error.details.get("retry_after_ms", 0)) / 1000
-            case Unavailable() if error.code not in PASSING:
-                raise error
-            case _:
-                pass
-
-    def final(self, error: KvorumError) -> KvorumError:
-        """What the caller may be told: "nothing was done" only if no attempt is in doubt."""
-        if self.doubt and isinstance(error, _NOTHING_DONE):
-            return UnknownOutcome(
-                f"a reply was lost, it may or may not have been done: {error.message}"
-            )
-        return error
-
-    def out_of_time(self) -> KvorumError:
-        """The error of a call that ran out of time, as far as it is known what became of it."""
-        why = "" if self.last is None or isinstance(self.last, LinkExpired) else f": {self.last}"
-        tried = f" after {self.attempts} attempts" if self.attempts > 1 else ""
-        if self.doubt:
-            return UnknownOutcome(
-                f"no reply within the deadline{tried}, it may or may not have been done{why}"
-            )
-        if isinstance(self.last, Busy):
-            return self.last
-        return DeadlineExceeded(f"not done within the deadline{tried}{why}")
+NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
+_SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
+# A deposed leader may have had the command in its log: what may be repeated is asked of the next.
+_SOON_AT_PARTITIONS: Final = (*_SOON, UnknownOutcome)
 
 
 class KvClient:
     """Calls to the nodes of a cluster, or to the embedded one. Of one event loop; close it when
     done.
 
-    `lookups`, `retries` count what happened since the start.
+    `lookups`, `refreshes` (locations that proved wrong) and `retries` count what happened since the
+    start.
     """
 
     def __init__(self, channels: Channels, timers: Timers, rng: Rng) -> None:
         self.lookups = 0
+        self.refreshes = 0
         self.retries = 0
         self._channels = channels
         self._timers = timers
         self._monotonic = timers.monotonic
         self._rng = rng
         self._router = Router()
-        self._looking: asyncio.Event | None = None
-        self._seed = 0  # the address in use for node methods
+        # Who looks now for a partition's leader; None: for what covers a key.
+        self._looking: dict[PartitionId | None, asyncio.Event] = {}
+        self._learnt: list[Address] = []
+        self._any = Turn()  # the node in use
+        self._master = Turn()  # the leader of the meta partition
 
     # -- the public face
 
@@ -160,32 +107,60 @@ class KvClient:
         budget_ms = budget_ms or DEADLINE_MS_DEFAULT
         deadline = self._monotonic() + budget_ms * 0.001
         location = self._router.find(key)
-        if location is not None and (link := self._channels.open_link(location.address)):
+        if (
+            location is not None
+            and (address := location.address) is not None
+            and (link := self._channels.open_link(address)) is not None
+        ):
             descriptor = location.descriptor
             try:
                 return await link.send(
                     method, budget_ms, deadline, (descriptor.id, descriptor.epoch, *args)
                 )
-            except _SOON as error:
-                call = _started(method, budget_ms, deadline)
+            except _SOON_AT_PARTITIONS as error:
+                call = started(method, budget_ms, deadline)
                 self._note(call, error, location)
         else:
-            call = _started(method, budget_ms, deadline)
+            call = started(method, budget_ms, deadline)
         try:
             return await self._again(call, key, args)
         except KvorumError as error:
             raise call.final(error) from error.__cause__
 
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
-        """The result list of a node method, at the node in use; another one if that is gone or
-        does not lead.
+        """The result list of a node method: of MASTER_METHODS at the meta partition's leader, of
+        others at the node in use; another one if that is gone.
         """
         budget_ms = budget_ms or DEADLINE_MS_DEFAULT
-        call = _started(method, budget_ms, self._monotonic() + budget_ms * 0.001)
+        call = started(method, budget_ms, self._monotonic() + budget_ms * 0.001)
         try:
             return (await self._ask_a_node(call, args))[0]
         except KvorumError as error:
             raise call.final(error) from error.__cause__
+
+    async def call_at(
+        self, address: Address, method: int, *args: Any, budget_ms: int = 0
+    ) -> list[Any]:
+        """The result list of a node method at one node, in one attempt: the caller knows whether
+        another one makes sense. Raises Unavailable (UNREACHABLE), too.
+        """
+        budget_ms = budget_ms or DEADLINE_MS_DEFAULT
+        call = started(method, budget_ms, self._monotonic() + budget_ms * 0.001)
+        try:
+            link = await self._link(call, address)
+            return await link.send(method, call.left_ms(self._monotonic()), call.deadline, args)
+        except (LinkLost, LinkExpired, OSError) as error:
+            call.failed(error)  # raises, if it may have been done or its time is over
+            lost = Unavailable(f"{_text(address)}: {error}", code=UNREACHABLE)
+            raise call.final(lost) from error
+
+    async def find_txn(self, start_ts: int, *, budget_ms: int = 0) -> bytes | None:
+        """The anchor key of a transaction, None if it has no record in any partition.
+
+        Raises Unavailable or DeadlineExceeded while a partition has no leader: it may be there.
+        """
+        budget_ms = budget_ms or DEADLINE_MS_DEFAULT
+        return await find_txn(self, start_ts, self._monotonic, budget_ms)
 
     async def locate(self, key: bytes, *, budget_ms: int = 0) -> PartitionDescriptor:
         """The partition of a key, from the cache or by a lookup."""
@@ -193,7 +168,7 @@ class KvClient:
         if location is None:
             budget_ms = budget_ms or DEADLINE_MS_DEFAULT
             deadline = self._monotonic() + budget_ms * 0.001
-            location = await self._locate(_started(LOOKUP, budget_ms, deadline), key)
+            location, _ = await self._locate(started(LOOKUP, budget_ms, deadline), key)
         return location.descriptor
 
     async def split_by_partition(
@@ -218,118 +193,179 @@ class KvClient:
 
     # -- attempts
 
-    async def _again(self, call: _Call, key: bytes, args: tuple[Any, ...]) -> list[Any]:
+    async def _again(self, call: Call, key: bytes, args: tuple[Any, ...]) -> list[Any]:
         """Attempts until one succeeds, a final error or the deadline."""
         while True:
             if call.attempts:
                 await self._pause(call)
-            location = await self._locate(call, key)
+            location, address = await self._locate(call, key)
             try:
-                link = await self._link(call, location.address)
+                link = await self._link(call, address)
                 descriptor = location.descriptor
                 return await link.send(
                     call.method,
-                    _left_ms(call, self._monotonic()),
+                    call.left_ms(self._monotonic()),
                     call.deadline,
                     (descriptor.id, descriptor.epoch, *args),
                 )
-            except _SOON as error:
+            except _SOON_AT_PARTITIONS as error:
                 self._note(call, error, location)
 
-    def _note(self, call: _Call, error: BaseException, used: Location) -> None:
+    def _note(self, call: Call, error: BaseException, used: Location) -> None:
         """After a failed attempt at a partition: learn where it is now, and decide whether to go
         on.
         """
-        if isinstance(error, Moved) and (row := error.details.get("descriptor")) is not None:
-            told = PartitionDescriptor.from_wire(row)
-            if told == used.descriptor and call.method in MULTI_KEY:
-                raise error  # the location is right: these keys do not lie in one partition
-            self._router.forget(used)
-            self._router.learn(told, used.address)
-        elif not isinstance(error, Busy | LinkExpired):
-            self._router.forget(used)  # the lookup goes to a node that lives
+        match error:
+            case Moved() if (row := error.details.get("descriptor")) is not None:
+                told = PartitionDescriptor.from_wire(row)
+                if told == used.descriptor and call.method in MULTI_KEY:
+                    raise error  # the location is right: these keys do not lie in one partition
+                self._refresh(used, Location(told, used.address))
+            case Moved():
+                self._refresh(used, None)
+            case NotLeader() if (leader := address_in(error.details)) is not None:
+                self._learn(leader)
+                self._refresh(used, Location(used.descriptor, leader))
+            case NotLeader() | UnknownOutcome() | LinkLost() | OSError():
+                self._refresh(used, Location(used.descriptor, None))
+            case Unavailable() if error.code in GONE:
+                self._refresh(used, Location(used.descriptor, None))
+            case _:
+                pass  # it was the right one
         call.failed(error)
 
-    async def _pause(self, call: _Call) -> None:
-        """Wait before the next attempt: not at all after the first reroute.
+    def _refresh(self, used: Location, now: Location | None) -> None:
+        """A location proved wrong. Of many callers that found out together, the first counts."""
+        if now == used or not self._router.knows(used):
+            return
+        self.refreshes += 1
+        self._router.forget(used)
+        if now is not None:
+            self._router.learn(*now)
 
-        Raises when the deadline comes first.
-        """
+    async def _pause(self, call: Call) -> None:
+        """Wait before the next attempt. Raises when the deadline comes first."""
         self.retries += 1
-        pause = call.not_before
-        if call.attempts > 1 or not isinstance(call.last, Moved | NotLeader | LinkLost):
-            doubled = RETRY_WAIT_MS_FIRST << min(call.attempts, 16)
-            pause += min(doubled, RETRY_WAIT_MS_MAX) * (0.5 + self._rng.random() / 2) / 1000
+        pause = call.pause_s(self._rng.random())
         if self._monotonic() + pause >= call.deadline:
             raise call.out_of_time()
         if pause:
             await asyncio.sleep(pause)
 
-    async def _link(self, call: _Call, address: Address) -> Link:
-        """The link to an address, connecting within the deadline."""
+    async def _link(self, call: Call, address: Address) -> Link:
+        """The link to an address, connecting within the deadline. A node that takes the connection
+        and says nothing is stopped, or cut off: another one may lead by now.
+        """
         link = self._channels.open_link(address)
         if link is not None:
             return link
         left = call.deadline - self._monotonic()
         try:
-            async with asyncio.timeout(max(0.0, left)):
+            async with asyncio.timeout(max(0.0, min(left, CONNECT_MS_MAX / 1000))) as limit:
                 return await self._channels.link(address)
         except TimeoutError as error:
-            raise call.out_of_time() from error
+            if limit.expired() and left <= CONNECT_MS_MAX / 1000:
+                raise call.out_of_time() from error
+            raise Unavailable(f"{_text(address)}: no answer", code=UNREACHABLE) from error
 
-    async def _ask_a_node(self, call: _Call, args: tuple[Any, ...]) -> tuple[list[Any], Address]:
-        """Attempts at the node in use, then at the others in turn. The result and who gave it."""
+    # -- nodes
+
+    def _addresses(self) -> list[Address]:
+        """Where the cluster may be asked."""
+        given = self._channels.addresses
+        if not self._learnt:
+            return given
+        return [*given, *(address for address in self._learnt if address not in given)]
+
+    def _learn(self, address: Address) -> None:
+        """A reply named another node."""
+        if len(self._learnt) < ADDRESSES_MAX and address not in self._addresses():
+            self._learnt.append(address)
+
+    async def _ask_a_node(
+        self, call: Call, args: tuple[Any, ...], skip: int = 0
+    ) -> tuple[list[Any], Address]:
+        """Attempts at the node in use, then at the others in turn. The result and who gave it.
+        `skip`: begin so many addresses further, without giving up the one in use.
+        """
+        turn = self._master if call.method in MASTER_METHODS else self._any
         while True:
-            addresses = self._channels.addresses
-            seed = self._seed
-            address = addresses[seed % len(addresses)]
+            addresses = self._addresses()
+            address = turn.address(addresses, skip)
             try:
                 link = await self._link(call, address)
                 return await link.send(
-                    call.method, _left_ms(call, self._monotonic()), call.deadline, args
+                    call.method, call.left_ms(self._monotonic()), call.deadline, args
                 ), address
             except _SOON as error:
-                elsewhere = not isinstance(error, Busy | LinkExpired)
-                if (
-                    elsewhere and self._seed == seed
-                ):  # of many callers that fail together, one moves on
-                    self._seed = seed + 1
+                if _is_elsewhere(error):
+                    leader = address_in(error.details) if isinstance(error, NotLeader) else None
+                    if leader is not None:
+                        self._learn(leader)
+                        turn.name(leader)
+                    elif skip:
+                        skip += 1
+                    else:
+                        turn.failed(address, addresses)
                 call.failed(error)
             await self._pause(call)
 
     # -- locations
 
-    async def _locate(self, call: _Call, key: bytes) -> Location:
-        """Where a key lives. One lookup at a time: who missed the same range finds it when it
-        ends.
+    async def _locate(self, call: Call, key: bytes) -> tuple[Location, Address]:
+        """Where a key lives and who leads there. One looks at a time: who missed the same range, or
+        waits for a leader of the same partition, finds it when that one ends.
         """
-        while (location := self._router.find(key)) is None:
+        while True:
+            location = self._router.find(key)
+            if location is not None and location.address is not None:
+                return location, location.address
             left = call.deadline - self._monotonic()
             if left <= 0:
                 raise call.out_of_time()
-            if self._looking is None:
-                self._looking = asyncio.Event()
+            what = None if location is None else location.descriptor.id
+            if (others := self._looking.get(what)) is None:
+                done = self._looking[what] = asyncio.Event()
                 try:
-                    await self._look_up(key, left)
+                    await self._look_up(key, call.deadline, until_led=location is not None)
                 finally:
-                    event, self._looking = self._looking, None
-                    event.set()
+                    del self._looking[what]
+                    done.set()
             else:
                 try:
                     async with asyncio.timeout(left):
-                        await self._looking.wait()
+                        await others.wait()
                 except TimeoutError as error:
                     raise call.out_of_time() from error
-        return location
 
-    async def _look_up(self, key: bytes, left_s: float) -> None:
-        self.lookups += 1
-        call = _Call(LOOKUP, self._monotonic() + left_s)
-        (row, address), asked = await self._ask_a_node(call, (key,))
-        leader: Address = (address[0], address[1])
-        self._router.learn(
-            PartitionDescriptor.from_wire(row), asked if leader == ANYWHERE else leader
-        )
+    async def _look_up(self, key: bytes, deadline: float, *, until_led: bool) -> None:
+        """Ask where a key lives; `until_led`: node after node, until one knows who leads there."""
+        call = Call(LOOKUP, deadline)
+        unknown_at, skip = 0, 0
+        while True:
+            self.lookups += 1
+            try:
+                (row, (host, port), *more), asked = await self._ask_a_node(call, (key,), skip)
+            except Unavailable as error:
+                # A node that was down when a table was made learns of its partitions later.
+                unknown_at += 1
+                if error.code != NO_PARTITION or unknown_at >= len(self._addresses()):
+                    raise
+                skip += 1
+                continue
+            descriptor = PartitionDescriptor.from_wire(row)
+            if more != [0]:
+                leader = (host, port)
+                if leader != ANYWHERE:
+                    self._learn(leader)
+                self._router.learn(descriptor, asked if leader == ANYWHERE else leader)
+                return
+            self._router.learn(descriptor, None)
+            if not until_led:
+                return
+            skip += 1
+            call.failed(NotLeader(f"partition {descriptor.id} has no leader that is known"))
+            await self._pause(call)
 
     async def first_link(self, budget_ms: int) -> None:
         """Reach any node. Raises what `connect` raises."""
@@ -354,11 +390,12 @@ class KvClient:
                 if isinstance(error, Refused):
                     refused = error
             else:
-                self._seed = i
+                self._any.begin_at(i)
+                self._master.begin_at(i)
                 return
         raise refused or Unavailable(
             f"cannot reach the cluster ({'; '.join(found)}): is a node running there?",
-            code="UNREACHABLE",
+            code=UNREACHABLE,
         )
 
 
@@ -366,18 +403,11 @@ def _text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
 
-def _left_ms(call: _Call, now: float) -> int:
-    """What is left of the call's time. Raises its last error if that is nothing."""
-    left_s = call.deadline - now
-    if left_s <= 0:
-        raise call.out_of_time()
-    return max(1, int(left_s * 1000))
-
-
-def _started(method: int, budget_ms: int, deadline: float) -> _Call:
-    if not 0 < budget_ms <= DEADLINE_MS_MAX:
-        raise InvalidArgument(f"budget_ms must be in 0 … {DEADLINE_MS_MAX}, got {budget_ms}")
-    return _Call(method, deadline)
+def _is_elsewhere(error: BaseException) -> bool:
+    """Whether another node should be asked."""
+    if isinstance(error, Unavailable):
+        return error.code in GONE
+    return isinstance(error, Moved | NotLeader | LinkLost | OSError)
 
 
 def local_client(submitter: Submitter, timers: Timers, rng: Rng) -> KvClient:

@@ -35,10 +35,12 @@ class MuxConnection(Link, asyncio.Protocol):
     be sent.
     """
 
-    def __init__(self, timers: Timers, *, cluster: str = "") -> None:
+    def __init__(self, timers: Timers, *, cluster: str = "", node: int = 0) -> None:
+        """`node`: of which this is a client; 0 for everybody else."""
         super().__init__(timers)
         self.ready: asyncio.Future[Hello] = self._new_future()
         self._cluster = cluster
+        self._node = node
         self._decoder = FrameDecoder()
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
@@ -50,7 +52,7 @@ class MuxConnection(Link, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        hello = Hello(cluster=self._cluster)
+        hello = Hello(cluster=self._cluster, node=self._node)
         self._transport.write(self._encoder.message(hello.to_wire()))
 
     def data_received(self, data: bytes) -> None:
@@ -141,7 +143,7 @@ class MuxConnection(Link, asyncio.Protocol):
 
 
 async def open_connection(
-    host: str, port: int, *, timers: Timers, cluster: str = ""
+    host: str, port: int, *, timers: Timers, cluster: str = "", node: int = 0
 ) -> MuxConnection:
     """Connect and exchange hellos. Raises OSError, or the KvorumError of a server that refuses.
 
@@ -149,7 +151,7 @@ async def open_connection(
     """
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(
-        lambda: MuxConnection(timers, cluster=cluster), host, port
+        lambda: MuxConnection(timers, cluster=cluster, node=node), host, port
     )
     try:
         await link.ready

@@ -1,8 +1,10 @@
 """Where keys live, as far as this client knows: partitions sorted by their start, with the node
 that leads each.
 
-Never a guess: a location came from a lookup or from a node that said "moved". It may be old; then
-the node that is asked says so, because every request carries the partition's id and epoch.
+Never a guess: a location came from a lookup, or from a node that said "moved" or "I do not lead".
+It may be old; then the node that is asked says so, because every request carries the partition's id
+and epoch. A partition whose leader is not known (its node is gone, or it is being elected) keeps
+its range, so that who looks for the leader of one partition stops nobody who looks for another's.
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ from typing import Final, NamedTuple
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.limits import LOCATIONS_MAX
+from kv.base.members import Address as Address  # its home for users of this package
 
-Address = tuple[str, int]
 ANYWHERE: Final[Address] = ("", 0)  # the node that was asked
 
 
 class Location(NamedTuple):
-    """A partition and where its leader was when somebody said so."""
+    """A partition and where its leader was when somebody said so, None if nobody knew."""
 
     descriptor: PartitionDescriptor
-    address: Address
+    address: Address | None
 
 
 class Router:
@@ -43,7 +45,7 @@ class Router:
         end = location.descriptor.end
         return location if not end or key < end else None
 
-    def learn(self, descriptor: PartitionDescriptor, address: Address) -> None:
+    def learn(self, descriptor: PartitionDescriptor, address: Address | None) -> None:
         """Take what a node said, in place of all that overlaps it, unless the same partition is
         known at a later epoch.
         """
@@ -56,6 +58,10 @@ class Router:
             first = behind = 0
         self._starts[first:behind] = [descriptor.start]
         self._locations[first:behind] = [Location(descriptor, address)]
+
+    def knows(self, location: Location) -> bool:
+        """Whether this is what is known now."""
+        return self.find(location.descriptor.start) == location
 
     def forget(self, location: Location) -> None:
         """Drop a location that proved wrong, if it is still the one that is known."""

@@ -111,7 +111,7 @@ class PartitionMachine:
         self._asked: Asked | None = None  # a request for timestamps is out
         self._later: list[Item] = []  # writes that came since; they need younger ones
         self._unsure: list[Item] = []  # reads at timestamps that may not be over yet
-        self._unserved = 0  # how many commands wait for the oracle
+        self._aside = 0  # how many wait somewhere else than in the queue
         self._read_high = 0  # the highest timestamp that a read was served at
         self._known_ts = 0  # the highest timestamp known to be handed out
         self._top_ts = replica.state.top_ts  # the highest commit timestamp ever evaluated
@@ -121,18 +121,18 @@ class PartitionMachine:
     @property
     def waiting(self) -> int:
         """Requests that were not evaluated yet."""
-        return len(self._queue) + len(self._held) + len(self._behind) + self._unserved
+        return len(self._queue) + self._aside
 
     def submit(self, conn: Connection, request: list[Any]) -> None:
         """Queue `[rid, method, deadline, partition, epoch, *args]`; the deadline is in seconds of
         the clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets
         exactly one reply row for it, in this pass of the loop or later.
         """
-        waiting = self.waiting
+        waiting = len(self._queue) + self._aside
         if waiting >= QUEUE_REQUESTS_MAX:
             self._refuse_full(conn, request, "requests", QUEUE_REQUESTS_MAX, waiting)
             return
-        if self._held or self._asked is not None:
+        if self._aside and (self._held or self._asked is not None):
             size = self._held_bytes + weight(request)
             if size > QUEUE_BYTES_MAX:
                 self._refuse_full(conn, request, "bytes", QUEUE_BYTES_MAX, size)
@@ -202,6 +202,7 @@ class PartitionMachine:
         if not self._replica.serving():
             behind, self._behind = self._behind, []
             self._refuse_all(behind + batch, self._not_leader())
+            self._count_aside()
             return
         clock = self._scheduler.clock
         now_ms, now_s = clock.now_ms(), clock.monotonic()
@@ -220,7 +221,7 @@ class PartitionMachine:
             self._ask([], 1, now_ms)
         self.view.ahead = {}
         self._seal()
-        self._count_unserved()
+        self._count_aside()
 
     def _after_held(self, writes: list[Item], now_s: float) -> list[Item]:
         """The writes that may be evaluated now, oldest first: none while there is no room."""
@@ -403,7 +404,7 @@ class PartitionMachine:
             self._go_on(asked, first, error, now_ms)
             self._ask_again(now_ms, now_s)
             self._seal()
-        self._count_unserved()
+        self._count_aside()
 
     def _go_on(self, asked: Asked, first: int, error: KvorumError | None, now_ms: int) -> None:
         """Serve what waited for this answer: first the reads, which lie below it, then the
@@ -447,13 +448,11 @@ class PartitionMachine:
         self._unsure, self._later = [], []
         return waiting
 
-    def _count_unserved(self) -> None:
-        asked = self._asked
-        if asked is None:
-            self._unserved = 0
-        else:
-            mine = len(asked.reads) + len(asked.writes)
-            self._unserved = mine + len(self._later) + len(self._unsure)
+    def _count_aside(self) -> None:
+        self._aside = len(self._held) + len(self._behind)
+        if (asked := self._asked) is not None:
+            self._aside += len(asked.reads) + len(asked.writes)
+            self._aside += len(self._later) + len(self._unsure)
 
     # ------------------------------------------------------------------ one command
 
@@ -585,7 +584,7 @@ class PartitionMachine:
         if self._asked is not None:
             waiting += self._asked.reads + self._asked.writes
             self._asked = None
-        self._unserved = 0
+        self._aside = 0
         self._refuse_all(waiting, error)
         self._fail(self.view.reset(), error, error)
 

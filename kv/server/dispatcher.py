@@ -12,7 +12,8 @@ Invariants
     2, the caller's budget in ms, is then its deadline in seconds of `timers.monotonic()`;
   * a handler that breaks is answered INTERNAL with an id that the log has, too; no traceback leaves
     the node. If the method may have done something, the answer is UNKNOWN_OUTCOME with that id;
-  * the frame's owner gives the rows away: they may be kept and changed.
+  * the frame's owner gives the rows away: they may be kept and changed;
+  * a NOT_LEADER says who leads and where, as far as this node knows.
 
 This is the boundary of the application for handlers, so it is where unexpected exceptions end.
 """
@@ -31,15 +32,17 @@ from kv.base.errors import (
     InvalidArgument,
     KvorumError,
     Moved,
+    NotLeader,
     Unavailable,
     UnknownOutcome,
 )
-from kv.base.ids import NodeId
+from kv.base.ids import META_PARTITION, NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
-from kv.base.members import Alone, Members
+from kv.base.members import Alone, Members, leader_details
 from kv.base.methods import (
     FIND_TXN,
     LOOKUP,
+    MASTER_METHODS,
     NEW_WRITES,
     NODE_METHODS,
     PING,
@@ -55,6 +58,9 @@ log = logging.getLogger(__name__)
 
 # Code of Unavailable: this node will not answer any more; ask another one or wait for it.
 STOPPING: Final = "STOPPING"
+# Code of Unavailable: no partition of this node has the key; another node's may.
+NO_PARTITION: Final = "NO_PARTITION"
+HERE: Final = ("", 0)  # an address: where the question came from
 _EPOCH_AT: Final = 4  # in a partition request, behind the partition id
 
 
@@ -101,7 +107,13 @@ class Partitions(Protocol):
         ...
 
     def find_txn(self, start_ts: int) -> bytes | None:
-        """The anchor key of a transaction whose status lies in this node's partitions."""
+        """The anchor key of a transaction whose record lies in this node's partitions. None counts
+        for those that it leads.
+        """
+        ...
+
+    def led(self) -> tuple[list[int], list[int]]:
+        """The ids of the partitions that this node leads now, and of its others."""
         ...
 
 
@@ -148,7 +160,7 @@ class Dispatcher:
         self.register(PING, lambda _context, _args: [self._node_id])
         self.register(LOOKUP, self._lookup)
         self.register(STATS, self._statistics)
-        self.register(FIND_TXN, lambda _context, args: [self._partitions.find_txn(args[0])])
+        self.register(FIND_TXN, self._find_txn)
 
     def register(self, method: int, handler: Handler, check: Check | None = None) -> None:
         """Serve a node method. `check` validates a row; methods in `validate.FIELDS` need none."""
@@ -157,6 +169,10 @@ class Dispatcher:
         if check is None and method in FIELDS:
             check = check_arguments
         self._handlers[method] = (handler, check)
+
+    def unregister(self, method: int) -> None:
+        """Serve it no more. MASTER_METHODS are answered NOT_LEADER then, others UNKNOWN_METHOD."""
+        self._handlers.pop(method, None)
 
     def add_stats(self, source: Callable[[], Mapping[str, int]]) -> None:
         """Let STATS answer the counters of `source`, too."""
@@ -206,6 +222,8 @@ class Dispatcher:
         if self._closing:
             raise _stopping(self._node_id)
         found = self._handlers.get(row[1])
+        if found is None and row[1] in MASTER_METHODS:
+            raise NotLeader(f"node {self._node_id} does not serve method {row[1]} now")
         if found is None:
             raise InvalidArgument(f"this node has no method {row[1]}", code="UNKNOWN_METHOD")
         handler, check = found
@@ -276,6 +294,10 @@ class Dispatcher:
     def _refuse(self, conn: Connection, rid: int, error: KvorumError) -> None:
         errors = self.counters.errors
         errors[error.code] = errors.get(error.code, 0) + 1
+        if isinstance(error, NotLeader) and "address" not in error.details:
+            # Not a partition's refusal: of what only the leader of the meta partition serves.
+            leader = self._partitions.leader_of(META_PARTITION)
+            error.details |= leader_details(leader, self._members)
         conn.reply(error_row(rid, error))
 
     def _internal(self, context: Context, error: Exception) -> KvorumError:
@@ -291,10 +313,20 @@ class Dispatcher:
     def _lookup(self, _context: Context, args: list[Any]) -> Result:
         found = self._partitions.covering(args[0])
         if found is None:
-            raise Unavailable(f"node {self._node_id} knows no partition of this key: try again")
+            raise Unavailable(
+                f"node {self._node_id} knows no partition of this key: try again", code=NO_PARTITION
+            )
         leader = self._partitions.leader_of(found.id)
-        address = None if leader is None else self._members.address_of(leader)
-        return [found.to_wire(), list(address or ("", 0))]
+        if leader is None or leader == self._node_id:
+            return [found.to_wire(), list(HERE), leader or 0]
+        address = self._members.address_of(leader)
+        if address is None:  # of no use to whoever asks
+            return [found.to_wire(), list(HERE), 0]
+        return [found.to_wire(), list(address), leader]
+
+    def _find_txn(self, _context: Context, args: list[Any]) -> Result:
+        nodes = [list(address) for address in self._members.others()]
+        return [self._partitions.find_txn(args[0]), *self._partitions.led(), nodes]
 
     def _statistics(self, _context: Context, _args: list[Any]) -> Result:
         merged: dict[str, int] = {}

@@ -121,8 +121,14 @@ class FakePartitions:
             (m.descriptor for m in self.machines.values() if m.descriptor.covers(key)), None
         )
 
+    def leader_of(self, partition: int) -> int | None:
+        return 1
+
     def find_txn(self, start_ts: int) -> bytes | None:
         return KEY + b"anchor" if start_ts == 7 else None
+
+    def led(self) -> tuple[list[int], list[int]]:
+        return [int(id) for id in self.machines], []
 
 
 @dataclass

@@ -86,9 +86,9 @@ async def test_rpc_node_methods_answer() -> None:
     )
     by_rid = {row[0]: row[1:] for row in conn.rows}
     assert by_rid[1] == [0, 1]
-    assert by_rid[2] == [0, partitions.covering(KEY + b"z").to_wire(), ["", 0]]  # type: ignore[union-attr]
-    assert by_rid[3] == [0, KEY + b"anchor"]
-    assert by_rid[4] == [0, None]
+    assert by_rid[2] == [0, partitions.covering(KEY + b"z").to_wire(), ["", 0], 1]  # type: ignore[union-attr]
+    assert by_rid[3] == [0, KEY + b"anchor", [1, 2], [], []]
+    assert by_rid[4] == [0, None, [1, 2], [], []]
     assert by_rid[5][1][f"requests.{PING}"] == 1
     assert conn.flushed == 5
 

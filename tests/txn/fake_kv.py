@@ -380,11 +380,12 @@ class FakeKv:
         return self.cluster.execute(method, args)
 
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any:
-        if method != FIND_TXN:
-            raise InvalidArgument(f"method {method}")
-        await self._travel(None, Sent(method, b"", args))
-        found = [a for (a, ts) in self.cluster.records if ts == args[0]]
-        return [found[0] if found else None]
+        raise InvalidArgument(f"method {method}")
+
+    async def find_txn(self, start_ts: int, *, budget_ms: int = 0) -> bytes | None:
+        await self._travel(None, Sent(FIND_TXN, b"", (start_ts,)))
+        found = [a for (a, ts) in self.cluster.records if ts == start_ts]
+        return found[0] if found else None
 
     async def _travel(self, hook: Callable[[Sent], Any] | None, sent: Sent) -> None:
         await asyncio.sleep(self.cluster.loop.rng.random() * self.latency_ms / 1000)
