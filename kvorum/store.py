@@ -24,7 +24,6 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.methods import LINKS, TSO
 from kv.partition.scheduler import Scheduler
 from kv.replica.manager import ReplicaManager
@@ -34,11 +33,10 @@ from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
 from kvorum import identity as identities
-from kvorum.cluster import Cluster, check_links
+from kvorum.cluster import CONSENSUS, Cluster, check_links
 from kvorum.identity import Identity
 from kvorum.measure import Histogram, TimedSyncer
 from kvorum.ports import Ports, Syncer
-from raft.api import RaftConfig
 from raft.host import RaftHost
 from tso.client import remote_tso
 from tso.node import NodeTso
@@ -90,9 +88,7 @@ class Store:
             rng=ports.rng,
             on_fatal=self._on_fatal,
             transport=self.cluster.transport,
-            config=RaftConfig(
-                entry_bytes_max=ENTRY_BYTES_MAX, append_bytes_max=2 * ENTRY_BYTES_MAX
-            ),
+            config=CONSENSUS,
         )
         self.tso = TsoService(
             ports.clock,
@@ -133,6 +129,7 @@ class Store:
             in_thread=ports.in_thread,
             on_fatal=self._on_fatal,
             room=self.room,
+            members=self.cluster.peers,
             syncer=self._state_syncer,
         )
         self.manager.on_role = self._role
