@@ -182,7 +182,7 @@ class Journal:
         """The last index that at least `size` bytes of commands follow; the base if there are not
         so many.
         """
-        return max(self.base_index, self._sizes.before_end(size))
+        return max(self.base_index, self._sizes.before_end(size)) if size > 0 else self.last_index
 
     def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[Entry]:
         """Entries first..last (inclusive, both inside the log), at least one, cut after `bytes_max`

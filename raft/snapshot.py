@@ -6,7 +6,8 @@ leader's state instead, in chunks (Raft section 7; thesis 5.1).
 
     snapshot       leader → follower   term, index, index_term, number, config_index, config,
                                        chunk (number), data, total (chunks, -1 while unknown), at
-    snapshot_ack   follower → leader   term, number, next (chunks before are durable), refused, at
+    snapshot_ack   follower → leader   term, number, next (chunks before are durable), wants (the
+                                       first chunk that did not arrive), refused, at
     next_node_idx  follower → leader   as for entries: the state is durable up to there
 
 Order at the follower (rule 12: state first, then the log)
@@ -199,23 +200,29 @@ class Sender:
             self._end(peer)
             self._later(peer, now)
             return
-        wanted, at_s = message["next"], message["at"]
-        if wanted < transfer.acked:
+        durable, wanted, at_s = message["next"], message["wants"], message["at"]
+        if durable < transfer.acked:
             if at_s > transfer.answered_s:  # not a late answer: what it had staged is gone
                 self._end(peer)
             return
         transfer.answered_s = max(transfer.answered_s, at_s)
-        if wanted > transfer.acked:
-            for number in range(transfer.acked, wanted):
+        if durable > transfer.acked:
+            for number in range(transfer.acked, durable):
                 transfer.chunks.pop(number, None)
-            transfer.acked, transfer.moved_s = wanted, now
-            transfer.flow.accepted(wanted - 1, next_item=wanted)
+            transfer.acked, transfer.moved_s = durable, now
+            transfer.flow.accepted(durable - 1, next_item=durable)
         lost = transfer.flow.lost(wanted, at_s)
         if lost is not None and self._core.takes(peer):
             lost.sent_s = now
             self._counters.snapshot_bytes_resent += lost.size
             self._send(peer, transfer, wanted)
         self.pump()
+
+    def reconnected(self, peer: int) -> None:
+        """What was on its way to this peer may be lost: ask how far it is."""
+        transfer = self._transfers.get(peer)
+        if transfer is not None and self._core.takes(peer):
+            self._send(peer, transfer, transfer.sent)
 
     def pump(self) -> None:
         """Send what may leave now, and end what is done or hopeless."""
@@ -261,9 +268,7 @@ class Sender:
         idle_since_s = max(transfer.moved_s, transfer.poked_s)
         if now - idle_since_s >= resend_s and self._core.takes(peer):
             transfer.poked_s = idle_since_s = now
-            chunk = transfer.chunks.get(transfer.acked, b"")
-            self._counters.snapshot_bytes_resent += len(chunk)
-            self._send(peer, transfer, transfer.acked)
+            self._send(peer, transfer, transfer.sent)  # its answer says what is lost
         poke_s = idle_since_s + resend_s
         self._wake(now + wait_s if wait_s > 0 else poke_s if poke_s > now else now + resend_s)
 
@@ -383,7 +388,7 @@ class Receiver:
         except SnapshotUnavailable:
             self._counters.snapshots_failed += 1
             self._forget()
-            self._answer(snapshot, 0, message["at"], refused=True)
+            self._answer(snapshot, 0, 0, message["at"], refused=True)
 
     def _open(self, snapshot: SnapshotId, message: Message) -> Taking:
         self._forget()
@@ -418,7 +423,7 @@ class Receiver:
 
     def _progress(self, taking: Taking) -> None:
         """Answer, and go on to the next step once all is there."""
-        self._answer(taking.id, taking.staged, taking.at_s, refused=False)
+        self._answer(taking.id, taking.staged, taking.asked, taking.at_s, refused=False)
         if taking.staged == taking.total and not taking.announced:
             taking.announced = True
             self._core.journal.announce(taking.base)
@@ -440,12 +445,15 @@ class Receiver:
         self._follower.restart_at(taking.base)
         self._core.vouch(taking.id.index)
 
-    def _answer(self, snapshot: SnapshotId, staged: int, at_s: float, *, refused: bool) -> None:
+    def _answer(
+        self, snapshot: SnapshotId, staged: int, wants: int, at_s: float, *, refused: bool
+    ) -> None:
         message: Message = {
             "type": "snapshot_ack",
             "term": self._core.term,
             "number": snapshot.number,
             "next": staged,
+            "wants": wants,
             "refused": refused,
             "at": at_s,
         }

@@ -162,6 +162,8 @@ class Sink:
 
     def _installed(self) -> None:
         disk = self.machine.disk
+        if disk.staged_id != self.id:
+            return  # the machine has crashed
         at, commands, entries = json.loads(b"".join(disk.staged))
         assert tuple(at) == (self.id.index, self.id.term)
         words = [bytes.fromhex(command) for command in commands]
