@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raft.group import Group
 
 FORCED_TERM_STEP = 1 << 32
-_FROM_LEADERS = frozenset({"append_entries", "witness_base", "snapshot", "timeout_now"})
+_FROM_LEADERS = frozenset({"append_entries", "snapshot", "timeout_now"})
 _FROM_CANDIDATES = frozenset({"request_vote", "pre_vote"})
 
 

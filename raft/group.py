@@ -49,8 +49,8 @@ from raft.pinned import (
     node_of,
 )
 from raft.quiet import Quiet
-from raft.records import CONFIG, Base, Entry
-from raft.rules import append, commit, membership, witness
+from raft.records import CONFIG, Entry
+from raft.rules import append, commit, witness
 from raft.rules.flow import Flow, InFlight
 from raft.rules.lease import Lease, Promise
 from raft.rules.membership import Membership, check_change
@@ -134,7 +134,7 @@ class Group(SyncObj):
         self._promise = Promise(now_s=now, election_min_s=config.election_min_ms / 1000)
         self._progress = Progress(window_s=config.election_min_ms / 1000)
         self._progress.restart(now, journal.last_index)
-        self._keeps_data, self._unreachable = keeps_data, unreachable
+        self.keeps_data, self._unreachable = keeps_data, unreachable
         self._handover = Handover(
             self, give_up_s=config.election_min_ms / 1000, resend_s=config.heartbeat_ms / 1000
         )
@@ -146,7 +146,6 @@ class Group(SyncObj):
             unreachable=unreachable,
             on_wake=on_wake,
         )
-        self.on_witness_base: Callable[[Base], None] = lambda _base: None
         self.on_read: Callable[[int, Message], None] = lambda _peer, _message: None
         self._by_transfer = False
         self._office_waits = False  # elected, but our own vote is not durable yet (I7)
@@ -246,6 +245,13 @@ class Group(SyncObj):
         """May the leader serve reads without asking? A lone voter cannot have been replaced."""
         return not self.peers or self._lease.holds(self._clock())
 
+    def used(self) -> bool:
+        """`lease_holds`, for somebody who is going to read: the group is in use."""
+        if not self._SyncObj__otherNodes:
+            return True
+        self._quiet.stir()
+        return self._lease.holds(self._clock())
+
     def own_term_committed(self) -> bool:
         return self.journal.term_at(self.commit_index) == self.term
 
@@ -309,7 +315,7 @@ class Group(SyncObj):
             self._feed(node)
 
     def post(self, peer: int, message: Message) -> None:
-        """Send a message of a snapshot's transfer."""
+        """Send a message of ours."""
         self._send(node_of(peer), message)
 
     def peer_up(self, peer: int) -> None:
@@ -340,6 +346,35 @@ class Group(SyncObj):
         return self.rounds.current
 
     # ------------------------------------------------------------------ for quiet, handover, fence
+
+    @property
+    def asleep(self) -> bool:
+        return self._quiet.asleep
+
+    def stir(self) -> None:
+        """Somebody uses the group: wake it, or keep it awake."""
+        self._quiet.stir()
+
+    @property
+    def campaigns(self) -> bool:
+        return self._SyncObj__raftState == CANDIDATE
+
+    @property
+    def told_removed(self) -> bool:
+        return self._fence.removed
+
+    def next(self, peer: int) -> int:
+        """The entry that a member would be sent next."""
+        return self._SyncObj__raftNextIndex[node_of(peer)]
+
+    def show(self, peer: int) -> None:
+        """Tell a member what is committed now, without waiting for the next heartbeat."""
+        if self.raft_leader and node_of(peer) in self._SyncObj__raftNextIndex:
+            self._heartbeat(node_of(peer))
+
+    def nonce(self) -> float:
+        """A random number in [0, 1)."""
+        return self._rng.random()
 
     def now_s(self) -> float:
         return self._clock()
@@ -510,13 +545,14 @@ class Group(SyncObj):
         """The node that is to lead next; proposals are refused meanwhile."""
         return self._handover.target
 
-    def transfer(self, target: int) -> str | None:
-        """Freeze proposals and hand over; None, or why not."""
-        refusal = self._handover.refusal(target)
-        if refusal is None:
-            self._quiet.stir()
-            self._handover.start(target)
-        return refusal
+    def transfer_refusal(self, target: int) -> str | None:
+        """Why not; None if `transfer` may be called."""
+        return self._handover.refusal(target)
+
+    def transfer(self, target: int) -> None:
+        """Freeze proposals and hand over."""
+        self._quiet.stir()
+        self._handover.start(target)
 
     def best_target(self) -> int | None:
         return self._handover.best_target()
@@ -665,18 +701,6 @@ class Group(SyncObj):
         )
         return upto if heartbeat or upto > self.commit_index else 0
 
-    def _witness_base(self) -> Message:
-        """All that a witness needs of what is before our log: there is no snapshot for it."""
-        journal = self.journal
-        config = journal.memberships.at(journal.base_index)
-        return {
-            "type": "witness_base",
-            "term": self.term,
-            "index": journal.base_index,
-            "index_term": journal.base_term,
-            "config": (config.index, config.encode()),
-        }
-
     def _feed_witnesses(self) -> None:
         """Something that they may have now, and that waits for them, became durable."""
         if self._witnesses and self.raft_leader:
@@ -697,8 +721,6 @@ class Group(SyncObj):
         start = self._SyncObj__raftNextIndex[node]
         if start > self.journal.base_index:
             self._send_from(node, start, [])
-        elif node.id in self._witnesses:
-            self._send(node, self._witness_base())
         else:
             self._send(node, self._append_entries())
             self.snapshots.wanted(node.id)
@@ -764,11 +786,15 @@ class Group(SyncObj):
         bare = {"type": "append_entries", "term": message["term"]}
         self._to_library(node, {**bare, "commit_index": self.commit_index})
 
+    def _is_for_us(self, message: Message) -> bool:
+        """Not of the other kind: a log or state without payloads, or with them (witness, W7)."""
+        if message.get("witness", False) is not self.keeps_data:
+            return True
+        self._drop()
+        return False
+
     def _in_append_entries(self, node: Any, message: Message) -> None:
-        if message.get("witness", False) is self._keeps_data:
-            self._drop()  # W7: entries of the other kind
-            return
-        if not self._leader_speaks(node, message):
+        if not self._is_for_us(message) or not self._leader_speaks(node, message):
             return
         self._bare(node, message)
         if message.get("prevLogIdx") is None or "transmission" in message:
@@ -792,7 +818,7 @@ class Group(SyncObj):
         self._send(node, {**reply, "reset": not success, "last": last, "at": at_s})
 
     def _in_snapshot(self, node: Any, message: Message) -> None:
-        if self._leader_speaks(node, message):
+        if self._is_for_us(message) and self._leader_speaks(node, message):
             self._bare(node, message)
             self.snapshots.received(node.id, message)
 
@@ -841,18 +867,6 @@ class Group(SyncObj):
                 return journal.last_index + 1, True
             case _ as unreachable:
                 assert_never(unreachable)
-
-    def _in_witness_base(self, node: Any, message: Message) -> None:
-        """As a witness: the log before the leader's first entry is nothing but this."""
-        if self._keeps_data or not self._leader_speaks(node, message):
-            self._drop()
-            return
-        self._bare(node, message)
-        index, (at, config) = message["index"], message["config"]
-        if index > self.commit_index:
-            base = Base(index, message["index_term"], membership.decode(at, config))
-            self.on_witness_base(base)
-        self._answer(node, index + 1, True, at_s=_LONG_AGO)
 
     def _extend(self, prev: int, entries: Sequence[Entry]) -> None:
         """Replace what follows `prev` by these entries."""
@@ -936,7 +950,7 @@ class Group(SyncObj):
         """
         self.membership = config
         self.is_voter = self.me in config.voters
-        self._may_lead = self.me in config.data_voters and self._keeps_data
+        self._may_lead = self.me in config.data_voters and self.keeps_data
         self._forced, self._witnesses = config.forced, frozenset(config.witnesses)
         self._SyncObj__otherNodes = _nodes(config.voters, self.me)
         self._SyncObj__readonlyNodes = _nodes(config.learners, self.me)
@@ -959,8 +973,8 @@ class Group(SyncObj):
             del self._flows[node.id]
 
     def change(self, new: Membership) -> str | None:
-        """Append a configuration as leader; None if it was appended (not yet committed), else why
-        not.
+        """Append a configuration as leader; None if it was appended (not yet committed, and to be
+        replicated), else why not.
 
         P12: the library's own guard is dead code (S:186, 1361-1367).
         """
@@ -980,7 +994,6 @@ class Group(SyncObj):
         if refusal is None:
             self.journal.append(CONFIG + new.encode(), self.term)
             self._adopt_latest()
-            self.replicate()
         return refusal
 
     def force(self, new: Membership) -> None:
@@ -1001,7 +1014,7 @@ def _nodes(ids: Iterable[int], me: int) -> set[Any]:
     return {node_of(node_id) for node_id in ids if node_id != me}
 
 
-_OF_A_LEADER = frozenset({"append_entries", "snapshot", "witness_base"})
+_OF_A_LEADER = frozenset({"append_entries", "snapshot"})
 _LONG_AGO = float("-inf")
 _AFTER_SYNC = frozenset({"request_vote", "response_vote", "next_node_idx"})
 _DOORS: dict[str, Callable[[Group, Any, Message], None]] = {
@@ -1020,7 +1033,6 @@ _DOORS: dict[str, Callable[[Group, Any, Message], None]] = {
     "fenced": Group._in_fenced,
     "asleep": Group._in_asleep,
     "wake": Group._in_wake,
-    "witness_base": Group._in_witness_base,
     "read_index": Group._in_read,
     "read_at": Group._in_read,
 }

@@ -41,7 +41,7 @@ from raft.api import (
     Syncer,
     Timers,
 )
-from raft.errors import BadConfig, Stopped, SyncFailed
+from raft.errors import BadConfig, Stopped, SyncFailed, UnknownGroup
 from raft.group import Group
 from raft.journal import Journal, LogBuffer
 from raft.pinned import Message
@@ -50,6 +50,7 @@ from raft.replica import Replica
 from raft.rules.membership import membership
 from raft.snapshot import Budget
 from raft.ticker import Ticker
+from raft.witness import WitnessMachine
 
 Callback = Callable[[], object]
 
@@ -86,6 +87,7 @@ class RaftHost:
         self._on_fatal = on_fatal
         self._buffer = LogBuffer(log_db, self._disk_failed)
         self._replicas: dict[int, Replica] = {}
+        self._unreachable: set[int] = set()
         self._dirty: list[int] = []
         self._flying: list[Replica] = []
         self.clock = timers.monotonic
@@ -104,18 +106,24 @@ class RaftHost:
 
     # ------------------------------------------------------------------ groups
 
-    def create_group(self, group_id: int, voters: Members, learners: Members = ()) -> None:
+    def create_group(
+        self,
+        group_id: int,
+        voters: Members,
+        learners: Members = (),
+        witnesses: Members = (),
+    ) -> None:
         """Store the bootstrap record of a group: its first members and an empty log. Nothing
         happens if it exists.
 
         Durable with the next sync; a leader of the group cannot exist before. Every first voter
-        must be given the same members. A replica that joins later starts with no voters and learns
-        them from the leader. Raises BadConfig.
+        must be given the same members, `witnesses` among the voters. A replica that joins later
+        starts with no voters and learns them from the leader. Raises BadConfig.
         """
         self._check_open(group_id)
         if not 0 <= group_id <= records.GROUP_ID_MAX:
             raise BadConfig(f"group id {group_id} must lie in 0..{records.GROUP_ID_MAX}")
-        config = membership(0, voters, learners)
+        config = membership(0, voters, learners, witnesses)
         self._buffer.write()
         if recovery.exists(self._db, group_id):
             return
@@ -124,13 +132,37 @@ class RaftHost:
         self._buffer.put(hard_key, records.encode_hard(hard_key, HardState(0, None)))
         self._kick_soon()
 
-    def open_group(self, group_id: int, sm: StateMachine) -> Replica:
+    def open_group(self, group_id: int, sm: StateMachine, *, hibernates: bool = True) -> Replica:
         """Recover a group and let it take part. Entries after `sm.applied()` are replayed once a
         first sync has made sure that they are durable and they are known committed; for a lone
-        voter that is all of them. `sm.role(leader=True)` comes after the replay.
+        voter that is all of them. `sm.role(leader=True)` comes after the replay. As leader, a
+        group that does not hibernate keeps its lease while it is idle, at the price of heartbeats.
 
         Raises UnknownGroup, LogCorrupt, LogHole, BadConfig (already open).
         """
+        return self._open(group_id, sm, hibernates=hibernates)
+
+    def open_witness(self, group_id: int) -> Replica:
+        """Take part in a group as a witness: vote, and keep no data (`rules/witness`).
+
+        Raises UnknownGroup, LogCorrupt, BadConfig (already open).
+        """
+        self._check_open(group_id)
+        self._buffer.write()
+        base = recovery.read_log(self._db, group_id).base
+        machine = WitnessMachine(group_id, (base.index, base.term))
+        replica = self._open(group_id, machine, keeps_data=False)
+        machine.forget = replica.forget
+        return replica
+
+    def _open(
+        self,
+        group_id: int,
+        sm: StateMachine,
+        *,
+        hibernates: bool = True,
+        keeps_data: bool = True,
+    ) -> Replica:
         self._check_open(group_id)
         if group_id in self._replicas:
             raise BadConfig(
@@ -156,7 +188,7 @@ class RaftHost:
         term_max = max(journal.term, journal.last_term, applied[1])
         if term_max > journal.term:
             journal.set_hard_state(term_max, None)
-        core = self._core(journal, applied[0])
+        core = self._core(journal, applied[0], hibernates=hibernates, keeps_data=keeps_data)
         found = Recovery(
             journal.base_index + 1,
             journal.last_index,
@@ -171,7 +203,9 @@ class RaftHost:
         self._start(replica, core, journal)
         return replica
 
-    def _core(self, journal: Journal, applied_index: int) -> Group:
+    def _core(
+        self, journal: Journal, applied_index: int, *, hibernates: bool, keeps_data: bool
+    ) -> Group:
         return Group(
             node_id=self.node_id,
             journal=journal,
@@ -182,6 +216,10 @@ class RaftHost:
             out=partial(self._post, journal.group_id),
             room=self._room,
             counters=self.counters,
+            keeps_data=keeps_data,
+            hibernates=hibernates,
+            unreachable=self._unreachable,
+            on_wake=partial(self._woken, journal.group_id),
         )
 
     def _start(self, replica: Replica, core: Group, journal: Journal) -> None:
@@ -196,6 +234,24 @@ class RaftHost:
         """Ids of all groups that this node has, open or not."""
         self._buffer.write()
         return list(recovery.stored_groups(self._db))
+
+    def force_members(self, group_id: int, voters: Members, reason: str) -> int:
+        """An operator's last resort, when the majority of a group will not come back: make `voters`
+        (survivors, this node among them) its only ones, without asking anybody. The index of the
+        configuration, which keeps the `reason`; durable with the next sync (`barrier`).
+
+        What only the others have is lost, so run it on the survivor whose `status()` shows the
+        highest (last_term, last_index), and on no other. The other side, should it live, is stopped
+        as soon as one of its replicas speaks to one of ours; until then it may go on: make sure
+        that it is down. Its replicas have to be dropped and join anew.
+
+        Raises UnknownGroup (not open), BadConfig (the reason why not), Stopped.
+        """
+        self._check_open(group_id)
+        replica = self._replicas.get(group_id)
+        if replica is None:
+            raise UnknownGroup(group_id)
+        return replica.force_members(voters, reason)
 
     def group(self, group_id: int) -> Replica | None:
         return self._replicas.get(group_id)
@@ -412,12 +468,16 @@ class RaftHost:
 
     def peer_up(self, peer: int) -> None:
         """The transport reaches this node again: what was sent before may be lost."""
+        self._unreachable.discard(peer)
         for replica in list(self._replicas.values()):
             self.guard(replica, replica.peer_up, peer)
             self.schedule(replica)
 
     def peer_down(self, peer: int) -> None:
-        """The transport does not reach this node any more."""
+        """The transport does not reach this node any more. Groups that sleep depend on being told
+        (`rules/hibernate`); a node that was never up counts as reachable.
+        """
+        self._unreachable.add(peer)
         for replica in list(self._replicas.values()):
             self.guard(replica, replica.peer_down, peer)
             self.schedule(replica)
@@ -448,6 +508,11 @@ class RaftHost:
         deadline_s = replica.next_deadline_s()
         if deadline_s is not None:
             self._ticker.schedule(replica.group_id, deadline_s)
+
+    def _woken(self, group_id: int) -> None:
+        replica = self._replicas.get(group_id)
+        if replica is not None:
+            self.schedule(replica)
 
     def _tick(self, group_id: int) -> None:
         replica = self._replicas.get(group_id)

@@ -18,7 +18,9 @@ from raft.rules.hibernate import Sleep
 if TYPE_CHECKING:
     from raft.group import Group
 
-_TO_A_SLEEPING_LEADER = frozenset({"hb_ack", "next_node_idx", "asleep", "stale", "removed"})
+_TO_A_SLEEPING_LEADER = frozenset(
+    {"hb_ack", "next_node_idx", "snapshot_ack", "asleep", "stale", "removed"}
+)
 """Late answers: they do not ask for anything. (A newer term in them is acted on all the same.)"""
 
 

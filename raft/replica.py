@@ -13,7 +13,8 @@ Invariants
     alone proves nothing (another replica may still hold it and win).
 
 Source: Raft section 5.3, 8; the apply pipeline's doc of CockroachDB's `kvserver/apply` for keeping
-it in one place. Left out: snapshots, follower reads.
+it in one place. Members, transfer and status are in `administration`, snapshots in `snapshot`,
+reads of a follower in `reads`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from raft.administration import Administration
 from raft.api import RaftConfig, ReadDone, Recovery, StateMachine
-from raft.errors import ApplyFailed, BadConfig, EntryTooLarge, NotLeader, ProposalsFull, Stopped
+from raft.errors import (
+    ApplyFailed,
+    BadConfig,
+    EntryTooLarge,
+    InvariantBroken,
+    ProposalsFull,
+    Transferring,
+)
 from raft.group import Group
 from raft.journal import Journal
 from raft.pinned import Message
-from raft.records import DATA, DATA_KIND, Base
-from raft.rules import membership
+from raft.reads import ASK_MAX, FollowerReads
+from raft.records import DATA, DATA_KIND, WITHHELD_KIND, Base
 from raft.rules.reads import PendingRead, ReadQueue
 from raft.snapshot import Receiver, Sender, Snapshots
 
@@ -35,7 +44,7 @@ if TYPE_CHECKING:
     from raft.host import RaftHost
 
 
-class Replica:
+class Replica(Administration):
     """See the module. Built by `RaftHost.open_group`."""
 
     def __init__(
@@ -53,6 +62,7 @@ class Replica:
         self.applied_index = recovery.applied_index
         self._host, self._journal, self._core, self._sm = host, journal, core, sm
         self._config = config
+        self._enter = partial(host.enter, self)
         self._counters = host.counters
         self._replayed_until = recovery.last_index
         self._tokens: dict[int, tuple[int, object]] = {}
@@ -60,6 +70,13 @@ class Replica:
         # another replica may still hold them and win.
         self._cut_off: dict[int, list[tuple[int, object]]] = {}
         self._reads = ReadQueue()
+        self._follower_reads = FollowerReads(
+            ask=self._ask_leader,
+            first=int(core.nonce() * ASK_MAX),
+            resend_s=config.heartbeat_ms / 1000,
+            give_up_s=config.election_max_ms / 1000,
+        )
+        core.on_read = self._on_read
         self._sender = Sender(
             core,
             make=lambda: sm.snapshot(),
@@ -73,7 +90,7 @@ class Replica:
             self,
             restore=lambda snapshot: sm.restore(snapshot),
             barrier=host.barrier,
-            enter=partial(host.enter, self),
+            enter=self._enter,
             config=config,
             counters=host.counters,
         )
@@ -123,59 +140,87 @@ class Replica:
     def propose(self, command: bytes, token: object) -> int:
         """See ConsensusGroup."""
         if not self.leader:
-            if self._stopped is not None:
-                raise Stopped(self.group_id, self._stopped)
-            raise NotLeader(self.group_id, None if self._core.raft_leader else self._core.leader_id)
+            if self._stopped is None:
+                self._core.stir()
+            self._check_leads()
         config = self._config
         if len(command) > config.entry_bytes_max:
             raise EntryTooLarge(self.group_id, len(command), config.entry_bytes_max)
         if len(self._tokens) + len(self._cut_off) >= config.proposals_max:
             raise ProposalsFull(self.group_id, config.proposals_max)
         core = self._core
-        term = core.term
+        members, term = core.has_members, core.term
+        if members and (target := core.handing_over) is not None:
+            raise Transferring(self.group_id, target)
         index = self._journal.append(DATA + command, term)
         if index in self._tokens:
             self._cut_off.setdefault(index, []).append(self._tokens[index])
         self._tokens[index] = (term, token)
-        if core.has_members:
+        if members:
             # What fails from here on (an old entry that a slow follower needs cannot be read any
             # more) must not look like a refusal: the command is in the log.
             self._host.guard(self, core.replicate)
         return index
 
-    def change_members(self, voters: list[int], learners: list[int]) -> int:
-        """Append a configuration that differs by at most one voter; its index. In force at once,
-        committed later.
-
-        Raises NotLeader, or BadConfig with the reason why it must not be proposed now.
-        """
-        if not self.leader:
-            raise NotLeader(self.group_id, self._core.leader_id)
-        refusal = self._core.change(
-            membership.membership(self._journal.last_index + 1, voters, learners)
-        )
-        if refusal is not None:
-            raise BadConfig(f"group {self.group_id}: {refusal}")
-        self._host.schedule(self)
-        return self._journal.last_index
-
     # ------------------------------------------------------------------ reading
 
-    def can_serve_reads(self) -> bool:
+    def serving(self) -> bool:
         """See ConsensusGroup."""
         return self.leader and self._core.lease_holds()
 
+    def can_serve_reads(self) -> bool:
+        """See ConsensusGroup."""
+        if self.leader:
+            return self._core.used()
+        if self._stopped is None:
+            self._core.stir()
+        return False
+
     def read_barrier(self, done: ReadDone) -> None:
         """See ConsensusGroup."""
-        if not self.leader or len(self._reads) >= self._config.proposals_max:
+        waiting = len(self._reads) + len(self._follower_reads)
+        if self._stopped is not None or waiting >= self._config.proposals_max:
             done(None)
             return
         core = self._core
+        if not self.leader:
+            if core.raft_leader or not core.keeps_data:
+                done(None)
+                return
+            self._follower_reads.add(done, core.now_s())
+            self._host.schedule(self)
+            return
         need = 0 if core.lease_holds() else core.confirm_leadership()
         self._reads.add(PendingRead(core.term, need, core.commit_index, done))
         self._serve_reads()
 
+    def _ask_leader(self, number: int) -> bool:
+        core = self._core
+        leader = core.leader_id
+        if leader is None or core.raft_leader:
+            return False
+        core.stir()
+        core.post(leader, {"type": "read_index", "term": core.term, "ask": number})
+        return True
+
+    def _on_read(self, peer: int, message: Message) -> None:
+        """A question of a follower, or the answer to ours."""
+        number, core = message["ask"], self._core
+        if message["type"] == "read_at":
+            self._follower_reads.answered(number, message["index"], core.now_s())
+            return
+
+        def answer(index: int | None) -> None:
+            core.post(peer, {"type": "read_at", "term": core.term, "ask": number, "index": index})
+            core.show(peer)
+
+        if self.leader:
+            self.read_barrier(answer)
+        else:
+            answer(None)
+
     def _serve_reads(self) -> None:
+        self._follower_reads.serve(self.applied_index)
         if not len(self._reads):
             return
         leading = self._core.term if self.leader else None
@@ -192,6 +237,7 @@ class Replica:
     def tick(self) -> None:
         """Let time act."""
         self._core.tick()
+        self._follower_reads.tick(self._core.now_s())
         self._sender.pump()
         self.advance()
 
@@ -205,6 +251,7 @@ class Replica:
     def peer_up(self, peer: int) -> None:
         """The transport reaches this node again."""
         self._core.peer_up(peer)
+        self._sender.reconnected(peer)
 
     def peer_down(self, peer: int) -> None:
         """The transport lost this node."""
@@ -225,10 +272,12 @@ class Replica:
     def next_deadline_s(self) -> float | None:
         if self._stopped is not None:
             return None
-        deadline_s, transfers_s = self._core.next_deadline_s(), self._sender.deadline_s()
-        if transfers_s is None or deadline_s is None:
-            return deadline_s
-        return min(deadline_s, transfers_s)
+        deadlines_s = (
+            self._core.next_deadline_s(),
+            self._sender.deadline_s(),
+            self._follower_reads.next_deadline_s(),
+        )
+        return min((at_s for at_s in deadlines_s if at_s is not None), default=None)
 
     def stop(self, reason: str) -> None:
         """Answer everybody who waits and do nothing any more. The outcome of proposals in flight is
@@ -238,6 +287,7 @@ class Replica:
             return
         self._stopped = reason
         self._sender.close()
+        self._follower_reads.close()
         was_leader, self.leader = self.leader, False
         tokens = self._take_tokens()
         self._serve_reads()
@@ -290,6 +340,8 @@ class Replica:
         try:
             if command[0] == DATA_KIND:
                 self._sm.apply(index, term, memoryview(command)[1:], token)
+            elif command[0] == WITHHELD_KIND and self._core.keeps_data:
+                raise InvariantBroken("the log of a witness was opened as one with data")
             else:
                 self._sm.advance(index, term)
         except Exception:
@@ -353,6 +405,10 @@ class Replica:
         if self._core.has_members:
             pinned = self._sender.pinned_index()
             index = self._core.not_needed(index if pinned is None else min(index, pinned))
+        self._journal.compact(index)
+
+    def forget(self, index: int) -> None:
+        """`compact` for a witness: nobody is ever sent its log."""
         self._journal.compact(index)
 
     def restart_at(self, base: Base) -> None:

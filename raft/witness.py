@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raft.api import Command, SnapshotId, SnapshotSink, SnapshotSource
+from raft.api import Command, SnapshotId, SnapshotSource
 from raft.errors import InvariantBroken, SnapshotUnavailable
 
 ENTRIES_KEPT = 256
@@ -50,5 +50,22 @@ class WitnessMachine:
     def snapshot(self) -> SnapshotSource:
         raise SnapshotUnavailable(f"group {self._group_id}: a witness has no state")
 
-    def restore(self, snapshot: SnapshotId) -> SnapshotSink:
-        raise SnapshotUnavailable(f"group {self._group_id}: a witness takes no state")
+    def restore(self, snapshot: SnapshotId) -> NoSink:
+        """What a leader sends a witness is empty: only index, term and members count."""
+        return NoSink()
+
+
+class NoSink:
+    """A snapshot without chunks: the log's new base is all of it."""
+
+    def staged(self) -> int:
+        return 0
+
+    def stage(self, number: int, chunk: bytes, done: Callable[[], None]) -> None:
+        raise SnapshotUnavailable(f"a witness was sent {len(chunk)} bytes of state")
+
+    def install(self, done: Callable[[], None]) -> None:
+        done()
+
+    def discard(self) -> None:
+        """Nothing is kept."""
