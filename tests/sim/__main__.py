@@ -1,0 +1,5 @@
+"""`python -m tests.sim`, see cli.py."""
+
+from tests.sim.cli import main
+
+raise SystemExit(main())

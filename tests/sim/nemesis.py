@@ -1,0 +1,266 @@
+"""Whatever goes wrong: one act after the other, at random moments, half of them against a leader.
+
+Limits of what is fair: messages and unsynced bytes may be lost, machines may stop, sleep and run
+late; a majority of a group is never lost *for good* (a damaged log is), and clocks jump only in
+seeds without leases, whose ground they take away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raft import RaftError
+from raft.replica import Replica
+from tests.sim.probes import probes
+
+if TYPE_CHECKING:
+    from tests.sim.node import SimNode
+    from tests.sim.world import World
+
+MOMENTS = ("votes", "campaigns", "leads", "replicates", "acknowledges")
+SNAPSHOTS = True
+
+
+class Nemesis:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._rng = world, world.rng
+        self._active = False
+        self._armed: dict[str, Callable[[SimNode], None]] = {}
+        acts: list[tuple[int, Callable[[SimNode], None]]] = [
+            (3, self._crash),
+            (4, self._lie_in_wait),
+            (2, self._pause),
+            (2, self._cut_one_way),
+            (1, self._isolate),
+            (2, self._split),
+            (2, self._clog),
+            (1, self._fill),
+            (2, self._disconnect),
+            (4, self._mend),
+            (4, self._flush),
+            (4, self._compact),
+            (6, self._change_members),
+            (2, self._transfer),
+            (1, self._flip),
+        ]
+        if world.plan.failing_syncs:
+            acts.append((2, self._fail_syncs))
+        if world.plan.jumping_clocks:
+            acts.append((3, self._jump))
+        self._acts = [act for weight, act in acts for _ in range(weight)]
+
+    def begin(self) -> None:
+        self._active = True
+        self._world.ambush = self._moment
+        self._schedule()
+
+    def end(self) -> None:
+        self._active = False
+
+    def _schedule(self) -> None:
+        delay_s = self._rng.expovariate(self._world.plan.faults_per_s)
+        self._world.events.after(delay_s, self._act)
+
+    def _act(self) -> None:
+        if not self._active:
+            return
+        self._schedule()
+        rng, nodes = self._rng, list(self._world.nodes.values())
+        leading = [
+            node
+            for node in nodes
+            if node.up and any(replica._core.raft_leader for replica in node.replicas.values())
+        ]
+        node = rng.choice(leading if leading and rng.random() < 0.5 else nodes)
+        rng.choice(self._acts)(node)
+
+    def _later(self, seconds: float, fn: Callable[[], object]) -> None:
+        self._world.events.after(seconds, fn)
+
+    def _lie_in_wait(self, _node: SimNode) -> None:
+        """Strike whoever comes to this moment next, right then: there promises are broken."""
+        acts = [self._crash, self._crash, self._pause, self._cut_off]
+        self._armed[self._rng.choice(MOMENTS)] = self._rng.choice(acts)
+
+    def _moment(self, node: SimNode, moment: str) -> None:
+        act = self._armed.pop(moment, None)
+        if act is not None and self._active:
+            probes.hit(f"ambush: {moment}")
+            delay_s = self._rng.choice([0.0, 0.0, 0.001, 0.005])
+            self._world.events.after(delay_s, act, node)
+
+    # ------------------------------------------------------------------ machines
+
+    def _crash(self, node: SimNode) -> None:
+        world, rng = self._world, self._rng
+        victims = [node] if rng.random() < 0.9 else list(world.nodes.values())
+        for victim in victims:  # sometimes the power of the whole cluster
+            victim.crash()
+            down_s = rng.choice([0.001, 0.05, 0.3, 1.0]) * (0.5 + rng.random())
+            self._later(down_s, victim.restart)
+
+    def _pause(self, node: SimNode) -> None:
+        probes.hit("pauses")
+        node.pause()
+        self._later(self._rng.random() * 2, node.resume)
+
+    def _jump(self, node: SimNode) -> None:
+        node.jump(self._rng.choice([0.01, 0.2, 3.0]))
+        self._world.note("clock jumps", node.id)
+
+    def _fail_syncs(self, node: SimNode) -> None:
+        """Until its next start: whoever went on would acknowledge what is not there."""
+        node.disk.failing = True
+
+        def replace() -> None:
+            node.crash()
+            node.disk.failing = False
+            node.restart()
+
+        self._world.note("syncs fail", node.id)
+        self._later(0.2 + self._rng.random(), replace)
+
+    # ------------------------------------------------------------------ network
+
+    def _cut_one_way(self, node: SimNode) -> None:
+        rng, network = self._rng, self._world.network
+        for other in self._world.nodes:
+            if rng.random() < 0.7:
+                network.cut.add((node.id, other) if rng.random() < 0.5 else (other, node.id))
+        self._world.note("cut", sorted(network.cut))
+
+    def _isolate(self, node: SimNode) -> None:
+        self._world.network.isolate(node.id)
+        self._world.note("isolate", node.id)
+
+    def _cut_off(self, node: SimNode) -> None:
+        self._isolate(node)
+        self._later(0.1 + self._rng.random() * 2, lambda: self._mend(node))
+
+    def _split(self, _node: SimNode) -> None:
+        ids = list(self._world.nodes)
+        side = {node for node in ids if self._rng.random() < 0.5}
+        cut = {(a, b) for a in ids for b in ids if (a in side) != (b in side)}
+        self._world.network.cut |= cut
+        self._world.note("split", sorted(side))
+
+    def _clog(self, node: SimNode) -> None:
+        link = node.id, self._rng.choice(list(self._world.nodes))
+        until_s = self._world.events.now_s + self._rng.random() * 2
+        self._world.network.clogged_until[link] = until_s
+        self._world.note("clog", link)
+
+    def _fill(self, node: SimNode) -> None:
+        link = node.id, self._rng.choice(list(self._world.nodes))
+        full = self._world.network.full
+        full.add(link)
+        self._later(self._rng.random(), lambda: full.discard(link))
+
+    def _disconnect(self, node: SimNode) -> None:
+        other = self._rng.choice(list(self._world.nodes))
+        self._world.network.disconnect(node.id, other, self._rng.random())
+        self._world.note("connection lost", node.id, other)
+
+    def _mend(self, _node: SimNode) -> None:
+        self._world.network.cut.clear()
+        self._world.note("mend")
+
+    # ------------------------------------------------------------------ disks
+
+    def _flush(self, node: SimNode) -> None:
+        if node.up and not node.paused:
+            for state in node.states.values():
+                if state.installing is None:
+                    state.flush()
+
+    def _compact(self, node: SimNode) -> None:
+        """Only what the state machine's disk holds for good may be forgotten."""
+        group_id = self._rng.choice(list(self._world.truths))
+        replica = node.replicas.get(group_id)
+        if replica is None or not node.up or node.paused or replica.stopped:
+            return
+        self._flush(node)
+        upto = min(node.states[group_id].flushed[0], replica.applied_index)
+        if not SNAPSHOTS:
+            upto = min(upto, self._held_by_all(group_id))
+        if upto > 0:
+            probes.hit("compactions")
+            node.enter(replica.compact, (self._rng.randint(max(1, upto - 20), upto),))
+
+    def _held_by_all(self, group_id: int) -> int:
+        return min(node.states[group_id].flushed[0] for node in self._world.nodes.values())
+
+    def _flip(self, node: SimNode) -> None:
+        """One synced bit. Its replica is lost at the restart: a majority must do without it."""
+        world, rng = self._world, self._rng
+        group_id = rng.choice(list(world.truths))
+        if not self._can_spare(node.id, group_id) or not node.up:
+            return
+        key = node.disk.flip(group_id, rng)
+        if key is None:
+            return
+        probes.hit("bits flipped")
+        node.damaged.add(group_id)
+        world.note("bit flipped", node.id, key.hex())
+        self._later(rng.random(), lambda: _restart(node))
+
+    def _can_spare(self, node_id: int, group_id: int) -> bool:
+        """In every configuration that some replica believes in."""
+        nodes = self._world.nodes.values()
+        lost = {node.id for node in nodes if group_id in node.damaged} | {node_id}
+        configs = [
+            config
+            for node in nodes
+            if (replica := node.replicas.get(group_id)) is not None
+            for config in replica._journal.memberships._all
+        ]
+        return all(2 * len(set(c.voters) - lost) > len(c.voters) for c in configs if c.voters)
+
+    # ------------------------------------------------------------------ operators
+
+    def _change_members(self, _node: SimNode) -> None:
+        world, rng = self._world, self._rng
+        group_id = rng.choice(list(world.truths))
+        found = world.serving(group_id)
+        if found is None or any(group_id in node.damaged for node in world.nodes.values()):
+            return
+        node, replica = found
+        who = rng.choice(list(world.nodes))
+        voters, learners = set(replica.voters), set(replica.learners)
+        if who in voters:
+            voters.discard(who)
+        elif who in learners:
+            voters.add(who)
+            learners.discard(who)
+        else:
+            learners.add(who)
+        world.note("members", group_id, sorted(voters), sorted(learners))
+        node.enter(self._propose_members, (replica, sorted(voters), sorted(learners)))
+
+    def _propose_members(self, replica: Replica, voters: list[int], learners: list[int]) -> None:
+        try:
+            replica.change_members(voters, learners)
+        except RaftError:
+            probes.hit("change refused")
+        else:
+            probes.hit("changes")
+
+    def _transfer(self, _node: SimNode) -> None:
+        group_id = self._rng.choice(list(self._world.truths))
+        found = self._world.serving(group_id)
+        if found is None:
+            return
+        node, replica = found
+        target = self._rng.choice(list(self._world.nodes))
+        if target != node.id:
+            probes.hit("transfers ordered")
+            self._world.note("transfer", group_id, node.id, target)
+            node.enter(replica._core.transfer, (target,))
+
+
+def _restart(node: SimNode) -> None:
+    node.crash()
+    node.restart()

@@ -1,0 +1,326 @@
+"""Proof of power: each rule of consensus can be switched off, in this process, for a test only.
+
+Nothing in production knows of this: a rule is replaced by what the code would do without it, by
+patching the small modules that hold the rules. `RULES` says where a violation is then found: by
+random seeds of a mode (within `seeds_max`, three times the figure of the prototype), or, where
+random schedules do not reach it, by a scenario in `tests/sim/directed.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from raft import group as group_module
+from raft import host, journal, replica
+from raft.group import Group
+from raft.pinned import SyncObj
+from raft.rules import append, flow, lease, membership, votes
+
+Patch = tuple[Any, Any, Any]
+"""(object or dict, attribute or key, replacement)."""
+
+
+# ------------------------------------------------------------------ the log
+
+
+def _p1() -> list[Patch]:
+    def place(
+        prev: int,
+        prev_term: int,
+        entry_terms: Sequence[int],
+        *,
+        base: tuple[int, int],
+        term_at: Callable[[int], int | None],
+    ) -> append.Known | append.Mismatch | append.Extend:
+        skip = min(max(base[0] - prev, 0), len(entry_terms))
+        if prev + skip < base[0]:
+            return append.Known(prev + skip)
+        if skip:
+            prev, prev_term = base
+        if term_at(prev) != prev_term:
+            return append.Mismatch(prev, prev_term)
+        return append.Extend(prev, prev_term, skip)
+
+    return [(append, "place", place)]
+
+
+def _p2() -> list[Patch]:
+    door = group_module._DOORS["append_entries"]
+
+    def believe(self: Any, node: Any, message: Any) -> None:
+        door(self, node, message)
+        if message.get("prevLogIdx") is None and message["term"] == self.term:
+            self._learn_commit(min(message["commit_index"], self.journal.last_index))
+
+    return [(group_module._DOORS, "append_entries", believe)]
+
+
+def _p3() -> list[Patch]:
+    door = group_module._DOORS["next_node_idx"]
+
+    def believe(self: Any, node: Any, message: Any) -> None:
+        door(self, node, {**message, "term": self.term})
+
+    return [(group_module._DOORS, "next_node_idx", believe)]
+
+
+def _p10() -> list[Patch]:
+    def rejected(self: Any, wanted: int, *, next_item: int, match: int) -> int:
+        self._asked = False
+        return max(wanted, match + 1)
+
+    return [(flow.Flow, "rejected", rejected)]
+
+
+def _own_sender() -> list[Patch]:
+    name = "_SyncObj__sendAppendEntries"
+    return [(Group, name, getattr(SyncObj, name))]
+
+
+def _truncate_marks() -> list[Patch]:
+    truncate = journal.Journal.truncate
+
+    def keep_marks(self: journal.Journal, index: int) -> None:
+        synced, inflight = self.synced, self._inflight
+        truncate(self, index)
+        self.synced, self._inflight = synced, inflight
+
+    return [(journal.Journal, "truncate", keep_marks)]
+
+
+# ------------------------------------------------------------------ the disk
+
+
+def _p5() -> list[Patch]:
+    return [(group_module, "_AFTER_SYNC", frozenset()), *_p5_self()]
+
+
+def _p5_self() -> list[Patch]:
+    advance = Group._advance_commit
+
+    def count_unsynced(self: Any, floor: int) -> None:
+        synced, self.journal.synced = self.journal.synced, self.journal.last_index
+        try:
+            advance(self, floor)
+        finally:
+            self.journal.synced = synced
+
+    return [(Group, "_advance_commit", count_unsynced)]
+
+
+def _durable_votes() -> list[Patch]:
+    kinds = group_module._AFTER_SYNC - {"request_vote", "response_vote"}
+    return [(group_module, "_AFTER_SYNC", kinds)]
+
+
+def _p15() -> list[Patch]:
+    return [(journal.Journal, "hard_state_synced", property(lambda _self: True))]
+
+
+def _apply_synced() -> list[Patch]:
+    apply = replica.Replica._apply
+
+    def unsynced_too(self: replica.Replica) -> None:
+        synced, self._journal.synced = self._journal.synced, self._journal.last_index
+        try:
+            apply(self)
+        finally:
+            self._journal.synced = synced
+
+    return [(replica.Replica, "_apply", unsynced_too)]
+
+
+def _fail_stop() -> list[Patch]:
+    on_sync = host.RaftHost._on_sync
+
+    def go_on(self: host.RaftHost, _error: BaseException | None) -> None:
+        on_sync(self, None)
+
+    return [(host.RaftHost, "_on_sync", go_on)]
+
+
+# ------------------------------------------------------------------ elections
+
+
+def _p9() -> list[Patch]:
+    return [(votes.VoteBox, "add", lambda _self, _sender, _voters: True)]
+
+
+def _pre_vote() -> list[Patch]:
+    gate = Group._pre_vote_gate
+
+    def won_already(self: Any) -> None:
+        self._pre_vote.won = True
+        gate(self)
+
+    return [(Group, "_pre_vote_gate", won_already)]
+
+
+def _check_quorum() -> list[Patch]:
+    conf = Group._library_conf
+
+    def patient(self: Any) -> Any:
+        settings = conf(self)
+        settings.leaderFallbackTimeout = 1e9
+        return settings
+
+    return [(Group, "_library_conf", patient)]
+
+
+def _promise() -> list[Patch]:
+    return [(Group, "_promised", lambda _self: False)]
+
+
+def _restart_wait() -> list[Patch]:
+    init = lease.Promise.__init__
+
+    def forgetful(self: lease.Promise, **settings: float) -> None:
+        init(self, **settings)
+        self._heard_s = float("-inf")
+
+    return [(lease.Promise, "__init__", forgetful)]
+
+
+# ------------------------------------------------------------------ membership
+
+
+def _one_change() -> list[Patch]:
+    check = membership.check_change
+
+    def uncommitted_too(old: Any, new: Any, **known: Any) -> str | None:
+        commit_index = max(known.pop("commit_index"), old.index)
+        known["commit_term_is_ours"] = True
+        return check(old, new, commit_index=commit_index, **known)
+
+    return [(group_module, "check_change", uncommitted_too)]
+
+
+def _config_tail() -> list[Patch]:
+    """The library's way: a configuration counts from when it is committed."""
+    init, tick = Group.__init__, Group.tick
+
+    def adopt_committed(self: Any) -> None:
+        index = max(self.commit_index, self.journal.base_index)
+        config = self.journal.memberships.at(index)
+        if config is not self.membership:
+            self._adopt(config)
+
+    def begin(self: Any, **parts: Any) -> None:
+        init(self, **parts)
+        adopt_committed(self)
+
+    def and_adopt(self: Any) -> None:
+        adopt_committed(self)
+        tick(self)
+
+    return [
+        (Group, "__init__", begin),
+        (Group, "tick", and_adopt),
+        (Group, "_adopt_latest", adopt_committed),
+        (Group, "_voters", lambda self: self.membership.voters),
+    ]
+
+
+# ------------------------------------------------------------------ reads
+
+
+def _lease_check() -> list[Patch]:
+    return [(Group, "lease_holds", lambda _self: True)]
+
+
+def _read_index() -> list[Patch]:
+    return [(Group, "confirm_leadership", lambda _self: 0)]
+
+
+def _noop_first() -> list[Patch]:
+    advance = replica.Replica.advance
+
+    def serve_at_once(self: replica.Replica) -> None:
+        advance(self)
+        if not self.leader and not self.stopped and not self._applying:
+            self._tell_gain(self._core.term)
+
+    return [(replica.Replica, "advance", serve_at_once)]
+
+
+def _transfer_lease() -> list[Patch]:
+    return [(lease.Lease, "forbid", lambda _self: None)]
+
+
+# ------------------------------------------------------------------ the table
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`seeds_max` = 0: random seeds of the modes do not show it, a directed scenario does."""
+
+    what: str
+    patches: Callable[[], list[Patch]]
+    seeds_max: int
+    mode: str = "chaos"
+    also_off: tuple[str, ...] = ()
+
+
+RULES: dict[str, Rule] = {
+    "P1": Rule("truncate only where an entry conflicts", _p1, 9),
+    "P2": Rule("a message without position commits nothing", _p2, 69),
+    "P3": Rule("an ack counts in its own term only", _p3, 165, also_off=("pre-vote",)),
+    "P3-alone": Rule("an ack counts in its own term only", _p3, 0),
+    "P5": Rule("acks and votes wait for their sync", _p5, 30),
+    "P5-self": Rule("a leader counts itself up to its synced index", _p5_self, 3),
+    "P9": Rule("each voter counts once, strangers never", _p9, 219, also_off=("pre-vote",)),
+    "P9-alone": Rule("each voter counts once, strangers never", _p9, 0),
+    "P10": Rule("next stays within the leader's log", _p10, 0),
+    "P14": Rule("our sender, not the library's (also P4, P8, P13)", _own_sender, 159),
+    "P15": Rule("nobody leads before its own vote is durable", _p15, 450),
+    "one-change": Rule("one uncommitted membership at a time (P12)", _one_change, 198),
+    "config-tail": Rule("the last configuration in the log counts", _config_tail, 0),
+    "durable-votes": Rule("votes and vote requests wait for their sync", _durable_votes, 0),
+    "promise": Rule("who heard a leader helps no election", _promise, 0),
+    "restart-wait": Rule("a restart counts as having heard a leader", _restart_wait, 0),
+    "transfer-lease": Rule("no lease in a term after a transfer", _transfer_lease, 0),
+    "apply-synced": Rule("apply only what is durable here", _apply_synced, 0),
+    "truncate-marks": Rule("a truncation lowers the marks of syncs", _truncate_marks, 0),
+    "fail-stop": Rule("a failed sync stops the node", _fail_stop, 30),
+    "lease": Rule("a lease ends", _lease_check, 186),
+    "read-index": Rule("a read without a lease asks a majority", _read_index, 456),
+    "no-op": Rule("reads wait for an entry of the own term", _noop_first, 3),
+    "pre-vote": Rule("ask before raising the term", _pre_vote, 1, mode="flap"),
+    "check-quorum": Rule("a leader without a majority gives way", _check_quorum, 1, mode="deaf"),
+}
+
+
+@contextmanager
+def switched_off(*names: str) -> Iterator[None]:
+    """Without these rules (and those that go with them), until the end of the block."""
+    with ExitStack() as stack:
+        wanted = [*names, *(also for name in names for also in RULES[name].also_off)]
+        for name in wanted:
+            for holder, key, replacement in RULES[name].patches():
+                stack.enter_context(_patched(holder, key, replacement))
+        yield
+
+
+@contextmanager
+def _patched(holder: Any, key: Any, replacement: Any) -> Iterator[None]:
+    if isinstance(holder, dict):
+        before = holder[key]
+        holder[key] = replacement
+        try:
+            yield
+        finally:
+            holder[key] = before
+        return
+    own = key in vars(holder)
+    before = vars(holder).get(key)
+    setattr(holder, key, replacement)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(holder, key, before)
+        else:
+            delattr(holder, key)

@@ -1,0 +1,34 @@
+"""One seed in one mode, and how a failing one is shown again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from tests.sim.modes import deaf, flap
+from tests.sim.rules import switched_off
+from tests.sim.world import Outcome, Trace, World
+
+MODES: dict[str, Callable[[int, Trace | None], Outcome]] = {
+    "chaos": lambda seed, trace: World(seed, trace=trace).chaos(),
+    "flap": flap,
+    "deaf": deaf,
+}
+
+
+def run_seed(
+    seed: int, mode: str = "chaos", *, rules_off: tuple[str, ...] = (), show: bool = False
+) -> Outcome:
+    """A violation is in the outcome; an exception is the harness's own."""
+    with switched_off(*rules_off):
+        return MODES[mode](seed, _show if show else None)
+
+
+def replay_command(seed: int, mode: str, rules_off: tuple[str, ...] = ()) -> str:
+    """What to type to see this seed again, line by line."""
+    off = "".join(f" --rule-off {rule}" for rule in rules_off)
+    return f"python -m tests.sim --seeds {seed} --mode {mode}{off} --trace"
+
+
+def _show(line: str) -> None:
+    sys.stdout.write(line + "\n")
