@@ -1,0 +1,622 @@
+"""Connections of whole nodes in virtual time: who dials, which one stays, who is up, who is told."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raft import wire
+from raft.errors import BadConfig
+from raft.limits import TransportLimits
+from raft.wire import frame
+from tests.raft.wires import MemoryPeers, Net, SeededRng, SimMux, Wire, feed, joined
+
+VOTE = {"type": "request_vote", "term": 1}
+
+
+def settle(net: Net, seconds: float = 10.0) -> float:
+    """Run until every pair is connected; how long it took."""
+    began = net.timers.now_s
+    assert net.timers.run(seconds, until=net.whole), f"not whole after {seconds} s"
+    return net.timers.now_s - began
+
+
+def told(net: Net, node: int, peer: int) -> list[str]:
+    return [what for who, what, whom in net.log if (who, whom) == (node, peer)]
+
+
+def check_alternation(net: Net) -> None:
+    """up, down, up … per node and peer. (A restarted node begins anew; its log is cut there.)"""
+    for node in net.nodes:
+        for peer in net.nodes:
+            heard = told(net, node, peer)
+            assert heard == (["up", "down"] * len(heard))[: len(heard)], (node, peer, heard)
+
+
+# ------------------------------------------------------------------ finding each other
+
+
+def test_three_nodes_find_each_other_at_once() -> None:
+    """A cluster that takes seconds to connect takes them after every restart."""
+    net = Net()
+    net.cluster(1, 2, 3)
+    assert settle(net) < 0.1
+    net.timers.run(5)
+    assert net.whole()
+    assert all(peer.connections == 1 for mux in net.nodes.values() for peer in mux.book.all())
+    check_alternation(net)
+
+
+def test_messages_arrive_after_the_loop_has_turned() -> None:
+    """`send` that delivers from within would let consensus enter itself."""
+    net = Net()
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    one.send(2, 7, VOTE, early=False)
+    one.send(2, 8, {"type": "append_entries", "entries": [(b"c", 1, 1)], "x": None}, early=True)
+    one.send(3, 7, VOTE, early=True)
+    assert net.inbox[2] == []
+    frames = net.nodes[2].counters.frames_in
+    net.timers.run(0.01)
+    assert net.inbox[2] == [
+        (1, 7, VOTE),
+        (1, 8, {"type": "append_entries", "entries": [(b"c", 1, 1)], "x": None}),
+    ]
+    assert net.nodes[2].counters.frames_in == frames + 1, "one frame per pass"
+    assert one.counters.unreachable == 1
+
+
+@pytest.mark.parametrize("reachable", [1, 2])
+def test_one_direction_of_dialing_is_enough(reachable: int) -> None:
+    """Behind a firewall only one side can be called, be it the lower or the higher id."""
+    net = Net()
+    for node in (1, 2):
+        net.start(node)
+    other = 3 - reachable
+    net.introduce(net.nodes[other], reachable)
+    net.nodes[reachable].set_peer(other, ("127.0.0.1", 7099))  # nobody is there
+    settle(net, 3)
+
+
+@given(st.integers(0, 10_000))
+def test_simultaneous_dials_leave_one_connection(seed: int) -> None:
+    """Both call at the same moment: with a wrong rule each closes the other's, again and again."""
+    net = Net(seed)
+    one, two = net.start(1), net.start(2)
+    net.introduce(one, 2)
+    net.introduce(two, 1)
+    for mux in (one, two):  # whatever jitter says: dial now
+        for peer in mux.book.all():
+            peer.dial_at_s = 0.0
+        mux._arm_dials()
+    assert settle(net) < 1.0
+    net.timers.run(4)
+    assert net.whole()
+    assert one.book.get(2).connections <= 2
+    check_alternation(net)
+
+
+def test_dials_back_off_with_jitter_and_come_soon_after_the_restart() -> None:
+    """A dead peer must cost little, and its return must not wait."""
+    net = Net()
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    net.crash(2)
+    dials: list[float] = []
+    connect = net.connect
+    net.connect = lambda *args: (dials.append(net.timers.now_s), connect(*args))  # type: ignore[method-assign,assignment]
+    net.timers.run(20)
+    gaps = [later - sooner for sooner, later in itertools.pairwise(dials)]
+    assert 20 <= len(dials) <= 60
+    assert max(gaps) <= 1.05
+    assert min(gaps[8:]) >= 0.45
+    assert len({round(gap, 4) for gap in gaps[8:]}) > 5, "no jitter"
+    assert one.figures()[2].trouble == "connection refused"
+    net.introduce(net.start(2), 1)
+    assert settle(net) < 1.1
+
+
+# ------------------------------------------------------------------ silence and loss
+
+
+def test_a_silent_peer_is_told_as_down_and_up_again() -> None:
+    """A cut without a word must be found within half an election timeout, and its end at once."""
+    net = Net()
+    net.cluster(1, 2)
+    settle(net)
+    net.timers.run(3)
+    net.cuts = {(1, 2), (2, 1)}
+    cut_at = net.timers.now_s
+    assert net.timers.run(until=lambda: told(net, 1, 2)[-1:] == ["down"])
+    assert 0.45 < net.timers.now_s - cut_at < 0.8
+    assert not net.nodes[1].room(2)
+    net.cuts = set()
+    healed_at = net.timers.now_s
+    assert net.timers.run(until=net.whole)
+    assert net.timers.now_s - healed_at < 0.5
+    assert net.nodes[1].book.get(2).connections == 1, "a short cut needs no new connection"
+    check_alternation(net)
+
+
+def test_a_dead_connection_is_given_up_and_replaced() -> None:
+    """After a long cut TCP waits for minutes; we must not."""
+    net = Net()
+    net.cluster(1, 2, 3)
+    settle(net)
+    net.cuts = {(1, 2), (2, 1)}
+    net.timers.run(30)
+    assert told(net, 1, 2) == ["up", "down"]
+    assert told(net, 1, 3) == ["up"]
+    assert net.nodes[1].counters.timeouts > 0
+    net.cuts = set()
+    assert settle(net) < 3.2
+    check_alternation(net)
+
+
+def test_a_one_way_cut_is_seen_by_who_hears_nothing() -> None:
+    """Who still hears must not be told that the other is down, until the other gives up."""
+    net = Net()
+    net.cluster(1, 2)
+    settle(net)
+    net.cuts = {(1, 2)}
+    net.timers.run(1.0)
+    assert (told(net, 2, 1), told(net, 1, 2)) == (["up", "down"], ["up"])
+    net.timers.run(2.0)
+    assert told(net, 1, 2) == ["up", "down"]
+
+
+def test_a_peer_that_dies_is_down_at_once() -> None:
+    """Who follows a killed leader should not wait for a silence."""
+    net = Net()
+    net.cluster(1, 2)
+    settle(net)
+    net.crash(2)
+    net.timers.run(0.05)
+    assert told(net, 1, 2) == ["up", "down"]
+
+
+def test_our_own_pause_is_not_their_silence() -> None:
+    """After SIGSTOP our timers run before our sockets are read: everybody would seem dead."""
+    net = Net()
+    net.cluster(1, 2)
+    settle(net)
+    net.timers.run(2)
+    net.timers.now_s += 60  # nothing ran meanwhile
+    net.timers.run(2)
+    assert told(net, 1, 2) == told(net, 2, 1) == ["up"]
+
+
+def test_a_restarted_peer_replaces_its_old_connection() -> None:
+    """Its old connection looks alive until the network says otherwise; the new one must win."""
+    net = Net()
+    net.cluster(1, 2)
+    settle(net)
+    net.timers.run(5)
+    for restarted in (2, 1):
+        other = 3 - restarted
+        net.cuts = {(restarted, other)}  # the end of the old connection is not heard
+        net.crash(restarted)
+        net.log = [line for line in net.log if line[0] != restarted]
+        net.introduce(net.start(restarted), other)
+        net.timers.run(0.05)
+        net.cuts = set()
+        assert settle(net) < 1.5
+        net.timers.run(5)
+        assert net.whole()
+        check_alternation(net)
+
+
+def test_peer_that_reads_nothing_is_bounded_and_dropped() -> None:
+    """A stopped process must cost its peers neither memory nor their other peers."""
+    net = Net(limits=TransportLimits(queue_bytes_max=1 << 20))
+    one, _, _ = net.cluster(1, 2, 3)
+    settle(net)
+    net.cuts = {(1, 2), (2, 1)}
+    message = {"type": "append_entries", "entries": [(bytes(100_000), 1, 1)]}
+    for _ in range(40):
+        one.send(2, 7, message, early=True)
+        one.send(3, 7, message, early=True)
+        net.timers.run(0.01)
+    assert not one.room(2)
+    assert one.room(3)
+    figures = one.figures()
+    assert figures[2].lost > 0
+    assert figures[3].lost == 0
+    assert 1 << 20 <= figures[2].queued_bytes < 1_600_000
+    assert len(net.inbox[3]) == 40
+    net.timers.run(3)
+    assert one.figures()[2].queued_bytes == 0
+    net.cuts = set()
+    settle(net)
+    assert one.room(2)
+
+
+# ------------------------------------------------------------------ cuts made by hand
+
+
+def test_block_cuts_both_ways_and_unblock_heals() -> None:
+    """`kvorum cluster cut` must look like a broken network, not like a closed connection."""
+    net = Net()
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    one.block(2)
+    one.send(2, 7, VOTE, early=True)
+    net.nodes[2].send(1, 7, VOTE, early=True)
+    net.timers.run(0.3)
+    assert told(net, 1, 2) == told(net, 2, 1) == ["up"], "nothing is noticed at once"
+    net.timers.run(0.5)
+    assert told(net, 1, 2) == told(net, 2, 1) == ["up", "down"]
+    net.timers.run(20)
+    assert (net.inbox[1], net.inbox[2]) == ([], [])
+    one.unblock(2)
+    assert settle(net) < 1.2
+    net.nodes[2].send(1, 7, VOTE, early=True)
+    net.timers.run(0.1)
+    assert net.inbox[1] == [(2, 7, VOTE)]
+
+
+@pytest.mark.parametrize("incoming", [True, False])
+def test_block_one_way(incoming: bool) -> None:
+    """One-way cuts are what breaks leaders that only listen."""
+    net = Net()
+    one, two = net.cluster(1, 2)
+    settle(net)
+    one.block(2, incoming=incoming, outgoing=not incoming)
+    one.send(2, 7, VOTE, early=True)
+    two.send(1, 7, VOTE, early=True)
+    net.timers.run(0.1)
+    assert (net.inbox[1] == []) is incoming
+    assert (net.inbox[2] == []) is not incoming
+    net.timers.run(0.8)
+    assert told(net, 1 if incoming else 2, 2 if incoming else 1) == ["up", "down"]
+    one.unblock(2)
+    settle(net, 5)
+
+
+def test_unblocked_before_it_was_noticed() -> None:
+    """A short cut must leave the connection as it was."""
+    net = Net()
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    one.block(2)
+    net.timers.run(0.2)
+    one.unblock(2)
+    one.send(2, 7, VOTE, early=True)
+    net.timers.run(3)
+    assert net.inbox[2] == [(1, 7, VOTE)]
+    assert told(net, 1, 2) == ["up"]
+
+
+# ------------------------------------------------------------------ who is refused
+
+
+def test_removed_peer_is_refused_and_told_until_it_is_set_again() -> None:
+    """A node that was removed must see why it is alone."""
+    net = Net()
+    one, two = net.cluster(1, 2)
+    settle(net)
+    one.forget_peer(2)
+    net.timers.run(5)
+    assert told(net, 1, 2) == ["up", "down"]
+    assert "removed from the cluster" in str(two.figures()[1].trouble)
+    assert one.counters.refused["REMOVED"] >= 2
+    one.set_peer(2, ("127.0.0.1", 7002))
+    settle(net)
+    check_alternation(net)
+
+
+def test_unknown_node_of_the_cluster_may_call() -> None:
+    """A node that joins calls the members before they have heard of it."""
+    net = Net()
+    net.start(1)
+    net.introduce(net.start(9), 1)
+    settle(net)
+    net.nodes[1].send(9, 7, VOTE, early=True)
+    net.timers.run(0.1)
+    assert net.inbox[9] == [(1, 7, VOTE)]
+    assert net.stores[1].known[9] == bytes([9]) * 16
+
+
+def test_refusals_are_logged_once_per_change(caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong secret tried every three seconds would fill the disk with its log."""
+    caplog.set_level(logging.INFO, logger="raft.mux")
+    net = Net()
+    net.start(1)
+    stranger = net.start(2, cluster="other")
+    net.introduce(stranger, 1)
+    net.timers.run(60)
+    assert net.nodes[1].counters.refused["CLUSTER"] >= 15
+    lines = [record.getMessage() for record in caplog.records]
+    reason = "this is cluster 'c', the peer belongs to 'other': check the address"
+    assert lines == [
+        f"node 1: somebody called and was refused: {reason}",
+        f"node 2: no connection with node 1: {reason}",
+    ]
+
+
+def test_refused_dial_is_repeated_slowly_but_a_duplicate_soon() -> None:
+    """People need minutes to give a node the right secret; a race of two dials needs an instant."""
+    net = Net()
+    net.start(1)
+    net.introduce(net.start(2, secret=b"wrong"), 1)
+    net.timers.run(31)
+    assert 10 <= net.nodes[1].counters.refused["SECRET"] <= 25
+
+
+def test_too_many_strangers_are_told_so() -> None:
+    """Connections that never say hello must not take the place of peers."""
+    net = Net(limits=TransportLimits(strangers_max=3))
+    mux = net.start(1)
+    wires = [Wire() for _ in range(5)]
+    for wire_ in wires:
+        mux.new_link(None).connection_made(wire_)
+    assert [wire_.closed for wire_ in wires] == [False, False, False, True, True]
+    assert b"too many" in wires[4].take()
+    net.timers.run(2.5)
+    assert all(wire_.closed for wire_ in wires), "nobody waits longer than a handshake"
+    assert mux.counters.timeouts == 3
+    net.introduce(net.start(2), 1)
+    settle(net)
+
+
+def test_nobody_listens_to_a_dial_that_never_answers() -> None:
+    """Who accepts and says nothing (a wrong port, a stopped process) must not stop the dialing."""
+    net = Net()
+    one = net.start(1)
+    one.set_peer(2, ("127.0.0.1", 7002))
+    net.cuts = {(1, 2)}
+    net.timers.run(10)
+    assert one.figures()[2].trouble == "no answer within the time of a handshake"
+    net.cuts = set()
+    net.start(2)
+    settle(net, 4)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(99, b"x"),
+        frame(wire.HELLO, b"x"),
+        frame(wire.PROOF, bytes(32)),
+        frame(wire.PING, b"short"),
+        frame(wire.PONG, b"much too long"),
+        frame(wire.LAST, b"\x91"),
+        frame(wire.MESSAGES, b"\x91\x01"),
+        b"\xff" * 9,
+        frame(wire.PING, bytes(8))[:-1] + b"\x01",
+    ],
+)
+def test_malformed_bytes_of_a_peer_end_its_connection_only(data: bytes) -> None:
+    """A damaged stream must cost a reconnection and a count, never the node."""
+    net = Net()
+    one, _, _ = net.cluster(1, 2, 3)
+    settle(net)
+    link = one._links[2]
+    feed(link, data)
+    assert link.ended
+    assert (one.counters.malformed, one.counters.refused) == (1, {"PROTOCOL": 1})
+    assert told(net, 1, 2) == ["up", "down"]
+    assert told(net, 1, 3) == ["up"]
+    settle(net)
+
+
+def test_endless_message_is_refused() -> None:
+    """Parts without an end would fill the memory of whoever collects them."""
+    net = Net(limits=TransportLimits(message_bytes_max=1 << 20))
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    link = one._links[2]
+    for _ in range(20):
+        feed(link, frame(wire.PART, bytes(100_000)))
+    assert link.ended
+    assert one.counters.malformed == 1
+
+
+def test_pings_are_not_answered_to_who_does_not_read() -> None:
+    """A peer that only asks would grow our answers without a bound."""
+    net = Net(limits=TransportLimits(urgent_bytes_max=1 << 18))
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    net.cuts = {(1, 2)}
+    link = one._links[2]
+    for _ in range(100_000):
+        feed(link, frame(wire.PING, bytes(8)))
+    assert link.socket_bytes() < (1 << 18) + 1000
+
+
+@given(st.lists(st.binary(min_size=1, max_size=80), max_size=8), st.booleans())
+def test_garbage_on_the_wire_never_raises(pieces: list[bytes], proved: bool) -> None:
+    """Anybody may connect; a peer may be broken. Neither may stop a node."""
+    net = Net()
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    if proved:
+        link = one._links[2]
+    else:
+        link = one.new_link(None)
+        link.connection_made(Wire())
+    for piece in pieces:
+        feed(link, piece)
+    feed(link, b"\xff" * 9)
+    assert link.ended
+    settle(net)
+
+
+# ------------------------------------------------------------------ settings
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    """A secret that is missing where others can listen in is worse than no node."""
+    net = Net()
+    one = net.start(1, secret=b"")
+    one.set_peer(2, ("localhost", 7002))
+    one.set_peer(3, ("::1", 7002))
+    for host in ("10.0.0.1", "node2", "0.0.0.0"):
+        with pytest.raises(BadConfig, match="same cluster_secret"):
+            one.set_peer(2, (host, 7002))
+    with pytest.raises(BadConfig, match="is this node"):
+        one.set_peer(1, ("127.0.0.1", 7001))
+    for address in (("", 1), ("127.0.0.1", 0), ("127.0.0.1", 65536)):
+        with pytest.raises(BadConfig):
+            net.start(4).set_peer(2, address)
+    for options in ({"node_id": 0}, {"cluster": "c" * 129}, {"incarnation": b"short"}):
+        with pytest.raises(BadConfig, match="incarnation of"):
+            net.start(5, **options)
+    with pytest.raises(BadConfig, match="silence_ms"):
+        TransportLimits(silence_ms=3000)
+
+
+def test_values_that_cannot_travel_are_the_senders_error() -> None:
+    """Found at the sender with its message, not at the peer as a broken stream."""
+    net = Net()
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    with pytest.raises(TypeError):
+        one.send(2, 7, {"type": "x", "value": object()}, early=True)
+    one.send(2, 7, VOTE, early=True)
+    net.timers.run(0.1)
+    assert net.inbox[2] == [(1, 7, VOTE)]
+
+
+def test_stop_sends_what_waits_and_ends_everything() -> None:
+    """The last word of a node (a transfer of leadership) should arrive; timers must not stay."""
+    net = Net()
+    one, _ = net.cluster(1, 2)
+    settle(net)
+    one.send(2, 7, VOTE, early=True)
+    one.stop()
+    net.timers.run(0.5)
+    assert net.inbox[2] == [(1, 7, VOTE)]
+    assert told(net, 2, 1) == ["up", "down"]
+    called = one.new_link(None)
+    wire_ = Wire()
+    called.connection_made(wire_)
+    assert wire_.closed, "a stopped node takes no calls"
+
+
+def test_known_incarnations_survive_a_restart() -> None:
+    """Trusting again on first sight after every restart would be no check at all."""
+    net = Net()
+    net.cluster(1, 2)
+    settle(net)
+    net.crash(1)
+    net.crash(2)
+    assert net.stores[1].known == {2: bytes([2]) * 16}
+    net.introduce(net.start(1), 2)
+    net.introduce(net.start(2, incarnation=b"wiped machine"), 1)
+    net.timers.run(3)
+    assert not net.whole()
+
+
+# ------------------------------------------------------------------ all of it at once
+
+
+def _fault(net: Net, chance: random.Random, nodes: list[int]) -> None:
+    one, other = chance.sample(nodes, 2)
+    match chance.randrange(7):
+        case 0:
+            net.cuts.add((one, other))
+        case 1:
+            net.cuts |= {(one, other), (other, one)}
+        case 2 | 3:
+            net.cuts.clear()
+        case 4:
+            net.crash(one)
+            net.log = [line for line in net.log if line[0] != one]
+            net.introduce(net.start(one), *nodes)
+        case 5:
+            net.nodes[one].block(other, incoming=chance.random() < 0.7)
+        case _:
+            for peer in nodes:
+                if peer != one:
+                    net.nodes[one].unblock(peer)
+
+
+def _check(net: Net, sent: set[int]) -> None:
+    check_alternation(net)
+    for node, mux in net.nodes.items():
+        for peer, link in mux._links.items():
+            assert link.peer is mux.book.get(peer)
+            assert not link.ended
+        for sender, group, message in net.inbox[node]:
+            assert message["n"] in sent
+            assert (sender, node) == (message["from"], group)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_faults_then_healed(seed: int) -> None:
+    """Cuts, one-way cuts, crashes, blocks, delays and split streams at random: messages reach only
+    whom they were sent to, callbacks alternate, and after healing every pair has one connection.
+    """
+    chance = random.Random(seed)
+    net = Net(seed)
+    slow = chance.choice([0.0005, 0.02, 0.2])
+    net.delay_s = lambda: chance.uniform(0, slow)
+    pieces = [1, 3, 40, 5000] if slow < 0.01 else [200, 5000]
+    net.chunk = lambda: chance.choice(pieces)
+    nodes = list(range(1, chance.randint(2, 4) + 1))
+    net.cluster(*nodes)
+    sent: set[int] = set()
+    for _ in range(60):
+        if chance.random() < 0.4:
+            _fault(net, chance, nodes)
+        for _ in range(chance.randint(0, 5)):
+            one, other = chance.sample(nodes, 2)
+            number = len(sent)
+            sent.add(number)
+            message = {"type": "x", "n": number, "from": one, "pad": bytes(chance.choice((0, 300)))}
+            net.nodes[one].send(other, other, message, early=True)
+        net.timers.run(chance.uniform(0, 1.0))
+        _check(net, sent)
+    net.cuts.clear()
+    for mux in net.nodes.values():
+        for peer in nodes:
+            if peer != mux.identity.node:
+                mux.unblock(peer)
+    settle(net, 8)
+    net.timers.run(5)
+    assert net.whole(), "connected, but not for long"
+    for inbox in net.inbox.values():
+        inbox.clear()
+    for one in nodes:
+        for other in nodes:
+            if one != other:
+                net.nodes[one].send(other, other, {"type": "x", "n": 0, "from": one}, early=True)
+    everybody = len(nodes) - 1
+    assert net.timers.run(
+        2, until=lambda: all(len(inbox) == everybody for inbox in net.inbox.values())
+    )
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """A failing seed that cannot be replayed cannot be mended."""
+
+    def run() -> list[Any]:
+        net = Net(5)
+        net.cluster(1, 2, 3)
+        net.timers.run(1)
+        net.cuts = {(1, 2)}
+        net.timers.run(5)
+        return [net.log, net.timers.now_s, [mux.counters for mux in net.nodes.values()]]
+
+    assert run() == run()
+
+
+def test_fakes_are_what_production_takes() -> None:
+    """The net's parts must fit where the real ones go, or these tests prove nothing."""
+    mux = SimMux(
+        cluster="c",
+        node_id=1,
+        incarnation=bytes(16),
+        secret=b"",
+        timers=Net().timers,
+        rng=SeededRng(1),
+        peers=MemoryPeers(),
+    )
+    assert not joined(mux, mux)
