@@ -10,14 +10,13 @@ secret to tell them from friends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
 from kv.base.errors import InvalidArgument, NotLeader, Refused
-from kv.base.limits import NODES_MAX
+from kv.base.limits import ENTRY_BYTES_MAX, NODES_MAX
 from kv.base.members import leader_details
-from kv.client.channels import tcp_connector
 from kv.client.client import KvClient
 from kv.client.links import Submitter
 from kv.client.router import ANYWHERE, Address
@@ -26,11 +25,27 @@ from kvorum.identity import Identity, cluster_id
 from kvorum.links import NodeCalls, NodeChannels
 from kvorum.members import members
 from kvorum.peers import KnownPeers
-from kvorum.ports import Ports
+from kvorum.ports import PeerNet, Ports
+from raft.api import RaftConfig
 from raft.errors import BadConfig
 from raft.host import RaftHost
-from raft.transport import MuxTransport
+from raft.limits import TransportLimits
 from txn.client import TxnClient
+
+CONSENSUS: Final = RaftConfig(
+    heartbeat_ms=100,
+    election_min_ms=500,
+    election_max_ms=900,
+    lease_ms=400,
+    tick_ms=25,
+    entry_bytes_max=ENTRY_BYTES_MAX,
+    append_bytes_max=2 * ENTRY_BYTES_MAX,
+)
+"""Failover within a second: the first of the followers' timers, drawn from these 400 ms, ends about
+0.65 s after the last heartbeat, and the votes take two syncs and two round trips more.
+"""
+SILENCE_MS: Final = CONSENSUS.election_min_ms // 2
+"""A peer from which nothing came for so long is down, as far as sleeping groups are concerned."""
 
 
 class Cluster:
@@ -49,13 +64,14 @@ class Cluster:
         self.peers.found(self._listed())
         self.transport = self._transport()
         own = ANYWHERE if config.port is None else split_address(config.address)
-        connector = tcp_connector(ports.timers, identity.cluster)
+        connector = ports.network.connector(ports.timers, identity.cluster, identity.node)
         shared, apart = (NodeChannels(self.peers, own, connector, ports.timers) for _ in range(2))
         self.kv = KvClient(shared, ports.timers, ports.rng)
         self.oracle = KvClient(apart, ports.timers, ports.rng)
         self.calls = NodeCalls(shared, self.peers, identity.node, ports.timers)
         self._channels = (shared, apart)
         self._cut: list[int] = []
+        self.on_cut: Callable[[list[int]], object] = lambda _nodes: None  # the native port's
 
     def _listed(self) -> Iterable[tuple[int, str]]:
         """The founders' addresses, while the list is the one that founded the cluster."""
@@ -66,12 +82,12 @@ class Cluster:
             return list(enumerate(join, 1))
         return []
 
-    def _transport(self) -> MuxTransport | None:
+    def _transport(self) -> PeerNet | None:
         config = self._config
         if config.port is None or not (config.cluster_secret or config.on_loopback):
             return None
         ports, identity = self._ports, self.identity
-        return MuxTransport(
+        return ports.network.peers(
             cluster=identity.cluster,
             node_id=identity.node,
             incarnation=identity.incarnation,
@@ -79,6 +95,7 @@ class Cluster:
             timers=ports.timers,
             rng=ports.rng,
             peers=self.peers,
+            limits=TransportLimits(silence_ms=SILENCE_MS),
         )
 
     # ------------------------------------------------------------------------------------ life
@@ -159,6 +176,7 @@ class Cluster:
         for node in nodes:
             self.transport.block(node)
         self._cut = sorted(nodes)
+        self.on_cut(self._cut)
         addresses = frozenset(a for n in nodes if (a := self.peers.address_of(n)) is not None)
         for channels in self._channels:
             channels.cut(addresses)

@@ -30,13 +30,12 @@ from kv.base import methods
 from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import TableId
-from kv.server.socket_server import SocketServer
 from kvorum.collector import Collector
 from kvorum.heap import Trimmer
 from kvorum.members import Member, enrol
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_drop
-from kvorum.ports import Ports
+from kvorum.ports import Ports, Server
 from kvorum.roles import Master
 from kvorum.store import Store
 from kvorum.version import VERSION
@@ -83,7 +82,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None
-        self._native: SocketServer | None = None
+        self._native: Server | None = None
         self.master: Master
         self.backend: NativeBackend
 
@@ -347,9 +346,13 @@ class Node:
         if port is None:
             return
         identity = self.store.identity
-        self._native = SocketServer(
-            self.store.dispatcher, self.ports.timers, cluster=identity.cluster, node=identity.node
+        self._native = self.ports.network.server(
+            self.store.dispatcher,
+            self.ports.timers,
+            cluster=identity.cluster,
+            node=identity.node,
         )
+        self.store.cluster.on_cut = self._native.cut
         await self._native.start(self.config.listen, port)
         if self.config.http and "http" in self.config.roles:
             await self._serve_http(stack, port + HTTP_OFFSET)

@@ -1,21 +1,30 @@
 """The doors of a node to the outside, as one value: what `build(config, ports)` takes.
 
 Production passes `system_ports(loop)`; a simulation passes virtual time, a crash-able memory engine
-and no network.
+and a network of its own: between nodes go consensus messages (`peers`) and requests (`connector`,
+`server`), and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.ports import Clock, Rng, Timers
+from kv.client.channels import Connector, tcp_connector
+from kv.server.dispatcher import Dispatcher
+from kv.server.socket_server import SocketServer
 from kv.storage.engine import Engine, EngineKind, open_engine
 from kv.storage.log import SyncDone, ThreadSyncer
+from raft.api import PeerTransport
+from raft.counters import PeerFigures
+from raft.limits import TransportLimits
+from raft.peers import Address, Peers
+from raft.transport import MuxTransport
 
 
 class Syncer(Protocol):
@@ -24,6 +33,73 @@ class Syncer(Protocol):
     def start(self, done: SyncDone) -> None: ...
 
     def close(self) -> None: ...
+
+
+class PeerNet(PeerTransport, Protocol):
+    """raft.mux.Mux with sockets, or what takes their place."""
+
+    on_message: Callable[[int, int, dict[str, Any]], object]
+    on_up: Callable[[int], object]
+    on_down: Callable[[int], object]
+
+    async def start(self, host: str, port: int) -> int: ...
+
+    def set_peer(self, node: int, address: Address) -> None: ...
+
+    def forget_peer(self, node: int) -> None: ...
+
+    def block(self, node: int) -> None: ...
+
+    def unblock(self, node: int) -> None: ...
+
+    def figures(self) -> Mapping[int, PeerFigures]: ...
+
+    async def close(self) -> None: ...
+
+
+class Server(Protocol):
+    """kv.server.socket_server.SocketServer."""
+
+    async def start(self, host: str, port: int) -> int: ...
+
+    def cut(self, nodes: Iterable[int]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Between this node and the others."""
+
+    def peers(
+        self,
+        *,
+        cluster: str,
+        node_id: int,
+        incarnation: bytes,
+        secret: bytes,
+        timers: Timers,
+        rng: Rng,
+        peers: Peers,
+        limits: TransportLimits,
+    ) -> PeerNet:
+        """Consensus messages; see raft.mux.Mux."""
+        ...
+
+    def connector(self, timers: Timers, cluster: str, node: int) -> Connector:
+        """Links of this node's clients; see kv.client.channels.tcp_connector."""
+        ...
+
+    def server(self, dispatcher: Dispatcher, timers: Timers, *, cluster: str, node: int) -> Server:
+        """The native port; see kv.server.socket_server.SocketServer."""
+        ...
+
+
+class Sockets:
+    """The real network."""
+
+    peers = MuxTransport
+    server = SocketServer
+    connector = staticmethod(tcp_connector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +115,7 @@ class Ports:
     """Makes the log durable beside the loop."""
     in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     """Runs a call that releases the GIL beside the loop."""
+    network: Network = field(default_factory=Sockets)
 
 
 def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") -> Ports:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, cast
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Unavailable
@@ -83,6 +83,7 @@ class ServerConnection(asyncio.Protocol):
         "_wakes",
         "_window",
         "greeted",
+        "node",
         "unread",
         "waiting_since",
         "writable",
@@ -90,6 +91,7 @@ class ServerConnection(asyncio.Protocol):
 
     def __init__(self, server: SocketServer) -> None:
         self.greeted = False
+        self.node = 0  # whose connection it is; 0 = a client's
         self.writable = True
         self.waiting_since = 0.0  # for its hello, or for the peer to read anything
         self.unread = 0  # bytes that the peer had left unread then
@@ -171,8 +173,11 @@ class ServerConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _greet(self, message: list[Any]) -> None:
-        read_hello(message, self._server.hello.cluster)
+        self.node = read_hello(message, self._server.hello.cluster).node
         self.greeted = True
+        if self.node in self._server.unheard:
+            self.drop()
+            return
         self._decoder.limit = FRAME_BYTES_MAX
         assert self._transport is not None
         self._transport.write(self._server.encoder.message(self._server.hello.to_wire()))
@@ -291,6 +296,7 @@ class SocketServer:
         self.encoder = FrameEncoder()
         self.timers = timers
         self.submit = dispatcher.submit
+        self.unheard: frozenset[int] = frozenset()
         self._connections: set[ServerConnection] = set()
         self._connections_max = connections_max
         self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
@@ -318,6 +324,13 @@ class SocketServer:
             ) from error
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    def cut(self, nodes: Iterable[int]) -> None:
+        """Fault injection: from now on do not hear these nodes, but all others."""
+        self.unheard = frozenset(nodes)
+        for conn in list(self._connections):
+            if conn.node in self.unheard:
+                conn.drop()
 
     async def close(self) -> None:
         """Stop listening and end every connection; replies that were flushed before are sent."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from kv.base import limits, methods, system
 from kv.base.adapters import LoopTimers
+from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.ids import NodeId, PartitionId
@@ -157,7 +158,7 @@ class World:
             in_thread=_at_once,
         )
         self.store = Store(ports, self.broken.append)
-        await self.store.open(Path("sim"), NodeId(1))
+        await self.store.open(NodeConfig(data=Path("sim"), port=None))
         prefix, end = table_range(TABLE)
         bounds = [prefix, prefix + b"40", prefix + b"70", end, table_range(OTHER)[1]]
         for i in range(len(bounds) - 1):
