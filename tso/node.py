@@ -31,9 +31,11 @@ class Local(Protocol):
     """The oracle of this process (tso.service.TsoService)."""
 
     @property
-    def serving(self) -> bool: ...
+    def leading(self) -> bool: ...
 
-    def take(self, n: int) -> int: ...
+    def take(self, n: int) -> int:
+        """Raises NotLeader if its lease is over, too."""
+        ...
 
 
 class Remote(Protocol):
@@ -70,7 +72,7 @@ class NodeTso:
 
     async def take(self, count: int) -> int:
         """The first of `count` consecutive timestamps. Raises what `TsoClient.take` raises."""
-        if self._local.serving:
+        if self._local.leading:
             try:
                 return self._local.take(count)
             except (Unavailable, NotLeader):
@@ -78,7 +80,7 @@ class NodeTso:
         return await self._patience.ask(self._fetch, count)
 
     async def _fetch(self, count: int, _budget_ms: int) -> int:
-        if self._local.serving:
+        if self._local.leading:
             return self._local.take(count)
         return await self._remote.take(count)
 
@@ -86,7 +88,7 @@ class NodeTso:
 
     def request(self, n: int, done: Taken) -> None:
         """kv.partition.ports.Timestamps."""
-        if self._local.serving:
+        if self._local.leading:
             try:
                 first = self._local.take(n)
             except NotLeader:

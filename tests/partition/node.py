@@ -15,6 +15,7 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import ENTRY_BYTES_MAX, LOG_KEEP_BYTES
 from kv.base.timestamps import compose
 from kv.partition.machine import PartitionMachine
+from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
@@ -102,6 +103,7 @@ class Node:
         sync_s: float = 0.001,
         keep: int = 1000,
         keep_bytes: int = LOG_KEEP_BYTES,
+        timestamps: Timestamps | None = None,
     ) -> None:
         self.timers = VirtualTimers()
         self.clock = VirtualClock(self.timers)
@@ -126,7 +128,7 @@ class Node:
         self.manager = ReplicaManager(
             self.engine,
             self.host,
-            timestamps=AtOnce(self.oracle),
+            timestamps=timestamps or AtOnce(self.oracle),
             scheduler=self.scheduler,
             timers=self.timers,
             in_thread=self._in_thread,
