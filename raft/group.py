@@ -322,6 +322,7 @@ class Group(SyncObj):
         """A connection was made: ask a follower at once instead of at the next heartbeat."""
         if self.raft_leader and node_of(peer) in self._SyncObj__raftNextIndex:
             self._quiet.stir()
+            self._flows[peer].reconnected()
             self._heartbeat(node_of(peer))
 
     def peer_down(self, peer: int) -> None:
@@ -401,8 +402,9 @@ class Group(SyncObj):
         node = node_of(peer)
         match = self._SyncObj__raftMatchIndex.get(node, 0)
         heard_s = self._SyncObj__lastResponseTime.get(node, _LONG_AGO)
+        joined = match >= self.journal.memberships.current.index
         near = match + self._config.promote_lag_max >= self.journal.last_index
-        return near and self._progress.caught_up(match, heard_s, self._clock())
+        return joined and near and self._progress.caught_up(match, heard_s, self._clock())
 
     def hear_everybody(self) -> None:
         """The group slept, so that nobody answered: check-quorum begins anew."""
@@ -813,9 +815,9 @@ class Group(SyncObj):
         """Our log is the leader's before `next_index`, or, without success, is to be looked at
         there. `at_s` echoes when the newest message that we have seen left.
         """
-        reply = {"type": "next_node_idx", "next_node_idx": next_index, "success": success}
-        last = self.journal.last_index
-        self._send(node, {**reply, "reset": not success, "last": last, "at": at_s})
+        reply: Message = {"type": "next_node_idx", "next_node_idx": next_index, "success": success}
+        reply |= {"reset": not success, "last": self.journal.last_index, "at": at_s}
+        self._send(node, {**reply, "waiting": self._parked.waiting(self.term)})
 
     def _in_snapshot(self, node: Any, message: Message) -> None:
         if self._is_for_us(message) and self._leader_speaks(node, message):
@@ -915,8 +917,12 @@ class Group(SyncObj):
             next_index[node] = flow.rejected(
                 wanted, next_item=next_index[node], match=match[node]
             )  # P4, P10, P14
-        lost = flow.lost(max(wanted, match[node] + 1), message.get("at", _LONG_AGO))
-        if lost is not None:
+        at_s = message.get("at", _LONG_AGO)
+        lost = flow.lost(max(wanted, match[node] + 1), at_s)
+        if lost is not None and message.get("waiting") == 0 and flow.all_lost(at_s):
+            self._counters.bytes_resent += flow.forget_in_flight()
+            next_index[node] = match[node] + 1  # a connection broke: in large messages again
+        elif lost is not None:
             self._send_again(node, lost)
         self._feed(node)
         self._feed_witnesses()

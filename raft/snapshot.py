@@ -222,6 +222,7 @@ class Sender:
         """What was on its way to this peer may be lost: ask how far it is."""
         transfer = self._transfers.get(peer)
         if transfer is not None and self._core.takes(peer):
+            transfer.flow.reconnected()
             self._send(peer, transfer, transfer.sent)
 
     def pump(self) -> None:

@@ -94,6 +94,21 @@ class Flow:
                 return message if overtaken and message.first <= wanted else None
         return None
 
+    def all_lost(self, answered_s: float) -> bool:
+        """Every message in flight left too long before `answered_s` to arrive still."""
+        return all(sent.sent_s + self._reorder_s < answered_s for sent in self._in_flight)
+
+    def reconnected(self) -> None:
+        """The way to the follower is a new one: what it does not have by now, it will not get."""
+        for sent in self._in_flight:
+            sent.sent_s = float("-inf")
+
+    def forget_in_flight(self) -> int:
+        """None of it arrived: the window is empty, the follower still in step. Its bytes."""
+        size, self._bytes = self._bytes, 0
+        self._in_flight.clear()
+        return size
+
     @property
     def in_flight_bytes(self) -> int:
         return self._bytes

@@ -23,8 +23,9 @@ class Parked:
         self._bytes = 0
         self._term = 0
 
-    def __len__(self) -> int:
-        return len(self._messages)
+    def waiting(self, term: int) -> int:
+        """How many messages of this term's leader wait."""
+        return len(self._messages) if term == self._term else 0
 
     def put(self, prev: int, message: Mapping[str, Any], size: int) -> bool:
         """Keep `message` until `prev` is there; False if there is no room."""

@@ -163,8 +163,11 @@ def test_only_an_overtaken_message_is_lost() -> None:
     assert (lost.first, lost.last) == (1, 3)
     assert window.lost(4, 5.0) is None, "the answer is as old as the message"
     assert window.lost(7, 99.0) is None, "was never sent"
+    assert window.all_lost(5.2)
+    assert not window.all_lost(5.0), "the second may still arrive"
     lost.sent_s = 2.0
     assert window.lost(1, 2.05) is None, "it is on its way again"
+    assert (window.forget_in_flight(), window.room()) == (20, 100)
 
 
 def test_a_bucket_gives_its_rate_and_is_overdrawn_by_one_piece() -> None:
@@ -194,7 +197,7 @@ def test_parked_messages_come_back_in_order() -> None:
     assert parked.take(8, 1) == message(5)
     assert parked.take(8, 1) == message(7)
     assert parked.take(8, 1) is None
-    assert len(parked) == 1
+    assert (parked.waiting(1), parked.waiting(2)) == (1, 0)
 
 
 def test_parked_messages_are_bounded_and_of_one_term() -> None:
@@ -207,7 +210,7 @@ def test_parked_messages_are_bounded_and_of_one_term() -> None:
     assert not parked.put(3, message(3), 1), "messages"
     assert parked.take(9, 2) is None, "another term's"
     assert parked.put(3, message(3, 2), 100)
-    assert len(parked) == 1
+    assert (parked.waiting(1), parked.waiting(2)) == (0, 1)
 
 
 # ---------------------------------------------------------------------------------- append
