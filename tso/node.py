@@ -76,12 +76,15 @@ class NodeTso:
             try:
                 return self._local.take(count)
             except (Unavailable, NotLeader):
-                pass  # its bound is being raised, or its lease has just run out
+                pass  # its bound is being raised, or its lease is over
         return await self._patience.ask(self._fetch, count)
 
     async def _fetch(self, count: int, _budget_ms: int) -> int:
         if self._local.leading:
-            return self._local.take(count)
+            try:
+                return self._local.take(count)
+            except NotLeader:
+                pass
         return await self._remote.take(count)
 
     # -- its partitions
