@@ -237,8 +237,10 @@ class DropTable(TableProcedure):
         t = await CatalogTxn.of(ctx)
         await catalog.lookup(t, namespace, name)  # one that is being made cannot be dropped
         table = await catalog.start_drop(t, namespace, name)
+        partitions = await partitions_of(t, table.id)
+        delete_rows(t, partitions)  # or a node that reconciles would make again what is dropped
         ctx.state["table"] = table.id
-        ctx.state["partitions"] = [d.to_wire() for d in await partitions_of(t, table.id)]
+        ctx.state["partitions"] = [d.to_wire() for d in partitions]
         self.tell(ctx)
         return go_on("partitions")
 
@@ -251,7 +253,7 @@ class DropTable(TableProcedure):
     async def forget(self, ctx: StepContext) -> Outcome:
         t = await CatalogTxn.of(ctx)
         table = await self.table(t, ctx)
-        delete_rows(t, self.stored(ctx))
+        delete_rows(t, self.stored(ctx))  # of a drop that an earlier version began
         if table is not None:
             await catalog.finish_drop(t, table)
         self.tell(ctx)

@@ -116,6 +116,12 @@ SECRET_CHARS_MIN: Final = 16  # of what nodes prove to each other …
 SECRET_CHARS_MAX: Final = 1_024
 JOIN_MS_MAX: Final = 60_000  # how long a new node asks the members to take it in
 TRANSFER_MS_MAX: Final = 3_000  # how long a stopping node hands its leaderships over
+MEMBERSHIP_PAUSE_MS: Final = 200  # between two looks at a replica that must catch up or hand over
+MEMBERSHIP_CALL_MS: Final = 5_000  # for one question or order to another node
+RECONCILE_S: Final = 5.0  # between two comparisons of a node's replicas with the map
+RECONCILE_LOOKS_MIN: Final = 2  # of the map in a row that must miss a replica before it goes
+BALANCE_PAUSE_S: Final = 2.0  # between two transfers of leaderships to where they belong
+BALANCE_LAG_MAX: Final = 256  # entries that the preferred leader may lack
 
 # -- oracle
 TSO_COUNT_MAX: Final = 100_000

@@ -115,6 +115,11 @@ DROP_PARTITION: Final = 93
 # address HOST:BASE, version, time in ms, proof (kvorum/joining.py) → node id, cluster id,
 # [[node id, address], …]. Take a new node in; the same address gets the same id again
 JOIN: Final = 94
+# partition, change ("learner", "promote", "demote", "remove", "transfer"), node → index of the new
+# configuration (0: nothing had to be changed). At the leader of the partition; others NOT_LEADER
+CHANGE_REPLICAS: Final = 95
+# partition ids | None = all → [row of GroupView, …], of this node's replicas
+REPLICA_STATUS: Final = 98
 # → map: this node, its version, and how each of its replicas stands (kvorum/standing.py)
 STANDING: Final = 96
 # txn → [host, port] of this node's HTTP API if the transaction is open in it, else ["", 0]
@@ -133,11 +138,12 @@ REPEATABLE: Final = frozenset(
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
     | {STANDING, HOLDS_TXN, CREATE_PARTITION, DROP_PARTITION, JOIN}
+    | {CHANGE_REPLICAS, REPLICA_STATUS}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
-    | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN}
+    | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS}
 )
 assert QUERIES <= REPEATABLE

@@ -1,22 +1,30 @@
 """The partition map, and making the partitions of a table.
 
-    PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor]
-                 (PartitionDescriptor.to_wire)
+    PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters]
+                 (PartitionDescriptor.to_wire; first voters: absent in older rows, then `voters`)
     COUNTERS     esc("partition") → the next partition id; 1 is the meta partition
 
 A table with n split keys has n + 1 partitions that cover its storage keys `[u32 id, u32 id + 1)`.
 The map's rows are written in the transaction that also keeps the descriptors in the procedure's
 state; the replicas are made and removed by a node's replica manager, which is idempotent by id.
 
-Left out here: placement on several nodes (voters are the one node that is given), splitting,
-merging and moving.
+`voters` and `learners` of a row follow the consensus group, which is the truth: a node is entered
+before it becomes a member and taken out after it was removed, so a member is always in the row and
+a replica whose node is not in it is nobody's. The *first voters* never change: a replica that one
+of them makes late must begin with the configuration with which all the others began.
+
+The epoch tells clients that a range changed. Members may change without it: who leads is found out
+by asking (NOT_LEADER says where), and no key moves.
+
+Left out here: splitting, merging and moving.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -33,6 +41,25 @@ FIRST_PARTITION: Final = META_PARTITION + 1
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class Placed(NamedTuple):
+    """A row of the map."""
+
+    descriptor: PartitionDescriptor
+    first: tuple[NodeId, ...]
+
+    @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """Where the partition has replicas, or is about to have some."""
+        return (*self.descriptor.voters, *self.descriptor.learners)
+
+    def begins_at(self, node: NodeId) -> PartitionDescriptor:
+        """The descriptor with which this node makes its replica: the first voters, if it is one of
+        them; else none, and the leader tells it.
+        """
+        first = self.first if node in self.first else ()
+        return replace(self.descriptor, voters=first, learners=())
 
 
 class Replicas(Protocol):
@@ -65,10 +92,15 @@ class Page(Protocol):
     def resume(self) -> bytes | None: ...
 
 
-class Txn(Protocol):
-    """What is needed of a transaction."""
+class Reader(Protocol):
+    """What is needed of a snapshot."""
 
     async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
+
+
+class Txn(Reader, Protocol):
+    """What is needed of a transaction."""
+
     def put(self, key: bytes, value: bytes) -> object: ...
     def delete(self, key: bytes) -> object: ...
 
@@ -138,10 +170,16 @@ def plan(
 
 
 def put_rows(t: Txn, descriptors: Sequence[PartitionDescriptor]) -> None:
-    """Enter partitions into the map."""
+    """Enter new partitions into the map: their voters are the first ones."""
     for descriptor in descriptors:
-        key = map_key(descriptor.start)
-        t.put(key, seal(key, _encode([FORMAT, *descriptor.to_wire()])))
+        put_row(t, Placed(descriptor, descriptor.voters))
+
+
+def put_row(t: Txn, placed: Placed) -> None:
+    """Write the row of a partition."""
+    key = map_key(placed.descriptor.start)
+    row = [FORMAT, *placed.descriptor.to_wire(), list(placed.first)]
+    t.put(key, seal(key, _encode(row)))
 
 
 def delete_rows(t: Txn, descriptors: Sequence[PartitionDescriptor]) -> None:
@@ -150,16 +188,26 @@ def delete_rows(t: Txn, descriptors: Sequence[PartitionDescriptor]) -> None:
         t.delete(map_key(descriptor.start))
 
 
-async def partitions_of(t: Txn, table: TableId) -> list[PartitionDescriptor]:
+async def partitions_of(t: Reader, table: TableId) -> list[PartitionDescriptor]:
     """A table's partitions as the map has them, in key order. Raises Corruption."""
     base = table_prefix(system.PARTITIONS)
     low, high = table_range(table)
-    start: bytes | None = base + escape_open(low)
-    end = base + escape_open(high)
-    found: list[PartitionDescriptor] = []
+    rows = await _placed(t, base + escape_open(low), base + escape_open(high))
+    return [placed.descriptor for placed in rows]
+
+
+async def placed_partitions(t: Reader) -> list[Placed]:
+    """The whole map at one snapshot, in key order; the meta partition is not in it. Raises
+    Corruption: then nothing may be concluded from what is missing.
+    """
+    return await _placed(t, *table_range(system.PARTITIONS))
+
+
+async def _placed(t: Reader, start: bytes | None, end: bytes) -> list[Placed]:
+    found: list[Placed] = []
     while start is not None:
         page = await t.scan(start, end, limit=limits.SPLIT_KEYS_MAX + 1)
-        found += [decode_row(key, value) for key, value, _ in page.items]
+        found += [decode_placed(key, value) for key, value, _ in page.items]
         start = page.resume
     return found
 
@@ -171,13 +219,20 @@ def map_key(start: bytes) -> bytes:
 
 def decode_row(key: bytes, value: bytes) -> PartitionDescriptor:
     """The descriptor in a row of the map. Raises Corruption."""
+    return decode_placed(key, value).descriptor
+
+
+def decode_placed(key: bytes, value: bytes) -> Placed:
+    """What a row of the map says. Raises Corruption."""
     try:
         if not intact(key, value):
             raise ValueError("its checksum is wrong")
         format_, *row = _decode(memoryview(value)[:-CRC_BYTES])
         if format_ != FORMAT:
             raise ValueError(f"its format is {format_}, this program reads {FORMAT}")
-        return PartitionDescriptor.from_wire(row)
+        descriptor = PartitionDescriptor.from_wire(row)
+        first = tuple(NodeId(node) for node in row[6]) if len(row) > 6 else descriptor.voters
+        return Placed(descriptor, first)
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:
         raise Corruption(
             f"the row {key[:64]!r} of the partition map is damaged: {error}", details={"key": key}

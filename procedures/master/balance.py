@@ -1,0 +1,104 @@
+"""Leaders go where they belong, gently: one transfer per pause, never to a node that lags.
+
+Each partition prefers one of its voters, by its id, so that equally many lead at every node
+(`preferred`). A failover moves leaderships away from a node; once that is back and has caught up in
+two looks in a row, they return one by one. Whoever leads the meta partition does this; when it
+hands that partition over itself, the next one goes on.
+
+Deliberately missing: load. Placement by load comes with the balancer of partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from kv.base.errors import KvorumError
+from kv.base.ids import META_PARTITION, NodeId, PartitionId
+from kv.base.limits import BALANCE_LAG_MAX, BALANCE_PAUSE_S
+from procedures.master.groups import Groups
+from procedures.master.replica_methods import TRANSFER, GroupView, MemberView
+
+log = logging.getLogger(__name__)
+
+
+class Move(NamedTuple):
+    """A leadership that is not where it belongs."""
+
+    partition: PartitionId
+    source: NodeId
+    target: NodeId
+
+
+def preferred(partition: PartitionId, voters: Sequence[NodeId]) -> NodeId:
+    """The voter that should lead: voters in order of their ids, one after the other."""
+    ordered = sorted(voters)
+    return ordered[partition % len(ordered)]
+
+
+def moves(views: Mapping[NodeId, Sequence[GroupView]]) -> list[Move]:
+    """What should move and can: the target answers, has caught up and is not being rebuilt. The
+    meta partition comes last: it takes the master along. `views` of all nodes; only what leaders
+    say counts, the newest term's.
+    """
+    leaders: dict[PartitionId, tuple[NodeId, GroupView]] = {}
+    for node, rows in views.items():
+        for view in rows:
+            known = leaders.get(view.partition)
+            if view.leads and (known is None or view.term > known[1].term):
+                leaders[view.partition] = (node, view)
+    found: list[Move] = []
+    order = sorted(leaders, key=lambda partition: (partition == META_PARTITION, partition))
+    for partition in order:
+        node, view = leaders[partition]
+        target = preferred(partition, view.voters)
+        if target != node and view.settled and _ready(view.followers.get(target)):
+            found.append(Move(partition, node, target))
+    return found
+
+
+def _ready(follower: MemberView | None) -> bool:
+    """Whether it could lead at once."""
+    if follower is None or not follower.responsive or follower.snapshot:
+        return False
+    return follower.lag <= BALANCE_LAG_MAX
+
+
+class Balancer:
+    """The loop of a master."""
+
+    def __init__(self, groups: Groups, nodes: Callable[[], Sequence[NodeId]]) -> None:
+        """`nodes`: those that may have replicas."""
+        self.transfers = 0
+        self._groups, self._nodes = groups, nodes
+        self._seen: frozenset[Move] = frozenset()  # in the look before
+
+    async def run(self) -> None:
+        """Until cancelled: as long as this node is the master."""
+        while True:
+            await asyncio.sleep(BALANCE_PAUSE_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look at all leaders and move one leadership, if it was to be moved the last time too."""
+        views = await self._groups.views(self._nodes())
+        found = moves(views)
+        steady = [move for move in found if move in self._seen]
+        self._seen = frozenset(found)
+        if not steady:
+            return
+        move = steady[0]
+        try:
+            await self._groups.change(move.partition, TRANSFER, move.target, [move.source])
+        except KvorumError as error:
+            log.debug("partition %d was not handed over: %s", move.partition, error)
+            return
+        self.transfers += 1
+        log.info(
+            "partition %d is handed from node %d to node %d, where it belongs",
+            move.partition,
+            move.source,
+            move.target,
+        )

@@ -1,0 +1,99 @@
+"""The master's view of consensus groups on other nodes: how they stand, and orders to their
+leaders.
+
+A leader is found by asking: its hint from the last time, then whoever an answer names, then the
+other candidates. Nothing is remembered that a failover would make wrong for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from kv.base.errors import KvorumError, NotLeader, Unavailable
+from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import MEMBERSHIP_CALL_MS
+from kv.base.methods import CHANGE_REPLICAS, REPLICA_STATUS
+from procedures.master.replica_methods import GroupView
+
+
+class Calls(Protocol):
+    """Node methods of one node that is named (kvorum.links.NodeCalls)."""
+
+    async def call_at(
+        self, node: int, method: int, *args: Any, budget_ms: int = ...
+    ) -> list[Any]: ...
+
+
+class Groups:
+    """See the module."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._leaders: dict[PartitionId, int] = {}
+
+    async def leader_view(
+        self, partition: PartitionId, candidates: Iterable[NodeId]
+    ) -> GroupView | None:
+        """How its leader sees a group; None if none was found."""
+        for node in self._order(partition, candidates):
+            try:
+                (rows,) = await self._ask(node, REPLICA_STATUS, [partition])
+            except KvorumError:
+                continue
+            for view in map(GroupView.from_wire, rows):
+                if view.leads:
+                    self._leaders[partition] = node
+                    return view
+        return None
+
+    async def change(
+        self, partition: PartitionId, change: str, node: NodeId, candidates: Iterable[NodeId]
+    ) -> None:
+        """Order one change at the leader. Raises Busy (ask again), Refused, Unavailable (no
+        leader).
+        """
+        last: KvorumError | None = None
+        order = self._order(partition, candidates)
+        asked: set[int] = set()
+        while order:
+            at = order.pop(0)
+            if at in asked:
+                continue
+            asked.add(at)
+            try:
+                await self._ask(at, CHANGE_REPLICAS, partition, change, node)
+            except NotLeader as error:
+                last = error
+                if leader := error.details.get("leader"):
+                    order.insert(0, leader)
+            except KvorumError as error:
+                if error.disposition == "retry" and error.code != "BUSY":
+                    last = error  # this node does not answer: another one may lead by now
+                    continue
+                raise
+            else:
+                self._leaders[partition] = at
+                return
+        raise Unavailable(f"partition {partition} has no leader that answers: {last}")
+
+    async def views(self, nodes: Sequence[NodeId]) -> dict[NodeId, list[GroupView]]:
+        """Every replica of these nodes; nodes that do not answer are left out."""
+        async with asyncio.TaskGroup() as group:
+            asked = {node: group.create_task(self._views_at(node)) for node in nodes}
+        return {node: found for node, task in asked.items() if (found := task.result()) is not None}
+
+    async def _views_at(self, node: NodeId) -> list[GroupView] | None:
+        try:
+            (rows,) = await self._ask(node, REPLICA_STATUS, None)
+        except KvorumError:
+            return None
+        return [GroupView.from_wire(row) for row in rows]
+
+    def _order(self, partition: PartitionId, candidates: Iterable[NodeId]) -> list[int]:
+        known = self._leaders.get(partition)
+        return list(dict.fromkeys([*([known] if known else []), *candidates]))
+
+    async def _ask(self, node: int, method: int, *args: Any) -> list[Any]:
+        return await self._calls.call_at(node, method, *args, budget_ms=MEMBERSHIP_CALL_MS)

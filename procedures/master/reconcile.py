@@ -1,0 +1,118 @@
+"""Each node compares its replicas with the map: makes what it misses, removes what is nobody's.
+
+    at the start, every RECONCILE_S, and when consensus hears of a group that is not here
+
+Removing is for ever, so it needs proof. The own replicas are listed first, then the whole map is
+read at one later snapshot: a replica that is being made was in the map before it was made
+(partitions.py). A read that fails, or a row that cannot be read, proves nothing: nothing is
+removed, and the count begins anew. Only what RECONCILE_LOOKS_MIN reads in a row have missed goes.
+The meta partition holds the map and is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import KvorumError
+from kv.base.ids import META_PARTITION, NodeId, PartitionId
+from kv.base.limits import RECONCILE_LOOKS_MIN, RECONCILE_S
+from procedures.master.partitions import Placed
+
+log = logging.getLogger(__name__)
+
+
+class Replicas(Protocol):
+    """kv.replica.manager.ReplicaManager."""
+
+    def descriptors(self) -> list[PartitionDescriptor]: ...
+
+    async def create(self, descriptor: PartitionDescriptor) -> None: ...
+
+    async def drop(self, partition: PartitionId) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What a node must do, in key order."""
+
+    missing: tuple[PartitionDescriptor, ...]
+    foreign: tuple[PartitionId, ...]
+
+
+def differences(
+    node: NodeId, own: Sequence[PartitionDescriptor], rows: Sequence[Placed]
+) -> Differences:
+    """`own` was listed before the map was read."""
+    mine = {row.descriptor.id: row for row in rows if node in row.nodes}
+    there = {descriptor.id for descriptor in own}
+    missing = [row.begins_at(node) for id_, row in mine.items() if id_ not in there]
+    foreign = [d.id for d in own if d.id not in mine and d.id != META_PARTITION]
+    return Differences(tuple(missing), tuple(foreign))
+
+
+class Reconciler:
+    """The loop of one node."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        replicas: Replicas,
+        read_map: Callable[[], Awaitable[Sequence[Placed]]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`read_map`: all of it at one snapshot that is newer than the call, or an error."""
+        self.made = self.removed = 0
+        self._node, self._replicas, self._read_map = node, replicas, read_map
+        self._sleep = sleep
+        self._missed: Mapping[PartitionId, int] = {}  # reads in a row that did not have it
+        self._wanted = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Something hints at a difference: look soon."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._wanted.clear()
+            try:
+                await self.look()
+            except KvorumError as error:
+                log.info("replicas were not compared with the map: %s; again soon", error)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(RECONCILE_S):
+                await self._wanted.wait()
+            await self._sleep(RECONCILE_S / 50)  # hints come in crowds
+        except TimeoutError:
+            return
+
+    async def look(self) -> None:
+        """Compare once and act. Raises KvorumError: what could not be read or made; nothing was
+        removed because of it.
+        """
+        own = self._replicas.descriptors()
+        try:
+            rows = await self._read_map()
+        except BaseException:
+            self._missed = {}
+            raise
+        found = differences(self._node, own, rows)
+        counts = {id_: self._missed.get(id_, 0) + 1 for id_ in found.foreign}
+        doomed = [id_ for id_, count in counts.items() if count >= RECONCILE_LOOKS_MIN]
+        self._missed = counts
+        for id_ in doomed:
+            log.info("partition %d has no replica at this node any more: removing its data", id_)
+            await self._replicas.drop(id_)
+            self.removed += 1
+        for descriptor in found.missing:
+            log.info("partition %d should have a replica here: making it", descriptor.id)
+            await self._replicas.create(descriptor)
+            self.made += 1
