@@ -32,7 +32,6 @@ from kv.mvcc.records import (
     parse_txn_key,
     verified,
 )
-from kv.mvcc.scan import SLICE_ROWS_MIN, next_slice
 from kv.mvcc.view import GcView, Mutations
 
 
@@ -81,20 +80,14 @@ def _hist(
 ) -> bytes | None:
     """One step of the walk over old versions; where to go on, None at the end."""
     first, past = hist_range(start, end)
-    low, seen, size = max(at, first), 0, 0
-    n = min(SLICE_ROWS_MIN, rows_max)
-    while n > 0:
-        rows = view.scan("hist", low, past, limit=n)
-        for key, record in rows:
-            if from_u64(verified("hist", key, record)) <= view.safepoint:
-                m.others.append(("hist", key, None))
-            size += len(key) + len(record)
-        if len(rows) < n:
-            return None
-        low = rows[-1][0] + b"\x00"
-        seen += n
-        n = next_slice(rows_max - seen, SCAN_PAGE_BYTES_MAX - size, seen_rows=seen, seen_bytes=size)
-    return low
+    rows = view.scan("hist", max(at, first), past, limit=rows_max, bytes_max=SCAN_PAGE_BYTES_MAX)
+    size = 0
+    for key, record in rows:
+        size += len(key) + len(record)
+        if from_u64(verified("hist", key, record)) <= view.safepoint:
+            m.others.append(("hist", key, None))
+    full = len(rows) == rows_max or size >= SCAN_PAGE_BYTES_MAX
+    return rows[-1][0] + b"\x00" if full else None
 
 
 def _due(

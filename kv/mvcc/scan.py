@@ -2,8 +2,8 @@
 
 A key that a reader at or above the safepoint can see has a `cur` record (perhaps of a newer
 version), so a scan walks `cur` and looks into `hist` only for keys written after its snapshot. The
-engine is read in slices that grow with what the rows turn out to weigh: a thousand rows of 4 MiB
-must not be loaded to return one.
+engine is read in slices, which end with the row that fills the page: a thousand rows of 4 MiB must
+not be loaded to return one.
 
 `resume` continues the scan: as the new `start` going forward, as the new `end` in reverse; None
 once the range is exhausted. A page may be short, even empty, and still have a `resume`: it looked
@@ -20,7 +20,9 @@ from kv.base.timestamps import physical_ms
 from kv.mvcc.get import check_readable, refuse_locked, version_at
 from kv.mvcc.view import ReadView
 
-SLICE_ROWS_MIN = 16
+SLICE_ROWS_MIN = (
+    16  # of one slice: behind many tombstones, `limit` alone would be one row at a time
+)
 
 Item = tuple[bytes, bytes, int]  # key, value, version
 
@@ -29,14 +31,6 @@ Item = tuple[bytes, bytes, int]  # key, value, version
 class Page:
     items: list[Item]
     resume: bytes | None
-
-
-def next_slice(rows_left: int, bytes_left: int, *, seen_rows: int, seen_bytes: int) -> int:
-    """How many rows may be loaded at once, judging by the size of those seen so far."""
-    if bytes_left <= 0:
-        return 0
-    fit = bytes_left * seen_rows // max(1, seen_bytes)
-    return min(rows_left, max(SLICE_ROWS_MIN, fit))
 
 
 def scan(
@@ -60,10 +54,10 @@ def scan(
     read_ms = physical_ms(read_ts) if read_ts else now_ms
     items: list[Item] = []
     low, high, seen, size = start, end, 0, 0
-    n = min(SLICE_ROWS_MIN, rows_max)
     resume: bytes | None = None
-    while n > 0:
-        rows = view.scan("cur", low, high, reverse=reverse, limit=n)
+    while seen < rows_max and size < bytes_max:
+        n = min(rows_max - seen, max(SLICE_ROWS_MIN, limit - len(items)))
+        rows = view.scan("cur", low, high, reverse=reverse, limit=n, bytes_max=bytes_max - size)
         for key, record in rows:
             seen += 1
             size += len(key) + len(record)
@@ -78,8 +72,6 @@ def scan(
                 resume = None
                 break
             low, high = (low, resume or b"") if reverse else (resume or b"", high)
-            n = next_slice(rows_max - seen, bytes_max - size, seen_rows=seen, seen_bytes=size)
-            n = min(n, max(SLICE_ROWS_MIN, limit - len(items)))
             continue
         break
     if resume is not None and (resume <= start if reverse else bool(end) and resume >= end):

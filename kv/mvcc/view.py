@@ -70,7 +70,14 @@ class ReadView(Protocol):
         ...
 
     def scan(
-        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+        self,
+        family: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int,
+        bytes_max: int = 0,
     ) -> list[tuple[bytes, bytes]]: ...
 
     def lock(self, key: bytes) -> Lock | None: ...
@@ -86,7 +93,14 @@ class GcView(View, Protocol):
     """
 
     def scan(
-        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+        self,
+        family: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int,
+        bytes_max: int = 0,
     ) -> list[tuple[bytes, bytes]]: ...
 
 

@@ -11,13 +11,13 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.limits import MiB
 from kv.base.methods import GET, MGET, PUT, SCAN
-from kv.mvcc.scan import SLICE_ROWS_MIN, next_slice
 from kv.partition.answers import moved, too_late
 from kv.partition.ports import Connection
 from kv.partition.requests import check_request, first_and_last, plain
 
 READS: Final = frozenset({GET, MGET, SCAN})
 READ_AHEAD_BYTES: Final = 16 * MiB
+_KEYS_AT_ONCE: Final = 64  # any of their records may be the largest
 _HOT: Final = frozenset({GET, PUT})
 
 Item = tuple[Connection, list[Any]]
@@ -62,20 +62,21 @@ def read_ahead(
     multi_cur: Callable[[list[bytes]], Sequence[bytes | None]], keys: list[bytes]
 ) -> dict[bytes, bytes | None]:
     """The records of the first of these keys (sorted and unique), as many as READ_AHEAD_BYTES
-    allow. What cannot be read ends it: whoever wants that key finds out by itself.
+    allow, give or take _KEYS_AT_ONCE. What cannot be read ends it: whoever wants that key finds out
+    by itself.
     """
     found: dict[bytes, bytes | None] = {}
-    at, size, n = 0, 0, SLICE_ROWS_MIN
-    while n > 0 and at < len(keys):
-        part = keys[at : at + n]
+    size = 0
+    for at in range(0, len(keys), _KEYS_AT_ONCE):
+        part = keys[at : at + _KEYS_AT_ONCE]
         try:
             records = multi_cur(part)
         except KvorumError:
             break
         found.update(zip(part, records, strict=True))
         size += sum(len(record) for record in records if record is not None)
-        at += len(part)
-        n = next_slice(len(keys) - at, READ_AHEAD_BYTES - size, seen_rows=at, seen_bytes=size)
+        if size >= READ_AHEAD_BYTES:
+            break
     return found
 
 

@@ -32,6 +32,7 @@ from kv.mvcc.scan import Page, scan
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import write
 from kv.partition.locks import LockMirror
+from kv.storage.engine import first_rows
 
 NOW_MS = 1_000_000
 
@@ -67,13 +68,20 @@ class Store:
         return [self.rows["cur"].get(key) for key in keys]
 
     def scan(
-        self, family: str, start: bytes, end: bytes, *, reverse: bool = False, limit: int
+        self,
+        family: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int,
+        bytes_max: int = 0,
     ) -> list[tuple[bytes, bytes]]:
         order = self.order[family]
         low = bisect_left(order, start)
         high = bisect_left(order, end) if end else len(order)
         keys = order[low:high][::-1] if reverse else order[low:high]
-        return [(key, self.rows[family][key]) for key in keys[:limit]]
+        return first_rows(((key, self.rows[family][key]) for key in keys), limit, bytes_max)[0]
 
     def lock(self, key: bytes) -> Lock | None:
         found = self.mirror.by_key.get(key)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kv.base.errors import Corruption, KeyLocked, SnapshotTooOld, TxnAborted
 from kv.base.keys import successor
-from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
+from kv.base.limits import SCAN_PAGE_BYTES_MAX, TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
 from kv.base.ops import delete, put
 from kv.mvcc.find import find
 from kv.mvcc.gc import GcCursor, gc_step
@@ -89,6 +91,34 @@ def test_scan_work_per_call_is_bounded() -> None:
     assert len(page.items) in (19, 20)
     assert page.resume is not None
     assert len(big.scan_all(bytes_max=5_000)) == 60
+
+
+class Weighing(Store):
+    """Notes the bytes of the largest slice that was loaded."""
+
+    loaded = 0
+
+    def scan(self, *args: Any, **kwargs: Any) -> list[tuple[bytes, bytes]]:
+        found = super().scan(*args, **kwargs)
+        self.loaded = max(self.loaded, sum(len(k) + len(v) for k, v in found))
+        return found
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_large_rows_behind_small_ones_are_not_loaded_together(reverse: bool) -> None:
+    """Judged by the rows before them, hundreds of large rows would be in memory for one page."""
+    store = Weighing()
+    for i in range(200):
+        large = (i >= 100) is not reverse
+        store.write(put(b"k%03d" % i, b"x" * (2_000 if large else 1)), ts=at(i + 1))
+    assert len(store.scan_all(bytes_max=10_000, reverse=reverse)) == 200
+    assert store.loaded < 10_000 + 2_100
+    for i in range(200):
+        store.write(put(b"k%03d" % i, b"new"), ts=at(300 + i))
+    store.loaded = 0
+    store.collect(at(900))
+    assert store.rows["hist"] == {}
+    assert store.loaded < SCAN_PAGE_BYTES_MAX + 2_100
 
 
 def test_scan_stops_only_at_intents_in_what_it_read() -> None:
