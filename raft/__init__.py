@@ -46,6 +46,7 @@ from raft.host import RaftHost
 from raft.memory import (
     MemoryLogDB,
     MemoryNetwork,
+    MemoryPeers,
     MemorySyncer,
     MemoryTransport,
     VirtualTimers,
@@ -68,6 +69,7 @@ __all__ = [
     "LogHole",
     "MemoryLogDB",
     "MemoryNetwork",
+    "MemoryPeers",
     "MemorySyncer",
     "MemoryTransport",
     "NotLeader",

@@ -43,8 +43,9 @@ from raft.wire import (
     pack_message,
 )
 
-BULK_KINDS: Final = frozenset({"snapshot_chunk"})
-"""Kinds that keep their order with appends, however short."""
+BULK_KINDS: Final = frozenset({"snapshot"})
+"""Kinds that keep their order with appends, however short: a question "how far are you?" that
+overtook chunks would be answered as if those were lost."""
 _POSITION: Final = frozenset({"prevLogIdx", "prevLogTerm", "entries"})
 _ROWS_BYTES_MAX: Final = FRAME_BYTES_MAX - 8
 """Rows of one MESSAGES frame; the rest is for the head of the list."""

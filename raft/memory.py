@@ -239,3 +239,16 @@ class MemoryTransport:
 
     def room(self, peer: int) -> bool:
         return self.network.room(self.node_id, peer)
+
+
+class MemoryPeers:
+    """`raft.peers.Peers` in a dict: which incarnation of each node is known."""
+
+    def __init__(self, known: Mapping[int, bytes] | None = None) -> None:
+        self.known: dict[int, bytes] = dict(known or {})
+
+    def load(self) -> dict[int, bytes]:
+        return dict(self.known)
+
+    def save(self, node: int, incarnation: bytes) -> None:
+        self.known[node] = incarnation

@@ -15,9 +15,10 @@ import uvloop
 from raft.errors import BadConfig
 from raft.handshake import read_refusal
 from raft.limits import TransportLimits
+from raft.memory import MemoryPeers
 from raft.transport import MuxTransport, SocketLink
 from raft.wire import HEADER_BYTES, REFUSED
-from tests.raft.wires import MemoryPeers, SeededRng, incarnation_of
+from tests.raft.wires import SeededRng, incarnation_of
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 VOTE = {"type": "request_vote", "term": 1}

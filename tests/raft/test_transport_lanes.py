@@ -50,7 +50,7 @@ class Receiver:
             self.take(bulk)
 
 
-def test_a_pass_is_one_frame_in_order() -> None:
+def test_f7_a_pass_is_one_frame_in_order() -> None:
     """One frame and one write per pass is what makes many groups cheap."""
     lanes, receiver = Lanes(LIMITS), Receiver()
     sent = [(group, append(10) if group % 2 else dict(HEARTBEAT)) for group in range(200)]
@@ -62,7 +62,7 @@ def test_a_pass_is_one_frame_in_order() -> None:
     assert (lanes.take_pass(), lanes.take_bulk(), lanes.queued_bytes) == (b"", b"", 0)
 
 
-def test_heartbeats_leave_before_a_long_append() -> None:
+def test_f7_heartbeats_leave_before_a_long_append() -> None:
     """Sixteen mebibytes on the way must not look like a dead leader to any group."""
     lanes, receiver = Lanes(LIMITS), Receiver()
     lanes.add(1, append(16 << 20))
@@ -121,7 +121,7 @@ def test_short_last_chunk_of_a_snapshot_keeps_its_place() -> None:
     """A last chunk that overtakes the others would be refused and sent again."""
     lanes, receiver = Lanes(LIMITS), Receiver()
     lanes.held = True
-    sent = [{"type": "snapshot_chunk", "number": n, "data": bytes(9 - n)} for n in range(9)]
+    sent = [{"type": "snapshot", "number": n, "data": bytes(9 - n)} for n in range(9)]
     for message in sent:
         lanes.add(1, message)
     assert lanes.take_pass() == b""

@@ -1,4 +1,4 @@
-"""Connections of whole nodes in virtual time: who dials, which one stays, who is up, who is told."""
+"""Connections of whole nodes in virtual time: who dials, which one stays, who is told what."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from raft import wire
 from raft.errors import BadConfig
 from raft.limits import TransportLimits
+from raft.memory import MemoryPeers
 from raft.wire import frame
-from tests.raft.wires import MemoryPeers, Net, SeededRng, SimMux, Wire, feed, joined
+from tests.raft.wires import Net, SeededRng, SimMux, Wire, feed, joined
 
 VOTE = {"type": "request_vote", "term": 1}
 

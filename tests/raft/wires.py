@@ -12,7 +12,7 @@ from typing import Any
 
 from raft.limits import TransportLimits
 from raft.link import Link
-from raft.memory import VirtualTimers
+from raft.memory import MemoryPeers, VirtualTimers
 from raft.mux import Mux
 from raft.peers import Address, Peer
 
@@ -28,19 +28,6 @@ class SeededRng:
 
     def token(self, n_bytes: int) -> bytes:
         return self._random.randbytes(n_bytes)
-
-
-class MemoryPeers:
-    """Known incarnations in a dict."""
-
-    def __init__(self, known: dict[int, bytes] | None = None) -> None:
-        self.known = {} if known is None else known
-
-    def load(self) -> dict[int, bytes]:
-        return dict(self.known)
-
-    def save(self, node: int, incarnation: bytes) -> None:
-        self.known[node] = incarnation
 
 
 def incarnation_of(node: int) -> bytes:
