@@ -32,6 +32,7 @@ from kv.replica.room import Room
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
+from kvorum import handover
 from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
 from kvorum.identity import Identity
@@ -55,13 +56,18 @@ class Store:
 
     def __init__(self, ports: Ports, on_fatal: Callable[[BaseException], None]) -> None:
         self.ports = ports
-        self._on_fatal = on_fatal
+        self.failed = False  # no promise can be kept any more
+        self._tell_fatal = on_fatal
         self._engines: list[Engine] = []
         self._syncer: Syncer | None = None
         self._state_syncer: Syncer | None = None
         self.sync_taken = Histogram()
         self._truncating: asyncio.Task[None] | None = None
         self._on_meta_role: Callable[[bool], object] | None = None
+
+    def _on_fatal(self, error: BaseException) -> None:
+        self.failed = True
+        self._tell_fatal(error)
 
     async def open(self, config: NodeConfig) -> None:
         """Open or create everything in `config.data`. Raises InvalidArgument, Corruption,
@@ -260,16 +266,22 @@ class Store:
     # ------------------------------------------------------------------------------------- end
 
     async def drain(self) -> None:
-        """Take no new requests; everything that was proposed gets its answer."""
+        """Let other nodes lead, take no new requests; everything that was proposed gets its
+        answer.
+        """
+        if not self.failed:
+            await handover.away(self.manager, self.identity.node, self.ports.timers)
         await self.txn.close()
         await self.dispatcher.close()
+        if self.failed:
+            return  # nothing is synced any more: what is open stays unknown to its clients
         synced = asyncio.Event()
         self.host.barrier(synced.set)
         try:
             async with asyncio.timeout(_LAST_SYNC_S_MAX):
                 await synced.wait()
         except TimeoutError:
-            return  # the disk does not answer: what is open stays unknown to its clients
+            return  # the disk does not answer
 
     async def close(self) -> None:
         """Stop everything and let go of the directory."""

@@ -1,0 +1,154 @@
+"""Whole nodes in one event loop, on memory engines and the loopback: as fast as a cluster gets.
+
+`stop` and `start` are orderly; `crash` is kill -9: nothing is flushed, nobody is told, and what was
+not synced is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kv.base.config import NodeConfig
+from kv.base.ids import META_PARTITION
+from kv.base.methods import LINKS
+from kv.storage.engine import Engine
+from kv.storage.memory import MemoryEngine
+from kvorum.database import AsyncDatabase
+from kvorum.node import Node, build
+from kvorum.ports import system_ports
+from kvorum.sdk import aconnect
+from kv.base.adapters import SystemRng
+from tests.machine import free_port_base
+
+READY_S = 20.0
+_LOOK_S = 0.01
+
+
+class Trio:
+    """The nodes of a cluster by their id, those that live."""
+
+    def __init__(self, count: int, **settings: Any) -> None:
+        base = free_port_base(count)
+        self.addresses = [f"127.0.0.1:{base + 10 * i}" for i in range(count)]
+        self.nodes: dict[int, Node] = {}
+        self.fatal: list[BaseException] = []
+        self._settings = settings
+        self._disks: dict[tuple[int, str], MemoryEngine] = {}
+        self._rng = random.Random(count)
+
+    @property
+    def url(self) -> str:
+        return "kvorum://" + ",".join(self.addresses)
+
+    def url_of(self, node: int) -> str:
+        return f"kvorum://{self.addresses[node - 1]}"
+
+    def config(self, node: int) -> NodeConfig:
+        host, _, port = self.addresses[node - 1].rpartition(":")
+        assert host
+        return NodeConfig(
+            data=Path(f"node-{node}"),
+            port=int(port),
+            node_id=node,
+            join=tuple(self.addresses),
+            engine="memory",
+            http=False,
+            fault_injection=True,
+            **self._settings,
+        )
+
+    async def start(self, *numbers: int) -> None:
+        """Start these (all, if none is named) and wait until they are ready."""
+        wanted = numbers or tuple(range(1, len(self.addresses) + 1))
+        for number in wanted:
+            self.nodes[number] = await self._build(number)
+        async with asyncio.timeout(READY_S), asyncio.TaskGroup() as group:
+            for number in wanted:
+                group.create_task(self.nodes[number].start())
+
+    async def _build(self, number: int, config: NodeConfig | None = None) -> Node:
+        def open_engine(path: Path, families: Sequence[str]) -> Engine:
+            key = number, path.name
+            if key not in self._disks:
+                self._disks[key] = MemoryEngine(families)
+            return self._disks[key]
+
+        ports = replace(system_ports(asyncio.get_running_loop()), open_engine=open_engine)
+        node = await build(config or self.config(number), ports)
+        node.fatal.add_done_callback(lambda done: self.fatal.append(done.result()))
+        return node
+
+    async def stop(self, number: int) -> None:
+        """SIGTERM. The disks stay."""
+        node = self.nodes.pop(number)
+        await node.stop()
+        self._reopen(number)
+
+    async def crash(self, number: int) -> None:
+        """kill -9: connections break, what was not synced is lost."""
+        node = self.nodes.pop(number)
+        engines = {key: disk for key, disk in self._disks.items() if key[0] == number}
+        for key, disk in engines.items():
+            self._disks[key] = disk.crash(self._rng)
+        await node.abandon()
+
+    def _reopen(self, number: int) -> None:
+        """What an orderly stop left on the disks."""
+        for key, disk in self._disks.items():
+            if key[0] == number:
+                self._disks[key] = disk.crash(self._rng)
+
+    def leader(self, partition: int = META_PARTITION) -> int | None:
+        """The node that serves a partition now."""
+        for number, node in self.nodes.items():
+            replica = node.store.manager.replica(partition)
+            if replica is not None and replica.serving():
+                return number
+        return None
+
+    async def led(self, partition: int = META_PARTITION, *, but: int = 0) -> int:
+        """Wait for a leader, another than `but`."""
+        async with asyncio.timeout(READY_S):
+            while (found := self.leader(partition)) in (None, but):
+                await asyncio.sleep(_LOOK_S)
+        assert found is not None
+        return found
+
+    async def cut(self, node: int, *others: int) -> None:
+        """Cut a node from these others, both ways; no others: heal."""
+        for number, living in self.nodes.items():
+            if number == node:
+                mine = list(others)
+            else:
+                mine = [node] if number in others else []
+            await living.store.cluster.calls.call_at(number, LINKS, mine)
+
+    async def close(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for node in self.nodes.values():
+                group.create_task(node.stop())
+
+
+@asynccontextmanager
+async def trio(count: int = 3, **settings: Any) -> AsyncIterator[Trio]:
+    """A running cluster; in the end no node has failed."""
+    made = Trio(count, **settings)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.close()
+    assert not made.fatal, made.fatal
+
+
+@asynccontextmanager
+async def client(made: Trio, node: int = 0) -> AsyncIterator[AsyncDatabase]:
+    """A client that knows every node, or one alone."""
+    async with await aconnect(made.url_of(node) if node else made.url) as db:
+        yield db
