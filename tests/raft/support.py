@@ -64,6 +64,11 @@ class Machine:
         self.disk.flushed = (self.at, list(self.commands), list(self.entries))
         return self.at[0]
 
+    def crash(self) -> StateDisk:
+        """What the next life finds. What is on its way to the disk now never arrives."""
+        disk, self.disk = self.disk, StateDisk()
+        return disk
+
     def snapshot(self) -> Source:
         if self.timers is None:
             raise SnapshotUnavailable("this machine makes no snapshots")

@@ -1,8 +1,8 @@
 """Three voters in memory: a bounded smoke test that the design carries to several voters.
 
-Random delays, losses, duplicates, cuts and crashes with lost unsynced writes. Checked all the time:
-one leader per term, equal commands at equal indexes, no acknowledged command lost. Not here yet:
-snapshots (so nothing is compacted), clock faults, membership under faults.
+Random delays, losses, cuts, forgotten logs (so snapshots) and crashes with lost unsynced writes.
+Checked all the time: one leader per term, equal commands at equal indexes, no acknowledged command
+lost. Not here: duplicates, clock faults, membership under faults (the simulation has them).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 
 from raft.memory import MemoryLogDB, MemoryNetwork, VirtualTimers
 from raft.replica import Replica
-from tests.raft.support import GROUP, Machine, Node
+from tests.raft.support import GROUP, Machine, Node, StateDisk
+from tests.raft.trio import SMALL
 
 VOTERS = (1, 2, 3)
 
@@ -30,8 +31,9 @@ class Cluster:
         self.leaders: dict[int, int] = {}
         self.truth: dict[int, bytes] = {}
         self.acked: list[bytes] = []
+        self.installed = 0
         for node_id in VOTERS:
-            self.start(node_id, MemoryLogDB())
+            self.start(node_id, MemoryLogDB(), StateDisk())
 
     def delay_s(self) -> float:
         late = self.faults and self.rng.random() < 0.05
@@ -40,7 +42,7 @@ class Cluster:
     def lost(self, source: int, target: int) -> bool:
         return (source, target) in self.cut or (self.faults and self.rng.random() < 0.05)
 
-    def start(self, node_id: int, db: MemoryLogDB) -> None:
+    def start(self, node_id: int, db: MemoryLogDB, disk: StateDisk) -> None:
         node = Node(
             node_id,
             db=db,
@@ -48,8 +50,9 @@ class Cluster:
             sync_s=lambda: self.rng.choice([0.0005, 0.002, 0.02]),
             transport=self.network.transport(node_id),
             seed=self.rng.randrange(1 << 30),
+            config=SMALL,
         )
-        machine = Machine()
+        machine = Machine(timers=self.timers, disk=disk, disk_s=self.rng.choice([0.001, 0.05]))
         machine.on_role = lambda leader: self.elected(node_id) if leader else None
         machine.on_apply = lambda index, command: self.applied(node_id, index, command)
         node.host.create_group(GROUP, VOTERS)
@@ -64,7 +67,15 @@ class Cluster:
         node.host.close()
         assert node.fatal == []
         db = node.db.crash(self.rng.randint(0, node.db.unsynced))
-        self.timers.call_later(down_s, self.start, node_id, db)
+        disk = self.machines[node_id].crash()
+        self.installed += node.counters.snapshots_installed
+        self.timers.call_later(down_s, self.start, node_id, db, disk)
+
+    def forget(self, node_id: int) -> None:
+        """Flush the state and cut the log, if it is not being replaced just now."""
+        machine, group = self.machines[node_id], self.groups[node_id]
+        if node_id in self.network.hosts and machine.at[0] <= group.applied_index:
+            group.compact(machine.flush())
 
     # -- what is checked
 
@@ -199,5 +210,7 @@ def test_random_faults_lose_nothing(seed: int) -> None:
             cluster.cut |= {(rng.choice(VOTERS), rng.choice(VOTERS)) for _ in range(3)}
         elif act < 0.25:
             cluster.cut.clear()
+        elif act < 0.4:
+            cluster.forget(rng.choice(VOTERS))
     cluster.settle()
     assert len(cluster.acked) > 5, "a dull seed"

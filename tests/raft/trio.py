@@ -115,11 +115,9 @@ class Trio:
         node, machine = self.nodes.pop(node_id), self.machines.pop(node_id)
         del self.network.hosts[node_id], self.groups[node_id]
         node.host.close()
-        disk = machine.disk
-        machine.disk = StateDisk()  # what was on its way to the disk never arrives
         for source in machine.sources:
             assert source.closed == 1, "a source that nobody closed"
-        return node.db.crash(kept), disk
+        return node.db.crash(kept), machine.crash()
 
     # -- what is done
 
