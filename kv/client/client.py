@@ -339,7 +339,9 @@ class KvClient:
                     raise call.out_of_time() from error
 
     async def _look_up(self, key: bytes, deadline: float, *, until_led: bool) -> None:
-        """Ask where a key lives; `until_led`: node after node, until one knows who leads there."""
+        """Ask where a key lives; `until_led`: node after node, until one knows who leads there and
+        that one can be reached.
+        """
         call = Call(LOOKUP, deadline)
         unknown_at, skip = 0, 0
         while True:
@@ -354,18 +356,24 @@ class KvClient:
                 skip += 1
                 continue
             descriptor = PartitionDescriptor.from_wire(row)
-            if more != [0]:
-                leader = (host, port)
-                if leader != ANYWHERE:
-                    self._learn(leader)
-                self._router.learn(descriptor, asked if leader == ANYWHERE else leader)
-                return
-            self._router.learn(descriptor, None)
+            leader = None if more == [0] else asked if (host, port) == ANYWHERE else (host, port)
+            if leader is not None:
+                self._learn(leader)
+            if leader is None or not until_led:
+                self._router.learn(descriptor, leader)
             if not until_led:
                 return
-            skip += 1
-            call.failed(NotLeader(f"partition {descriptor.id} has no leader that is known"))
-            await self._pause(call)
+            try:
+                if leader is None:
+                    raise NotLeader(f"partition {descriptor.id} has no leader that is known")
+                await self._link(call, leader)
+            except (NotLeader, Unavailable, LinkLost, OSError) as error:
+                skip += 1
+                call.failed(error)
+                await self._pause(call)
+            else:
+                self._router.learn(descriptor, leader)
+                return
 
     async def first_link(self, budget_ms: int) -> None:
         """Reach any node. Raises what `connect` raises."""
