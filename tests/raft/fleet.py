@@ -86,7 +86,8 @@ class Fleet:
     ) -> Replica:
         """A node with a replica of GROUP; as a witness if it is among `witnesses`."""
         node = self.host(node_id, db=db, **options)
-        node.host.create_group(GROUP, list(voters), (), list(witnesses))
+        voting = [witness for witness in witnesses if witness in voters]
+        node.host.create_group(GROUP, list(voters), (), voting)
         if node_id in witnesses:
             group = node.host.open_witness(GROUP)
         else:

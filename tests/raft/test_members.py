@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -32,10 +33,8 @@ def test_f4_every_node_is_replaced_one_by_one_under_load() -> None:
     def load() -> None:
         leader = fleet.leader
         if leader is not None:
-            try:
+            with suppress(Transferring):
                 leader.propose(b"%d" % next(numbers), None)
-            except Transferring:
-                pass
         fleet.timers.call_later(0.005, load)
 
     load()
