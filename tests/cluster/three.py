@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from kv.base.config import NodeConfig
+from kv.base.errors import Unavailable
 from kv.base.ids import META_PARTITION
 from kv.base.methods import LINKS
+from kv.server.socket_server import SocketServer
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
 from kvorum.database import AsyncDatabase
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 from kvorum.sdk import aconnect
-from kv.base.adapters import SystemRng
+from raft.transport import MuxTransport
 from tests.machine import free_port_base
 
 READY_S = 20.0
@@ -39,6 +41,7 @@ class Trio:
         self.nodes: dict[int, Node] = {}
         self.fatal: list[BaseException] = []
         self._settings = settings
+        self._dead: set[int] = set()
         self._disks: dict[tuple[int, str], MemoryEngine] = {}
         self._rng = random.Random(count)
 
@@ -81,28 +84,40 @@ class Trio:
 
         ports = replace(system_ports(asyncio.get_running_loop()), open_engine=open_engine)
         node = await build(config or self.config(number), ports)
-        node.fatal.add_done_callback(lambda done: self.fatal.append(done.result()))
+        self._dead.discard(number)
+
+        def failed(done: asyncio.Future[BaseException]) -> None:
+            if number not in self._dead:
+                self.fatal.append(done.result())
+
+        node.fatal.add_done_callback(failed)
         return node
 
     async def stop(self, number: int) -> None:
         """SIGTERM. The disks stay."""
-        node = self.nodes.pop(number)
-        await node.stop()
-        self._reopen(number)
+        await self.nodes.pop(number).stop()
+        self._disks |= {key: disk.reopen() for key, disk in self._of(number)}
 
     async def crash(self, number: int) -> None:
-        """kill -9: connections break, what was not synced is lost."""
+        """kill -9 and a power loss: connections break, what was not synced is gone."""
         node = self.nodes.pop(number)
-        engines = {key: disk for key, disk in self._disks.items() if key[0] == number}
-        for key, disk in engines.items():
-            self._disks[key] = disk.crash(self._rng)
-        await node.abandon()
+        self._dead.add(number)
+        self._disks |= {key: disk.crash(self._rng) for key, disk in self._of(number)}
+        native, peers = node._native, node.store.cluster.transport
+        assert isinstance(native, SocketServer)
+        assert isinstance(peers, MuxTransport)
+        native.cut(range(1 << 16))
+        for connection in list(native._connections):
+            connection.drop()
+        for link in list(peers._links.values()):
+            link.end("killed", abort=True)
+        # What is left of it cannot write, and so cannot promise anything; here it is put away.
+        node._fail(Unavailable("killed"))
+        node.store.failed = True
+        await node.stop()
 
-    def _reopen(self, number: int) -> None:
-        """What an orderly stop left on the disks."""
-        for key, disk in self._disks.items():
-            if key[0] == number:
-                self._disks[key] = disk.crash(self._rng)
+    def _of(self, number: int) -> list[tuple[tuple[int, str], MemoryEngine]]:
+        return [(key, disk) for key, disk in self._disks.items() if key[0] == number]
 
     def leader(self, partition: int = META_PARTITION) -> int | None:
         """The node that serves a partition now."""
