@@ -94,6 +94,9 @@ class Fleet:
             self.machines[node_id] = machine or Machine()
             group = node.host.open_group(GROUP, self.machines[node_id])
         self.groups[node_id] = group
+        for other in self.network.hosts.values():
+            if other is not node.host:
+                other.peer_up(node_id)
         return group
 
     def host(self, node_id: int, *, db: MemoryLogDB | None = None, **options: Any) -> Node:
@@ -128,10 +131,7 @@ class Fleet:
 
     def restart(self, node_id: int, db: MemoryLogDB, *, witness: bool = False) -> Replica:
         """With an empty machine, which replays the log."""
-        group = self.add(node_id, db=db, witnesses=[node_id] if witness else ())
-        for other in self.network.hosts.values():
-            other.peer_up(node_id)
-        return group
+        return self.add(node_id, db=db, witnesses=[node_id] if witness else ())
 
     def cut(self, left: Iterable[int], right: Iterable[int], *, tell: bool = True) -> None:
         for a in left:
