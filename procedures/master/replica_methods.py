@@ -5,8 +5,8 @@ partitions that it leads.
     CHANGE_REPLICAS   one change of one group (Ongaro's thesis, 4.1: one server at a time)
 
 A change that is made already answers 0, so a caller that lost a reply asks again. What consensus
-refuses for now (the learner lags, the change before is not committed) is Busy; what it refuses for
-good is Refused (MEMBERSHIP_REFUSED) with its reason.
+refuses for now (the learner lags, nobody else keeps up, the change before is not committed) is
+Busy; what it refuses for good is Refused (MEMBERSHIP_REFUSED) with its reason.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ class ReplicaMethods:
         except ProposalsFull as error:  # Transferring is one of these
             raise _later(error) from error
         except BadConfig as error:
-            if status.config_index > status.commit_index or change == PROMOTE:
-                raise _later(error) from error
-            raise Refused(str(error), code="MEMBERSHIP_REFUSED") from error
+            if change in (LEARNER, TRANSFER) and status.config_index <= status.commit_index:
+                raise Refused(str(error), code="MEMBERSHIP_REFUSED") from error
+            raise _later(error) from error
         except RaftError as error:
             raise Unavailable(str(error)) from error
 

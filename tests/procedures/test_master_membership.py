@@ -1,0 +1,204 @@
+"""Replicas move while the partitions serve, and the map follows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from procedures.master.nodes import NodeState
+from tests.procedures.nodes import World
+from tests.support import simloop
+
+
+def test_f4_a_node_is_added_everywhere() -> None:
+    """A new node would vote without the data, or not be in every partition."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start(splits=[b"g", b"p"])
+        for i in range(40):
+            await world.put(2, b"a%d" % i, b"v")
+        for node in world.nodes.values():
+            await node.manager.truncate()  # the new one cannot have it from the log
+        await world.join(4)
+        record = await world.run("AddReplicas", {"node": 4})
+        assert record.state.name == "SUCCESS", record.error
+        for partition in (1, 2, 3, 4):
+            leader = world.leader(partition)
+            assert leader is not None
+            replica = world.replica(leader.id, partition)
+            assert replica is not None
+            assert replica.group.status().voters == (1, 2, 3, 4)
+        assert all(placed.descriptor.voters == (1, 2, 3, 4) for placed in await world.map())
+        assert all(placed.descriptor.learners == () for placed in await world.map())
+        assert all(placed.first == (1, 2, 3) for placed in await world.map())
+        assert (await world.rows())[4].state is NodeState.MEMBER
+        mine = world.replica(4, 2)
+        theirs = world.leader(2)
+        assert mine is not None
+        assert theirs is not None
+        other = world.replica(theirs.id, 2)
+        assert other is not None
+        await world.until(lambda: mine.state.index == other.state.index)
+        rows = world.nodes[4].engine.scan("cur", *_range(2, world))
+        assert rows == theirs.engine.scan("cur", *_range(2, world))
+        assert len(rows) == 40
+        assert world.nodes[4].manager.counters.snapshots_installed >= 1
+        world.close()
+
+    simloop.run(main)
+
+
+def _range(partition: int, world: World) -> tuple[bytes, bytes]:
+    replica = world.replica(1, partition) or world.replica(4, partition)
+    assert replica is not None
+    return replica.descriptor.start, replica.descriptor.end
+
+
+def test_f4_every_node_is_replaced_under_load() -> None:
+    """A rolling replacement of all nodes lost an acknowledged write, or stopped the writers."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start(splits=[b"m"])
+        acked: list[bytes] = []
+        stop = False
+
+        async def write() -> None:
+            number = 0
+            while not stop:
+                key = b"a%06d" % number
+                await world.put(2, key, b"v%d" % number)
+                acked.append(key)
+                number += 1
+                await asyncio.sleep(0.005)
+
+        writer = loop.create_task(write())
+        for old, new in ((1, 4), (2, 5), (3, 6)):
+            await world.join(new)
+            assert (await world.run("AddReplicas", {"node": new})).state.name == "SUCCESS"
+            record = await world.run("Decommission", {"node": old})
+            assert record.state.name == "SUCCESS", record.error
+            world.nodes[old].stop()
+            for node in world.nodes.values():
+                if node.up:
+                    await node.manager.truncate()
+        stop = True
+        await writer
+        assert len(acked) > 100
+        assert all(placed.descriptor.voters == (4, 5, 6) for placed in await world.map())
+        rows = await world.rows()
+        assert [rows[i].state.name for i in range(1, 7)] == ["GONE"] * 3 + ["MEMBER"] * 3
+        await world.until(lambda: world.leader(2))
+        leader = world.leader(2)
+        assert leader is not None
+        stored = {key[4:] for key, _ in leader.engine.scan("cur", *_range(2, world))}
+        assert set(acked) <= stored
+        world.close()
+
+    simloop.run(main)
+
+
+def test_f12_a_learner_that_lags_is_not_promoted() -> None:
+    """A voter without the data would let one more failure stop every write."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start()
+        for i in range(20):
+            await world.put(2, b"a%d" % i, b"v")
+        for node in world.nodes.values():
+            await node.manager.truncate()
+        await world.join(4)
+        world.cut |= {frozenset((4, i)) for i in (1, 2, 3)}
+        adding = loop.create_task(world.run("AddReplicas", {"node": 4}))
+        await asyncio.sleep(5)
+        leader = world.leader(2)
+        assert leader is not None
+        replica = world.replica(leader.id, 2)
+        assert replica is not None
+        status = replica.group.status()
+        assert (status.voters, status.learners) == ((1, 2, 3), (4,))
+        assert next(p for p in await world.map() if p.descriptor.id == 2).descriptor.learners == (
+            4,
+        )
+        await world.put(2, b"still", b"served")
+        world.cut.clear()
+        assert (await adding).state.name == "SUCCESS"
+        assert replica.group.status().voters == (1, 2, 3, 4)
+        world.close()
+
+    simloop.run(main)
+
+
+def test_f12_an_aborted_addition_leaves_nothing() -> None:
+    """A learner that nobody wants any more would hold the log back for ever."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        from procedures.engine.submission import Submission
+
+        world = World(loop)
+        await world.start()
+        await world.join(4)
+        world.cut |= {frozenset((4, i)) for i in (1, 2, 3)}
+        async with world.lab.executor() as executor:
+            id_ = await executor.submit(Submission("AddReplicas", {"node": 4}, "tester"))
+            await asyncio.sleep(3)
+            await executor.abort(id_, "it was a mistake")
+            record = await executor.wait(id_, 60_000)
+        assert record.state.name in ("ROLLED_BACK", "FAILED"), record
+        for partition in (1, 2):
+            leader = world.leader(partition)
+            assert leader is not None
+            replica = world.replica(leader.id, partition)
+            assert replica is not None
+            assert replica.group.status().learners == ()
+        assert all(placed.nodes == (1, 2, 3) for placed in await world.map())
+        assert world.replica(4, 2) is None
+        world.close()
+
+    simloop.run(main)
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "code"),
+    [
+        ("AddReplicas", 9, "NODE_NOT_FOUND"),
+        ("Decommission", 9, "NODE_NOT_FOUND"),
+        ("Decommission", 1, "LAST_NODE"),
+        ("RemoveReplicas", 1, "LAST_NODE"),
+    ],
+)
+def test_f4_what_cannot_be_is_refused(name: str, node: int, code: str) -> None:
+    """The last copy of everything was removed, or a procedure for nobody ran for ever."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop, founders=1)
+        await world.start()
+        record = await world.run(name, {"node": node})
+        assert record.error is not None
+        assert record.error.code == code
+        assert all(placed.nodes == (1,) for placed in await world.map())
+        assert (await world.rows())[1].state is NodeState.MEMBER
+        world.close()
+
+    simloop.run(main)
+
+
+def test_f4_a_decommissioned_node_stays_away() -> None:
+    """Its id would be given to another node, whose votes would count twice."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start()
+        assert (await world.run("Decommission", {"node": 3})).state.name == "SUCCESS"
+        again = await world.run("Decommission", {"node": 3})
+        assert again.state.name == "SUCCESS"
+        record = await world.run("AddReplicas", {"node": 3})
+        assert record.error is not None
+        assert record.error.code == "NODE_DECOMMISSIONED"
+        assert world.replica(3, 2) is None, "its data went with it"
+        world.close()
+
+    simloop.run(main)
