@@ -177,11 +177,11 @@ class Administration:
         core, last = self._core, self._journal.last_index
         return {
             peer: FollowerStatus(
-                match=(match := core.match(peer)),
-                next=core.next(peer),
+                match=(match := core.followers.match(peer)),
+                next=core.followers.next(peer),
                 lag=last - match,
                 responsive=core.responsive(peer),
                 snapshot=self._sender.sends_to(peer),
             )
-            for peer in core.member_ids
+            for peer in core.followers.ids
         }

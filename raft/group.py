@@ -28,14 +28,16 @@ transfer. Longer than our other files, because everything that knows the library
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, assert_never
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 from raft import pinned
 from raft.api import RaftConfig, RaftCounters, Rng, Timers
 from raft.errors import InvariantBroken
 from raft.fence import Fence, forced_term
+from raft.followers import Followers
 from raft.handover import Handover
+from raft.intake import Intake
 from raft.journal import Journal
 from raft.pinned import (
     CANDIDATE,
@@ -50,14 +52,11 @@ from raft.pinned import (
 )
 from raft.quiet import Quiet
 from raft.records import CONFIG, Entry
-from raft.rules import append, commit, witness
-from raft.rules.flow import Flow, InFlight
+from raft.rules import commit
 from raft.rules.lease import Lease, Promise
 from raft.rules.membership import Membership, check_change
 from raft.rules.prevote import PreVote, log_is_current
-from raft.rules.progress import Progress
 from raft.rules.reads import Rounds
-from raft.rules.reorder import Parked
 from raft.rules.votes import VoteBox
 
 
@@ -119,21 +118,15 @@ class Group(SyncObj):
         group that does not `keeps_data`. `unreachable`: nodes that the transport has lost;
         `on_wake()`: a group that slept is to be ticked again.
         """
-        self.me, self.journal, self._out, self._room = node_id, journal, out, room
+        self.me, self.journal, self._out = node_id, journal, out
         self._counters = counters
         self._clock, self._rng, self._config = timers.monotonic, rng, config
         pinned.bind(self._clock, rng)
         now = self._clock()
         self._votes, self._pre_vote = VoteBox(node_id), PreVote(node_id)
-        self._flows: dict[int, Flow] = {}
-        self._parked = Parked(
-            bytes_max=config.window_bytes_max, messages_max=config.window_messages_max
-        )
         self._round_answered = (0, 0)  # term and round of the last heartbeat that we answered
         self.rounds, self._lease = Rounds(), Lease(lease_s=config.lease_ms / 1000)
         self._promise = Promise(now_s=now, election_min_s=config.election_min_ms / 1000)
-        self._progress = Progress(window_s=config.election_min_ms / 1000)
-        self._progress.restart(now, journal.last_index)
         self.keeps_data, self._unreachable = keeps_data, unreachable
         self._handover = Handover(
             self, give_up_s=config.election_min_ms / 1000, resend_s=config.heartbeat_ms / 1000
@@ -150,7 +143,6 @@ class Group(SyncObj):
         self._by_transfer = False
         self._office_waits = False  # elected, but our own vote is not durable yet (I7)
         self._commit_floor = applied_index
-        self._members: list[Any] = []  # everybody to replicate to, in a fixed order
         self.membership: Membership | None = None
         self._forced = 0
         self._witnesses: frozenset[int] = frozenset()
@@ -158,6 +150,18 @@ class Group(SyncObj):
         port = Port()
         super().__init__(node_of(node_id), [], self._library_conf(), transport=port)
         port.out = self._send
+        self._intake = Intake(self, config=config, counters=counters)
+        self.followers = Followers(
+            self,
+            next_index=self._SyncObj__raftNextIndex,
+            match_index=self._SyncObj__raftMatchIndex,
+            answered_s=self._SyncObj__lastResponseTime,
+            config=config,
+            counters=counters,
+            clock=self._clock,
+            room=room,
+            unreachable=unreachable,
+        )
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex = applied_index
         self._adopt(journal.memberships.current)
 
@@ -215,32 +219,6 @@ class Group(SyncObj):
         """Somebody else is to be replicated to."""
         return bool(self._SyncObj__otherNodes or self._SyncObj__readonlyNodes)
 
-    def match(self, peer: int) -> int:
-        """As leader: the follower's log is ours up to here, durably; 0 if unknown."""
-        return self._SyncObj__raftMatchIndex.get(node_of(peer), 0)
-
-    def is_behind(self, peer: int) -> bool:
-        """As leader: a member that needs entries which our log does not have any more."""
-        next_index = self._SyncObj__raftNextIndex.get(node_of(peer))
-        return next_index is not None and next_index <= self.journal.base_index
-
-    def is_responsive(self, peer: int) -> bool:
-        """As leader: it answered within the minimum election timeout."""
-        answered_s = self._SyncObj__lastResponseTime.get(node_of(peer), _LONG_AGO)
-        return self._clock() < answered_s + self._config.election_min_ms / 1000
-
-    def not_needed(self, index: int) -> int:
-        """How far the log may be forgotten, if the caller needs nothing up to `index`."""
-        journal, config = self.journal, self._config
-        index = min(index, journal.index_before_end(config.log_tail_bytes))
-        if self.raft_leader:
-            for node in self._members:
-                match = self._SyncObj__raftMatchIndex[node]
-                lacks = match < index and self.is_responsive(node.id)
-                if lacks and journal.bytes_after(match) <= config.log_keep_bytes_max:
-                    index = match
-        return index
-
     def lease_holds(self) -> bool:
         """May the leader serve reads without asking? A lone voter cannot have been replaced."""
         return not self.peers or self._lease.holds(self._clock())
@@ -287,7 +265,7 @@ class Group(SyncObj):
             pinned.bind(self._clock, self._rng)
             self._take_office_if_due()
         self._advance_commit(self._SyncObj__raftCommitIndex)
-        self._feed_witnesses()
+        self.followers.feed_witnesses()
 
     def step(self, peer: int, message: Message) -> None:
         """A message of a peer arrived. Unknown kinds (the library's forwarded commands, utilities)
@@ -311,8 +289,8 @@ class Group(SyncObj):
         10.2.1), as far as their windows take it; their answers make room for the rest.
         """
         self._quiet.stir()
-        for node in self._members:
-            self._feed(node)
+        for node in self.followers.nodes:
+            self.followers.feed(node)
 
     def post(self, peer: int, message: Message) -> None:
         """Send a message of ours."""
@@ -320,10 +298,9 @@ class Group(SyncObj):
 
     def peer_up(self, peer: int) -> None:
         """A connection was made: ask a follower at once instead of at the next heartbeat."""
-        if self.raft_leader and node_of(peer) in self._SyncObj__raftNextIndex:
+        if self.raft_leader and peer in self.followers:
             self._quiet.stir()
-            self._flows[peer].reconnected()
-            self._heartbeat(node_of(peer))
+            self.followers.reconnected(peer)
 
     def peer_down(self, peer: int) -> None:
         """A connection was lost. Of a group that is awake, the election timeout decides what that
@@ -364,14 +341,10 @@ class Group(SyncObj):
     def told_removed(self) -> bool:
         return self._fence.removed
 
-    def next(self, peer: int) -> int:
-        """The entry that a member would be sent next."""
-        return self._SyncObj__raftNextIndex[node_of(peer)]
-
     def show(self, peer: int) -> None:
         """Tell a member what is committed now, without waiting for the next heartbeat."""
-        if self.raft_leader and node_of(peer) in self._SyncObj__raftNextIndex:
-            self._heartbeat(node_of(peer))
+        if self.raft_leader and peer in self.followers:
+            self.followers.heartbeat(node_of(peer))
 
     def nonce(self) -> float:
         """A random number in [0, 1)."""
@@ -380,37 +353,10 @@ class Group(SyncObj):
     def now_s(self) -> float:
         return self._clock()
 
-    @property
-    def member_ids(self) -> list[int]:
-        """Everybody to replicate to, ascending."""
-        return [node.id for node in self._members]
-
     def responsive(self, peer: int) -> bool:
         """A member has answered lately, or would: a group that sleeps asks nobody."""
         reachable = peer not in self._unreachable
-        return reachable and (self._quiet.asleep or self.is_responsive(peer))
-
-    def in_step(self, peer: int) -> bool:
-        """A member keeps up with our log."""
-        node = node_of(peer)
-        heard_s, match = self._SyncObj__lastResponseTime[node], self._SyncObj__raftMatchIndex[node]
-        reachable = peer not in self._unreachable
-        return reachable and self._progress.in_step(match, heard_s, self._clock())
-
-    def caught_up(self, peer: int) -> bool:
-        """A learner may become a voter: it has nearly the whole log, and keeps up."""
-        node = node_of(peer)
-        match = self._SyncObj__raftMatchIndex.get(node, 0)
-        heard_s = self._SyncObj__lastResponseTime.get(node, _LONG_AGO)
-        joined = match >= self.journal.memberships.current.index
-        near = match + self._config.promote_lag_max >= self.journal.last_index
-        return joined and near and self._progress.caught_up(match, heard_s, self._clock())
-
-    def hear_everybody(self) -> None:
-        """The group slept, so that nobody answered: check-quorum begins anew."""
-        now = self._clock()
-        for node in self._members:
-            self._SyncObj__lastResponseTime[node] = now
+        return reachable and (self._quiet.asleep or self.followers.is_responsive(peer))
 
     def await_leader(self, *, impatient: bool = False) -> None:
         """Start the election timer; `impatient`: we know of a reason why nobody will speak."""
@@ -457,11 +403,9 @@ class Group(SyncObj):
         self._office_waits = not self.journal.hard_state_synced
         if self._office_waits:
             return
-        for flow in self._flows.values():
-            flow.restart()
+        self.followers.take_office()
         self._lease.restart()
         self.rounds.restart()
-        self._progress.restart(self._clock(), self.journal.last_index)
         super()._SyncObj__onBecomeLeader()
 
     def _SyncObj__setCurrentTerm(self, term: int, vote: int | None) -> None:
@@ -537,7 +481,7 @@ class Group(SyncObj):
     def _in_wake(self, node: Any, message: Message) -> None:
         if self._leads_sender(node, message):
             self._quiet.stir()
-            self._heartbeat(node)
+            self.followers.heartbeat(node)
 
     def _in_read(self, node: Any, message: Message) -> None:
         self.on_read(node.id, message)
@@ -654,107 +598,11 @@ class Group(SyncObj):
         now = self._clock()
         self._SyncObj__newAppendEntriesTime = now + self._config.heartbeat_ms / 1000
         self._lease.sent(self.rounds.next(), now)
-        if now >= self._progress.next_mark_s:
-            self._progress.mark(now, self.journal.last_index)
-        for node in self._members:
-            if not self._feed(node, heartbeat=True):
-                self._heartbeat(node)
+        self.followers.round()
 
-    def _feed(self, node: Any, *, heartbeat: bool = False) -> bool:
-        """Send a follower what its window takes; False if that is nothing."""
-        next_index, journal, flow = self._SyncObj__raftNextIndex, self.journal, self._flows[node.id]
-        start, sent, last = next_index[node], False, journal.last_index
-        if node.id in self._witnesses:
-            last = self._witness_bound(heartbeat=heartbeat)
-        while (
-            journal.base_index < start <= last and (room := flow.room()) > 0 and self.takes(node.id)
-        ):
-            room = min(room, self._config.message_bytes_max)
-            entries = self._entries_for(node, start, last, room)
-            end, size = entries[-1][1], sum(len(entry[0]) for entry in entries)
-            self._send_from(node, start, entries)
-            if not flow.probing:
-                next_index[node] = end + 1
-            flow.sent(start, end, size, self._clock())
-            start, sent = next_index[node], True
-            if flow.probing:
-                break
-        return sent
-
-    def _entries_for(self, node: Any, first: int, last: int, bytes_max: int) -> list[Entry]:
-        if node.id not in self._witnesses:
-            return self.journal.entries(first, last, bytes_max)
-        last = min(last, first + self._config.replay_entries_max - 1)
-        return witness.without_payloads(
-            first, last, term_at=self.journal.term_at, configs=self.journal.memberships.after(first)
-        )
-
-    def _witness_bound(self, *, heartbeat: bool) -> int:
-        """Up to where witnesses may have the log now. What is committed without them they get with
-        the heartbeats, for nobody waits for it.
-        """
-        config, journal = self.journal.memberships.current, self.journal
-        others = [node for node in config.data_voters if node != self.me]
-        upto = witness.bound(
-            config,
-            commit_index=self.commit_index,
-            held=[journal.synced, *(self.match(node) for node in others)],
-            in_step=1 + sum(self.in_step(node) for node in others),
-        )
-        return upto if heartbeat or upto > self.commit_index else 0
-
-    def _feed_witnesses(self) -> None:
-        """Something that they may have now, and that waits for them, became durable."""
-        if self._witnesses and self.raft_leader:
-            for node in self._members:
-                if node.id in self._witnesses:
-                    self._feed(node)
-
-    def takes(self, peer: int) -> bool:
-        """Entries and chunks go only to who answers, while the way there is free; the others get
-        heartbeats.
-        """
-        return self.is_responsive(peer) and self._room(peer)
-
-    def _heartbeat(self, node: Any) -> None:
-        """A message without entries. Its position makes the follower say what it has; behind the
-        base there is none, and only a snapshot can help.
-        """
-        start = self._SyncObj__raftNextIndex[node]
-        if start > self.journal.base_index:
-            self._send_from(node, start, [])
-        else:
-            self._send(node, self._append_entries())
-            self.snapshots.wanted(node.id)
-
-    def _send_from(self, node: Any, start: int, entries: list[Entry]) -> None:
-        message = self._append_entries()
-        message["entries"] = entries
-        message["prevLogIdx"], message["prevLogTerm"] = start - 1, self.journal.term_at(start - 1)
-        self._send(node, message)
-
-    def _append_entries(self) -> Message:
-        return {
-            "type": "append_entries",
-            "term": self.term,
-            "commit_index": self.commit_index,
-            "at": self._clock(),
-        }
-
-    def _send_again(self, node: Any, lost: InFlight) -> None:
-        """One message that did not arrive (F10: only that one)."""
-        first = max(lost.first, self._SyncObj__raftMatchIndex[node] + 1)
-        if first <= self.journal.base_index:  # only a snapshot has these entries
-            self._flows[node.id].restart()
-            self._SyncObj__raftNextIndex[node] = first
-        elif self.takes(node.id):
-            lost.sent_s = self._clock()
-            while first <= lost.last:  # what comes from the disk comes in bounded pieces
-                room = self._config.message_bytes_max
-                entries = self._entries_for(node, first, lost.last, room)
-                self._counters.bytes_resent += sum(len(entry[0]) for entry in entries)
-                self._send_from(node, first, entries)
-                first = entries[-1][1] + 1
+    def needs_snapshot(self, peer: int) -> None:
+        """A member needs entries that the log does not have any more."""
+        self.snapshots.wanted(peer)
 
     # ------------------------------------------------------------------ receiving as a follower
 
@@ -803,21 +651,9 @@ class Group(SyncObj):
             # P2: a message without position verifies nothing. P8, P10: we never send chunks or
             # `prevLogIdx: None`.
             return
-        answer, at_s = self._accept(message), message.get("at", _LONG_AGO)
-        while (parked := self._parked.take(self.journal.last_index, self.term)) is not None:
-            answer, at_s = self._accept(parked) or answer, max(at_s, parked.get("at", _LONG_AGO))
-        if answer is not None:
-            self._answer(node, *answer, at_s=at_s)
+        self._intake.take(node.id, message)
         if "sleep" in message:
             self._quiet.invited(node.id, message)
-
-    def _answer(self, node: Any, next_index: int, success: bool, *, at_s: float) -> None:
-        """Our log is the leader's before `next_index`, or, without success, is to be looked at
-        there. `at_s` echoes when the newest message that we have seen left.
-        """
-        reply: Message = {"type": "next_node_idx", "next_node_idx": next_index, "success": success}
-        reply |= {"reset": not success, "last": self.journal.last_index, "at": at_s}
-        self._send(node, {**reply, "waiting": self._parked.waiting(self.term)})
 
     def _in_snapshot(self, node: Any, message: Message) -> None:
         if self._is_for_us(message) and self._leader_speaks(node, message):
@@ -828,63 +664,18 @@ class Group(SyncObj):
         """Our log or state holds the committed entry `index`: tell the leader, after the next
         sync.
         """
-        self._learn_commit(index)
-        leader = self._SyncObj__raftLeader
+        self.learn_commit(index)
+        leader = self.leader_id
         if leader is not None and not self.raft_leader:
-            self._answer(leader, index + 1, True, at_s=_LONG_AGO)
+            self._intake.vouch(leader, index)
 
     def installed(self, index: int) -> None:
         """The state machine stands at `index`, and the log begins, or was cut, there."""
-        self._learn_commit(index)
+        self.learn_commit(index)
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
         self._adopt_latest()
 
-    def _accept(self, message: Mapping[str, Any]) -> tuple[int, bool] | None:
-        """Take the entries of a positioned message into the log. The next index to ask for and
-        whether the ones before are there (I3); None if the message waits for others.
-        """
-        prev, entries, journal = message["prevLogIdx"], message["entries"], self.journal
-        placed = append.place(
-            prev,
-            message["prevLogTerm"],
-            [entry[2] for entry in entries],
-            base=(journal.base_index, journal.base_term),
-            term_at=journal.term_at,
-        )
-        match placed:
-            case append.Known(end):  # P1: the library would remove everything after `prev`
-                self._learn_commit(min(message["commit_index"], end))
-                return end + 1, True
-            case append.Mismatch(prev, _):
-                if prev <= journal.last_index:
-                    return max(journal.run_start(prev), self.commit_index + 1), False
-                size = sum(len(entry[0]) for entry in entries)
-                if entries and self._parked.put(prev, message, size):
-                    self._counters.appends_parked += 1
-                    return None
-                return journal.last_index + 1, False
-            case append.Extend(prev, _, skip):
-                self._extend(prev, entries[skip:])
-                self._learn_commit(min(message["commit_index"], journal.last_index))
-                return journal.last_index + 1, True
-            case _ as unreachable:
-                assert_never(unreachable)
-
-    def _extend(self, prev: int, entries: Sequence[Entry]) -> None:
-        """Replace what follows `prev` by these entries."""
-        journal = self.journal
-        if prev < journal.last_index:
-            if prev < self.commit_index:
-                raise InvariantBroken(
-                    f"would truncate after {prev}, but {self.commit_index} is committed"
-                )
-            journal.truncate(prev + 1)
-        for command, index, term in entries:
-            if index != journal.last_index + 1:
-                raise InvariantBroken(f"entry {index} would follow {journal.last_index}: a hole")
-            journal.append(command, term)
-
-    def _learn_commit(self, index: int) -> None:
+    def learn_commit(self, index: int) -> None:
         """`index` is verified: equal to the leader's log up to there, which is committed (P2)."""
         if index > self._SyncObj__raftCommitIndex:
             self._SyncObj__raftCommitIndex = index
@@ -894,11 +685,7 @@ class Group(SyncObj):
     def _leads_sender(self, node: Any, message: Message) -> bool:
         """An answer counts only in its own term (P3) and from a member (P11, S:1080)."""
         self._step_down(message["term"])
-        if (
-            message["term"] == self.term
-            and self.raft_leader
-            and node in self._SyncObj__raftNextIndex
-        ):
+        if message["term"] == self.term and self.raft_leader and node.id in self.followers:
             return True
         self._drop()
         return False
@@ -906,40 +693,21 @@ class Group(SyncObj):
     def _in_next_node_idx(self, node: Any, message: Message) -> None:
         if not self._leads_sender(node, message):
             return
-        self._SyncObj__lastResponseTime[node] = self._clock()
-        next_index, match = self._SyncObj__raftNextIndex, self._SyncObj__raftMatchIndex
-        wanted, flow = message["next_node_idx"], self._flows[node.id]
-        if message["success"]:
-            match[node] = max(match[node], min(wanted - 1, self.journal.last_index))
-            next_index[node] = flow.accepted(match[node], next_item=next_index[node])
-            wanted = message.get("last", self.journal.last_index) + 1
-        else:
-            next_index[node] = flow.rejected(
-                wanted, next_item=next_index[node], match=match[node]
-            )  # P4, P10, P14
-        at_s = message.get("at", _LONG_AGO)
-        lost = flow.lost(max(wanted, match[node] + 1), at_s)
-        if lost is not None and message.get("waiting") == 0 and flow.all_lost(at_s):
-            self._counters.bytes_resent += flow.forget_in_flight()
-            next_index[node] = match[node] + 1  # a connection broke: in large messages again
-        elif lost is not None:
-            self._send_again(node, lost)
-        self._feed(node)
-        self._feed_witnesses()
+        self.followers.answered(node, message)
         self._handover.step()
 
     def _in_snapshot_ack(self, node: Any, message: Message) -> None:
         if self._leads_sender(node, message):
-            self._SyncObj__lastResponseTime[node] = self._clock()
+            self.followers.heard(node)
             self.snapshots.answered(node.id, message)
 
     def _in_hb_ack(self, node: Any, message: Message) -> None:
         if not self._leads_sender(node, message):
             return
-        self._SyncObj__lastResponseTime[node] = self._clock()
+        self.followers.heard(node)
         if self.rounds.answered(node.id, message["round"], [peer.id for peer in self.peers]):
             self._lease.confirmed(self.rounds.confirmed)
-        self._feed(node)  # it may have been silent, or its queue full
+        self.followers.feed(node)  # it may have been silent, or its queue full
 
     # ------------------------------------------------------------------ membership
 
@@ -964,19 +732,7 @@ class Group(SyncObj):
         self._SyncObj__connectedNodes = set(
             members
         )  # the transport hides connections; check-quorum finds the dead
-        self._members = sorted(members, key=lambda node: int(node.id))
-        next_index = self._SyncObj__raftNextIndex
-        for node in members - next_index.keys():
-            self._flows[node.id] = Flow(
-                bytes_max=self._config.window_bytes_max,
-                messages_max=self._config.window_messages_max,
-                reorder_s=self._config.reorder_ms / 1000,
-            )
-            next_index[node], self._SyncObj__raftMatchIndex[node] = self.journal.last_index + 1, 0
-            self._SyncObj__lastResponseTime[node] = self._clock()
-        for node in next_index.keys() - members:
-            del next_index[node], self._SyncObj__raftMatchIndex[node]
-            del self._flows[node.id]
+        self.followers.adopt(members, self._witnesses)
 
     def change(self, new: Membership) -> str | None:
         """Append a configuration as leader; None if it was appended (not yet committed, and to be
@@ -993,7 +749,7 @@ class Group(SyncObj):
                 me=self.me,
                 commit_index=self.commit_index,
                 commit_term_is_ours=self.own_term_committed(),
-                caught_up=self.caught_up,
+                caught_up=self.followers.caught_up,
                 responsive=self.responsive,
             )
         )
@@ -1021,7 +777,6 @@ def _nodes(ids: Iterable[int], me: int) -> set[Any]:
 
 
 _OF_A_LEADER = frozenset({"append_entries", "snapshot"})
-_LONG_AGO = float("-inf")
 _AFTER_SYNC = frozenset({"request_vote", "response_vote", "next_node_idx"})
 _DOORS: dict[str, Callable[[Group, Any, Message], None]] = {
     "append_entries": Group._in_append_entries,

@@ -46,9 +46,9 @@ class Handover:
         """The voter with data that keeps up and has the most of our log; None: nobody can."""
         core = self._core
         ready = [
-            (core.match(peer), peer)
+            (core.followers.match(peer), peer)
             for peer in core.journal.memberships.current.data_voters
-            if peer != core.me and core.in_step(peer)
+            if peer != core.me and core.followers.in_step(peer)
         ]
         return max(ready)[1] if ready else None
 
@@ -57,12 +57,12 @@ class Handover:
         transfer, core = self._transfer, self._core
         if transfer is None:
             return
-        if not core.raft_leader or transfer.target not in core.member_ids:
+        if not core.raft_leader or transfer.target not in core.followers.ids:
             self._transfer = None
             return
         step = transfer.step(
             now_s=core.now_s(),
-            match=core.match(transfer.target),
+            match=core.followers.match(transfer.target),
             last_index=core.journal.last_index,
         )
         match step:

@@ -58,7 +58,7 @@ class Quiet:
         """With every tick of a leader that has members."""
         core = self._core
         asked = self._sleep.asking
-        awaited = [peer for peer in core.member_ids if peer not in self._unreachable]
+        awaited = [peer for peer in core.followers.ids if peer not in self._unreachable]
         self._sleep.look(core.now_s(), idle=self._idle(awaited), awaited=awaited)
         if self._sleep.asking and not asked:
             self._asked_round = core.rounds.current + 1
@@ -73,7 +73,7 @@ class Quiet:
         return (
             2 * voters > len(config.voters)
             and not core.handing_over
-            and all(core.match(peer) == last for peer in awaited)
+            and all(core.followers.match(peer) == last for peer in awaited)
         )
 
     def invitation(self) -> int | None:
@@ -122,7 +122,7 @@ class Quiet:
             return
         core = self._core
         if core.raft_leader:
-            core.hear_everybody()
+            core.followers.hear_everybody()
             core.confirm_leadership()
         else:
             core.await_leader()

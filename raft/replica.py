@@ -404,7 +404,7 @@ class Replica(Administration):
             )
         if self._core.has_members:
             pinned = self._sender.pinned_index()
-            index = self._core.not_needed(index if pinned is None else min(index, pinned))
+            index = self._core.followers.not_needed(index if pinned is None else min(index, pinned))
         self._journal.compact(index)
 
     def forget(self, index: int) -> None:

@@ -148,7 +148,7 @@ class Sender:
         now = self._clock()
         if peer in self._transfers or self._retry_s.get(peer, _LONG_AGO) > now:
             return
-        if not self._core.takes(peer) or not self._budget.begin():
+        if not self._core.followers.takes(peer) or not self._budget.begin():
             return
         try:
             source = self._source(peer)
@@ -212,7 +212,7 @@ class Sender:
             transfer.acked, transfer.moved_s = durable, now
             transfer.flow.accepted(durable - 1, next_item=durable)
         lost = transfer.flow.lost(wanted, at_s)
-        if lost is not None and self._core.takes(peer):
+        if lost is not None and self._core.followers.takes(peer):
             lost.sent_s = now
             self._counters.snapshot_bytes_resent += lost.size
             self._send(peer, transfer, wanted)
@@ -221,7 +221,7 @@ class Sender:
     def reconnected(self, peer: int) -> None:
         """What was on its way to this peer may be lost: ask how far it is."""
         transfer = self._transfers.get(peer)
-        if transfer is not None and self._core.takes(peer):
+        if transfer is not None and self._core.followers.takes(peer):
             transfer.flow.reconnected()
             self._send(peer, transfer, transfer.sent)
 
@@ -235,10 +235,10 @@ class Sender:
             return
         self._deadline_s = None
         for peer, transfer in list(self._transfers.items()):
-            if self._core.match(peer) >= transfer.id.index:
+            if self._core.followers.match(peer) >= transfer.id.index:
                 self._counters.snapshots_sent += 1
                 self._end(peer)
-            elif not self._core.is_behind(peer):
+            elif not self._core.followers.is_behind(peer):
                 self._end(peer)
             elif now - transfer.moved_s > self._config.snapshot_abandon_ms / 1000:
                 self._end(peer)
@@ -249,7 +249,7 @@ class Sender:
     def _pump(self, peer: int, transfer: Transfer, now: float) -> None:
         resend_s = self._config.snapshot_resend_ms / 1000
         wait_s = 0.0
-        while transfer.more() and transfer.flow.room() > 0 and self._core.takes(peer):
+        while transfer.more() and transfer.flow.room() > 0 and self._core.followers.takes(peer):
             wait_s = self._budget.bucket.wait_s(now)
             if wait_s > 0:
                 break
@@ -267,7 +267,7 @@ class Sender:
                 transfer.flow.sent(number, number, len(chunk), now)
             self._send(peer, transfer, number)
         idle_since_s = max(transfer.moved_s, transfer.poked_s)
-        if now - idle_since_s >= resend_s and self._core.takes(peer):
+        if now - idle_since_s >= resend_s and self._core.followers.takes(peer):
             transfer.poked_s = idle_since_s = now
             self._send(peer, transfer, transfer.sent)  # its answer says what is lost
         poke_s = idle_since_s + resend_s

@@ -83,7 +83,7 @@ def test_f9_the_window_bounds_what_is_in_flight(bound: str, value: int) -> None:
     for _ in range(300):
         propose(trio, leader, 1, every_s=0.001)
         for target in others(trio, leader):
-            flow = trio.groups[leader]._core._flows[target]
+            flow = trio.groups[leader]._core.followers._flows[target]
             most = max(most, flow.in_flight_bytes)
             assert flow.in_flight_bytes <= 200 + 20 or bound != "window_bytes_max"
             answered = [
