@@ -230,22 +230,9 @@ def status(data: Data = _DATA, json: Json = False) -> None:
             output.lines(["", f"the cluster does not answer: {problem}"])
             return
         output.lines([""])
-        output.table(
-            ("PARTITION", "LEADER", "TERM", "VOTERS", "LEARNERS", "WITNESSES", "LAG"),
-            [_partition_row(row) for row in told["partitions"]],
-        )
+        output.partitions(told["partitions"])
 
 
 def _node_row(node: LocalNode, member: dict[str, Any]) -> tuple[object, ...]:
     known = (member.get(name, "-") for name in ("state", "leaders", "replicas"))
     return (node.id, node.address, node.pid, node.state(), *known)
-
-
-def _partition_row(row: dict[str, Any]) -> tuple[object, ...]:
-    def listed(name: str) -> str:
-        return ",".join(map(str, row.get(name) or ())) or "-"
-
-    lag = " ".join(f"{node}:{behind}" for node, behind in (row.get("lag") or {}).items())
-    leader = row["leader"] if row.get("leader") is not None else "-"
-    lists = (listed("replicas"), listed("learners"), listed("witnesses"))
-    return (row["id"], leader, row.get("term", "-"), *lists, lag or "-")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kvorum.cli import cluster, data, doctor, nodes, output, procs, tables
+from kvorum.cli import cluster, data, doctor, members, nodes, output, procs, tables
 
 app = typer.Typer(
     name="kvorum",
@@ -49,6 +49,8 @@ for command in (
 ):
     app.command(command.__name__)(command)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(members.nodes, name="node")
+app.add_typer(members.partitions, name="partition")
 app.add_typer(procs.app, name="proc")
 app.add_typer(tables.namespaces, name="namespace")
 app.add_typer(tables.tables, name="table")

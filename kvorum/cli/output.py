@@ -43,6 +43,22 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         sys.stdout.write(text.rstrip() + "\n")
 
 
+def partitions(rows: Sequence[dict[str, Any]]) -> None:
+    """How each partition stands, a line each."""
+
+    def listed(row: dict[str, Any], name: str) -> str:
+        return ",".join(map(str, row.get(name) or ())) or "-"
+
+    def cells(row: dict[str, Any]) -> tuple[object, ...]:
+        lag = " ".join(f"{node}:{behind}" for node, behind in (row.get("lag") or {}).items())
+        leader = row["leader"] if row.get("leader") is not None else "-"
+        replicas = (listed(row, name) for name in ("replicas", "learners", "witnesses"))
+        return (row["id"], leader, row.get("term", "-"), *replicas, lag or "-")
+
+    titles = ("PARTITION", "LEADER", "TERM", "VOTERS", "LEARNERS", "WITNESSES", "LAG")
+    table(titles, [cells(row) for row in rows])
+
+
 def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
     """One line on stderr, and exit code 1."""
     if as_json:
