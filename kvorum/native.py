@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kv.base import methods, ops
+from kv.base import ops
 from kv.base.errors import KvorumError, Moved, NotFound, TooLarge, Unavailable
 from kv.base.keys import show_user_key, successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
-from kvorum import cursor
+from kvorum import cursor, standing
 from kvorum.cursor import Span
-from kvorum.members import members, partition_map
+from kvorum.members import partition_map
 from kvorum.model import (
     BatchOp,
     Column,
@@ -40,6 +40,7 @@ from kvorum.model import (
     condition,
 )
 from procedures.engine.client import ProcedureClient
+from procedures.master.nodes import all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.schema import PUBLIC, Table
@@ -409,37 +410,13 @@ class NativeBackend:
     # --------------------------------------------------------------------------------- cluster
 
     async def nodes(self) -> list[dict[str, Any]]:
-        found = await members(self._txn)
-        descriptors = await partition_map(self._txn)
-        return [
-            {
-                "id": node.id,
-                "address": node.address,
-                "state": "live",
-                "leaders": sum(d.voters == (node.id,) for d in descriptors),
-                "replicas": sum(node.id in (*d.voters, *d.learners) for d in descriptors),
-                "version": node.version,
-            }
-            for node in found
-        ]
+        found = await all_nodes(self._txn)
+        told, map_ = await standing.ask(self._kv, found), await partition_map(self._txn)
+        return standing.node_rows(found, map_, told)
 
     async def partitions(self) -> list[dict[str, Any]]:
-        (figures,) = await self._kv.call_node(methods.STATS)
-        return [
-            {
-                "id": d.id,
-                "start": d.start,
-                "end": d.end,
-                "leader": d.voters[0] if len(d.voters) == 1 else None,
-                "replicas": list(d.voters),
-                "learners": list(d.learners),
-                "witnesses": [],
-                "epoch": d.epoch,
-                "size": figures.get(f"partition_bytes.{d.id}", 0),
-                "load": figures.get(f"partition_entries.{d.id}", 0),
-            }
-            for d in await partition_map(self._txn)
-        ]
+        told = await standing.ask(self._kv, await all_nodes(self._txn))
+        return standing.partition_rows(await partition_map(self._txn), told)
 
     async def close(self) -> None:
         await self._close()

@@ -17,14 +17,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from kv.base.methods import LINKS, TSO
+from kv.base.methods import LINKS, STANDING, TSO
 from kv.partition.scheduler import Scheduler
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
@@ -32,7 +32,7 @@ from kv.replica.room import Room
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
-from kvorum import handover
+from kvorum import handover, standing
 from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
 from kvorum.identity import Identity
@@ -117,6 +117,7 @@ class Store:
         )
         self.dispatcher.register(TSO, self.tso.handle)
         self.dispatcher.register(LINKS, self.cluster.links, check_links)
+        self.dispatcher.register(STANDING, self._standing)
         self.cluster.connect(self.host, self.dispatcher)
         self.kv = self.cluster.kv
         self.txn = TxnClient(self.kv, self.oracle, ports.clock, ports.rng, ports.timers)
@@ -256,12 +257,19 @@ class Store:
             figures[f"waiting.{id_}"] = replica.machine.waiting
             figures[f"intents.{id_}"] = len(state.locks.by_key)
             figures[f"live_bytes.{id_}"] = state.live_bytes
+            status = replica.group.status()
+            lags = [follower.lag for follower in status.followers.values()]
+            figures[f"lag.{id_}"] = max(lags, default=status.commit_index - state.index)
         return figures
+
+    def _standing(self, _context: object, _args: list[Any]) -> list[Any]:
+        """The method STANDING."""
+        return [standing.told(self.identity.node, self.manager.replicas())]
 
     def tso_figures(self) -> Mapping[str, int]:
         """For metrics: the oracle."""
         own = {name.removeprefix("tso."): value for name, value in self.tso.stats().items()}
-        return {"last_timestamp": self.tso.last, **own}
+        return {"last_timestamp": self.tso.last, "waits": self.oracle.waits, **own}
 
     # ------------------------------------------------------------------------------------- end
 

@@ -187,6 +187,10 @@ class KvClient:
             group.append(key)
         return list(groups.values())
 
+    def figures(self) -> dict[str, int]:
+        """For metrics."""
+        return {"lookups": self.lookups, "refreshes": self.refreshes, "retries": self.retries}
+
     def close(self) -> None:
         """End all connections. Calls that still wait fail as after a lost connection."""
         self._channels.close()

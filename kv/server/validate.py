@@ -112,6 +112,8 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.STATS: ("STATS", ()),
     methods.FIND_TXN: ("FIND_TXN", (("start_ts", timestamp),)),
     methods.SAFEPOINT: ("SAFEPOINT", ()),
+    methods.STANDING: ("STANDING", ()),
+    methods.HOLDS_TXN: ("HOLDS_TXN", (("txn", timestamp),)),
     methods.PROC_SUBMIT: (
         "PROC_SUBMIT",
         (("name", _name), ("args", _args), ("owner", _nonce), ("nonce", optional(_nonce))),

@@ -5,14 +5,16 @@ this imports FastAPI.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kv.base.methods import HOLDS_TXN
 from kv.base.ports import Timers
 from kvorum.backend import Backend
 from kvorum.http.cold import ColdApi, Health
+from kvorum.http.holders import Holders
 from kvorum.http.hot import HotApi
 from kvorum.http.metrics import Metrics
 from kvorum.http.server import HttpServer
@@ -37,12 +39,13 @@ class HttpApi:
         timers: Timers,
         now: Callable[[], float],
         not_ready: Callable[[], str | None],
+        holder: Callable[[int], Awaitable[str | None]] | None = None,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
-        why requests cannot be served, None if they can.
+        why requests cannot be served, None if they can. `holder`: see Sessions.
         """
         self.metrics = Metrics()
-        self.sessions = Sessions(backend, timers, spawn)
+        self.sessions = Sessions(backend, timers, spawn, holder)
         cold = ColdApi(backend, self.metrics, Health(not_ready), VERSION, now)
         hot = HotApi(backend, self.sessions, cold.application(), self.metrics.requests, now)
         self._server = HttpServer(hot, sock)
@@ -60,6 +63,13 @@ class HttpApi:
 
 def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
     """The HTTP side of a node, on a socket that listens already."""
+    store, port = node.store, sock.getsockname()[1]
+    holders = Holders(
+        store.kv,
+        store.cluster.peers.others,
+        own=(node.config.reachable_at, port),
+        holds=lambda txn: api.sessions.holds(txn),
+    )
     api = HttpApi(
         node.backend,
         sock,
@@ -67,7 +77,9 @@ def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
         timers=node.ports.timers,
         now=node.ports.clock.monotonic,
         not_ready=node.not_ready,
+        holder=holders.find,
     )
+    store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)
     return api
 
@@ -86,5 +98,6 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     metrics.add("replica", partial(asdict, store.manager.counters))
     metrics.add("partition", store.replica_figures)
     metrics.add("tso", store.tso_figures)
+    metrics.add("client", store.kv.figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)

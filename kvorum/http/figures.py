@@ -22,7 +22,8 @@ class Figure(NamedTuple):
 _METHODS: Final = (
     "GET PUT DELETE WRITE MGET SCAN PREWRITE PREWRITE_ROWS COMMIT ROLLBACK CHECK RESOLVE HEARTBEAT "
     "PING LOOKUP TSO STATS FIND_TXN SAFEPOINT PROC_SUBMIT PROC_GET PROC_LIST PROC_ACK PROC_ABORT "
-    "SINK_BEGIN SINK_STAGE SINK_SEAL SINK_COMMIT SINK_ABORT"
+    "SINK_BEGIN SINK_STAGE SINK_SEAL SINK_COMMIT SINK_ABORT LINKS CREATE_PARTITION DROP_PARTITION "
+    "JOIN CHANGE_REPLICAS REPLICA_STATUS STANDING HOLDS_TXN"
 )
 METHOD_NAMES: Final = {str(getattr(methods, name)): name for name in _METHODS.split()}
 
@@ -47,7 +48,14 @@ FIGURES: Final = {
     "raft_entries_replayed": Figure("Of those, replayed from the log at the start."),
     "raft_disk_reads": Figure("Reads of log entries that were no longer in memory."),
     "raft_logs_reset": Figure("Logs dropped because a snapshot replaced them."),
-    "raft_elections_won": Figure("Elections won, one per partition at the start."),
+    "raft_bytes_resent": Figure("Bytes of entries sent to a follower again: they seemed lost."),
+    "raft_appends_parked": Figure("Appends that overtook others and waited for them."),
+    "raft_snapshots_sent": Figure("Snapshots that a follower has installed."),
+    "raft_snapshots_installed": Figure("Snapshots installed here."),
+    "raft_snapshots_failed": Figure("Snapshots that could not begin or go on; they are repeated."),
+    "raft_snapshot_bytes_sent": Figure("Bytes of snapshots sent."),
+    "raft_snapshot_bytes_resent": Figure("Of those, again: they seemed lost."),
+    "raft_elections_won": Figure("Elections won."),
     "raft_messages_dropped": Figure("Raft messages refused: stale, unknown, or of strangers."),
     "raft_fatal_errors": Figure("Failures that stopped the node."),
     "partition_reads": Figure("Reads evaluated by all partitions."),
@@ -61,13 +69,23 @@ FIGURES: Final = {
     "partition_live_bytes": Figure("Keys and newest values.", True, "partition"),
     "partition_leader": Figure("1 where this node leads and serves.", True, "partition"),
     "partition_term": Figure("The Raft term.", True, "partition"),
+    "partition_lag": Figure(
+        "At the leader: entries that its slowest member lacks. Elsewhere: entries not applied yet.",
+        True, "partition",
+    ),
     "partition_applied_index": Figure("The last log entry applied.", True, "partition"),
+    "client_lookups": Figure("Questions of this node's own client where a key lives."),
+    "client_refreshes": Figure("Locations that proved wrong: a leader changed, a range moved."),
+    "client_retries": Figure("Attempts that it repeated."),
     "replica_opened": Figure("Partitions opened since the start."),
     "replica_dropped": Figure("Partitions dropped since the start."),
+    "replica_snapshots_made": Figure("Snapshots of a partition read for a follower."),
+    "replica_snapshots_installed": Figure("Partitions replaced by a snapshot."),
     "replica_truncations": Figure("Times a partition's log was cut."),
     "tso_last_timestamp": Figure("The last timestamp handed out (ms << 18 | counter).", True),
     "tso_requests": Figure("Requests for timestamps."),
     "tso_handed_out": Figure("Timestamps handed out."),
+    "tso_waits": Figure("Times a partition here asked another node for timestamps."),
     "tso_raises": Figure("Times the durable bound of timestamps was raised."),
     "storage_memtable_bytes": Figure("State DB: rows in memory that await a file.", True),
     "storage_file_bytes": Figure("State DB: live files.", True),

@@ -142,7 +142,10 @@ _DATA_ROUTES = (
     ),
 )  # fmt: skip
 
-_TXN_NOTE = "409 `TXN_ABORTED`: it has ended or expired; run the work in a new one."
+_TXN_NOTE = (
+    "409 `TXN_ABORTED`: it has ended or expired; run the work in a new one. 503 `REROUTE`: it is "
+    "open at the node in `details.address`."
+)
 
 _TXN_ROUTES = (
     Route(
@@ -257,10 +260,17 @@ _OTHER_ROUTES = (
         "has ended, it fails already, or it is past its point of no return.",
         body=fields.ABORT, ok=202, answer=_ID, errors=(404, 409),
     ),
-    Route("GET", "/v1/nodes", "cluster", "List nodes", "", answer=_items({"type": "object"})),
+    Route(
+        "GET", "/v1/nodes", "cluster", "List nodes",
+        "`state`: `live`, `down` (it does not answer the node that was asked), `joining`, "
+        "`leaving` or `gone`; `leaders`: partitions that it leads.",
+        answer=_items({"type": "object"}),
+    ),
     Route(
         "GET", "/v1/partitions", "cluster", "List partitions",
-        "In key order. `start` and `end` are storage keys: the table's id in 4 bytes, the key.",
+        "In key order. `start` and `end` are storage keys: the table's id in 4 bytes, the key. "
+        "`leader`: a node's id, null while none answers; `lag`: log entries that each other member "
+        "still lacks, by node id.",
         answer=_items({"type": "object"}),
     ),
     Route("GET", "/healthz", "cluster", "Is the process alive", "", answer=_STATUS),

@@ -5,17 +5,17 @@ renews its time; one that is silent for its ttl_ms is aborted and forgotten, so 
 vanish leave nothing behind. The id outlives the session: its end is recorded whatever it did, so
 `status` answers from the store, and a repeated commit gets the same answer as the first.
 
-Not here: taking over another node's transactions. A client is told that the transaction is not open
-here.
+Another node's transactions are not taken over: a client that asks the wrong node is told which one
+holds its transaction (REROUTE).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from kv.base.errors import Busy, KvorumError, Refused, TxnAborted
+from kv.base.errors import Busy, KvorumError, Refused, Reroute, TxnAborted
 from kv.base.limits import INTERACTIVE_TXNS_MAX
 from kv.base.ports import Handle, Timers
 from kvorum.backend import Backend, Session
@@ -36,11 +36,20 @@ class _Open:
 class Sessions:
     """The open transactions of one node."""
 
-    def __init__(self, backend: Backend, timers: Timers, spawn: Callable[..., object]) -> None:
-        """`spawn(coroutine)` runs one in the background, owned by the node."""
+    def __init__(
+        self,
+        backend: Backend,
+        timers: Timers,
+        spawn: Callable[..., object],
+        holder: Callable[[int], Awaitable[str | None]] | None = None,
+    ) -> None:
+        """`spawn(coroutine)` runs one in the background, owned by the node. `holder(txn)`:
+        HOST:PORT of another node where a transaction is open, None if there is none.
+        """
         self._backend = backend
         self._timers = timers
         self._spawn = spawn
+        self._holder = holder
         self._open: dict[int, _Open] = {}
         self._sweep: Handle | None = None
 
@@ -92,7 +101,7 @@ class Sessions:
             state = await self._backend.status(txn)
             if state.status == "committed" and state.commit_ts:
                 return state.commit_ts
-            raise _aborted(txn, state)
+            raise await self._not_here(txn, state)
         if entry.ending is None:
             entry.ending = asyncio.get_running_loop().create_future()
             self._spawn(self._commit(txn, entry, entry.ending))
@@ -142,7 +151,22 @@ class Sessions:
                 code="TXN_COMMITTED",
                 details={"txn": str(txn), "commit_ts": str(state.commit_ts)},
             )
+        return await self._not_here(txn, state)
+
+    async def _not_here(self, txn: int, state: TxnState) -> KvorumError:
+        """What to tell about a transaction that has not committed and is not open here."""
+        if state.status == "pending" and self._holder is not None:
+            address = await self._holder(txn)
+            if address is not None:
+                return Reroute(
+                    f"transaction {txn} is open at another node: send its requests to {address}",
+                    details={"txn": str(txn), "address": address},
+                )
         return _aborted(txn, state)
+
+    def holds(self, txn: int) -> bool:
+        """Whether a transaction is open here."""
+        return self._find(txn) is not None
 
     def _expire(self) -> None:
         """Abort what was silent for its ttl; the timer runs only while something is open."""

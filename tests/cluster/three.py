@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,13 @@ from tests.machine import free_port_base
 
 READY_S = 20.0
 _LOOK_S = 0.01
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Look until it holds, for READY_S at most."""
+    async with asyncio.timeout(READY_S):
+        while not holds():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_LOOK_S)
 
 
 class Trio:
@@ -61,9 +68,8 @@ class Trio:
             node_id=node,
             join=tuple(self.addresses),
             engine="memory",
-            http=False,
             fault_injection=True,
-            **self._settings,
+            **{"http": False, **self._settings},
         )
 
     async def start(self, *numbers: int) -> None:
@@ -129,19 +135,17 @@ class Trio:
 
     async def led(self, partition: int = META_PARTITION, *, but: int = 0) -> int:
         """Wait for a leader, another than `but`."""
-        async with asyncio.timeout(READY_S):
-            while (found := self.leader(partition)) in (None, but):
-                await asyncio.sleep(_LOOK_S)
+        await until(lambda: self.leader(partition) not in (None, but))
+        found = self.leader(partition)
         assert found is not None
         return found
 
     async def cut(self, node: int, *others: int) -> None:
         """Cut a node from these others, both ways; no others: heal."""
         for number, living in self.nodes.items():
+            mine = [node] if number in others else []
             if number == node:
                 mine = list(others)
-            else:
-                mine = [node] if number in others else []
             await living.store.cluster.calls.call_at(number, LINKS, mine)
 
     async def close(self) -> None:

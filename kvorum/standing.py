@@ -1,0 +1,222 @@
+"""How the replicas of a node stand, as it tells whoever asks (STANDING), and the cluster as it
+follows from what all nodes tell.
+
+    {"node", "version", "replicas": [[id, epoch, role, term, leader or 0, applied, commit, last,
+      first, log bytes, asleep, [voters], [learners], [witnesses],
+      [[node, lag, responsive, takes a snapshot], …] (at the leader), bytes, entries ever], …]}
+
+A node that does not answer is down as far as the asking client can tell; what its replicas lack is
+known from their leaders. Of two nodes that both say they lead a partition, the one with the higher
+term is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any, Final, Protocol
+
+from kv.base.config import split_address
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import KvorumError
+from kv.base.methods import STANDING
+from kvorum.version import VERSION
+from procedures.master.nodes import NodeRow, NodeState
+
+_ASK_MS: Final = 1_500  # a node that needs longer is taken for down
+
+
+class Replica(Protocol):
+    """What is needed of kv.replica.replica.Replica; clients read this module, too."""
+
+    @property
+    def descriptor(self) -> PartitionDescriptor: ...
+    @property
+    def group(self) -> Any:
+        """raft.api.ConsensusGroup"""
+
+    @property
+    def state(self) -> Any:
+        """kv.replica.state.PartitionState"""
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Another member, as the leader sees it."""
+
+    node: int
+    lag: int
+    responsive: bool
+    snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One replica at one node. Indexes are of log entries; `leader` 0: it knows of none."""
+
+    id: int
+    epoch: int
+    role: str
+    term: int
+    leader: int
+    applied: int
+    commit: int
+    last: int
+    first: int
+    log_bytes: int
+    asleep: bool
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    witnesses: tuple[int, ...]
+    followers: tuple[Follower, ...]
+    size: int
+    entries: int
+
+    @staticmethod
+    def of(replica: Replica) -> Standing:
+        status, state = replica.group.status(), replica.state
+        return Standing(
+            status.group_id,
+            replica.descriptor.epoch,
+            status.role,
+            status.term,
+            status.leader_id or 0,
+            status.applied_index,
+            status.commit_index,
+            status.last_index,
+            status.first_index,
+            status.log_bytes,
+            status.hibernating,
+            tuple(status.voters),
+            tuple(status.learners),
+            tuple(status.witnesses),
+            tuple(
+                Follower(node, f.lag, f.responsive, f.snapshot)
+                for node, f in sorted(status.followers.items())
+            ),
+            state.live_bytes,
+            state.index,
+        )
+
+    def to_wire(self) -> list[Any]:
+        row = list(astuple(self))
+        row[11:15] = [*map(list, row[11:14]), [list(f) for f in row[14]]]
+        return row
+
+    @staticmethod
+    def from_wire(row: Sequence[Any]) -> Standing:
+        values = list(row[:_FIELDS])
+        values[11:14] = [tuple(nodes) for nodes in values[11:14]]
+        values[14] = tuple(Follower(*f) for f in values[14])
+        return Standing(*values)
+
+
+_FIELDS: Final = len(fields(Standing))
+
+
+def told(node: int, replicas: Iterable[Replica]) -> dict[str, Any]:
+    """What this node answers."""
+    rows = [Standing.of(replica).to_wire() for replica in replicas]
+    return {"node": node, "version": VERSION, "replicas": rows}
+
+
+# ------------------------------------------------------------------------------ asking all nodes
+
+
+class Nodes(Protocol):
+    """kv.client.KvClient."""
+
+    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]: ...
+
+    async def call_at(
+        self, address: tuple[str, int], method: int, *args: Any, budget_ms: int = 0
+    ) -> list[Any]: ...
+
+
+Told = Mapping[int, Sequence[Standing]]
+"""By node; those that did not answer are missing."""
+
+
+async def ask(kv: Nodes, members: Iterable[NodeRow]) -> Told:
+    """Ask every member at once."""
+
+    async def one(member: NodeRow) -> tuple[int, Sequence[Standing]] | None:
+        try:
+            if member.address:
+                (map_,) = await kv.call_at(
+                    split_address(member.address), STANDING, budget_ms=_ASK_MS
+                )
+            else:  # embedded: there is no other
+                (map_,) = await kv.call_node(STANDING, budget_ms=_ASK_MS)
+        except KvorumError:
+            return None
+        # Another node may have its address by now.
+        return map_["node"], [Standing.from_wire(row) for row in map_["replicas"]]
+
+    found = await asyncio.gather(*(one(m) for m in members if m.state is not NodeState.GONE))
+    return dict(each for each in found if each is not None)
+
+
+def leaders(told: Told) -> dict[int, tuple[int, Standing]]:
+    """By partition: the node that leads it, and how it sees the group."""
+    found: dict[int, tuple[int, Standing]] = {}
+    for node, standings in sorted(told.items()):
+        for standing in standings:
+            if standing.role != "leader":
+                continue
+            known = found.get(standing.id)
+            if known is None or standing.term > known[1].term:
+                found[standing.id] = (node, standing)
+    return found
+
+
+def node_rows(
+    members: Iterable[NodeRow], map_: Sequence[PartitionDescriptor], told: Told
+) -> list[dict[str, Any]]:
+    """`/v1/nodes`."""
+    led = [node for node, _ in leaders(told).values()]
+    return [
+        {
+            "id": member.id,
+            "address": member.address,
+            "state": _state(member, told),
+            "leaders": led.count(member.id),
+            "replicas": len(told[member.id])
+            if member.id in told
+            else sum(member.id in (*d.voters, *d.learners) for d in map_),
+            "version": member.version,
+        }
+        for member in members
+    ]
+
+
+def _state(member: NodeRow, told: Told) -> str:
+    if member.state is NodeState.GONE or member.id in told:
+        return "live" if member.state is NodeState.MEMBER else member.state.name.lower()
+    return "down"
+
+
+def partition_rows(map_: Sequence[PartitionDescriptor], told: Told) -> list[dict[str, Any]]:
+    """`/v1/partitions`. Without a leader that answers, members are those of the map."""
+    led = leaders(told)
+    anybody = {s.id: s for standings in told.values() for s in standings}
+    rows = []
+    for d in map_:
+        leader, standing = led.get(d.id, (None, anybody.get(d.id)))
+        row = {"id": d.id, "start": d.start, "end": d.end, "leader": leader, "epoch": d.epoch}
+        if standing is None:
+            row |= {"term": None, "replicas": list(d.voters), "learners": list(d.learners)}
+            row |= {"witnesses": [], "lag": {}, "size": 0, "load": 0}
+        else:
+            row |= {
+                "term": standing.term,
+                "replicas": list(standing.voters),
+                "learners": list(standing.learners),
+                "witnesses": list(standing.witnesses),
+                "lag": {str(f.node): f.lag for f in standing.followers},
+                "size": standing.size,
+                "load": standing.entries,
+            }
+        rows.append(row)
+    return rows
