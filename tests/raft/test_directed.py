@@ -189,3 +189,18 @@ def test_a_cut_off_proposal_is_answered_although_its_index_is_used_again() -> No
     ours.settle()
     ours.deliver(2, success(ours.last() + 1))
     assert (ours.machine.lost, ours.machine.acked) == (["first", "second", "third"], ["again"])
+
+
+def test_a_leader_that_gives_way_takes_back_what_the_library_counted() -> None:
+    """I2: the library counts our unsynced entries, and deposes us after it has counted."""
+    ours = Ours([2, 3])
+    ours.elect([2])
+    ours.deliver(2, success(ours.last() + 1))
+    committed = ours.commit()
+    ours.node.syncer._delay_s = 1000.0
+    ours.group.propose(b"not synced", "token")
+    ours.deliver(2, success(ours.last() + 1))
+    assert ours.commit() == committed
+    ours.node.timers.run(5)
+    assert not ours.is_leader()
+    assert ours.commit() == committed

@@ -8,6 +8,7 @@ from raft import RaftConfig
 from raft.replica import Replica
 from raft.rules.hibernate import Sleep
 from tests.raft.fleet import Fleet
+from tests.raft.probe import Ours, append_entries, success
 from tests.raft.support import GROUP, Machine
 
 IDLE_S = RaftConfig().hibernate_after_ms / 1000
@@ -85,7 +86,7 @@ def test_f1_who_is_about_to_read_wakes_the_group() -> None:
     fleet = sleeping()
     leader = fleet.elect()
     assert not leader.can_serve_reads()
-    assert fleet.run(0.1, leader.can_serve_reads)
+    assert fleet.run(0.01, leader.can_serve_reads), "it asks at once, not at the next heartbeat"
     for _ in range(20):
         fleet.run(IDLE_S / 4)
         assert leader.can_serve_reads(), "a group in use stays awake"
@@ -113,7 +114,7 @@ def test_f1_a_request_at_a_follower_wakes_the_group_even_if_nobody_told_of_the_l
 
 
 def test_f1_a_follower_with_a_broken_link_does_not_depose_a_sleeping_leader() -> None:
-    """It hears nothing, like everybody: without care an idle group would change leaders at random."""
+    """It hears nothing, like everybody: without care, idle groups would change leaders."""
     fleet = sleeping()
     leader = fleet.elect()
     me = fleet.id_of(leader)
@@ -143,7 +144,7 @@ def test_f1_a_dead_node_does_not_keep_the_others_awake_and_catches_up() -> None:
 
 def test_f1_a_group_without_a_majority_does_not_sleep() -> None:
     """Its leader must give way (check-quorum) instead of sleeping on."""
-    fleet = Fleet().all((1, 2, 3))
+    fleet = Fleet(config=RaftConfig(hibernate_after_ms=500)).all((1, 2, 3))
     leader = fleet.elect()
     for node in [node for node in fleet.groups if node != fleet.id_of(leader)]:
         fleet.kill(node)
@@ -152,15 +153,18 @@ def test_f1_a_group_without_a_majority_does_not_sleep() -> None:
     assert not leader.status().hibernating
 
 
-def test_f1_a_leader_that_slept_is_not_deposed_by_its_own_check_of_the_quorum() -> None:
+@pytest.mark.parametrize("by", ["leader", "follower"])
+def test_f1_a_leader_that_slept_is_not_deposed_by_its_own_check_of_the_quorum(by: str) -> None:
     """Nobody answered for an hour, because nobody was asked."""
     fleet = sleeping()
     leader = fleet.elect()
+    term = leader.term
     fleet.run(3600)
-    leader.propose(b"x", b"x")
+    follower = next(group for group in fleet.groups.values() if group is not leader)
+    (leader if by == "leader" else follower).can_serve_reads()
     fleet.run(3)
-    assert leader.leader
-    assert fleet.machines[fleet.id_of(leader)].acked[-1] == b"x"
+    assert (leader.leader, leader.term) == (True, term)
+    fleet.write(b"x", within_s=0.1)
 
 
 def test_f1_a_learner_that_catches_up_keeps_the_group_awake() -> None:
@@ -171,7 +175,7 @@ def test_f1_a_learner_that_catches_up_keeps_the_group_awake() -> None:
     leader = fleet.elect()
     leader.add_learner(4)
     fleet.run(2 * IDLE_S)
-    assert not leader.status().hibernating
+    assert not any(group.status().hibernating for group in fleet.groups.values())
     fleet.heal()
     assert fleet.run(5, lambda: b"first" in fleet.machines[4].commands)
     assert fleet.run(2 * IDLE_S, lambda: asleep(fleet))
@@ -189,6 +193,120 @@ def test_f1_a_group_may_be_told_not_to_hibernate() -> None:
     leader = next(group for group in groups if group.leader)
     assert leader.serving()
     assert not any(group.status().hibernating for group in groups)
+
+
+def sleeping_follower() -> Ours:
+    """Of node 2, in term 1, with one committed entry."""
+    ours = Ours([2, 3])
+    entry = [(b"\x01", 1, 1)]
+    ours.deliver(2, append_entries(1, 0, 0, entry, 1))
+    ours.deliver(2, {**append_entries(1, 1, 1, [], 1), "round": 7, "sleep": 1})
+    assert [m["round"] for _, m in ours.sent("asleep")] == [7]
+    ours.node.timers.run(100)
+    assert ours.group.next_deadline_s() is None
+    ours.forget_sent()
+    return ours
+
+
+PRE_VOTE = {"type": "pre_vote", "term": 2, "round": 1, "last_log_term": 1, "last_log_index": 1}
+
+
+def test_a_sleeping_follower_does_not_help_a_candidate_while_its_leader_is_reachable() -> None:
+    """The candidate may just have a broken link of its own."""
+    ours = sleeping_follower()
+    ours.deliver(3, PRE_VOTE)
+    assert ours.sent("pre_vote_ok") == []
+    assert [peer for peer, _ in ours.sent("wake")] == [2], "it asks its leader to speak"
+    assert ours.group.next_deadline_s() is not None
+    ours.deliver(3, PRE_VOTE)
+    assert len(ours.sent("pre_vote_ok")) == 1, "awake, and its leader has not spoken"
+
+
+def test_a_sleeping_follower_helps_when_its_leader_is_lost() -> None:
+    """Else an idle group would wait a second longer for its next leader."""
+    ours = sleeping_follower()
+    ours.node.host.peer_down(2)
+    ours.deliver(3, PRE_VOTE)
+    assert len(ours.sent("pre_vote_ok")) == 1
+    assert ours.sent("wake") == []
+
+
+@pytest.mark.parametrize(
+    "changed", [{"prevLogIdx": 2}, {"commit_index": 0, "sleep": 2}, {"term": 2, "sleep": 1}]
+)
+def test_a_follower_with_another_log_does_not_sleep(changed: dict[str, int]) -> None:
+    """It would stay behind until somebody wakes the group."""
+    ours = Ours([2, 3])
+    ours.deliver(2, append_entries(1, 0, 0, [(b"\x01", 1, 1)], 1))
+    message = {**append_entries(1, 1, 1, [], 1), "round": 7, "sleep": 2, **changed}
+    ours.deliver(2, message)
+    assert ours.sent("asleep") == []
+    assert not ours.group.status().hibernating
+
+
+def test_a_sleeping_follower_wakes_when_a_new_leader_invites_it_too_early() -> None:
+    """It must not sleep on with a log that the invitation does not speak of."""
+    ours = sleeping_follower()
+    ours.deliver(3, {**append_entries(2, 2, 2, [], 2), "round": 9, "sleep": 2})
+    assert ours.sent("asleep") == []
+    assert ours.group.next_deadline_s() is not None
+
+
+def sleeping_leader() -> Ours:
+    ours = Ours([2, 3])
+    ours.elect([2])
+    for peer in (2, 3):
+        ours.deliver(peer, success(ours.last() + 1))
+    while not any("sleep" in m for _, m in ours.sent("append_entries")):
+        ours.forget_sent()
+        ours.node.timers.run(0.3)
+        for peer in (2, 3):
+            answer = {"term": ours.term(), "round": ours.core.rounds.current}
+            ours.deliver(peer, {"type": "hb_ack", **answer})
+    return ours
+
+
+def say_asleep(ours: Ours, *, earlier: int = 0, index: int | None = None) -> None:
+    """Both followers say that they sleep."""
+    for peer in (2, 3):
+        answer = {
+            "type": "asleep",
+            "term": ours.term(),
+            "round": ours.core.rounds.current - earlier,
+            "index": ours.last() if index is None else index,
+        }
+        ours.deliver(peer, answer)
+
+
+def test_an_answer_of_an_earlier_night_puts_nobody_to_sleep() -> None:
+    """The follower may have been woken since."""
+    ours = sleeping_leader()
+    say_asleep(ours, earlier=5)
+    say_asleep(ours, index=0)
+    assert not ours.group.status().hibernating
+    say_asleep(ours)
+    assert ours.group.status().hibernating
+
+
+def test_a_sleeping_leader_that_learns_of_a_newer_term_wakes_as_follower() -> None:
+    """Without an election timer it would never take part again."""
+    ours = sleeping_leader()
+    say_asleep(ours)
+    ours.deliver(2, {"type": "stale", "term": 9})
+    assert not ours.group.leader
+    assert ours.group.next_deadline_s() is not None
+
+
+def test_a_sleeping_leader_answers_a_candidate_by_leading() -> None:
+    """Its own lease has run out, so that it could grant the pre-vote against itself."""
+    ours = sleeping_leader()
+    say_asleep(ours)
+    ours.node.timers.run(100)
+    ours.forget_sent()
+    ours.deliver(3, {**PRE_VOTE, "term": 9, "last_log_index": 99})
+    assert ours.sent("pre_vote_ok") == []
+    assert sorted(peer for peer, _ in ours.sent("append_entries")) == [2, 3]
+    assert ours.group.leader
 
 
 def test_who_says_it_sleeps_is_counted_only_when_asked() -> None:

@@ -231,8 +231,9 @@ def test_f4_a_node_that_was_removed_and_added_again_serves_again() -> None:
     assert fleet.run(5, lambda: promoted(fleet, 3))
     fleet.kill(1)
     fleet.kill(2)
+    fleet.sent.clear()
     fleet.run(5)
-    assert fleet.groups[3].status().role == "candidate" or fleet.sent["pre_vote"] > 0
+    assert fleet.sent["pre_vote"] > 0
 
 
 def test_f4_the_configuration_of_the_log_tail_counts_after_a_restart() -> None:

@@ -356,6 +356,17 @@ def test_f16_without_the_rule_the_loss_of_the_leaders_site_stops_the_group(
     assert not fleet.run(30, lambda: fleet.leader is not None)
 
 
+def test_f16_writes_stay_quick_when_the_witness_is_needed() -> None:
+    """Its acknowledgement is the last one then: it must be asked as soon as it may be."""
+    fleet = Fleet().all((1, 2, 3, 4, 5), witnesses=[5])
+    fleet.elect_node(1)
+    for node in (3, 4):
+        fleet.kill(node)
+    fleet.write(b"first", within_s=2)
+    for number in range(20):
+        fleet.write(b"%d" % number, within_s=0.02)
+
+
 @pytest.mark.parametrize("lost", [(1, 2), (3, 4), (5,)])
 def test_f17_two_sites_and_a_third_party_keep_their_quorum(lost: tuple[int, ...]) -> None:
     """Two data centres cannot agree on which of them is cut off; a witness elsewhere can."""
