@@ -162,7 +162,8 @@ class SnapshotSink(Protocol):
     """Takes one snapshot, beside the live state until `install`. At most one is open per group.
 
     A sink is left, without a call, when its replica is closed; what is staged stays until a sink
-    for another SnapshotId is opened, or until `discard`.
+    for another SnapshotId is opened, or until `discard`. After a restart, what is staged of an
+    index that is applied by then may be forgotten: nobody will ask for it.
     """
 
     def staged(self) -> int:
@@ -185,11 +186,13 @@ class SnapshotSink(Protocol):
         """Replace the state by what was staged: all or nothing, also over a crash (redone, or taken
         back, before the next `applied()`); `done()` on the loop, later, once `applied()` is
         (index, term) of the SnapshotId, durably. Nothing is applied between the call and `done`.
+
+        Raises SnapshotUnavailable: what was staged is not a whole snapshot; nothing changed.
         """
         ...
 
     def discard(self) -> None:
-        """Forget what was staged. Not called once `install` was."""
+        """Forget what was staged. Not called once `install` has begun."""
         ...
 
 
@@ -240,7 +243,8 @@ class StateMachine(Protocol):
 
     def restore(self, snapshot: SnapshotId) -> SnapshotSink:
         """A sink for this snapshot; an unfinished one of the same id goes on, any other is
-        forgotten. Raises SnapshotUnavailable, like `snapshot`.
+        forgotten. Never asked of a leader: `role(leader=False)` came before. Raises
+        SnapshotUnavailable, like `snapshot`.
         """
         ...
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raft.administration import Administration
-from raft.api import RaftConfig, ReadDone, Recovery, StateMachine
+from raft.api import RaftConfig, ReadDone, Recovery, SnapshotId, SnapshotSink, StateMachine
 from raft.errors import (
     ApplyFailed,
     BadConfig,
@@ -37,8 +37,9 @@ from raft.journal import Journal
 from raft.pinned import Message
 from raft.reads import ASK_MAX, FollowerReads
 from raft.records import DATA, DATA_KIND, WITHHELD_KIND, Base
+from raft.restore import Receiver
 from raft.rules.reads import PendingRead, ReadQueue
-from raft.snapshot import Receiver, Sender, Snapshots
+from raft.snapshot import Sender, Snapshots
 
 if TYPE_CHECKING:
     from raft.host import RaftHost
@@ -88,7 +89,7 @@ class Replica(Administration):
         self._receiver = Receiver(
             core,
             self,
-            restore=lambda snapshot: sm.restore(snapshot),
+            restore=self._restore,
             barrier=host.barrier,
             enter=self._enter,
             config=config,
@@ -326,6 +327,7 @@ class Replica(Administration):
                 ):  # the state machine dropped its own group, or the host was closed
                     return
             journal.trim_memory(self.applied_index)
+            self._receiver.outrun(self.applied_index)
 
     def _apply_one(self, command: bytes, index: int, term: int) -> None:
         proposed = self._tokens.pop(index, None)
@@ -410,6 +412,10 @@ class Replica(Administration):
     def forget(self, index: int) -> None:
         """`compact` for a witness: nobody is ever sent its log."""
         self._journal.compact(index)
+
+    def _restore(self, snapshot: SnapshotId) -> SnapshotSink:
+        self._tell_loss()  # a leader has everything: it takes no snapshots
+        return self._sm.restore(snapshot)
 
     def restart_at(self, base: Base) -> None:
         """A snapshot was installed: the state machine stands at `base`, durably."""

@@ -2,7 +2,7 @@
 leader's state instead, in chunks (Raft section 7; thesis 5.1).
 
     leader    Sender    reads a SnapshotSource, keeps the window of chunks that are not acknowledged
-    follower  Receiver  stages chunks in a SnapshotSink, then installs them
+    follower  Receiver  stages chunks in a SnapshotSink, then installs them (raft/restore)
 
     snapshot       leader → follower   term, index, index_term, number, config_index, config,
                                        chunk (number), data, total (chunks, -1 while unknown), at
@@ -34,12 +34,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from raft.api import RaftConfig, RaftCounters, SnapshotId, SnapshotSink, SnapshotSource
+from raft.api import RaftConfig, RaftCounters, SnapshotId, SnapshotSource
 from raft.errors import InvariantBroken, SnapshotUnavailable
-from raft.records import Base
-from raft.rules import membership
+from raft.restore import Receiver
 from raft.rules.flow import Bucket, Flow
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from raft.rules.membership import Membership
 
 _LONG_AGO = float("-inf")
+_CHUNKS_AT_ONCE = 2  # reading takes the loop's time; each answer lets the next ones go
 _TERM_SHIFT = 24  # transfers of one leadership; the term in front makes numbers grow over all
 
 
@@ -61,12 +61,13 @@ class Budget:
         rate = config.snapshot_bytes_per_s
         self.bucket = Bucket(rate, max(window, rate // 10))
 
-    def begin(self) -> bool:
-        """False if enough are running; else `end` must follow."""
-        if self._active >= self._max:
-            return False
+    def full(self) -> bool:
+        """Enough are running."""
+        return self._active >= self._max
+
+    def begin(self) -> None:
+        """`end` must follow."""
         self._active += 1
-        return True
 
     def end(self) -> None:
         self._active -= 1
@@ -148,12 +149,11 @@ class Sender:
         now = self._clock()
         if peer in self._transfers or self._retry_s.get(peer, _LONG_AGO) > now:
             return
-        if not self._core.followers.takes(peer) or not self._budget.begin():
+        if self._budget.full() or not self._core.followers.takes(peer):
             return
         try:
             source = self._source(peer)
         except SnapshotUnavailable:
-            self._budget.end()
             self._later(peer, now)
             return
         self._begin(peer, source, now)
@@ -171,7 +171,6 @@ class Sender:
         at = (source.index, source.term)
         if core.journal.term_at(source.index) != source.term:
             source.close()
-            self._budget.end()
             raise InvariantBroken(f"the state machine's snapshot {at} is not an entry of the log")
         self._term = core.term
         self._count += 1
@@ -182,6 +181,7 @@ class Sender:
             reorder_s=config.reorder_ms / 1000,
         )
         flow.accepted(-1, next_item=0)
+        self._budget.begin()
         self._transfers[peer] = Transfer(
             SnapshotId(*at, core.me, number),
             source,
@@ -248,30 +248,40 @@ class Sender:
 
     def _pump(self, peer: int, transfer: Transfer, now: float) -> None:
         resend_s = self._config.snapshot_resend_ms / 1000
-        wait_s = 0.0
-        while transfer.more() and transfer.flow.room() > 0 and self._core.followers.takes(peer):
+        try:
+            wait_s = self._read_on(peer, transfer, now)
+        except SnapshotUnavailable:
+            self._end(peer)
+            self._later(peer, now)
+            return
+        idle_since_s = max(transfer.moved_s, transfer.poked_s)
+        if now - idle_since_s >= resend_s and self._core.followers.takes(peer):
+            transfer.poked_s = idle_since_s = now
+            self._send(peer, transfer, transfer.sent)  # its answer says what is lost
+        poke_s = idle_since_s + resend_s
+        self._wake(now + wait_s if wait_s is not None else max(poke_s, now + resend_s / 2))
+
+    def _read_on(self, peer: int, transfer: Transfer, now: float) -> float | None:
+        """Send the next chunks; how soon there may be more, None if that is for an answer to say.
+        Raises SnapshotUnavailable.
+        """
+        for _ in range(_CHUNKS_AT_ONCE):
+            full = transfer.flow.room() == 0 or not self._core.followers.takes(peer)
+            if full or not transfer.more():
+                return None
             wait_s = self._budget.bucket.wait_s(now)
             if wait_s > 0:
-                break
-            try:
-                chunk = transfer.next_chunk(self._config.snapshot_chunk_bytes)
-            except SnapshotUnavailable:
-                self._end(peer)
-                self._later(peer, now)
-                return
-            number = transfer.sent
+                return wait_s
+            chunk, number = transfer.next_chunk(self._config.snapshot_chunk_bytes), transfer.sent
+            if transfer.acked == number:
+                transfer.moved_s = now  # until now it waited for us
             if chunk is not None:
                 self._budget.bucket.take(len(chunk))
                 transfer.chunks[number] = chunk
                 transfer.sent += 1
                 transfer.flow.sent(number, number, len(chunk), now)
             self._send(peer, transfer, number)
-        idle_since_s = max(transfer.moved_s, transfer.poked_s)
-        if now - idle_since_s >= resend_s and self._core.followers.takes(peer):
-            transfer.poked_s = idle_since_s = now
-            self._send(peer, transfer, transfer.sent)  # its answer says what is lost
-        poke_s = idle_since_s + resend_s
-        self._wake(now + wait_s if wait_s > 0 else poke_s if poke_s > now else now + resend_s)
+        return 0.0
 
     def _wake(self, at_s: float) -> None:
         if self._deadline_s is None or at_s < self._deadline_s:
@@ -324,164 +334,6 @@ class Sender:
             self._end(peer)
         self._retry_s.clear()
         self._deadline_s = None
-
-
-# ------------------------------------------------------------------ the follower's side
-
-
-class Follower(Protocol):
-    """The replica that takes a snapshot."""
-
-    @property
-    def applied_index(self) -> int: ...
-
-    def restart_at(self, base: Base) -> None:
-        """The state is now that of the snapshot, durably: the log follows."""
-        ...
-
-
-class Receiver:
-    """Takes at most one snapshot at a time."""
-
-    def __init__(
-        self,
-        core: Group,
-        follower: Follower,
-        *,
-        restore: Callable[[SnapshotId], SnapshotSink],
-        barrier: Callable[[Callable[[], object]], None],
-        enter: Callable[..., None],
-        config: RaftConfig,
-        counters: RaftCounters,
-    ) -> None:
-        """`barrier(done)` tells when the log DB is durable; `enter(door, *args)` calls back into
-        the replica, so that whatever is raised stops it.
-        """
-        self._core, self._follower, self._restore = core, follower, restore
-        self._barrier, self._enter = barrier, enter
-        self._config, self._counters = config, counters
-        self._taking: Taking | None = None
-        self.installing = False
-        """Between `install` and its end: nothing may be applied, and the log not be cut."""
-
-    def _known(self, snapshot: SnapshotId) -> bool:
-        """Is its last entry applied here, or in our log? Then it tells us nothing new."""
-        applied = self._follower.applied_index >= snapshot.index
-        return applied or self._core.journal.term_at(snapshot.index) == snapshot.term
-
-    def received(self, peer: int, message: Message) -> None:
-        """A `snapshot` message of the leader of this term."""
-        if self.installing:
-            return  # it asks again
-        snapshot = SnapshotId(message["index"], message["index_term"], peer, message["number"])
-        if self._known(snapshot):
-            self._forget()
-            self._core.vouch(snapshot.index)
-            return
-        taking = self._taking
-        if taking is not None and snapshot.number < taking.id.number:
-            return  # a late message of an earlier transfer
-        try:
-            if taking is None or taking.id != snapshot:
-                taking = self._open(snapshot, message)
-            taking.at_s = max(taking.at_s, message["at"])
-            self._take(taking, message)
-        except SnapshotUnavailable:
-            self._counters.snapshots_failed += 1
-            self._forget()
-            self._answer(snapshot, 0, 0, message["at"], refused=True)
-
-    def _open(self, snapshot: SnapshotId, message: Message) -> Taking:
-        self._forget()
-        config = membership.decode(message["config_index"], message["config"])
-        sink = self._restore(snapshot)
-        staged = sink.staged()
-        base = Base(snapshot.index, snapshot.term, config)
-        self._taking = Taking(snapshot, base, sink, staged, staged)
-        return self._taking
-
-    def _take(self, taking: Taking, message: Message) -> None:
-        number, data = message["chunk"], message["data"]
-        if message["total"] >= 0:
-            taking.total = message["total"]
-        ahead = number - taking.asked
-        if data and 0 <= ahead < self._config.snapshot_window_chunks:
-            taking.waiting[number] = bytes(data)
-        fresh = taking.asked
-        while (chunk := taking.waiting.pop(taking.asked, None)) is not None:
-            number, taking.asked = taking.asked, taking.asked + 1
-            taking.sink.stage(number, chunk, self._staged_later(taking, number))
-        if taking.asked == fresh:
-            self._progress(taking)
-
-    def _staged_later(self, taking: Taking, number: int) -> Callable[[], None]:
-        return lambda: self._enter(self._staged, taking, number)
-
-    def _staged(self, taking: Taking, number: int) -> None:
-        if taking is self._taking:
-            taking.staged = number + 1
-            self._progress(taking)
-
-    def _progress(self, taking: Taking) -> None:
-        """Answer, and go on to the next step once all is there."""
-        self._answer(taking.id, taking.staged, taking.asked, taking.at_s, refused=False)
-        if taking.staged == taking.total and not taking.announced:
-            taking.announced = True
-            self._core.journal.announce(taking.base)
-            self._barrier(lambda: self._enter(self._install, taking))
-
-    def _install(self, taking: Taking) -> None:
-        if taking is not self._taking:
-            return  # another snapshot has begun meanwhile
-        if self._known(taking.id):
-            self._forget()
-            self._core.vouch(taking.id.index)
-            return
-        self.installing = True
-        taking.sink.install(lambda: self._enter(self._installed, taking))
-
-    def _installed(self, taking: Taking) -> None:
-        self._taking, self.installing = None, False
-        self._counters.snapshots_installed += 1
-        self._follower.restart_at(taking.base)
-        self._core.vouch(taking.id.index)
-
-    def _answer(
-        self, snapshot: SnapshotId, staged: int, wants: int, at_s: float, *, refused: bool
-    ) -> None:
-        message: Message = {
-            "type": "snapshot_ack",
-            "term": self._core.term,
-            "number": snapshot.number,
-            "next": staged,
-            "wants": wants,
-            "refused": refused,
-            "at": at_s,
-        }
-        self._core.post(snapshot.sender, message)
-
-    def _forget(self) -> None:
-        taking, self._taking = self._taking, None
-        if taking is not None:
-            taking.sink.discard()
-
-
-@dataclass(slots=True, eq=False)
-class Taking:
-    """One snapshot that is being taken."""
-
-    id: SnapshotId
-    base: Base
-    sink: SnapshotSink
-    staged: int
-    """Chunks that are durable."""
-    asked: int
-    """Chunks that were given to the sink."""
-    waiting: dict[int, bytes] = field(default_factory=dict)
-    """Chunks that overtook others."""
-    total: int = -1
-    announced: bool = False
-    at_s: float = _LONG_AGO
 
 
 class Snapshots:

@@ -422,6 +422,55 @@ def test_proposals_below_an_installed_snapshot_are_unknown() -> None:
     assert (ours.machine.unknown, ours.machine.lost) == (["mine"], [])
 
 
+def test_a_leader_hears_of_its_loss_before_it_takes_a_snapshot() -> None:
+    """A state machine that serves while its state is replaced answers from two states."""
+    ours = Ours([2, 3])
+    ours.machine.timers = ours.node.timers
+    ours.elect([2])
+    ours.deliver(2, {"type": "next_node_idx", "next_node_idx": 2, "reset": False, "success": True})
+    assert ours.machine.roles == [(True, 1)]
+    roles: list[list[tuple[bool, int]]] = []
+    restore = ours.machine.restore
+
+    def watch(snapshot: SnapshotId) -> Any:
+        roles.append(list(ours.machine.roles))
+        return restore(snapshot)
+
+    ours.machine.restore = watch  # type: ignore[method-assign]
+    ours.deliver(3, snapshot_message(2, 20, 2))
+    assert roles == [[(True, 1), (False, 2)]]
+
+
+def test_what_the_log_outruns_is_forgotten() -> None:
+    """Half a snapshot that nobody needs any more would stay on the disk."""
+    ours = follower()
+    ours.deliver(2, snapshot_message(1, 20, 1))
+    ours.node.timers.run(0.1)
+    assert len(ours.machine.disk.staged) == 1
+    ours.deliver(2, append_entries(1, 9, 1, entries(10, 20, 1), 20))
+    ours.node.timers.run(0.1)
+    assert ours.group.applied_index == 20
+    assert ours.machine.disk.staged_id is None
+
+
+def test_a_snapshot_that_turns_out_not_to_be_whole_is_refused() -> None:
+    """The leader must hear of it and begin anew; the follower goes on with what it has."""
+    ours = follower()
+    sink = ours.machine.restore(SnapshotId(20, 1, 2, 1 << 24))
+
+    def broken(_done: Any) -> None:
+        raise SnapshotUnavailable("the end is missing")
+
+    sink.install = broken  # type: ignore[method-assign]
+    ours.machine.restore = lambda _snapshot: sink  # type: ignore[method-assign, assignment]
+    ours.deliver(2, snapshot_message(1, 20, 1, total=1))
+    ours.node.timers.run(0.1)
+    assert [m["refused"] for _, m in ours.sent("snapshot_ack")][-1]
+    assert not ours.group._receiver.installing
+    ours.deliver(2, append_entries(1, 9, 1, [], 9))
+    assert ours.group.applied_index == 9
+
+
 def test_reads_wait_for_the_install_and_are_then_served() -> None:
     """A replica whose state is half replaced must not answer."""
     trio = behind()
