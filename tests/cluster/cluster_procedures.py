@@ -12,7 +12,7 @@ STEPS = 3
 
 @kvorum.procedure("cluster.slow")
 class Slow:
-    """STEPS steps of `ms` each; every one adds one to the row `key`: a step run twice would show."""
+    """STEPS steps of `ms` each; each adds one to the row `key`: a step run twice would show."""
 
     @kvorum.step(first=True)
     async def mark(self, ctx: Any) -> Any:

@@ -82,6 +82,37 @@ def test_tso_serves_only_while_leading() -> None:
     run(main)
 
 
+def test_e2_without_its_lease_a_leader_hands_out_nothing() -> None:
+    """A leader that slept may have been replaced and does not know: its timestamps would be below
+    those that the next one has handed out meanwhile.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        log, holds = Log(loop), [True]
+        refusal = NotLeader("ask node 2", details={"leader": 2})
+        service = TsoService(
+            SimClock(loop),
+            SimTimers(loop),
+            read_bound=log.read,
+            persist=log.persist,
+            lease=lambda: holds[0],
+            not_leader=lambda: refusal,
+        )
+        service.role(leader=True)
+        await asyncio.sleep(0.01)
+        first = service.take()
+        holds[0] = False
+        assert not service.serving
+        with pytest.raises(NotLeader) as caught:
+            service.take()
+        assert caught.value is refusal
+        holds[0] = True  # the others were only slow: it leads as before
+        assert service.take() > first
+        service.close()
+
+    run(main)
+
+
 def test_tso_bound_rises_from_a_timer_never_in_a_request() -> None:
     """A request that waits for a sync would make every transaction wait for it."""
 
