@@ -33,7 +33,7 @@ from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
-from kv.base.keys import escape, escape_open, table_prefix, table_range
+from kv.base.keys import escape, escape_open, table_prefix, table_range, u64
 
 FORMAT: Final = 1
 COUNTER_PARTITION: Final = "partition"
@@ -96,6 +96,13 @@ class Reader(Protocol):
     """What is needed of a snapshot."""
 
     async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
+
+
+class Counting(Protocol):
+    """What is needed of a transaction to write a counter."""
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
+    def put(self, key: bytes, value: bytes) -> object: ...
 
 
 class Txn(Reader, Protocol):
@@ -186,6 +193,15 @@ def delete_rows(t: Txn, descriptors: Sequence[PartitionDescriptor]) -> None:
     """Take partitions out of the map."""
     for descriptor in descriptors:
         t.delete(map_key(descriptor.start))
+
+
+async def hold_new_ones(t: Counting) -> None:
+    """Let this transaction and one that makes partitions exclude each other: both write the counter
+    of their ids.
+    """
+    key = table_prefix(system.COUNTERS) + escape(COUNTER_PARTITION.encode())
+    value, _ = await t.get(key)
+    t.put(key, seal(key, u64(FIRST_PARTITION)) if value is None else value)
 
 
 async def partitions_of(t: Reader, table: TableId) -> list[PartitionDescriptor]:
