@@ -138,6 +138,32 @@ class BulkTransactions:
                         again += part
             todo = again
 
+    async def resolve_rows(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        start_ts: int,
+        commit_ts: int,
+    ) -> None:
+        """`resolve` for what `prewrite_rows` was given. It laid one chunk per message, and whoever
+        names one key of a chunk resolves it whole; where that is not all of a message's keys (some
+        were locked or resolved before), each is named.
+        """
+        for message, _ in _cut(keys, values):
+            at = 0
+            while at < len(message):
+                high = await _end_of_part(self.kv, message, at)
+                part, at = message[at:high], high
+                try:
+                    resolved, _ = await self.kv.call(
+                        RESOLVE, part[0], start_ts, commit_ts, [part[0]],
+                        budget_ms=BULK_PART_BUDGET_MS,
+                    )  # fmt: skip
+                except (Reroute, TryLater, UnknownOutcome):
+                    resolved = 0
+                if resolved != len(part):
+                    await self.resolve(part, start_ts, commit_ts)
+
 
 class BulkTransaction:
     """One run of one transaction id. Close it when done, committed or not: a heartbeat runs until
@@ -177,8 +203,7 @@ class BulkTransaction:
         """One message for each partition that serves a part of these keys."""
         at = 0
         while at < len(keys):
-            descriptor = await self._owner.kv.locate(keys[at])
-            high = bisect_left(keys, descriptor.end, at) if descriptor.end else len(keys)
+            high = await _end_of_part(self._owner.kv, keys, at)
             try:
                 await self._send(
                     PREWRITE_ROWS, keys[at], (list(keys[at:high]), list(values[at:high]))
@@ -249,6 +274,14 @@ class BulkTransaction:
             f" {BULK_TTL_MS} ms",
             details={"txn": self.start_ts, "reason": "expired"},
         )
+
+
+async def _end_of_part(kv: Kv, keys: Sequence[bytes], at: int) -> int:
+    """The first of the rising keys, from `at` on, that the partition of `keys[at]` does not
+    serve.
+    """
+    descriptor = await kv.locate(keys[at])
+    return bisect_left(keys, descriptor.end, at) if descriptor.end else len(keys)
 
 
 def _cut(

@@ -173,9 +173,11 @@ WAIT_MS_MAX: Final = 60_000
 SINK_LEASE_MS: Final = 600_000
 SINK_CHUNK_BYTES_MAX: Final = 4 * MiB
 SINK_TASKS_MAX: Final = 10_000
-SINK_SMALL_ROWS: Final = 5_000  # a batch up to this is one transaction of one procedure step …
+SINK_SMALL_ROWS: Final = 300  # a batch up to this is one transaction of one procedure step …
 SINK_SMALL_BYTES: Final = 8 * MiB  # … unless its chunks are larger than this together
-SINK_DROP_ROWS_MAX: Final = 2_000  # staged chunks removed per transaction
+SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one step …
+SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
+SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction
 SINK_ATTEMPT_CHARS_MAX: Final = 64
 SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
 
@@ -202,6 +204,8 @@ assert ENTRY_BYTES_MAX * 3 + ROOM_CHECK_BYTES * 3 <= DISK_FREE_BYTES_MIN, (
     "what was admitted fits log, WAL and state"
 )
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
+assert SINK_SMALL_ROWS <= SINK_STEP_ROWS
+assert SINK_STEP_CHUNKS * SINK_CHUNK_BYTES_MAX < SUPERSEDED_BYTES_MAX, "they go in one step"
 assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_BUFFER_BYTES_MAX
 assert 2 * SINK_ATTEMPT_CHARS_MAX < NONCE_CHARS_MAX
 assert SINK_COMMIT_WAIT_MS <= WAIT_MS_MAX

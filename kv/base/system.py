@@ -19,3 +19,8 @@ SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks
 SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged rows
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id
 CLUSTER: Final = TableId(30)  # cluster id, settings
+
+UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})
+"""Prefixes of the tables whose replaced and deleted records are not kept for older snapshots: large,
+read at the newest state only, by those who wrote them.
+"""

@@ -71,10 +71,9 @@ def _resolve_chunk(view: View, lock: Lock, commit_ts: int, m: Mutations) -> int:
     m.drop_chunk(lock)
     if not commit_ts:
         return 0
-    values = view.chunk_values(lock)
-    cur, rows, size = view.cur, m.rows, 0
-    for key, value in zip(lock.chunk, values, strict=True):
-        old = cur(key)
+    values, olds = view.chunk_values(lock), view.many_cur(lock.chunk)
+    rows, size = m.rows, 0
+    for key, value, old in zip(lock.chunk, values, olds, strict=True):
         if old is not None:
             if from_u64(old) >= commit_ts:
                 continue

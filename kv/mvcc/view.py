@@ -34,6 +34,10 @@ class View(Protocol):
         """The sealed newest record, its checksum verified. Raises Corruption."""
         ...
 
+    def many_cur(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """`cur` of each of the keys, which rise."""
+        ...
+
     def lock(self, key: bytes) -> Lock | None: ...
 
     def intent(self, key: bytes) -> Lock:
@@ -116,7 +120,7 @@ class Mutations:
     txns: dict[tuple[bytes, int], TxnRecord | None] = field(default_factory=dict)
     top_ts: int = 0  # the highest commit timestamp among the rows
     safepoint: int = 0  # 0 = unchanged
-    forgotten_bytes: int = 0  # of cur records that the collector removed
+    forgotten_bytes: int = 0  # of cur records that are gone without a version in hist
 
     def version(self, row: Row, commit_ts: int) -> None:
         self.rows.append(row)

@@ -70,7 +70,7 @@ def _touches(entry: Entry, r: list[Any]) -> bool:
 def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
     """The entry that removes the intent which refuses a read, None if nothing in flight does."""
     key = refusal.details["key"]
-    if key in view.locks:
+    if view.lock(key) is not None:
         return None
     for entry in (view.open, view.flying):
         if entry is not None and key in entry.locks:

@@ -8,7 +8,8 @@
     write    a larger batch: intents for the marker and the manifest's rows, chunk by chunk, under a
              transaction id that is kept in the state before it is used
     flip     one status flip at the anchor commits the rows together with the marker; then the
-             cleaning is handed to `kvorum.sink_clean`, so that nobody waits for it
+             cleaning is handed to `kvorum.sink_clean`, so that nobody waits for it. Up to
+             SINK_STEP_ROWS it is done at the end of `write`
 
 `kvorum.sink_clean` turns the intents into versions and removes everything staged, losers of
 retries and speculation included. Whoever reads meanwhile sees the whole batch: the intents say that
@@ -134,14 +135,14 @@ class SinkCommit:
     @step(first=True, undo="release")
     async def verify(self, ctx: StepContext) -> Outcome:
         try:
-            return await _verify(ctx)
+            return await _verify(ctx, self._txn.bulk)
         except (SinkRefused, Refused) as e:
             return fail(e.code, e.message)
 
     @step
     async def write(self, ctx: StepContext) -> Outcome:
         try:
-            return await _write(ctx, self._txn.bulk)
+            return await _write(ctx, self._txn.bulk, self._submit)
         except SinkRefused as e:
             return fail(e.code, e.message)
 
@@ -168,26 +169,40 @@ class SinkClean:
         args, bulk = ctx.args, self._txn.bulk
         await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
         try:
-            async for keys, _ in _chunks(args, bulk):
-                await bulk.resolve(keys, args["txn"], args["commit_ts"])
+            async for keys, values in _rows(args, bulk):
+                await bulk.resolve_rows(keys, values, args["txn"], args["commit_ts"])
         except SinkRefused as e:  # damaged since it was written: its intents go when they are met
             ctx.state["damaged"] = e.message
-        return next_step("remove")
+        if not _moderate(args):
+            return next_step("remove")
+        _drop_staged(ctx)
+        return done(ctx.state or None)
 
     @step
     async def remove(self, ctx: StepContext) -> Outcome:
-        await drop_range(self._txn, *chunks_range(ctx.args["attempt"]))
+        await self._drop_chunks(ctx.args)
         own = attempt_key(ctx.args["attempt"])
         # The attempt's own row goes last (it is the first of its range): until then it refuses.
         await drop_range(self._txn, own + b"\x00", successor(own))
         await self._txn.write([delete(own)])
         return done(ctx.state or None)
 
+    async def _drop_chunks(self, args: Any) -> None:
+        """The winners' by name, then those of losers: to find a chunk by a scan is to read it."""
+        named = [
+            chunk_key(args["attempt"], task, seq)
+            for _, task, count, _, _ in args["manifest"]
+            for seq in range(count)
+        ]
+        for at in range(0, len(named), limits.SINK_STEP_CHUNKS):
+            await self._txn.write([delete(k) for k in named[at : at + limits.SINK_STEP_CHUNKS]])
+        await drop_range(self._txn, *chunks_range(args["attempt"]))
+
 
 # -- verify
 
 
-async def _verify(ctx: StepContext) -> Outcome:
+async def _verify(ctx: StepContext, bulk: BulkTransactions) -> Outcome:
     args = ctx.args
     if args["app"]:
         found = await ctx.txn.get(marker_key(args["app"], args["table"]))
@@ -204,6 +219,7 @@ async def _verify(ctx: StepContext) -> Outcome:
         chunks = await _small_batch(ctx) if rows <= limits.SINK_SMALL_ROWS else None
         if chunks is None:
             ctx.txn.put(attempt_key(args["attempt"]), _committing(ctx))
+            ctx.state["txn"] = await bulk.fresh_ts()
             return next_step("write")
         _put_rows(ctx, chunks)
         _drop_staged(ctx)
@@ -317,8 +333,10 @@ def _marker(args: Any) -> bytes:
 # -- write and flip
 
 
-async def _write(ctx: StepContext, bulk: BulkTransactions) -> Outcome:
-    """Intents for the anchor, the marker and every row."""
+async def _write(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Outcome:
+    """Intents for the anchor, the marker and every row. The flip has a step of its own if writing
+    is much to do again.
+    """
     args, state = ctx.args, ctx.state
     if "txn" not in state:
         state["txn"] = await bulk.fresh_ts()
@@ -326,11 +344,12 @@ async def _write(ctx: StepContext, bulk: BulkTransactions) -> Outcome:
     anchor = bulk_key(args["table"])
     transaction = bulk.begin(state["txn"], anchor)
     try:
-        await transaction.prewrite([put(anchor, args["attempt"].encode())])
+        ops = [put(anchor, args["attempt"].encode())]
         if args["app"]:
             marker = marker_key(args["app"], args["table"])
-            await transaction.prewrite([put(marker, _marker(args), cond=state["marker_version"])])
-        async for keys, values in _chunks(args, bulk):
+            ops.append(put(marker, _marker(args), cond=state["marker_version"]))
+        await transaction.prewrite(ops)
+        async for keys, values in _rows(args, bulk):
             await transaction.prewrite_rows(keys, values)
     except TxnAborted:
         # Somebody met our intents after a crash and rolled them back: a new id.
@@ -344,6 +363,8 @@ async def _write(ctx: StepContext, bulk: BulkTransactions) -> Outcome:
     finally:
         await transaction.close()
     state["min_commit_ts"] = transaction.min_commit_ts
+    if _moderate(args):
+        return await _flip(ctx, bulk, submit)
     return next_step("flip")
 
 
@@ -369,6 +390,32 @@ def _system_keys(args: Any) -> list[bytes]:
     """The anchor, and the marker if there is one."""
     marker = [marker_key(args["app"], args["table"])] if args["app"] else []
     return [bulk_key(args["table"]), *marker]
+
+
+def _moderate(args: Any) -> bool:
+    """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
+    rows = sum(entry[3] for entry in args["manifest"])
+    chunks = sum(entry[2] for entry in args["manifest"])
+    return rows <= limits.SINK_STEP_ROWS and chunks <= limits.SINK_STEP_CHUNKS
+
+
+async def _rows(
+    args: Any, bulk: BulkTransactions
+) -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
+    """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
+
+    A moderate batch is one piece, so that its tasks share messages. Of rows with one key the last
+    stays. Raises SinkRefused for what is missing or damaged.
+    """
+    if not _moderate(args):
+        async for piece in _chunks(args, bulk):
+            yield piece
+        return
+    merged: dict[bytes, bytes | None] = {}
+    async for keys, values in _chunks(args, bulk):
+        merged = dict(zip(keys, values, strict=True)) | merged
+    rising = sorted(merged)
+    yield rising, [merged[key] for key in rising]
 
 
 async def _chunks(
@@ -403,8 +450,8 @@ async def _release(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> 
             return
         await bulk.resolve(_system_keys(args), start_ts, 0)
         with suppress(SinkRefused, Rejected):  # unreadable: the rest goes when it is met
-            async for keys, _ in _chunks(args, bulk):
-                await bulk.resolve(keys, start_ts, 0)
+            async for keys, values in _rows(args, bulk):
+                await bulk.resolve_rows(keys, values, start_ts, 0)
     _let_go(ctx)
 
 

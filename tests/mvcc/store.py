@@ -63,6 +63,10 @@ class Store:
         record = self.rows["cur"].get(key)
         return None if record is None else verified("cur", key, record)
 
+    def many_cur(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        assert list(keys) == sorted(set(keys)), "sorted and unique"
+        return [self.cur(key) for key in keys]
+
     def multi_cur(self, keys: list[bytes]) -> Sequence[bytes | None]:
         assert keys == sorted(set(keys)), "sorted and unique"
         return [self.rows["cur"].get(key) for key in keys]

@@ -8,7 +8,12 @@ from kv.base.errors import ConditionFailed, KeyLocked, TooLarge, TxnAborted, Wri
 from kv.base.limits import TXN_LIFETIME_MS_MAX, VALUE_BYTES_MAX
 from kv.base.methods import ABORTED, BLIND, COMMITTED
 from kv.base.ops import check, delete, put
+from kv.base.system import UNVERSIONED
+from kv.mvcc.view import Mutations
+from kv.mvcc.write import write
 from tests.mvcc.store import NOW_MS, Store, at
+
+UNVERSIONED_KEY = next(iter(UNVERSIONED)) + b"key"
 
 
 def test_b2_put_if_absent() -> None:
@@ -48,6 +53,31 @@ def test_b4_delete_if_version() -> None:
     assert store.get(b"k") == (b"2", at(2))
     store.write(delete(b"k", cond=at(2)), ts=at(4))
     assert store.get(b"k") == (None, 0)
+
+
+def test_o9_staged_chunks_keep_no_history() -> None:
+    """Every staged batch would be copied for readers that do not exist, or its bytes be counted for
+    ever.
+    """
+    store, key = Store(), UNVERSIONED_KEY
+    store.write(put(key, b"x" * 100), ts=at(1))
+    staged = store.rows["cur"][key]
+    for n, op in enumerate((put(key, b"y" * 50), delete(key)), 2):
+        m = Mutations()
+        old = store.rows["cur"][key]
+        write(store, [op], start_ts=0, flags=0, commit_ts=at(n), now_ms=store.now_ms, m=m)
+        assert m.forgotten_bytes == len(key) + len(old)
+        assert m.rows[0][2:] == (None, None)
+        store.apply(m)
+    assert len(staged) > 100
+    assert store.get(key, ts=at(1)) == store.get(key) == (None, 0)
+    m = Mutations()
+    write(store, [delete(key)], start_ts=0, flags=0, commit_ts=at(5), now_ms=store.now_ms, m=m)
+    assert m.empty
+    assert m.forgotten_bytes == 0, "deleted already"
+    store.collect(at(900))
+    assert not store.rows["cur"]
+    assert not store.rows["gcq"]
 
 
 def test_b7_one_failed_condition_refuses_the_batch_and_names_key_and_op() -> None:

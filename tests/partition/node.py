@@ -164,6 +164,16 @@ class Node:
         assert machine is not None
         return machine
 
+    def locks(self, key: bytes = b"") -> dict[bytes, Lock]:
+        """The intents that commands at the key's partition would meet."""
+        machine = self.machine(key)
+        replica = self.manager.replica(machine.descriptor.id)
+        assert replica is not None
+        flying = [e.locks for e in (machine.view.flying, machine.view.open) if e is not None]
+        keys = set(replica.state.locks.by_key).union(*flying)
+        found = {k: machine.view.lock(k) for k in sorted(keys)}
+        return {k: lock for k, lock in found.items() if lock is not None}
+
     # -- requests
 
     def send(self, method: int, key: bytes, *args: Any, budget_s: float = 10.0) -> int:

@@ -56,7 +56,7 @@ def test_o6_malformed_chunks_are_refused(args: list[Any], kind: type[Exception])
     node = Node()
     error = node.error(node.send(PREWRITE_ROWS, k("k"), *args))
     assert isinstance(error, kind)
-    assert node.machine().view.locks == {}
+    assert node.locks() == {}
 
 
 def test_o3_chunk_outside_the_partition() -> None:
@@ -82,7 +82,7 @@ def test_o9_chunk_after_a_power_loss(seed: int) -> None:
     node = Node(sync_s=0.003)
     start, keys = laid(node, 300)
     after = node.crash(seed)
-    assert after.machine().view.locks.keys() >= set(keys)
+    assert after.locks().keys() >= set(keys)
     commit_ts = after.oracle(1)
     assert after.call(COMMIT, ANCHOR, ANCHOR, start, commit_ts)[0] == 2
     resolve = after.send(RESOLVE, keys[7], start, commit_ts, [keys[7]])
@@ -91,7 +91,7 @@ def test_o9_chunk_after_a_power_loss(seed: int) -> None:
     last = after.crash(seed + 1)
     last.call(RESOLVE, keys[7], start, commit_ts, [ANCHOR, keys[7]])
     assert [last.get(key) for key in keys] == [(b"v", commit_ts)] * 300
-    assert last.machine().view.locks == {}
+    assert last.locks() == {}
 
 
 def test_o9_chunk_resolved_while_it_is_in_flight() -> None:

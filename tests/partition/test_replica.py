@@ -97,7 +97,7 @@ def test_f2_replay_gives_the_same_state(seed: int) -> None:
     machine.gc(node.oracle(1) - (5 << 18), 0, done.append)
     node.settle(lambda: bool(done))
     node.timers.run(1.0)
-    wanted, locks = state_hash(node.engine), dict(node.machine(b"tab.k").view.locks)
+    wanted, locks = state_hash(node.engine), node.locks(b"tab.k")
     indexes = [replica.state.index for replica in node.manager.replicas()]
     fresh = MemoryEngine(STATE_FAMILIES)
     follower = Node(
@@ -111,7 +111,7 @@ def test_f2_replay_gives_the_same_state(seed: int) -> None:
         engine.write(batch)
     assert state_hash(fresh) == state_hash(node.engine)
     assert wanted
-    mirror = follower.machine(b"tab.k").view.locks
+    mirror = follower.locks(b"tab.k")
     assert mirror.keys() == locks.keys()
     for old, new in zip(node.manager.replicas(), follower.manager.replicas(), strict=True):
         assert new.state.old_versions == old.state.old_versions
@@ -190,7 +190,7 @@ def test_locks_are_rebuilt_at_the_start() -> None:
     ops += [[OP_DELETE, b"gone", None, None, 0], [OP_CHECK, b"seen", None, 0, 0]]
     node.call(methods.PREWRITE, b"long", start, b"long", 1000, ops, 0)
     after = node.crash(1)
-    locks = after.machine().view.locks
+    locks = after.locks()
     assert sorted(locks) == [b"gone", b"long", b"seen", b"short"]
     assert locks[b"long"].payload is None, "long values stay on disk"
     with pytest.raises(KeyLocked):

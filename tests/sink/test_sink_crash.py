@@ -97,11 +97,14 @@ def lives(app: str, crashes: list[tuple[int, bool]], seed: int = 0) -> int:
     return changes
 
 
-@pytest.fixture(params=["small", "large"])
+@pytest.fixture(params=["small", "large", "huge"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of committing, with the same rows."""
-    if request.param == "large":
+    """All ways of committing, with the same rows."""
+    if request.param != "small":
         monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 10)
+    if request.param == "huge":
+        monkeypatch.setattr(limits, "SINK_STEP_ROWS", 10)
+        monkeypatch.setattr(limits, "SINK_STEP_CHUNKS", 2)
     return str(request.param)
 
 

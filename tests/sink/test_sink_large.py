@@ -23,6 +23,7 @@ PREFIX = table_prefix(TABLE)
 @pytest.fixture(autouse=True)
 def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 10)
+    monkeypatch.setattr(limits, "SINK_STEP_ROWS", 10)
 
 
 def play(work: Work, seed: int = 0) -> None:

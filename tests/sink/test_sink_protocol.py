@@ -91,7 +91,7 @@ def test_o3_small_batch_is_cheap() -> None:
             r.descriptor.id: r.state.index - entries[r.descriptor.id]
             for r in world.store.manager.replicas()
         }
-        assert grown.pop(1) <= 8, "the meta partition: ids, procedure, 2PC, acknowledgement"
+        assert grown.pop(1) <= 9, "the meta partition: procedures, intents, flip, acknowledgement"
         assert max(grown.values()) <= 2, "an entry with the intents, one with the versions"
 
     play(work)
