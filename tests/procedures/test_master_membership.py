@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
+from kv.base import methods
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import Unavailable
+from kv.base.ids import NodeId
+from procedures.engine.submission import Submission
 from procedures.master.nodes import NodeState
+from procedures.master.partitions import COUNTER_PARTITION, FIRST_PARTITION, hold_new_ones
+from sqlproxy import catalog, ddl
+from tests.procedures.lab import LaggingStore
 from tests.procedures.nodes import World
 from tests.support import simloop
+from txn.results import ScanPage
 
 
 def test_f4_a_node_is_added_everywhere() -> None:
@@ -136,8 +146,6 @@ def test_f12_an_aborted_addition_leaves_nothing() -> None:
     """A learner that nobody wants any more would hold the log back for ever."""
 
     async def main(loop: simloop.SimLoop) -> None:
-        from procedures.engine.submission import Submission
-
         world = World(loop)
         await world.start()
         await world.join(4)
@@ -200,5 +208,105 @@ def test_f4_a_decommissioned_node_stays_away() -> None:
         assert record.error.code == "NODE_DECOMMISSIONED"
         assert world.replica(3, 2) is None, "its data went with it"
         world.close()
+
+    simloop.run(main)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["AddReplicas", "Decommission"])
+def test_f4_tables_that_are_made_meanwhile_get_the_right_nodes(name: str, seed: int) -> None:
+    """A table made while a node came lacked it for ever, or kept one that had left."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start(tables=0)
+        ddl.register(world.lab.types, ddl.DdlServices(Spread(world), lambda _ns, _name: None))
+        await world.run("CreateNamespace", {"namespace": "shop"})
+        target = 4 if name == "AddReplicas" else 3
+        if name == "AddReplicas":
+            await world.join(4)
+        store = LaggingStore(world.lab.store, world.lab.rng)
+        async with world.lab.executor(store) as executor:
+            moving = await executor.submit(Submission(name, {"node": target}, "tester"))
+            made = []
+            for i in range(12):
+                args = {"namespace": "shop", "name": f"t{i}", "split_keys": [b"m"]}
+                made.append(await executor.submit(Submission("CreateTable", args, "tester")))
+                await asyncio.sleep(world.lab.rng.random() * 0.1)
+            for id_ in (moving, *made):
+                record = await executor.wait(id_, 60_000)
+                assert record.state.name == "SUCCESS", record
+        voters = (1, 2, 3, 4) if name == "AddReplicas" else (1, 2)
+        rows = await world.map()
+        assert len(rows) == 2 * 12
+        assert [row.descriptor.voters for row in rows] == [voters] * len(rows)
+        for row in rows:
+            await world.until(lambda row=row: world.leader(row.descriptor.id))  # type: ignore[misc]
+            leader = world.leader(row.descriptor.id)
+            assert leader is not None
+            replica = world.replica(leader.id, row.descriptor.id)
+            assert replica is not None
+            assert replica.group.status().voters == voters
+        world.close()
+
+    simloop.run(main, seed=seed)
+
+
+class Spread:
+    """New partitions go where the meta partition has its voters."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        leader = self._world.leader(1)
+        replica = None if leader is None else self._world.replica(leader.id, 1)
+        if replica is None:
+            raise Unavailable("the meta partition has no leader now")
+        return tuple(map(NodeId, replica.group.status().voters))
+
+    async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        for node in descriptors[0].voters:
+            rows = [descriptor.to_wire() for descriptor in descriptors]
+            await self._world.call_at(node, methods.CREATE_PARTITION, rows)
+
+    async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        for node in descriptors[0].voters:
+            await self._world.call_at(node, methods.DROP_PARTITION, [d.id for d in descriptors])
+
+
+def test_f4_the_end_of_a_move_and_the_making_of_a_table_exclude_each_other() -> None:
+    """A table whose nodes were chosen just before the last look would never be looked at."""
+
+    class Txn:
+        def __init__(self) -> None:
+            self.rows: dict[bytes, bytes] = {}
+
+        async def get(self, key: bytes) -> tuple[bytes | None, int]:
+            return self.rows.get(key), 1
+
+        async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage:
+            raise AssertionError("not needed")
+
+        def put(self, key: bytes, value: bytes) -> None:
+            self.rows[key] = value
+
+        def delete(self, key: bytes) -> None:
+            raise AssertionError("not needed")
+
+        start_ts = 1
+
+        def check(self, key: bytes, version: int) -> None:
+            raise AssertionError("not needed")
+
+    async def main(_loop: simloop.SimLoop) -> None:
+        t = Txn()
+        await hold_new_ones(t)
+        assert await catalog.next_id(t, COUNTER_PARTITION, count=5, first=FIRST_PARTITION) == 2
+        assert len(t.rows) == 1, "both write one row, so one of two at once conflicts"
+        before = dict(t.rows)
+        await hold_new_ones(t)
+        assert t.rows == before, "no id is lost or given twice"
 
     simloop.run(main)
