@@ -37,7 +37,6 @@ class Session:
         self._timers = LoopTimers(self._loop)
         self._rng = SystemRng()
         self._kv: KvClient | None = None
-        self._oracle: KvClient | None = None
         self._txn: TxnClient | None = None
 
     @property
@@ -80,8 +79,8 @@ class Session:
 
     async def _open(self) -> None:
         self._kv = await self.definite(self._connect)
-        self._oracle = await self.definite(self._connect)  # so that bulk data delays no timestamp
-        tso = remote_tso(self._oracle, self._timers, self._rng)
+        # The same connection: a session that ships bulk data needs no timestamp meanwhile.
+        tso = remote_tso(self._kv, self._timers, self._rng)
         self._txn = TxnClient(self._kv, tso, SystemClock(), self._rng, self._timers)
         if self._table is None:
             self._table = await self.definite(self._lookup)
@@ -95,9 +94,8 @@ class Session:
     async def _close(self) -> None:
         if self._txn is not None:
             await self._txn.close()
-        for client in (self._oracle, self._kv):
-            if client is not None:
-                client.close()
+        if self._kv is not None:
+            self._kv.close()
 
     async def definite(self, ask: Any) -> Any:
         """`await ask()`, again while the answer is "retry" or unknown, until `timeoutMs`. `ask`

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from kv.base.errors import InvalidArgument
-from sqlproxy.arrow_rows import arrow_type
 from sqlproxy.schema import Column, Table
 from sqlproxy.types import Type
 
@@ -44,6 +43,8 @@ def spark_schema(table: Table) -> T.StructType:
 
 def _spark_type(kind: Type) -> T.DataType | None:
     if kind.base == "numeric":
+        from sqlproxy.arrow_rows import arrow_type  # a fifth of a second: most processes need none
+
         wanted = arrow_type(kind)
         return T.DecimalType(wanted.precision, wanted.scale) if wanted.precision <= 38 else None
     return _SPARK.get(kind.base)

@@ -21,9 +21,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -38,8 +37,10 @@ from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_records import add_crc, pack_chunk
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
-from sqlproxy import arrow_rows
 from sqlproxy.schema import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CHUNK_ROWS: Final = 8_192
 CHUNK_BYTES_TARGET: Final = limits.SINK_CHUNK_BYTES_MAX // 4
@@ -121,6 +122,10 @@ class _Stage:
     """One task's way from record batches to a sealed task."""
 
     def __init__(self, session: Session, table: Table, attempt: str, part: int, query: str) -> None:
+        # Only tasks need Arrow and numpy: the process that commits would wait for their import.
+        from sqlproxy.arrow_rows import encode_batch
+
+        self.encode = encode_batch
         self.session, self.table, self.attempt, self.part = session, table, attempt, part
         self.task, self.query = _fresh_id(), query
         self.chunks = self.rows = self.crc = 0
@@ -150,7 +155,7 @@ class _Stage:
         )
 
     async def _add(self, batch: pa.RecordBatch) -> None:
-        keys, values = arrow_rows.encode_batch(self.table, batch)
+        keys, values = self.encode(self.table, batch)
         self.keys += keys
         self.values += values
         self.size += sum(map(len, keys)) + sum(map(len, values))

@@ -21,6 +21,6 @@ SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version
 CLUSTER: Final = TableId(30)  # cluster id, settings
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})
-"""Prefixes of the tables whose replaced and deleted records are not kept for older snapshots: large,
-read at the newest state only, by those who wrote them.
+"""Prefixes of the tables whose replaced and deleted records are not kept for older snapshots:
+large, read at the newest state only, by those who wrote them.
 """

@@ -394,8 +394,8 @@ def _system_keys(args: Any) -> list[bytes]:
 
 def _moderate(args: Any) -> bool:
     """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
-    rows = sum(entry[3] for entry in args["manifest"])
-    chunks = sum(entry[2] for entry in args["manifest"])
+    rows: int = sum(entry[3] for entry in args["manifest"])
+    chunks: int = sum(entry[2] for entry in args["manifest"])
     return rows <= limits.SINK_STEP_ROWS and chunks <= limits.SINK_STEP_CHUNKS
 
 

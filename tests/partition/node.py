@@ -14,6 +14,7 @@ from kv.base.errors import KvorumError, Unavailable, from_wire
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import ENTRY_BYTES_MAX, LOG_KEEP_BYTES
 from kv.base.timestamps import compose
+from kv.mvcc.records import Lock
 from kv.partition.machine import PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
