@@ -258,7 +258,9 @@ class Followers:
         return {
             "type": "append_entries",
             "term": self._core.term,
-            "commit_index": self._core.commit_index,
+            # The others may have committed what our own disk does not have yet. Whoever applied it
+            # could show what we, with a lease, do not show until our sync has ended.
+            "commit_index": min(self._core.commit_index, self._journal.synced),
             "at": self._clock(),
         }
 

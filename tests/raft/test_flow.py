@@ -121,6 +121,22 @@ def test_f9_a_follower_that_does_not_answer_is_only_asked() -> None:
     assert len(letters) <= 3, "what it lacks, in few messages"
 
 
+def test_f9_no_follower_applies_before_its_leader() -> None:
+    """Entries leave before the leader's own sync, so followers can commit them first: a read there,
+    and then one at the leader under its lease, would go back in time.
+    """
+    trio = Trio(config=KEEPS)
+    leader = trio.lead()
+    trio.nodes[leader].syncer._delay_s = 2.0
+    propose(trio, leader, 3, every_s=0.01)
+    trio.run(1.5)
+    group = trio.groups[leader]
+    assert group.commit_index == group.last_index, "its followers have it on their disks"
+    for node_id in trio.groups:
+        assert trio.groups[node_id].applied_index < group.last_index
+    trio.agree()
+
+
 # ---------------------------------------------------------------------------------- F10
 
 
