@@ -1,4 +1,4 @@
-"""Figures of the peer protocol: plain integers that the hot path adds to; the owner exports them."""
+"""Figures of the peer protocol: plain integers; the hot path adds to them, the owner exports."""
 
 from __future__ import annotations
 

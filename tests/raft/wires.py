@@ -45,6 +45,7 @@ class End:
         self.unsent = 0
         self.moving = False
         self.paused = False
+        self.into_nothing = False  # nobody takes it and nobody says so
 
     def write(self, data: bytes) -> None:
         if not self.open:  # lost, but the link does not know yet
@@ -70,14 +71,21 @@ class End:
             self._reset()
             self._lose(None)
 
-    def vanish(self) -> None:
-        """The process is gone; the machine answers the next bytes with a reset."""
+    def vanish(self, *, machine: bool) -> None:
+        """The process is gone and its machine says so; or the machine is gone, too."""
         self.open = False
-        self._reset()
+        if machine:
+            assert self.other is not None
+            self.other.into_nothing = True
+            self.pipe.clear()
+        else:
+            self._reset()
 
     def _reset(self) -> None:
-        self.pipe[:] = [None]
-        self.unsent = 0
+        """What is under way may still arrive; what was not sent never does."""
+        kept = self.pipe[:1] if self.moving and self.net.random.random() < 0.7 else []
+        self.pipe[:] = [data for data in kept if data is not None] + [None]
+        self.unsent = sum(len(data) for data in self.pipe if data is not None)
         self._move()
 
     def _lose(self, error: Exception | None) -> None:
@@ -93,7 +101,7 @@ class End:
         self.moving = False
         other, net = self.other, self.net
         assert other is not None
-        if net.is_cut(self.node, other.node):
+        if net.is_cut(self.node, other.node) or self.into_nothing:
             self.moving = True
             net.timers.call_later(RETRANSMIT_S, self._arrive)
             return
@@ -147,6 +155,7 @@ class Net:
         self.stores: dict[int, MemoryPeers] = {}
         self.ends: list[End] = []
         self.cuts: set[tuple[int, int]] = set()
+        self.walls: set[tuple[int, int]] = set()  # nobody answers these dials; the rest passes
         self.log: list[tuple[Any, ...]] = []
         self.inbox: dict[int, list[tuple[int, int, dict[str, Any]]]] = {}
         self._starts = 0
@@ -187,12 +196,14 @@ class Net:
             if node != mux.identity.node:
                 mux.set_peer(node, ("127.0.0.1", 7000 + node))
 
-    def crash(self, node: int) -> None:
-        """Gone, without a word of its own. Its timers go on and find nothing to do."""
+    def crash(self, node: int, *, machine: bool = False) -> None:
+        """Gone, without a word of its own; its operating system closes its sockets, unless the
+        whole machine is gone. (The old object's timers go on and find nothing to do.)
+        """
         mux = self.nodes.pop(node)
-        for end in [end for end in self.ends if end.node == node and end.link._owner is mux]:
-            end.vanish()
-        mux.on_message = mux.on_up = mux.on_down = lambda *_arguments: None
+        for end in [end for end in self.ends if end.node == node and end.open]:
+            end.vanish(machine=machine)
+        mux.on_message = mux.on_up = mux.on_down = _nobody
         mux._running = False
 
     def is_cut(self, source: int, target: int) -> bool:
@@ -201,7 +212,8 @@ class Net:
     def connect(self, mux: SimMux, link: Link, port: int) -> None:
         """A dial reached the other machine, or did not."""
         source, target = mux.identity.node, port - 7000
-        if link.ended or self.is_cut(source, target) or self.is_cut(target, source):
+        way = (source, target)
+        if link.ended or way in self.walls or self.is_cut(*way) or self.is_cut(target, source):
             return  # nobody answers
         listener = self.nodes.get(target)
         if listener is None:
@@ -227,6 +239,15 @@ class Net:
 
     def whole(self) -> bool:
         return all(is_joined for _, _, is_joined in self.pairs())
+
+    def strays(self) -> list[Link]:
+        """Connections that have proved themselves, and are not the one of their pair."""
+        return [
+            end.link
+            for end in self.ends
+            if end.open and (peer := end.link.peer) is not None and not end.link.ended
+            if self.nodes[end.node]._links.get(peer.node) is not end.link
+        ]
 
 
 def joined(one: Mux, other: Mux) -> bool:
@@ -273,3 +294,7 @@ def feed(link: Link, data: bytes) -> None:
         room[:taken] = data[:taken]
         link.buffer_updated(taken)
         data = data[taken:]
+
+
+def _nobody(*_arguments: object) -> None:
+    pass
