@@ -81,6 +81,7 @@ class LocalCluster:
     def __init__(self, directory: Path, nodes: Iterable[LocalNode]) -> None:
         self.directory = directory
         self.nodes = list(nodes)
+        self._children: list[subprocess.Popen[bytes]] = []  # of this very process
 
     # ---------------------------------------------------------------------------------- making
 
@@ -183,6 +184,7 @@ class LocalCluster:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C in this terminal is not meant for it
             )
+        self._children.append(child)
         self._note(replace(node, pid=child.pid, started=psutil.Process(child.pid).create_time()))
 
     def _note(self, node: LocalNode) -> None:
@@ -225,6 +227,7 @@ class LocalCluster:
         for process in stubborn:
             _send(process, signal.SIGKILL)
         psutil.wait_procs(stubborn, timeout=within_s)
+        self._reap()
 
     def signal(self, number: int, what: signal.Signals) -> None:
         """Raises Unavailable if the node does not live."""
@@ -234,6 +237,13 @@ class LocalCluster:
         _send(process, what)
         if what == signal.SIGKILL:
             psutil.wait_procs([process], timeout=STOP_S)
+            self._reap()
+
+    def _reap(self) -> None:
+        """Children that ended are to be asked for their exit code; those of other processes are
+        not ours to ask.
+        """
+        self._children = [child for child in self._children if child.poll() is None]
 
 
 def _ids(count: int) -> range:
