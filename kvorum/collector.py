@@ -43,7 +43,7 @@ class Collector:
         # Without any intent here, nothing older than the safepoint can still need its record.
         floor = min(self._manager.oldest_lock() or safepoint, safepoint)
         for replica in self._manager.replicas():
-            if replica.serving():
+            if replica.leads():
                 await self._collect(replica, safepoint, floor)
         self.rounds += 1
 

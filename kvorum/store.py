@@ -32,11 +32,12 @@ from kv.replica.room import Room
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
-from kvorum import handover, standing
+from kvorum import handover, joining, standing
 from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
 from kvorum.identity import Identity
 from kvorum.measure import Histogram, TimedSyncer
+from kvorum.peers import KnownPeers
 from kvorum.ports import Ports, Syncer
 from raft.host import RaftHost
 from tso.client import remote_tso
@@ -160,7 +161,9 @@ class Store:
         else:
             found = identities.with_incarnation(found, rng)
         if found is None:
-            raise Unavailable("joining a cluster is not wired yet")
+            joined = await joining.ask(config, self.ports)
+            found = identities.joined(joined.cluster, joined.node, rng)
+            KnownPeers(self.state, found.node, config.address).found(joined.members)
         identities.save(self.state, found)
         await self.ports.in_thread(self.state.sync)
         return found
@@ -209,7 +212,7 @@ class Store:
             if replica.leader_hint() is None:
                 return f"it knows no leader of partition {partition}"
             if replica.leader_hint() == self.identity.node:
-                if not replica.serving():
+                if not replica.leads():
                     return f"it takes over the leadership of partition {partition}"
             elif replica.state.index < replica.group.commit_index:
                 return f"partition {partition} has not caught up"
@@ -251,7 +254,7 @@ class Store:
         figures: dict[str, int] = {}
         for replica in self.manager.replicas():
             id_, state = replica.descriptor.id, replica.state
-            figures[f"leader.{id_}"] = int(replica.serving())
+            figures[f"leader.{id_}"] = int(replica.leads())
             figures[f"term.{id_}"] = replica.group.term
             figures[f"applied_index.{id_}"] = state.index
             figures[f"waiting.{id_}"] = replica.machine.waiting

@@ -103,6 +103,7 @@ class PartitionMachine:
         self._members = members or Alone()
         self._queue: list[Item] = []
         self._scheduled = False
+        self._confirming = self._confirmed = False  # whether we lead, while there is no lease
         self._held: list[Item] = []  # writes that do not fit the open entry while another one flies
         self._behind: list[Item] = []  # reads whose replies would be too much at once
         self._behind_due = False  # some of them may go on
@@ -200,10 +201,14 @@ class PartitionMachine:
             batch, self._queue = queue, []
         self.counters.drains += 1
         if not self._replica.serving():
+            if self._waits_for_lease():
+                self._queue = batch + self._queue
+                return
             behind, self._behind = self._behind, []
             self._refuse_all(behind + batch, self._not_leader())
             self._count_aside()
             return
+        self._confirmed = False
         clock = self._scheduler.clock
         now_ms, now_s = clock.now_ms(), clock.monotonic()
         reads, writes, keys = admit(self.descriptor, batch, now_s, self._refuse)
@@ -222,6 +227,20 @@ class PartitionMachine:
         self.view.ahead = {}
         self._seal()
         self._count_aside()
+
+    def _waits_for_lease(self) -> bool:
+        """Without a lease, a leader asks the others once before it refuses; this is that time."""
+        if not self._confirming:
+            if self._confirmed or not self._replica.leads():
+                self._confirmed = False
+                return False
+            self._confirming = True
+            self._replica.confirm(self._lease_known)
+        return True
+
+    def _lease_known(self) -> None:
+        self._confirming, self._confirmed = False, True
+        self._touch()
 
     def _after_held(self, writes: list[Item], now_s: float) -> list[Item]:
         """The writes that may be evaluated now, oldest first: none while there is no room."""

@@ -77,6 +77,18 @@ class ReplicaPort(Protocol):
         """May the applied state be read now as the newest, and commands be proposed?"""
         ...
 
+    def leads(self) -> bool:
+        """Does this replica lead? It may be without a lease: nobody used the partition for a while
+        (Raft's groups sleep), or a transfer failed.
+        """
+        ...
+
+    def confirm(self, then: Callable[[], object]) -> None:
+        """Ask the others whether it leads; `then()` when that is known, perhaps at once. Then
+        `serving` says the truth.
+        """
+        ...
+
     def leader_hint(self) -> int | None:
         """The node to ask instead, if known."""
         ...

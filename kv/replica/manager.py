@@ -21,7 +21,7 @@ from functools import partial
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, Unavailable
-from kv.base.ids import PartitionId
+from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.intents import Abandoned
 from kv.base.limits import LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.members import Alone, Members
@@ -254,7 +254,12 @@ class ReplicaManager:
         self._by_start.insert(at, replica)
         self._host.create_group(descriptor.id, descriptor.voters, descriptor.learners)
         try:
-            replica.group = group = self._host.open_group(descriptor.id, replica)
+            replica.group = group = self._host.open_group(
+                descriptor.id,
+                replica,
+                # The oracle, which follows the meta partition, needs its lease at any time.
+                hibernates=descriptor.id != META_PARTITION,
+            )
         except (LogCorrupt, LogHole) as error:
             raise Corruption(
                 f"partition {descriptor.id} cannot be opened: {error}",

@@ -94,6 +94,12 @@ class Replica:
     def serving(self) -> bool:
         return self._leading and self.group.can_serve_reads()
 
+    def leads(self) -> bool:
+        return self._leading
+
+    def confirm(self, then: Callable[[], object]) -> None:
+        self.group.read_barrier(lambda _index: then())
+
     def leader_hint(self) -> int | None:
         group = getattr(self, "group", None)
         return None if group is None else group.leader_id
