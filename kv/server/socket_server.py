@@ -302,6 +302,7 @@ class SocketServer:
         self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
         self._sweeper: Handle | None = None
         self._server: asyncio.Server | None = None
+        self._closing = False
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port (of `port` 0: the one that was given).
@@ -334,6 +335,7 @@ class SocketServer:
 
     async def close(self) -> None:
         """Stop listening and end every connection; replies that were flushed before are sent."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         if self._sweeper is not None:
@@ -359,6 +361,9 @@ class SocketServer:
         self._connections.add(conn)
         self.counters.connections += 1
         self.counters.connections_total += 1
+        if self._closing:
+            conn.drop()  # it was taken before the listener closed, and told to us behind it
+            return
         if len(self._connections) > self._connections_max:
             self.counters.connections_refused += 1
             conn.end(

@@ -19,7 +19,7 @@ from kv.base.rpc import FrameDecoder, FrameEncoder, Hello, error_of
 from kv.client.client import connect
 from kv.server import socket_server
 from kv.server.dispatcher import Context
-from kv.server.socket_server import SocketServer
+from kv.server.socket_server import ServerConnection, SocketServer
 from tests.rpc.fakes import CLUSTER, KEY, SeededRng, running_node, until
 
 HELLO = Hello(cluster=CLUSTER).to_wire()
@@ -322,3 +322,26 @@ def test_rpc_frame_layout_is_documented() -> None:
     body = msgpack.packb([[1, PING, 0]])
     assert FrameEncoder().message([[1, PING, 0]]) == struct.pack("<I", len(body)) + body
     assert FrameEncoder().message([[1, PING, 0]]).hex(" ") == "05 00 00 00 91 93 01 40 00"
+
+
+async def test_rpc_a_connection_accepted_while_closing_is_dropped() -> None:
+    """What the listener had taken when it closed would stay open for ever, and nobody serve it."""
+    async with running_node() as node:
+        server = node.server
+        await server.close()
+        conn = ServerConnection(server)
+        transport = FakeTransport()
+        conn.connection_made(transport)  # type: ignore[arg-type]
+        assert transport.aborted
+        conn.connection_lost(None)
+        assert server.counters.connections == 0
+
+
+class FakeTransport:
+    aborted = False
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def abort(self) -> None:
+        self.aborted = True
