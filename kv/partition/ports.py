@@ -83,7 +83,7 @@ class ReplicaPort(Protocol):
         """
         ...
 
-    def confirm(self, then: Callable[[], object]) -> None:
+    def confirm(self, then: Callable[[], None]) -> None:
         """Ask the others whether it leads; `then()` when that is known, perhaps at once. Then
         `serving` says the truth.
         """

@@ -97,7 +97,7 @@ class Replica:
     def leads(self) -> bool:
         return self._leading
 
-    def confirm(self, then: Callable[[], object]) -> None:
+    def confirm(self, then: Callable[[], None]) -> None:
         self.group.read_barrier(lambda _index: then())
 
     def leader_hint(self) -> int | None:
