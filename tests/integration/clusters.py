@@ -83,8 +83,10 @@ class Nodes:
     def _row(db: kvorum.Database, partition: int) -> dict[str, Any]:
         return next(row for row in db.partitions() if row["id"] == partition)
 
-    def wait_caught_up(self, within_s: float = 30) -> None:
-        """Until every partition has a leader and no replica lags."""
+    def wait_caught_up(self, within_s: float = 30, *, lag_max: int = 0) -> None:
+        """Until every partition has a leader and no replica lags by more entries than `lag_max`
+        (under load there are always some).
+        """
         deadline = time.monotonic() + within_s
         rows: list[dict[str, Any]] = []
         while time.monotonic() < deadline:
@@ -94,7 +96,9 @@ class Nodes:
             except kvorum.KvorumError:
                 time.sleep(0.1)
                 continue
-            if all(row["leader"] is not None and not any(row["lag"].values()) for row in rows):
+            if all(row["leader"] is not None for row in rows) and all(
+                behind <= lag_max for row in rows for behind in row["lag"].values()
+            ):
                 return
             time.sleep(0.1)
         raise AssertionError(f"still behind: {rows}")
