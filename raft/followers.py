@@ -8,7 +8,10 @@ Invariants
   * a member that does not answer, or whose queue is full, gets heartbeats only;
   * a member whose next entry is not in the log any more gets bare heartbeats, and the snapshots are
     told of it;
-  * a witness gets what `rules/witness` allows, without payloads.
+  * a witness gets what `rules/witness` allows, without payloads;
+  * a configuration leaves only once it is durable here, while all other entries leave at once. A
+    voter that it makes a learner campaigns no more; with it in its log, that node would also refuse
+    us its vote, if a crash took it out of ours: nobody could ever be elected.
 
 The indexes live in the library's tables, by its nodes: it fills them when it takes office, and its
 check-quorum reads when everybody answered. Elsewhere members are known by their ids.
@@ -80,6 +83,7 @@ class Followers:
         self._witnesses: frozenset[int] = frozenset()
         self._progress = Progress(window_s=self._silent_s)
         self._progress.restart(clock(), core.journal.last_index)
+        self._withheld = False  # entries wait for our own sync
         self.nodes: list[Any] = []
         """Everybody to replicate to, in a fixed order."""
 
@@ -190,6 +194,9 @@ class Followers:
         """Send a member what its window takes; False if that is nothing."""
         journal, flow = self._journal, self._flows[node.id]
         start, sent, last = self._next[node], False, journal.last_index
+        config_index = journal.memberships.current.index
+        if config_index > journal.synced:
+            self._withheld, last = True, config_index - 1
         if node.id in self._witnesses:
             last = self._witness_bound(heartbeat=heartbeat)
         while (
@@ -205,6 +212,14 @@ class Followers:
                 break
             start = self._next[node] = end + 1
         return sent
+
+    def synced(self) -> None:
+        """Our own log is durable further than before."""
+        if self._withheld and self._core.raft_leader:
+            self._withheld = False
+            for node in self.nodes:
+                self.feed(node)
+        self.feed_witnesses()
 
     def feed_witnesses(self) -> None:
         """Something that they may have now, and that waits for them, became durable."""

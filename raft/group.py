@@ -265,7 +265,7 @@ class Group(SyncObj):
             pinned.bind(self._clock, self._rng)
             self._take_office_if_due()
         self._advance_commit(self._SyncObj__raftCommitIndex)
-        self.followers.feed_witnesses()
+        self.followers.synced()
 
     def step(self, peer: int, message: Message) -> None:
         """A message of a peer arrived. Unknown kinds (the library's forwarded commands, utilities)

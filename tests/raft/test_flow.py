@@ -294,3 +294,38 @@ def test_a_reconnect_asks_at_once() -> None:
     asked = len(trio.network.sent("append_entries", target=away))
     trio.nodes[leader].host.peer_up(away)
     assert len(trio.network.sent("append_entries", target=away)) == asked + 1
+
+
+def test_a_configuration_leaves_only_when_it_is_durable_at_the_leader() -> None:
+    """With it in the log of the node that it makes a learner, and lost by the leader in a crash,
+    neither of the two could ever be elected: the one does not ask, and refuses the other.
+    """
+    trio = Trio(config=KEEPS, voters=(1, 2), up=(1, 2))
+    leader = trio.lead()
+    other = others(trio, leader)[0]
+    trio.nodes[leader].syncer._delay_s = 1.0
+    began_s = trio.timers.now_s
+    propose(trio, leader, 1)
+    index = trio.groups[leader].demote(other)
+    propose(trio, leader, 1)
+    trio.run(0.5)
+    sent = [letter.message["entries"][-1][1] for letter in data_to(trio, other, began_s)]
+    assert sent == [index - 1]
+    db, disk = trio.stop(leader)
+    trio.start(leader, db, disk)
+    assert trio.run(20, until=lambda: trio.leader is not None)
+    assert set(trio.groups[leader].voters) == {1, 2}
+
+
+def test_entries_behind_a_configuration_leave_with_its_sync() -> None:
+    """What waited for the leader's disk must not wait for a heartbeat as well."""
+    trio = Trio(config=KEEPS)
+    leader = trio.lead()
+    other = others(trio, leader)[0]
+    trio.nodes[leader].syncer._delay_s = 0.02
+    began_s = trio.timers.now_s
+    index = trio.groups[leader].demote(other)
+    propose(trio, leader, 1)
+    group = trio.groups[leader]
+    assert trio.run(0.1, until=lambda: group.commit_index > index)
+    assert trio.timers.now_s - began_s < 0.1
