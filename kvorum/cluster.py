@@ -10,7 +10,7 @@ secret to tell them from friends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
@@ -23,14 +23,13 @@ from kv.client.router import ANYWHERE, Address
 from kv.storage.engine import Engine
 from kvorum.identity import Identity, cluster_id
 from kvorum.links import NodeCalls, NodeChannels
-from kvorum.members import members
 from kvorum.peers import KnownPeers
 from kvorum.ports import PeerNet, Ports
+from procedures.master.nodes import NodeRow, NodeState
 from raft.api import RaftConfig
 from raft.errors import BadConfig
 from raft.host import RaftHost
 from raft.limits import TransportLimits
-from txn.client import TxnClient
 
 CONSENSUS: Final = RaftConfig(
     heartbeat_ms=100,
@@ -61,20 +60,21 @@ class Cluster:
         self._ports = ports
         self._config = config
         self.peers = KnownPeers(state, identity.node, config.address)
-        self.peers.found(self._listed())
+        self.peers.found(self.listed())
         self.transport = self._transport()
         own = ANYWHERE if config.port is None else split_address(config.address)
         connector = ports.network.connector(ports.timers, identity.cluster, identity.node)
         shared, apart = (NodeChannels(self.peers, own, connector, ports.timers) for _ in range(2))
         self.kv = KvClient(shared, ports.timers, ports.rng)
         self.oracle = KvClient(apart, ports.timers, ports.rng)
-        self.calls = NodeCalls(shared, self.peers, identity.node, ports.timers)
+        self.calls = NodeCalls(self.kv, self.peers, identity.node)
         self._channels = (shared, apart)
         self._cut: list[int] = []
+        self._gone: set[int] = set()  # nodes that were decommissioned
         self.on_cut: Callable[[list[int]], object] = lambda _nodes: None  # the native port's
 
-    def _listed(self) -> Iterable[tuple[int, str]]:
-        """The founders' addresses, while the list is the one that founded the cluster."""
+    def listed(self) -> list[tuple[int, str]]:
+        """The founders and their addresses, while the list is the one that founded the cluster."""
         join = self._config.join
         if len(join) == len(self.identity.founders) and cluster_id(self._config) == (
             self.identity.cluster
@@ -143,9 +143,15 @@ class Cluster:
 
     # --------------------------------------------------------------------------------- members
 
-    async def refresh(self, txn: TxnClient) -> None:
-        """Learn addresses from the members table."""
-        self.peers.found([(member.id, member.address) for member in await members(txn)])
+    def learn(self, rows: Sequence[NodeRow]) -> None:
+        """Take addresses from the members table; hang up on who left for good."""
+        self.peers.found([(r.id, r.address) for r in rows if r.state is not NodeState.GONE])
+        for row in rows:
+            if row.state is NodeState.GONE and row.id not in self._gone:
+                self._gone.add(row.id)
+                self.peers.forget(row.id)
+                if self.transport is not None and row.id != self.identity.node:
+                    self.transport.forget_peer(row.id)
 
     def not_leader(self, leader: int | None, what: str) -> NotLeader:
         """The refusal of something that another node does."""

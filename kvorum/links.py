@@ -6,16 +6,14 @@ and many; the others are reached over sockets. What fault injection cut is not r
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from kv.base.errors import DeadlineExceeded, KvorumError, Unavailable, UnknownOutcome
+from kv.base.errors import Unavailable
 from kv.base.ids import NodeId
-from kv.base.limits import DEADLINE_MS_DEFAULT
-from kv.base.methods import QUERIES, REPEATABLE
 from kv.base.ports import Timers
 from kv.client.channels import Connector, SocketChannels
-from kv.client.links import Link, LinkExpired, LinkLost, LocalLink, Submitter, client_closed
+from kv.client.client import KvClient
+from kv.client.links import Link, LocalLink, Submitter, client_closed
 from kv.client.router import ANYWHERE, Address
 from kvorum.peers import KnownPeers
 
@@ -77,50 +75,19 @@ class NodeChannels:
 class NodeCalls:
     """Node methods of one node that is named, not of whichever is in use."""
 
-    def __init__(
-        self, channels: NodeChannels, peers: KnownPeers, own: NodeId, timers: Timers
-    ) -> None:
-        self._own = own
-        self._channels = channels
+    def __init__(self, kv: KvClient, peers: KnownPeers, own: NodeId) -> None:
+        self._kv = kv
         self._peers = peers
-        self._monotonic = timers.monotonic
+        self._own = own
 
-    async def call_at(
-        self, node: int, method: int, *args: Any, budget_ms: int = DEADLINE_MS_DEFAULT
-    ) -> list[Any]:
-        """The result list of a node method at `node`. One attempt: the caller knows whether another
-        makes sense.
-
-        Raises what the node answers; Unavailable (UNREACHABLE) if it was certainly not asked;
-        DeadlineExceeded or UnknownOutcome if no answer came.
+    async def call_at(self, node: int, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
+        """The result list of a node method at `node`, in one attempt. Raises what
+        `KvClient.call_at` raises; Unavailable (UNREACHABLE) while its address is not known.
         """
         address = ANYWHERE if node == self._own else self._peers.address_of(node)
         if address is None:
-            raise _unreachable(node, "its address is not known here yet")
-        deadline = self._monotonic() + budget_ms / 1000
-        try:
-            async with asyncio.timeout(budget_ms / 1000):
-                link = await self._channels.link(address)
-            return await link.send(method, budget_ms, deadline, args)
-        except TimeoutError:
-            raise _unreachable(node, "no connection within the deadline") from None
-        except OSError as error:
-            raise _unreachable(node, error.strerror or str(error)) from error
-        except LinkLost as error:
-            if error.sent and method not in REPEATABLE:
-                raise UnknownOutcome(
-                    f"node {node} may or may not have done it: {error.reason}"
-                ) from error
-            raise _unreachable(node, error.reason) from error
-        except LinkExpired as error:
-            raise _late(node, method, sent=error.sent) from error
-
-
-def _unreachable(node: int, why: str) -> Unavailable:
-    return Unavailable(f"node {node} cannot be reached: {why}", code="UNREACHABLE")
-
-
-def _late(node: int, method: int, *, sent: bool) -> KvorumError:
-    if sent and method not in QUERIES:
-        return UnknownOutcome(f"node {node} did not answer in time, it may or may not have done it")
-    return DeadlineExceeded(f"node {node} did not answer in time")
+            raise Unavailable(
+                f"node {node} cannot be reached: its address is not known here yet",
+                code="UNREACHABLE",
+            )
+        return await self._kv.call_at(address, method, *args, budget_ms=budget_ms)

@@ -1,85 +1,69 @@
 """Who is in the cluster and which partitions there are, as the system tables have it.
 
-    CLUSTER     esc("node") [id u64]   sealed msgpack [1, id, address, version]
+    CLUSTER     esc("node") [id u64]   procedures/master/nodes.py
     PARTITIONS  esc(start key)         procedures/master/partitions.py; the meta partition, which
                                        holds the map, is not in it
 
-A node writes its row at every start. Whether it lives is not here: with one node, whoever answers
-lives; with several, the master's leases will tell.
+A node writes its row at every start; the founders' rows are there from the first start of the
+cluster on. Whether a node lives is not here: whoever answers lives (kvorum/standing.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable
+from typing import Any
 
-import msgspec
-
-from kv.base import ops, system
-from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption
 from kv.base.ids import META_PARTITION, NodeId
-from kv.base.keys import META_RANGE, escape, successor, table_prefix, table_range, u64
-from kv.base.limits import SCAN_ROWS_MAX
-from procedures.master.partitions import decode_row
+from kv.base.keys import META_RANGE
+from procedures.master.nodes import NodeRow, all_nodes, enter, holders, put_node
+from procedures.master.partitions import Placed, placed_partitions
 from txn.client import TxnClient
-
-_FORMAT: Final = 1
-_NODES: Final = table_prefix(system.CLUSTER) + escape(b"node")
-_encode = msgspec.msgpack.encode
-_decode = msgspec.msgpack.Decoder(tuple[int, int, str, str]).decode
+from txn.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A node. `address` is HOST:BASE, empty for an embedded node without ports."""
+async def enrol(txn: TxnClient, node: NodeId, address: str, version: str) -> NodeRow:
+    """Tell the cluster where a node is. Raises Refused (NODE_DECOMMISSIONED)."""
 
-    id: NodeId
-    address: str
-    version: str
+    async def write(t: Transaction) -> NodeRow:
+        return await enter(t, node, address, version)
 
-
-async def enrol(txn: TxnClient, member: Member) -> None:
-    """Write a node's row, unless it is there as it should be."""
-    key = _NODES + u64(member.id)
-    row = seal(key, _encode((_FORMAT, member.id, member.address, member.version)))
-    if (await txn.get(key))[0] != row:
-        await txn.write([ops.put(key, row)])
+    row: NodeRow = await txn.run(write)
+    return row
 
 
-async def members(txn: TxnClient) -> list[Member]:
+async def enrol_founders(txn: TxnClient, founders: Iterable[tuple[NodeId, str]]) -> None:
+    """Rows for the founders that have none yet: they belong to the cluster though they may never
+    have started.
+    """
+
+    async def write(t: Transaction) -> None:
+        known = {row.id for row in await all_nodes(t)}
+        for node, address in founders:
+            if node not in known:
+                put_node(t, NodeRow(node, address, ""))
+
+    await txn.run(write)
+
+
+async def members(txn: TxnClient) -> list[NodeRow]:
     """All nodes, by id. Raises Corruption."""
-    rows = await _rows(txn, _NODES, successor(_NODES))
-    return [_member(key, value) for key, value in rows]
+    rows: list[NodeRow] = await txn.run(all_nodes)
+    return rows
+
+
+async def placed(txn: TxnClient) -> list[Placed]:
+    """The partition map at one snapshot, in key order, without the meta partition."""
+    rows: list[Placed] = await txn.run(placed_partitions)
+    return rows
 
 
 async def partition_map(txn: TxnClient) -> list[PartitionDescriptor]:
-    """All partitions in key order, the meta partition first. Raises Corruption."""
-    voters = tuple(member.id for member in await members(txn))
-    meta = PartitionDescriptor(META_PARTITION, *META_RANGE, 1, voters)
-    rows = await _rows(txn, *table_range(system.PARTITIONS))
-    return [meta, *(decode_row(key, value) for key, value in rows)]
+    """All partitions in key order at one snapshot, the meta partition first. Raises Corruption."""
 
+    async def read(t: Any) -> tuple[list[NodeRow], list[Placed]]:
+        return await all_nodes(t), await placed_partitions(t)
 
-async def _rows(txn: TxnClient, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-    """A range at one snapshot."""
-    found: list[tuple[bytes, bytes]] = []
-    at, left = 0, start
-    while True:
-        page = await txn.scan(left, end, limit=SCAN_ROWS_MAX, at=at)
-        found += [(key, value) for key, value, _ in page.items]
-        if page.resume is None:
-            return found
-        left, at = page.resume, page.at
-
-
-def _member(key: bytes, value: bytes) -> Member:
-    try:
-        if intact(key, value):
-            _, node, address, version = _decode(value[:-CRC_BYTES])
-            return Member(NodeId(node), address, version)
-        why = "its checksum is wrong"
-    except msgspec.MsgspecError as e:
-        why = str(e)
-    raise Corruption(f"the row of a node is damaged: {why}", details={"key": key})
+    nodes, rows = await txn.run(read)
+    meta = PartitionDescriptor(META_PARTITION, *META_RANGE, 1, holders(nodes))
+    return [meta, *(row.descriptor for row in rows)]

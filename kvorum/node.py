@@ -29,15 +29,15 @@ from typing import Any, Final
 from kv.base import methods
 from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
-from kv.base.ids import TableId
-from kvorum.collector import Collector
-from kvorum.heap import Trimmer
-from kvorum.members import Member, enrol
+from kv.base.ids import NodeId, TableId
+from kvorum import joining
+from kvorum.members import enrol, enrol_founders
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_drop
 from kvorum.ports import Ports, Server
 from kvorum.roles import Master
 from kvorum.store import Store
+from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
@@ -45,18 +45,20 @@ from procedures.engine.registry import Registry, declared_in
 from procedures.engine.service import ProcedureService
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_service import SinkService
+from procedures.master import membership
+from procedures.master.groups import Groups
+from procedures.master.membership import MembershipServices
+from procedures.master.nodes import NodeState
+from procedures.master.replica_methods import ReplicaMethods, check_change, check_status
 from sqlproxy import catalog, ddl
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.ddl import DdlServices
-from txn.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
 
-_REAP_INTERVAL_S: Final = 60.0
 _READY_S_MAX: Final = 30.0  # for a node alone; one of several waits for the others
 _ENROL_AGAIN_S: Final = 0.1
 _LOOK_S: Final = 0.002
-_MEMBERS_S: Final = 5.0
 _BACKLOG: Final = 1_024
 
 
@@ -84,6 +86,7 @@ class Node:
         self._serving: asyncio.Task[None] | None = None
         self._native: Server | None = None
         self.master: Master
+        self.upkeep: Upkeep
         self.backend: NativeBackend
 
     # ------------------------------------------------------------------------------------ life
@@ -126,12 +129,8 @@ class Node:
             await self._listen(stack)
             await self._until_ready()
             await self._enrol()
-            self._in_background(self._collector().run())
-            self._in_background(self._sweeper().run())
-            self._in_background(self._reap())
-            self._in_background(Trimmer(self.ports.in_thread).run())
-            self._in_background(self.store.watch_room())
-            self._in_background(self._learn_members())
+            for work in self.upkeep.tasks():
+                self._in_background(work)
             started.set_result(None)
             await self._stopping.wait()
 
@@ -164,18 +163,20 @@ class Node:
         """Forget what leads to the databases: they close only when nobody holds their handles, and
         a user may keep a closed database for long."""
         self.store.unfollow()
-        for name in ("master", "_sink"):
+        for name in ("master", "upkeep", "_sink"):
             self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
         """Tell the cluster who and where this node is. A leader that falls meanwhile costs another
         attempt; the node is not ready before its row is there, since others find it by that.
         """
-        member = Member(self.store.identity.node, self.config.address, version=VERSION)
+        me = self.store.identity.node
         deadline = self.ports.timers.monotonic() + _READY_S_MAX
         while True:
             try:
-                await enrol(self.store.txn, member)
+                row = await enrol(self.store.txn, me, self.config.address, VERSION)
+                if row.state is NodeState.JOINING:
+                    await self._join_again()
                 return
             except KvorumError as error:
                 final = error.disposition == "no" or self.ports.timers.monotonic() > deadline
@@ -184,14 +185,17 @@ class Node:
                 self._not_ready = f"it is not enrolled yet: {error}"
             await asyncio.sleep(_ENROL_AGAIN_S)
 
-    async def _learn_members(self) -> None:
-        """Follow the members table: who joined, who moved."""
-        while True:
-            try:
-                await self.store.cluster.refresh(self.store.txn)
-            except KvorumError as error:
-                log.debug("the members table was not read: %s; again soon", error)
-            await asyncio.sleep(_MEMBERS_S)
+    async def _join_again(self) -> None:
+        """Have the master go on with what a start before this one began."""
+        token = self.ports.rng.token(joining.TOKEN_BYTES)
+        await self.store.kv.call_node(methods.JOIN, *joining.request(self.config, token))
+
+    async def _prepare(self) -> None:
+        """What the first master of a cluster writes, and every later one finds."""
+        store = self.store
+        await store.txn.run(catalog.bootstrap)
+        others = [(NodeId(n), a) for n, a in store.cluster.listed() if n != store.identity.node]
+        await enrol_founders(store.txn, others)
 
     def _fail(self, error: BaseException) -> None:
         """Something that no promise survives. The first reason counts."""
@@ -211,9 +215,10 @@ class Node:
     def _wire(self) -> None:
         store, ports = self.store, self.ports
         cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S)
-        registry = self._registry(cache)
+        groups = Groups(store.cluster.calls)
+        registry = self._registry(cache, groups)
         self.master = Master(
-            prepare=lambda: store.txn.run(catalog.bootstrap),
+            prepare=self._prepare,
             executor=lambda: Executor(
                 KvStore(store.txn),
                 registry,
@@ -232,9 +237,17 @@ class Node:
         self._sink = SinkService(store.txn, self.master, ports.clock)
         for method, handler in self._sink.handlers().items():
             store.dispatcher.register(method, handler)
+        self.upkeep = Upkeep(store, self.config, self.master, self._sink, groups)
+        join = joining.JoinMethod(
+            self.config, store.identity, store.txn, self.master, self.upkeep.learn
+        )
+        store.dispatcher.register(methods.JOIN, join.handle, joining.check)
         here = PartitionMethods(store.manager)
         store.dispatcher.register(methods.CREATE_PARTITION, here.create, check_create)
         store.dispatcher.register(methods.DROP_PARTITION, here.drop, check_drop)
+        replicas = ReplicaMethods(store.manager)
+        store.dispatcher.register(methods.REPLICA_STATUS, replicas.status, check_status)
+        store.dispatcher.register(methods.CHANGE_REPLICAS, replicas.change, check_change)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
         store.dispatcher.add_stats(store.tso.stats)
         store.dispatcher.add_stats(self.partition_figures)
@@ -250,11 +263,12 @@ class Node:
     def _meta_role(self, leader: bool) -> None:
         self.master.role(leader=leader)
 
-    def _registry(self, cache: CatalogCache) -> Registry:
+    def _registry(self, cache: CatalogCache, groups: Groups) -> Registry:
         """The system's procedures and those of the user's modules. Raises InvalidArgument."""
         registry = Registry()
         partitions = SpreadPartitions(self.store.cluster.calls, self.store.voters)
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
+        membership.register(registry, MembershipServices(self.store.cluster.calls, groups))
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))
         registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))
         for name in self.config.procedure_modules:
@@ -315,29 +329,6 @@ class Node:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-    def _collector(self) -> Collector:
-        return Collector(
-            self.store.manager,
-            self.ports.clock,
-            retention_ms=self.config.gc_retention_ms,
-            interval_ms=self.config.gc_interval_ms,
-        )
-
-    def _sweeper(self) -> Sweeper:
-        store, ports = self.store, self.ports
-        return Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
-
-    async def _reap(self) -> None:
-        """Remove what sinks staged and abandoned."""
-        while True:
-            await asyncio.sleep(_REAP_INTERVAL_S)
-            if self.master.executor is None:
-                continue  # the master does it
-            try:
-                await self._sink.reap()
-            except KvorumError as e:
-                log.warning("abandoned sink attempts were not removed: %s; next round", e)
 
     # --------------------------------------------------------------------------------- sockets
 

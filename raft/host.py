@@ -102,6 +102,8 @@ class RaftHost:
         self._starting = False
         self._kick_scheduled = False
         self._closed: str | None = None
+        # Told of messages for groups that are not open here: perhaps they should be.
+        self.on_unknown: Callable[[int], object] | None = None
         self._ticker = Ticker(timers, self.config.tick_ms / 1000, self._tick)
 
     # ------------------------------------------------------------------ groups
@@ -462,6 +464,8 @@ class RaftHost:
         replica = self._replicas.get(group_id)
         if replica is None or self._closed is not None:
             self._count_dropped()
+            if self._closed is None and self.on_unknown is not None:
+                self.on_unknown(group_id)
             return
         self.guard(replica, replica.receive, peer, message)
         self.schedule(replica)

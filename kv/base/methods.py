@@ -112,7 +112,7 @@ LINKS: Final = 90
 CREATE_PARTITION: Final = 92
 # [partition id, …] → true. Remove this node's replicas with their data; those that are gone stay so
 DROP_PARTITION: Final = 93
-# address HOST:BASE, version, time in ms, proof (kvorum/joining.py) → node id, cluster id,
+# address HOST:BASE, version, token, proof (kvorum/joining.py) → node id, cluster id,
 # [[node id, address], …]. Take a new node in; the same address gets the same id again
 JOIN: Final = 94
 # partition, change ("learner", "promote", "demote", "remove", "transfer"), node → index of the new

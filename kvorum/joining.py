@@ -1,0 +1,182 @@
+"""A later node comes to a cluster that runs.
+
+    new node ── JOIN address, version, token, proof ──▶ master: a row JOINING with a new id
+             ◀── id, cluster, members ─────────────────        └─▶ procedure AddReplicas
+
+It opens with an empty meta partition, reaches the members, and is made a learner and then a voter
+everywhere by the procedure (procedures/master/membership.py), which also ends its JOINING. Its id
+is kept with its data: at later starts it only tells again that it waits.
+
+The proof is an HMAC of the cluster's secret: the native port is open to clients, and a stranger
+must neither get an id nor learn the members. The token makes it new at every start of the node.
+Who repeats what it overheard gets the ids of the overheard node, which it cannot use: peers prove
+themselves by more (raft/handshake.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from kv.base.config import NodeConfig, split_address
+from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
+from kv.base.limits import JOIN_MS_MAX, NAME_CHARS_MAX
+from kv.base.methods import JOIN
+from kv.client.channels import SocketChannels
+from kv.client.client import KvClient
+from kvorum.identity import Identity
+from kvorum.ports import Ports
+from kvorum.version import VERSION
+from procedures.engine.submission import Submission
+from procedures.master.membership import ADD_REPLICAS
+from procedures.master.nodes import NodeRow, NodeState, all_nodes, take_in
+from txn.client import TxnClient
+
+log = logging.getLogger(__name__)
+
+TOKEN_BYTES: Final = 16
+_PROOF_BYTES: Final = 32
+_ADDRESS_CHARS_MAX: Final = 300
+_AGAIN_S: Final = 0.5
+_OWNER: Final = "cluster"
+
+
+class Joined(NamedTuple):
+    """What the master answers."""
+
+    node: int
+    cluster: str
+    members: list[tuple[int, str]]
+
+
+def request(config: NodeConfig, token: bytes) -> tuple[str, str, bytes, bytes]:
+    """The arguments of JOIN."""
+    return config.address, VERSION, token, _proof(config.cluster_secret, config.address, token)
+
+
+def _proof(secret: str, address: str, token: bytes) -> bytes:
+    signed = b"kvorum join\n" + address.encode() + b"\n" + token
+    return hmac.digest(secret.encode(), signed, hashlib.sha256)
+
+
+async def ask(config: NodeConfig, ports: Ports) -> Joined:
+    """An id from the members of the cluster behind `config.join`.
+
+    Raises Unavailable with the last reason after JOIN_MS_MAX; Refused (the secret, the address)
+    at once.
+    """
+    token = ports.rng.token(TOKEN_BYTES)
+    connector = ports.network.connector(ports.timers, "", 0)
+    addresses = [split_address(address) for address in config.join]
+    kv = KvClient(SocketChannels(addresses, connector), ports.timers, ports.rng)
+    deadline = ports.timers.monotonic() + JOIN_MS_MAX / 1000
+    told = ""
+    try:
+        while True:
+            try:
+                node, cluster, rows = await kv.call_node(JOIN, *request(config, token))
+                return Joined(node, cluster, [(member, address) for member, address in rows])
+            except KvorumError as error:
+                if error.disposition == "no":
+                    raise
+                if ports.timers.monotonic() > deadline:
+                    raise Unavailable(
+                        f"no node of the cluster took {config.address} in within "
+                        f"{JOIN_MS_MAX // 1000} s: {error.message}. (If this node founds a new "
+                        f"cluster, its own address, {config.address}, must be in --join as it "
+                        "stands there; see --advertise)"
+                    ) from error
+                if error.message != told:
+                    told = error.message
+                    log.info("not taken in yet: %s", told)
+            await asyncio.sleep(_AGAIN_S)
+    finally:
+        kv.close()
+
+
+class Procedures(Protocol):
+    """kvorum.roles.Master."""
+
+    async def submit(self, sub: Submission) -> int: ...
+
+    def current(self) -> object:
+        """Raises NotLeader elsewhere than at the master."""
+        ...
+
+
+class JoinMethod:
+    """JOIN at the master."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        identity: Identity,
+        txn: TxnClient,
+        procedures: Procedures,
+        learn: Callable[[Sequence[NodeRow]], object],
+    ) -> None:
+        """`learn` is told of all members, the new one among them."""
+        self._config, self._identity = config, identity
+        self._txn, self._procedures, self._learn = txn, procedures, learn
+
+    def handle(self, _context: object, args: list[Any]) -> Awaitable[list[Any]]:
+        """The handler. Raises Refused, NotLeader, what `take_in` raises."""
+        self._procedures.current()
+        address, version, token, proof = args
+        if self._config.port is None or not (
+            self._config.cluster_secret or self._config.on_loopback
+        ):
+            raise Refused(
+                "this node takes nobody in: it listens beyond this machine without a "
+                "cluster_secret; set one and start it again",
+                code="NO_SECRET",
+            )
+        if not hmac.compare_digest(proof, _proof(self._config.cluster_secret, address, token)):
+            raise Refused(
+                f"{address} does not know this cluster's secret: give it the same cluster_secret",
+                code="WRONG_SECRET",
+            )
+        return self._take_in(address, version, token)
+
+    async def _take_in(self, address: str, version: str, token: bytes) -> list[Any]:
+        row = await self._txn.run(
+            lambda t: take_in(t, address, version, founders=self._identity.founders)
+        )
+        members = await self._members()
+        self._learn(members)
+        if row.state is NodeState.JOINING:
+            await self._procedures.submit(
+                Submission(ADD_REPLICAS, {"node": row.id}, _OWNER, f"join/{row.id}/{token.hex()}")
+            )
+        log.info("node %d (%s) joins", row.id, address)
+        return [row.id, self._identity.cluster, [[member.id, member.address] for member in members]]
+
+    async def _members(self) -> list[NodeRow]:
+        rows = await self._txn.run(all_nodes)
+        return [row for row in rows if row.state is not NodeState.GONE and row.address]
+
+
+def check(row: list[Any]) -> None:
+    """The arguments of JOIN. Raises InvalidArgument."""
+    match row[3:]:
+        case [str(address), str(version), bytes(token), bytes(proof)] if (
+            0 < len(address) <= _ADDRESS_CHARS_MAX
+            and len(version) <= NAME_CHARS_MAX
+            and len(token) == TOKEN_BYTES
+            and len(proof) == _PROOF_BYTES
+            and _is_address(address)
+        ):
+            return
+    raise InvalidArgument("JOIN takes an address HOST:BASE, a version, a token and a proof")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        host, port = split_address(text)
+    except ValueError:
+        return False
+    return bool(host) and 0 < port < 65_536

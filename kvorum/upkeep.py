@@ -1,0 +1,114 @@
+"""What a node does by itself, beside answering requests. Each runs where its data are led.
+
+every node       garbage, sweeping: the partitions that it leads
+                 reconciling: its replicas against the map (procedures/master/reconcile.py)
+                 addresses: the members table
+the master       abandoned Spark attempts; leaderships back to where they belong (balance.py)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from kv.base.config import NodeConfig
+from kv.base.errors import KvorumError
+from kv.base.ids import NodeId
+from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
+from kvorum.collector import Collector
+from kvorum.heap import Trimmer
+from kvorum.members import members, placed
+from kvorum.roles import Master
+from kvorum.store import Store
+from procedures.library.sink_service import SinkService
+from procedures.master.balance import Balancer
+from procedures.master.groups import Groups
+from procedures.master.nodes import NodeRow, NodeState
+from procedures.master.reconcile import Reconciler
+from txn.sweeper import Sweeper
+
+log = logging.getLogger(__name__)
+
+_REAP_INTERVAL_S: Final = 60.0
+_MEMBERS_S: Final = 5.0
+
+
+class Upkeep:
+    """The loops of one node: start `tasks`, each until it is cancelled."""
+
+    def __init__(
+        self, store: Store, config: NodeConfig, master: Master, sink: SinkService, groups: Groups
+    ) -> None:
+        ports = store.ports
+        self._store = store
+        self._master = master
+        self._sink = sink
+        self._collector = Collector(
+            store.manager,
+            ports.clock,
+            retention_ms=config.gc_retention_ms,
+            interval_ms=config.gc_interval_ms,
+        )
+        self._sweeper = Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
+        self._trimmer = Trimmer(ports.in_thread)
+        self._reconciler = Reconciler(store.identity.node, store.manager, lambda: placed(store.txn))
+        self._balancer = Balancer(groups, lambda: self._holders)
+        self._holders: Sequence[NodeId] = ()
+        store.host.on_unknown = lambda _group: self._reconciler.hurry()
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """Everything, to be run at once."""
+        return [
+            self._collector.run(),
+            self._sweeper.run(),
+            self._trimmer.run(),
+            self._store.watch_room(),
+            self._reap(),
+            self._follow_members(),
+            self._reconcile(),
+            self._balance(),
+        ]
+
+    def learn(self, rows: Sequence[NodeRow]) -> None:
+        """The members table as somebody has just read it."""
+        self._store.cluster.learn(rows)
+        staying = (NodeState.MEMBER, NodeState.JOINING, NodeState.LEAVING)
+        self._holders = [row.id for row in rows if row.state in staying]
+
+    async def _reap(self) -> None:
+        """Remove what sinks staged and abandoned."""
+        while True:
+            await asyncio.sleep(_REAP_INTERVAL_S)
+            if self._master.executor is not None:
+                await _tolerate(self._sink.reap, "abandoned sink attempts were not removed")
+
+    async def _follow_members(self) -> None:
+        """Who joined, who moved, who left."""
+        while True:
+            await _tolerate(self._read_members, "the members table was not read")
+            await asyncio.sleep(_MEMBERS_S)
+
+    async def _read_members(self) -> None:
+        self.learn(await members(self._store.txn))
+
+    async def _reconcile(self) -> None:
+        # Alone, the procedures that make and drop tables leave no difference.
+        while self._store.alone:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(RECONCILE_S)
+        await self._reconciler.run()
+
+    async def _balance(self) -> None:
+        while True:
+            await asyncio.sleep(BALANCE_PAUSE_S)
+            if self._master.executor is not None and not self._store.alone:
+                await _tolerate(self._balancer.look, "leaderships were not looked at")
+
+
+async def _tolerate(work: Callable[[], Coroutine[Any, Any, Any]], what: str) -> None:
+    """What fails now is done in the next round."""
+    try:
+        await work()
+    except KvorumError as error:
+        log.info("%s: %s; next round", what, error)
