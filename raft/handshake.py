@@ -71,7 +71,8 @@ class Refusal(Exception):
         self.code, self.text, self.by_peer = code, text, by_peer
 
     def frame(self) -> bytes:
-        return wire.frame(REFUSED, msgpack.packb([self.code, self.text[:TEXT_CHARS_MAX]]))
+        text = self.text.encode("ascii", "backslashreplace")[:TEXT_CHARS_MAX].decode()
+        return wire.frame(REFUSED, msgpack.packb([self.code, text]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +141,19 @@ def _other_protocol() -> Refusal:
 
 
 def read_refusal(body: bytes | memoryview) -> Refusal:
-    """Why the peer does not talk to us; a text that is none says so."""
+    """Why the peer does not talk to us; a text that is none says so. Fit for a line of a log: who
+    says it has not proved anything.
+    """
     try:
         fields: Any = wire.unpack(body)
     except Malformed:
         fields = None
     if type(fields) is tuple and tuple(map(type, fields)) == (str, str):
-        return Refusal(fields[0][:32], fields[1][:TEXT_CHARS_MAX], by_peer=True)
+        code, text = (
+            "".join(char if char.isprintable() else "?" for char in field[:TEXT_CHARS_MAX])
+            for field in fields
+        )
+        return Refusal(code, text, by_peer=True)
     return Refusal(PROTOCOL, "the peer refused us without a readable reason", by_peer=True)
 
 

@@ -38,7 +38,8 @@ class TransportLimits:
     """What a socket may hold unsent before bulk waits here instead, where it can be overtaken."""
     strangers_max: int = 64
     """Connections that have not proved who they are."""
-    peers_max: int = 256
+    peers_max: int = 1024
+    """Other nodes, those that were removed included."""
 
     def __post_init__(self) -> None:
         rules = {

@@ -91,7 +91,7 @@ class Mux(ABC):
         self._links: dict[int, Link] = {}  # those that have proved themselves, by node
         self._sending: dict[int, Link] = {}  # those of them that are not mute
         self._strangers: dict[Link, None] = {}  # the others, our dials among them
-        self._leaving: dict[Link, None] = {}  # ended, their last bytes on the way
+        self._leaving: dict[Link, float] = {}  # ended then, their last bytes on the way
         self._dials: dict[Link, Dial] = {}  # whose socket is not there yet
         self._told_up: set[int] = set()
         self._told_log: dict[int, str] = {}  # why callers were refused, as it is in the log
@@ -274,9 +274,9 @@ class Mux(ABC):
         dial = self._dials.pop(link, None)
         if dial is not None:
             dial.cancel()
-        if not link.gone:
-            self._leaving[link] = None
         peer, now_s = link.peer, self.timers.monotonic()
+        if not link.gone:
+            self._leaving[link] = now_s
         if peer is not None:
             if self._links.get(peer.node) is link:
                 del self._links[peer.node]
@@ -318,6 +318,9 @@ class Mux(ABC):
         now_s = self.timers.monotonic()
         for link in [*self._dials, *self._strangers, *self._links.values()]:
             link.look(now_s)
+        patience_s = self.limits.handshake_ms / 1000
+        for link in [link for link, at_s in self._leaving.items() if now_s - at_s > patience_s]:
+            link.abort()  # its peer does not read our last words
         if self._running:
             self._look_timer = self.timers.call_later(self.look_s, self._look)
 

@@ -97,7 +97,7 @@ class PeerBook:
         self._me, self._store, self._limits, self._rng = me, peers, limits, rng
         self._peers: dict[int, Peer] = {}
         for node, incarnation in sorted(peers.load().items()):
-            self.get(node).incarnation = incarnation
+            self._peers[node] = Peer(node, incarnation=incarnation)
 
     # ------------------------------------------------------------------ whom we know
 
@@ -138,7 +138,10 @@ class PeerBook:
 
     def check(self, who: Identity) -> Peer:
         """The peer that has proved to be `who`; its incarnation is learned. Raises Refusal."""
-        peer = self.get(who.node)
+        try:
+            peer = self.get(who.node)
+        except BadConfig as error:
+            raise Refusal(BUSY, str(error)) from error
         if peer.removed:
             raise self.removal(who.node)
         if peer.incarnation is None:

@@ -133,6 +133,17 @@ def test_unreadable_refusal_is_still_one() -> None:
         assert read_refusal(body).by_peer
 
 
+def test_reasons_fit_a_frame_and_a_line_of_the_log() -> None:
+    """A reason too long for the peer's reader would come through as a broken stream; one with line
+    breaks would forge lines of our log.
+    """
+    told = Refusal("CODE", "\U0001f600" * 1000).frame()
+    assert len(cut(told)[1]) <= handshake.BODY_BYTES_MAX
+    assert read_refusal(cut(told)[1]).text.startswith("\\U0001f600")
+    forged = read_refusal(msgpack.packb(["A\n", "x\r\nnode 1: all is well\x1b[2J"]))
+    assert (forged.code, forged.text) == ("A?", "x??node 1: all is well?[2J")
+
+
 # ------------------------------------------------------------------ attacks on the proofs
 
 

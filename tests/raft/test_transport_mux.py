@@ -409,6 +409,30 @@ def test_too_many_strangers_are_told_so() -> None:
     settle(net)
 
 
+def test_who_does_not_read_our_last_words_is_let_go() -> None:
+    """A socket that waits for its peer to read would stay for ever, and one more each time."""
+    net = Net()
+    mux = net.start(1)
+    link, wire_ = mux.new_link(None), Wire()
+    link.connection_made(wire_)
+    feed(link, b"GET / HTTP/1.1\r\n\r\n")
+    assert (wire_.closed, wire_.aborted) == (True, False)
+    net.timers.run(2.5)
+    assert wire_.aborted
+
+
+def test_more_peers_than_the_limit_are_told_so() -> None:
+    """Whoever knows the secret could else fill our memory with ids; known ones stay welcome."""
+    net = Net(limits=TransportLimits(peers_max=2))
+    net.stores[1] = MemoryPeers({node: bytes([node]) * 16 for node in (2, 3, 4)})
+    net.start(1)
+    for node in (2, 3, 4, 5):
+        net.introduce(net.start(node), 1)
+    net.timers.run(3)
+    assert net.nodes[1]._links.keys() == {2, 3, 4}
+    assert "peers_max = 2" in str(net.nodes[5].figures()[1].trouble)
+
+
 def test_nobody_listens_to_a_dial_that_never_answers() -> None:
     """Who accepts and says nothing (a wrong port, a stopped process) must not stop the dialing."""
     net = Net()

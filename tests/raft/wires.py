@@ -265,7 +265,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.closed = False
+        self.closed = self.aborted = False
 
     def write(self, data: bytes) -> None:
         assert not self.closed, "written after the end"
@@ -278,7 +278,7 @@ class Wire:
         self.closed = True
 
     def abort(self) -> None:
-        self.closed = True
+        self.closed = self.aborted = True
 
     def take(self) -> bytes:
         taken = bytes(self.data)
