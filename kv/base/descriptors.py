@@ -13,8 +13,8 @@ from kv.base.ids import NodeId, PartitionId
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescriptor:
-    """`[start, end)` in storage keys, end b"" = no bound. `epoch` rises with every change of range
-    or replicas.
+    """`[start, end)` in storage keys, end b"" = no bound. `epoch` rises with every change of range;
+    members may change without it (docs/decisions/0402).
     """
 
     id: PartitionId

@@ -104,9 +104,8 @@ DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in s
 LOG_KEEP_ENTRIES: Final = 2_000  # behind the applied ones, of one partition …
 LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to twice as many
 ROOM_CHECK_BYTES: Final = 4 * MiB  # of log entries, after which the free space is looked at again
-# rows of a block of a snapshot, and of a step of the loop that reads or installs one
-SNAPSHOT_BLOCK_ROWS_MAX: Final = 1_000
-SNAPSHOT_LOOK_ROWS_MAX: Final = 2_000  # of the collector's queue, which partitions share, likewise
+SNAPSHOT_BLOCK_ROWS_MAX: Final = 1_000  # that one step of the loop reads, or installs
+SNAPSHOT_LOOK_ROWS_MAX: Final = 2_000  # the same, of the collector's queue, which partitions share
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 
 # -- cluster
@@ -179,6 +178,7 @@ SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one s
 SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
 SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction
 SINK_ATTEMPT_CHARS_MAX: Final = 64
+SINK_FETCHED_MAX: Final = 1_000  # answered commits whose records wait to be forgotten
 SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"

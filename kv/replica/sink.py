@@ -26,7 +26,7 @@ from raft.errors import SnapshotUnavailable
 
 Done = Callable[[], None]
 RETRY_S: Final = 0.02
-PAUSE_S: Final = 0.002  # between two steps: requests of other partitions come first
+PAUSE_S: Final = 0.001  # between two steps: requests of other partitions come first
 
 
 class RangeSink:

@@ -16,12 +16,13 @@ from kv.base.limits import SNAPSHOT_BLOCK_ROWS_MAX
 from kv.partition.entry import Entry
 from kv.replica.chunks import HEADER_BYTES, Place, block, end_part, seal_chunk
 from kv.replica.install import resume
-from kv.replica.metakeys import SERVICES
+from kv.replica.metakeys import INSTALLING, SERVICES, meta_key
 from kv.replica.replica import Replica
 from kv.replica.staging import chunk_key, stored_progress
 from kv.storage.engine import STATE_FAMILIES, Engine
 from kv.storage.memory import MemoryEngine
 from kv.storage.rocks import RocksEngine
+from raft.api import SnapshotSink
 from raft.errors import SnapshotUnavailable
 from tests.partition.node import Node, run
 from tests.partition.test_replica import busy
@@ -268,6 +269,14 @@ def test_f5_a_stream_without_its_end_is_not_installed() -> None:
     assert rows_of(follower.engine, sender.descriptor)["cur"] == []
 
 
+def install_until_the_marker(follower: Follower, sink: SnapshotSink) -> None:
+    """Install up to where there is no way back, and nothing was copied yet."""
+    marker = meta_key(follower.descriptor.id, INSTALLING)
+    read = follower.engine.getter("meta")
+    sink.install(lambda: None)
+    assert follower.timers.run(1, until=lambda: read(marker) is not None)
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_f5_a_staged_chunk_that_rots_is_named(begun: bool) -> None:
     """The disk's damage would be installed, or leave a range without anybody noticing."""
@@ -280,8 +289,7 @@ def test_f5_a_staged_chunk_that_rots_is_named(begun: bool) -> None:
     before = rows_of(engine, sender.descriptor)
     key = chunk_key(sender.descriptor.id, id_of(source), 2)
     if begun:
-        sink.install(lambda: None)  # the check is done in the first step
-        follower.timers.run(0.003)
+        install_until_the_marker(follower, sink)
         engine.flip_bit("staged", key, 8 * HEADER_BYTES + 77)
         follower.timers.run(60)
         assert isinstance(follower.fatal[0], Corruption)
@@ -515,9 +523,7 @@ def test_f5_dropping_a_partition_takes_its_staging_along() -> None:
     follower = Follower(taking.engine, mine.descriptor)
     sink = follower.replica.restore(id_)
     follower.stage(sink, chunks)
-    sink.install(lambda: None)
-    follower.timers.run(0.006)
-    assert taking.engine.scan("meta", b"r" + bytes(7) + b"\x02i", b"r" + bytes(7) + b"\x02j")
+    install_until_the_marker(follower, sink)
     sink.stop()  # type: ignore[attr-defined]
     run(taking.manager.drop(mine.descriptor.id))
     taking.timers.run(1)

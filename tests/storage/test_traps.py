@@ -317,6 +317,10 @@ def test_a_scan_ends_silently_at_a_corrupt_block(tmp_path: Path) -> None:
             engine.scan("a", b"", b"", reverse=reverse)
         with pytest.raises(Corruption):
             engine.scan("a", b"000500", b"002500", reverse=reverse, limit=2500)
+    cursor = engine.cursor("a", b"", b"")
+    assert len(cursor.take(100, 1 << 20)) == 100
+    with pytest.raises(Corruption):  # a snapshot of it does not end as if it were whole
+        cursor.take(len(BIG), 1 << 30)
     assert len(engine.scan("a", b"", b"", limit=100)) == 100, "intact blocks stay readable"
     get, damaged = engine.getter("a"), []
     for key, value in BIG:
