@@ -14,8 +14,10 @@ abort or a timeout takes effect when the running step has ended.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -46,7 +48,13 @@ from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.turn import Turns
 
+log = logging.getLogger(__name__)
+
 _INSERT_ATTEMPTS: Final = 3
+# An executor that was deposed may still have had a record on its way to the store when the next one
+# read what there is. It arrives within its deadline, so the first looks come soon.
+_LOOKS_S: Final = (1.0, 2.0, 7.0, 20.0, 30.0)
+_LOOK_AGAIN_S: Final = 60.0
 _RECENT_MAX: Final = 1_000  # ended procedures that an acknowledgement need not read again
 
 
@@ -98,6 +106,7 @@ class Executor:
         await self._group.__aenter__()
         self._serving = True
         self._task(self._janitor.run())
+        self._looking = self._task(self._take_in_strays())
         self._hire()
         return self
 
@@ -112,6 +121,7 @@ class Executor:
         When the body raised, nothing is waited for.
         """
         self._serving = False
+        self._looking.cancel()
         self._roster.close()
         self._roster.dismiss()
         self._janitor.close()
@@ -144,10 +154,39 @@ class Executor:
                 live.wake = "restart"
             self._roster.place(live, record)
 
-    def _task(self, coro: Coroutine[Any, Any, None]) -> None:
+    async def _take_in_strays(self) -> None:
+        """Procedures that are live in the store and not here: see _LOOKS_S. Until cancelled."""
+        for pause_s in chain(_LOOKS_S, repeat(_LOOK_AGAIN_S)):
+            await asyncio.sleep(pause_s)
+            after: int | None = 0
+            try:
+                while after is not None:
+                    page = await self.store.live(after, limits.PROCEDURE_PAGE_MAX)
+                    for stored in page.stored:
+                        await self._take_in(stored.record.id)
+                    after = page.after
+            except KvorumError as error:
+                log.warning("strays were not looked for: %s; next round", error)
+
+    async def _take_in(self, id: int) -> None:
+        """Run a procedure of the store that is not here, unless it has ended."""
+        if self._roster.get(id) is not None:
+            return
+        stored = await self.store.load(id)
+        if stored is not None and not stored.record.ended and self._serving:
+            known = self._roster.get(id)
+            live = known or self._roster.adopt(stored)
+            if known is None:
+                record = brief(stored.record)
+                if record.state is State.WAITING and record.event:
+                    live.wake = "restart"
+                self._roster.place(live, record)
+
+    def _task(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(coro)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # ------------------------------------------------------------------------------ clients
     async def submit(self, sub: Submission) -> ProcedureId:
@@ -212,6 +251,7 @@ class Executor:
         if record.ended or not wait_ms:
             return record
         self._must_serve()
+        await self._take_in(id)
         if self._roster.get(id) is None:
             return await self.find(id)  # it ended while we were reading
         ended: asyncio.Future[Record] = asyncio.get_running_loop().create_future()

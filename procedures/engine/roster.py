@@ -105,8 +105,12 @@ class Roster:
 
     # ---------------------------------------------------------------------- coming and going
     def adopt(self, stored: Stored) -> Live:
-        """Take in a procedure that the store holds. Parents come first: their ids are smaller."""
+        """Take in a procedure that the store holds; one that is here already stays as it is.
+        Parents come first: their ids are smaller.
+        """
         record = stored.record
+        if (known := self._live.get(record.id)) is not None:
+            return known
         live = self._live[record.id] = Live(stored)
         self._slim(live)
         parent = self._live.get(record.parent)

@@ -985,3 +985,28 @@ def test_busy_when_too_many_live(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (refused.code, refused.details["limit"]) == ("BUSY", 3)
 
     in_lab(test)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_j18_what_a_deposed_executor_stored_late_is_run(asked: bool) -> None:
+    """A record that reached the store after the new master had read it lay there until a restart,
+    and whoever waited was told at once that time was up.
+    """
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor() as executor:
+            late = create(
+                check(submission("three", {"do": []}), lab.types),
+                id=await lab.store.take_ids(1),
+                salt=b"12345678",
+                now_ms=lab.clock.now_ms(),
+            )
+            await lab.store.insert(late)
+            if asked:
+                assert (await executor.wait(late.id, 500)).state is State.SUCCESS
+            else:
+                await asyncio.sleep(1.5)
+                assert (await executor.find(late.id)).state is State.SUCCESS
+            assert executor.live() == []
+
+    in_lab(test)
