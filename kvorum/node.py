@@ -127,10 +127,11 @@ class Node:
             if self.store.alone:
                 await self._until_ready()
             await self._listen(stack)
-            await self._until_ready()
             await self._enrol()
             for work in self.upkeep.tasks():
                 self._in_background(work)
+            await self._until_ready()
+            self.master.failed.add_done_callback(lambda failed: self._fail(failed.result()))
             started.set_result(None)
             await self._stopping.wait()
 
@@ -167,11 +168,10 @@ class Node:
             self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
-        """Tell the cluster who and where this node is. A leader that falls meanwhile costs another
-        attempt; the node is not ready before its row is there, since others find it by that.
+        """Tell the cluster who and where this node is: others find it by its row. Asks again until
+        there is a leader to be told; a node that was decommissioned learns it here. Raises Refused.
         """
         me = self.store.identity.node
-        deadline = self.ports.timers.monotonic() + _READY_S_MAX
         while True:
             try:
                 row = await enrol(self.store.txn, me, self.config.address, VERSION)
@@ -179,10 +179,11 @@ class Node:
                     await self._join_again()
                 return
             except KvorumError as error:
-                final = error.disposition == "no" or self.ports.timers.monotonic() > deadline
-                if final or self._stopping.is_set():
+                if error.disposition == "no":
                     raise
-                self._not_ready = f"it is not enrolled yet: {error}"
+                self._not_ready = f"the cluster does not answer yet: {error.message}"
+            if self._stopping.is_set():
+                raise Unavailable(f"the node was stopped before it was ready: {self._not_ready}")
             await asyncio.sleep(_ENROL_AGAIN_S)
 
     async def _join_again(self) -> None:

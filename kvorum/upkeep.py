@@ -53,10 +53,10 @@ class Upkeep:
         )
         self._sweeper = Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
         self._trimmer = Trimmer(ports.in_thread)
-        self._reconciler = Reconciler(store.identity.node, store.manager, lambda: placed(store.txn))
+        self.reconciler = Reconciler(store.identity.node, store.manager, lambda: placed(store.txn))
         self._balancer = Balancer(groups, lambda: self._holders)
         self._holders: Sequence[NodeId] = ()
-        store.host.on_unknown = lambda _group: self._reconciler.hurry()
+        store.host.on_unknown = lambda _group: self.reconciler.hurry()
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """Everything, to be run at once."""
@@ -97,7 +97,7 @@ class Upkeep:
         # Alone, the procedures that make and drop tables leave no difference.
         while self._store.alone:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(RECONCILE_S)
-        await self._reconciler.run()
+        await self.reconciler.run()
 
     async def _balance(self) -> None:
         while True:
