@@ -22,8 +22,9 @@ Invariants
 Defects of the library that are repaired here are marked P1 to P15 at the place;
 `tests/raft/test_p*.py` shows each on the stock class and its absence here. S:n is line n of
 pysyncobj/syncobj.py 0.3.17.
-Left out: snapshots, witnesses, hibernation, flow control of appends, proposal freeze during a
-transfer. Longer than our other files, because everything that knows the library's inside is here.
+What a leader knows and sends is in `followers`, what a follower takes in `intake`, transfers in
+`handover`, sleep in `quiet`, who is refused in `fence`. Longer than our other files, because
+everything that knows the library's inside is here.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ Invariants
     2020).
 
 Sources: Raft thesis 10.2.1; multi-raft stores (CockroachDB's scheduler, TiKV's batch system) for
-sharing the disk. Left out: transport, hibernation, splitting the groups over several loops (a node
-is one loop; run more nodes).
+sharing the disk. Left out: splitting the groups over several loops (a node is one loop; run more
+nodes).
 """
 
 from __future__ import annotations
