@@ -79,6 +79,7 @@ STALL_MS_MAX: Final = 60_000  # a connection whose peer reads nothing for so lon
 HANDLERS_MAX: Final = 10_000  # asynchronous handlers running at one node; above it: BUSY
 # a client gives a connection up that owes replies and says nothing for so long
 SILENCE_MS_MAX: Final = 6_000
+PING_MS: Final = 1_000  # it asks after so long, and turns to other nodes soon after that
 CONNECT_MS_MAX: Final = 1_500  # a node that does not answer a connection so long is passed over …
 CONNECT_REST_MS: Final = 50  # … and not tried again for so long
 ADDRESSES_MAX: Final = 64  # of nodes that a client learnt of
@@ -118,6 +119,7 @@ TRANSFER_MS_MAX: Final = 3_000  # how long a stopping node hands its leaderships
 MEMBERSHIP_PAUSE_MS: Final = 200  # between two looks at a replica that must catch up or hand over
 MEMBERSHIP_CALL_MS: Final = 5_000  # for one question or order to another node
 RECONCILE_S: Final = 5.0  # between two comparisons of a node's replicas with the map
+RECONCILE_AGAIN_S: Final = 0.5  # after one that failed, or that must be confirmed
 RECONCILE_LOOKS_MIN: Final = 2  # of the map in a row that must miss a replica before it goes
 BALANCE_PAUSE_S: Final = 2.0  # between two transfers of leaderships to where they belong
 BALANCE_LAG_MAX: Final = 256  # entries that the preferred leader may lack
@@ -222,6 +224,7 @@ assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
 assert SWEEP_INTENTS_MAX <= MULTI_KEYS_MAX, "one look is one RESOLVE"
 assert RETRY_WAIT_MS_FIRST <= REROUTE_WAIT_MS_MAX <= RETRY_WAIT_MS_MAX
 assert CONNECT_REST_MS <= REROUTE_WAIT_MS_MAX
+assert 2 * PING_MS < SILENCE_MS_MAX
 assert SILENCE_MS_MAX + CONNECT_MS_MAX < DEADLINE_MS_DEFAULT, "a paused node costs no read"
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX

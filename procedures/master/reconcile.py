@@ -1,6 +1,7 @@
 """Each node compares its replicas with the map: makes what it misses, removes what is nobody's.
 
-    at the start, every RECONCILE_S, and when consensus hears of a group that is not here
+    at the start, every RECONCILE_S, and when consensus hears of a group that is not here; sooner
+    after a look that failed, or that must be confirmed
 
 Removing is for ever, so it needs proof. The own replicas are listed first, then the whole map is
 read at one later snapshot: a replica that is being made was in the map before it was made
@@ -15,15 +16,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
-from kv.base.limits import RECONCILE_LOOKS_MIN, RECONCILE_S
+from kv.base.limits import RECONCILE_AGAIN_S, RECONCILE_LOOKS_MIN, RECONCILE_S
 from procedures.master.partitions import Placed
 
 log = logging.getLogger(__name__)
+
+_CROWD_S: Final = 0.1  # hints come in crowds
 
 
 class Replicas(Protocol):
@@ -63,12 +66,10 @@ class Reconciler:
         node: NodeId,
         replicas: Replicas,
         read_map: Callable[[], Awaitable[Sequence[Placed]]],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`read_map`: all of it at one snapshot that is newer than the call, or an error."""
         self.made = self.removed = 0
         self._node, self._replicas, self._read_map = node, replicas, read_map
-        self._sleep = sleep
         self._missed: Mapping[PartitionId, int] = {}  # reads in a row that did not have it
         self._wanted = asyncio.Event()
 
@@ -80,19 +81,23 @@ class Reconciler:
         """Until cancelled."""
         while True:
             self._wanted.clear()
+            pause_s = RECONCILE_S
             try:
                 await self.look()
             except KvorumError as error:
                 log.info("replicas were not compared with the map: %s; again soon", error)
-            await self._pause()
+                pause_s = RECONCILE_AGAIN_S
+            if self._missed:
+                pause_s = RECONCILE_AGAIN_S
+            await self._pause(pause_s)
 
-    async def _pause(self) -> None:
+    async def _pause(self, pause_s: float) -> None:
         try:
-            async with asyncio.timeout(RECONCILE_S):
+            async with asyncio.timeout(pause_s):
                 await self._wanted.wait()
-            await self._sleep(RECONCILE_S / 50)  # hints come in crowds
         except TimeoutError:
             return
+        await asyncio.sleep(_CROWD_S)
 
     async def look(self) -> None:
         """Compare once and act. Raises KvorumError: what could not be read or made; nothing was
@@ -111,6 +116,7 @@ class Reconciler:
         for id_ in doomed:
             log.info("partition %d has no replica at this node any more: removing its data", id_)
             await self._replicas.drop(id_)
+            self._missed = {one: count for one, count in self._missed.items() if one != id_}
             self.removed += 1
         for descriptor in found.missing:
             log.info("partition %d should have a replica here: making it", descriptor.id)

@@ -146,21 +146,30 @@ def test_f4_a_hint_is_looked_into_soon() -> None:
     """A new table would have one replica less for seconds; or one failure would end the loop."""
 
     async def main(_loop: simloop.SimLoop) -> None:
-        own = Own(1)
-        own.refuse = 1
+        own, rows = Own(1), list[Placed]()
 
         async def read() -> list[Placed]:
-            return [placed(2, [1, 2, 3]), placed(3, [1, 2])]
+            return list(rows)
 
         node = Reconciler(ME, own, read)
         running = asyncio.get_running_loop().create_task(node.run())
-        await asyncio.sleep(3)
-        assert set(own.there) == {1}
-        node.hurry()
         await asyncio.sleep(1)
-        assert set(own.there) == {1, 2}
+        rows += [placed(2, [1, 2, 3]), placed(3, [1, 2])]
+        await asyncio.sleep(1)
+        assert set(own.there) == {1}
+        own.refuse = 1
+        node.hurry()
+        await asyncio.sleep(0.2)
+        assert set(own.there) == {1}
+        await asyncio.sleep(0.6)
+        assert set(own.there) == {1, 2}, "what failed does not wait for the next round"
         assert own.there[PartitionId(2)].voters == (1, 2, 3)
-        assert node.made == 1
+        rows.clear()
+        node.hurry()
+        await asyncio.sleep(0.2)
+        assert set(own.there) == {1, 2}
+        await asyncio.sleep(0.6)
+        assert set(own.there) == {1}, "nor does what must be confirmed"
         running.cancel()
 
     simloop.run(main)
