@@ -9,6 +9,7 @@ node calls from a timer.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -78,6 +79,7 @@ class SinkService:
 
     def __init__(self, txn: Transactions, procedures: Procedures, clock: Clock) -> None:
         self._txn, self._procedures, self._clock = txn, procedures, clock
+        self._fetched: deque[int] = deque()  # commits that were answered, not forgotten yet
 
     def handlers(self) -> Mapping[int, Handler]:
         """By method number, for the node's dispatcher."""
@@ -178,7 +180,7 @@ class SinkService:
             return [id]
         if record.state is State.SUCCESS:
             if args["app"]:  # else the record is all that a repeated request could find
-                await self._procedures.acknowledge(id)
+                await self._forget_later(id)
             return [0]
         if await self._marked(args):
             return [0]  # somebody aborted it just after its flip
@@ -187,6 +189,14 @@ class SinkService:
             f"the batch was not committed: {error.message if error else record.state.name}",
             code=error.code if error else "SINK_FAILED",
         )
+
+    async def _forget_later(self, id: int) -> None:
+        """The record of a commit is not needed any more; the next `reap` acknowledges it, so that
+        no batch waits for that.
+        """
+        self._fetched.append(id)
+        if len(self._fetched) > limits.SINK_FETCHED_MAX:
+            await self._procedures.acknowledge(self._fetched.popleft())
 
     async def _marked(self, args: dict[str, Any]) -> bool:
         if not args["app"]:
@@ -220,9 +230,12 @@ class SinkService:
 
     async def reap(self) -> int:
         """Remove attempts whose lease ran out, with what they staged, and staging without an
-        attempt: the losers of small batches, and what a crash of this method left. Returns how many
-        attempts.
+        attempt: the losers of small batches, and what a crash of this method left. And the records
+        of commits that were answered. Returns how many attempts.
         """
+        while self._fetched:
+            await self._procedures.acknowledge(self._fetched[0])
+            self._fetched.popleft()
         now, gone = self._clock.now_ms(), 0
         seen: set[str] = set()
         start, end = table_range(system.SINK_ATTEMPTS)

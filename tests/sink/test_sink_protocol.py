@@ -91,8 +91,25 @@ def test_o3_small_batch_is_cheap() -> None:
             r.descriptor.id: r.state.index - entries[r.descriptor.id]
             for r in world.store.manager.replicas()
         }
-        assert grown.pop(1) <= 9, "the meta partition: procedures, intents, flip, acknowledgement"
+        assert grown.pop(1) <= 8, "the meta partition: procedures, intents, flip"
         assert max(grown.values()) <= 2, "an entry with the intents, one with the versions"
+
+    play(work)
+
+
+def test_o3_records_of_answered_commits_go_soon() -> None:
+    """A stream would leave the record of every micro-batch until its retention is over."""
+
+    async def work(world: World, life: Life) -> None:
+        for version in range(3):
+            client = Client(life.sink, f"a{version}")
+            await client.commit(await staged(client, some_rows(20, "x")), version)
+        await life.idle()
+        commits = [r for r in await life.executor.store.newest(0, 100) if r.record.nonce[:1] == "a"]
+        assert len(commits) == 3, "nobody waits for it"
+        await life.sink.reap()
+        left = await life.executor.store.newest(0, 100)
+        assert not [r for r in left if r.record.nonce[:1] == "a"]
 
     play(work)
 
