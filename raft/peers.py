@@ -66,7 +66,7 @@ class Peer:
     mute: bool = False
     """What we send to it is thrown away."""
     attempts: int = 0
-    """Dials since the last connection."""
+    """Dials since the last connection that lasted."""
     dial_at_s: float = 0.0
     dialing: bool = False
     answered: bool = False
@@ -174,11 +174,10 @@ class PeerBook:
         """The dial under way came to nothing; sets when the next one is due."""
         peer.dialing = peer.answered = False
         limits = self._limits
+        doubled = limits.backoff_ms_first << min(peer.attempts, 20)
+        delay_ms = min(limits.backoff_ms_max, doubled)
         if refusal is not None and refusal.code not in (DUPLICATE, BUSY):
             delay_ms = limits.refused_ms
-        else:
-            doubled = limits.backoff_ms_first << min(peer.attempts, 20)
-            delay_ms = min(limits.backoff_ms_max, doubled)
         peer.attempts += 1
         peer.dial_at_s = now_s + delay_ms / 1000 * (0.5 + self._rng.random() / 2)
 
@@ -205,13 +204,18 @@ class PeerBook:
     def connected(self, peer: Peer, now_s: float, *, dialed: bool) -> None:
         peer.connected, peer.dialed, peer.since_s = True, dialed, now_s
         peer.dialing = peer.answered = False
-        peer.attempts = 0
         peer.connections += 1
         peer.trouble = None
 
     def disconnected(self, peer: Peer, now_s: float) -> None:
+        """A connection that did not last counts as a dial that failed: two nodes that cannot
+        understand each other must not try it fifty times a second.
+        """
         peer.connected = False
-        peer.dial_at_s = self._soon(peer, now_s)
+        if (now_s - peer.since_s) * 1000 < self._limits.handshake_ms:
+            self.dial_ended(peer, now_s, None)
+        else:
+            peer.attempts, peer.dial_at_s = 0, self._soon(peer, now_s)
 
     def report(self, peer: Peer, trouble: str) -> bool:
         """Note why there is no connection; is that news?"""

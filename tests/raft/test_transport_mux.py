@@ -370,6 +370,25 @@ def test_refusals_are_logged_once_per_change(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+def test_connections_that_do_not_last_are_tried_slowly() -> None:
+    """Two nodes that cannot read each other would connect and part fifty times a second."""
+    net = Net()
+    one, two = net.cluster(1, 2)
+    for mux, peer in ((one, 2), (two, 1)):
+        mux.on_up = lambda _peer, mux=mux, peer=peer: net.timers.call_soon(
+            lambda: feed(mux._links[peer], b"\xff" * 9) if peer in mux._links else None
+        )
+    net.timers.run(30)
+    assert 20 <= one.book.get(2).connections <= 80
+    one.on_up = two.on_up = lambda _peer: None
+    settle(net, 2)
+    net.timers.run(3)
+    assert one.book.get(2).attempts > 0
+    one._links[2].abort()
+    net.timers.run(0.01)
+    assert one.book.get(2).attempts == 0, "it had lasted"
+
+
 def test_jitter_spreads_the_dials_of_many() -> None:
     """Nodes that lost a switch together must not call together when it is back."""
     book = PeerBook(1, MemoryPeers(), TransportLimits(), SeededRng(1))
