@@ -11,11 +11,10 @@ Ongaro's thesis 10.2.1):
 Invariants that every implementation may lean on
   * one thread: every call in both directions happens on the event loop of the node;
   * `StateMachine.apply` sees each index once per start, in order, without gaps, from `applied() +
-    1` on;
+    1` on; an installed snapshot (`restore`) moves `applied()`;
   * an entry is applied only when it is committed *and* durable on this node.
 
-Left out: asyncio adapters for `Timers` and `Syncer` (the node's wiring has them), transport
-framing.
+Left out: asyncio adapters for `Timers` and `Syncer` (the node's wiring has them).
 """
 
 from __future__ import annotations

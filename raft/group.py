@@ -1,10 +1,9 @@
 """`Group`: one consensus group, pysyncobj's SyncObj 0.3.17 hardened by a subclass. The only file
 that touches its privates.
 
-The library keeps: vote granting, election start, follower append and truncation, pipelined send,
-step-down, timers. Ours: what may reach its handlers, the log and hard state, commit bounds,
-membership, pre-vote, leases. The rules are in `raft/rules`; this file only connects them to the
-library.
+The library keeps: vote granting, election start, step-down, check-quorum, timers. Ours: what may
+reach its handlers, the log and hard state, replication, commit bounds, membership, pre-vote,
+leases. The rules are in `raft/rules`; this file only connects them to the library.
 
 Invariants
   I1 votes, append replies and vote requests leave the node only after the sync that covers them
@@ -22,9 +21,9 @@ Invariants
 Defects of the library that are repaired here are marked P1 to P15 at the place;
 `tests/raft/test_p*.py` shows each on the stock class and its absence here. S:n is line n of
 pysyncobj/syncobj.py 0.3.17.
-What a leader knows and sends is in `followers`, what a follower takes in `intake`, transfers in
-`handover`, sleep in `quiet`, who is refused in `fence`. Longer than our other files, because
-everything that knows the library's inside is here.
+What a leader knows and sends is in `followers`, what a follower takes in `intake`, the state for
+who is behind the log in `snapshot`, transfers in `handover`, sleep in `quiet`, who is refused in
+`fence`. Longer than our other files, because everything that knows the library's inside is here.
 """
 
 from __future__ import annotations

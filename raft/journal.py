@@ -12,8 +12,8 @@ Invariants
   * the term of any index and the configuration at any index are known without reading the disk.
 
 Sources: Raft section 5.3 (log), 7 (compaction); etcd's `raftLog` for the split into stable and
-unstable parts. Left out: prefetching for far-behind followers (they read in bounded chunks),
-compression.
+unstable parts. Left out: prefetching for far-behind followers (who are read for in bounded
+pieces, or get a snapshot), compression.
 """
 
 from __future__ import annotations
