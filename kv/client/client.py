@@ -262,6 +262,7 @@ class KvClient:
         """
         link = self._channels.open_link(address)
         if link is not None:
+            link.check_usable()
             return link
         left = call.deadline - self._monotonic()
         try:

@@ -1,9 +1,11 @@
 """A link over TCP: one connection, many requests in flight, one frame per loop iteration.
 
-The client speaks first: hello, then the server's hello, then requests. A peer that owes replies and
-is silent for SILENCE_MS_MAX is given up (half of that: it is asked with a PING), so a half-open
-connection does not hang its callers until TCP notices. While the socket does not take more,
-requests wait unsent.
+The client speaks first: hello, then the server's hello, then requests. While the socket does not
+take more, requests wait unsent.
+
+A peer that owes replies and is silent for PING_MS is asked with a PING. If it does not answer soon,
+the link is doubted, so that its callers may turn to another node, which leads by now if this one
+was stopped or cut off; after SILENCE_MS_MAX it is given up, long before TCP would notice.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import asyncio
 from typing import Any, Final, cast
 
 from kv.base.errors import KvorumError, Unavailable
-from kv.base.limits import SILENCE_MS_MAX
+from kv.base.limits import PING_MS, SILENCE_MS_MAX
 from kv.base.methods import PING
 from kv.base.ports import Timers
 from kv.base.rpc import (
@@ -26,8 +28,11 @@ from kv.base.rpc import (
 )
 from kv.client.links import Link
 
-_PING_AFTER_S: Final = SILENCE_MS_MAX / 2_000
-_LOOKS: Final = 4  # for the answer to a PING, before its sender is left
+_PING_AFTER_S: Final = PING_MS / 1_000
+_DOUBT_SHARE: Final = 0.5  # of that time without an answer to the PING, and the link is doubted
+_LOOKS: Final = 3  # for the answer, until then
+_LOSE_SHARE: Final = SILENCE_MS_MAX / PING_MS - 1  # … and it is given up
+_PING_AFTER_MOST: Final = 3  # times as long for a peer that answers PINGs and works on
 
 
 class MuxConnection(Link, asyncio.Protocol):
@@ -44,7 +49,8 @@ class MuxConnection(Link, asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
-        self._patience_s = self._ping_after_s = _PING_AFTER_S
+        self._patience_s = self._ping_after_s = self._ping_first_s = _PING_AFTER_S
+        self._ping_rid = 0  # of the last PING
         self._asked_at = 0.0  # when the last PING was sent
         self._looked_at = self._quiet_s = 0.0  # since then: the last look, and the silence
 
@@ -57,6 +63,8 @@ class MuxConnection(Link, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._timers.monotonic()
+        if not self.usable:
+            self._trust()
         decoder = self._decoder
         decoder.push(data)
         try:
@@ -97,6 +105,8 @@ class MuxConnection(Link, asyncio.Protocol):
                 self.lose(f"the server ended the connection: {error_of(row).message}")
                 return
             received(row)
+        if self._ping_after_s > self._ping_first_s and rows and rows[-1][0] != self._ping_rid:
+            self._ping_after_s = self._ping_first_s  # it answers requests
 
     def _transmit(self, rows: list[list[Any]]) -> None:
         assert self._transport is not None, "an open link has a transport"
@@ -118,27 +128,30 @@ class MuxConnection(Link, asyncio.Protocol):
             self._transport.abort()
 
     def _idle(self, now: float) -> None:
-        """Replies are owed, about every `_patience_s`: ask a silent peer, then leave it.
+        """Replies are owed, about every `_patience_s`: ask a silent peer, doubt it, then leave it.
 
-        It is left only if it was asked and had its time to answer, whatever the timers' precision.
-        Of a time in which this process stood still (stopped, suspended, busy) no more than a look
+        That only if it was asked and had its time to answer, whatever the timers' precision. Of a
+        time in which this process stood still (stopped, suspended, busy) no more than a look
         counts: its timers are due before it reads what came meanwhile.
         """
-        enough_s = 0.9 * self._ping_after_s
         if self._asked_at > self._heard_at:
             self._quiet_s += min(now - self._looked_at, self._patience_s)
             self._looked_at = now
-            if self._quiet_s >= enough_s:
-                silent = now - self._heard_at
-                self.lose(f"the server owes replies and was silent for {silent:.1f} s")
+            why = f"the server owes replies and was silent for {now - self._heard_at:.1f} s"
+            if self._quiet_s >= 0.9 * _LOSE_SHARE * self._ping_first_s:
+                self.lose(why)
+            elif self.usable and self._quiet_s >= 0.9 * _DOUBT_SHARE * self._ping_first_s:
+                self._doubt(why)
             return
         self._patience_s = self._ping_after_s
-        if now - self._heard_at >= enough_s:
+        if now - self._heard_at >= 0.9 * self._ping_after_s:
             self._asked_at = self._looked_at = now
             self._quiet_s = 0.0
-            self._patience_s = self._ping_after_s / _LOOKS
+            self._patience_s = self._ping_first_s * _DOUBT_SHARE / _LOOKS
+            self._ping_after_s = min(2 * self._ping_after_s, _PING_AFTER_MOST * self._ping_first_s)
             if not self._held:  # nobody waits for the reply; it breaks the silence
                 self._rid += 1
+                self._ping_rid = self._rid
                 self._transmit([[self._rid, PING, 0]])
 
 

@@ -7,6 +7,8 @@ do about a failure.
 Invariants
   * a future ends exactly once: with the result, the peer's error, `LinkExpired` or `LinkLost`;
   * `sent` in those two is False only if the request certainly never left this process;
+  * a link may be *doubted* for a while: its peer owes replies and says nothing. It takes no new
+    requests then, and what may be repeated is given back to its callers; the rest waits on;
   * at most IN_FLIGHT_PER_CONNECTION_MAX requests are pending; one timer serves all their deadlines.
 
 Deadlines: the timer is set to the earliest deadline among those pending when it was set, and looks
@@ -23,6 +25,7 @@ from typing import Any, Final, Protocol
 
 from kv.base.errors import Busy, Unavailable
 from kv.base.limits import IN_FLIGHT_PER_CONNECTION_MAX, REQUESTS_PER_FRAME_MAX
+from kv.base.methods import REPEATABLE
 from kv.base.ports import Handle, Timers
 from kv.base.rpc import OK, error_of
 
@@ -54,11 +57,12 @@ class Link(ABC):
 
     def __init__(self, timers: Timers) -> None:
         self.closed = False
+        self.usable = True  # neither closed nor doubted
         self.requests = 0
         self.frames = 0
         self._timers = timers
         self._new_future = asyncio.get_running_loop().create_future
-        self._pending: dict[int, tuple[Reply, float]] = {}
+        self._pending: dict[int, tuple[Reply, float, int]] = {}  # … deadline, method
         self._out: list[list[Any]] = []
         self._rid = 0  # of the newest request
         self._transmitted = 0  # rid of the newest request that left
@@ -78,18 +82,18 @@ class Link(ABC):
 
     def send(self, method: int, budget_ms: int, deadline: float, args: tuple[Any, ...]) -> Reply:
         """The result of the method, later. Raises Busy when too much is pending, LinkLost when the
-        link is closed.
+        link is closed or doubted.
 
         `deadline` in seconds of the timers' clock; `budget_ms` is what the peer is told.
         """
-        if self.closed:
-            raise LinkLost("the connection is closed", sent=False)
+        if not self.usable:
+            raise self._unusable()
         pending = self._pending
         if len(pending) >= IN_FLIGHT_PER_CONNECTION_MAX:
             raise _too_many(len(pending))
         self._rid = rid = self._rid + 1
         future = self._new_future()
-        pending[rid] = (future, deadline)
+        pending[rid] = (future, deadline, method)
         out = self._out
         out.append([rid, method, budget_ms, *args])
         if len(out) == 1:
@@ -100,6 +104,15 @@ class Link(ABC):
                 self._heard_at = self._timers.monotonic()
             self._arm(deadline)
         return future
+
+    def check_usable(self) -> None:
+        """Raises LinkLost if it takes no requests."""
+        if not self.usable:
+            raise self._unusable()
+
+    def _unusable(self) -> LinkLost:
+        why = "the connection is closed" if self.closed else "the server owes replies and is silent"
+        return LinkLost(why, sent=False)
 
     def _flush(self) -> None:
         rows, self._out = self._out, []
@@ -137,6 +150,7 @@ class Link(ABC):
     def lose(self, reason: str) -> None:
         """End everything that is pending; the link is of no use any more."""
         self.closed = True
+        self.usable = False
         self._disarm()
         self._out = []
         for rid in list(self._pending):
@@ -146,6 +160,21 @@ class Link(ABC):
         """Give the link up. Callers that still wait get LinkLost."""
         if not self.closed:
             self.lose("the client closed the connection")
+
+    # -- doubt
+
+    def _doubt(self, reason: str) -> None:
+        """The peer may be gone: its callers shall look for another one, as far as they may."""
+        self.usable = False
+        for rid, (_, _, method) in list(self._pending.items()):
+            if method in REPEATABLE:
+                self._fail(rid, LinkLost(reason, sent=rid <= self._transmitted))
+        if self._out:
+            self._out = [row for row in self._out if row[0] in self._pending]
+
+    def _trust(self) -> None:
+        """It said something."""
+        self.usable = not self.closed
 
     # -- deadlines
 
@@ -168,7 +197,7 @@ class Link(ABC):
         now = self._timers.monotonic()
         limit = now + _SWEEP_S
         overdue = []
-        for rid, (_, deadline) in self._pending.items():
+        for rid, (_, deadline, _) in self._pending.items():
             if deadline <= limit:
                 overdue.append(rid)
             elif deadline < earliest:
@@ -177,9 +206,9 @@ class Link(ABC):
             self._fail(rid, LinkExpired(sent=rid <= self._transmitted))
         if overdue and self._out:
             self._out = [row for row in self._out if row[0] in self._pending]
-        if earliest < _NEVER:
+        if earliest < _NEVER or not self.usable:
             self._idle(now)
-        if self._pending and not self.closed:
+        if (self._pending or not self.usable) and not self.closed:
             self._arm(earliest)
 
     def _idle(self, now: float) -> None:

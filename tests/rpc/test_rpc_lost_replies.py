@@ -410,3 +410,75 @@ async def test_rpc_slow_handler_and_client_agree(monkeypatch: pytest.MonkeyPatch
 
 def idle(node: Node) -> bool:
     return node.dispatcher.counters.handlers == 0
+
+
+async def test_a8_callers_of_a_silent_node_turn_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that is stopped keeps its connections: reads would wait until their deadline though
+    another node leads by now, and a write given up too soon would be called unknown for nothing.
+    """
+    monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.06)
+    asleep: list[tuple[Any, Any]] = []
+
+    def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
+        asleep.extend((transport, row) for row in rows)
+
+    async with FaultyServer(script) as stopped, running_node() as node:
+        client = await connect(
+            [("127.0.0.1", stopped.port), ("127.0.0.1", node.port)],
+            timers=LoopTimers(asyncio.get_running_loop()),
+            rng=SeededRng(),
+        )
+        write = asyncio.ensure_future(put(client, A))
+        reads = [asyncio.ensure_future(get(client, A)) for _ in range(20)]
+        began = asyncio.get_running_loop().time()
+        assert await asyncio.gather(*reads) == [[None, 0]] * 20
+        assert asyncio.get_running_loop().time() - began < 0.06 * 4
+        assert not write.done(), "it may still be answered"
+        assert await put(client, A) == [1], "new requests go elsewhere at once"
+        assert client.refreshes == 1
+        assert [row[1] for _, row in asleep].count(PING) == 1
+        for transport, row in asleep:
+            if row[1] in (PUT, PING):
+                reply(transport, [row[0], 0, 77])
+        assert await write == [77]
+        assert stopped.connections == 1
+        client.close()
+
+
+async def test_rpc_a_doubted_node_is_asked_again_once_it_speaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client of one node would never come back to it, though it only stood still for a moment."""
+    monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.04)
+    asleep = True
+
+    def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
+        if not asleep:
+            reply(transport, *([row[0], 0, b"v", 9] for row in rows))
+
+    def wake() -> None:
+        nonlocal asleep
+        asleep = False
+        for transport in server.transports:
+            reply(transport, [server.seen[-1][0], 0, 1])
+
+    async with FaultyServer(script) as server:
+        client = await server.client()
+        asyncio.get_running_loop().call_later(0.1, wake)
+        assert await asyncio.gather(*(get(client, A) for _ in range(5))) == [[b"v", 9]] * 5
+        assert server.connections == 1
+        client.close()
+
+
+async def test_rpc_pings_grow_rare_while_the_server_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand clients that wait for a procedure would keep a node busy with PINGs."""
+    monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.02)
+    async with running_node() as node:
+        client = await node.client()
+        node.first.held = []
+        task = asyncio.ensure_future(get(client, A))
+        await asyncio.sleep(0.4)
+        assert 3 <= node.dispatcher.counters.requests[PING] <= 0.4 / 0.05
+        node.first.release()
+        assert await task == [None, 0]
+        client.close()
