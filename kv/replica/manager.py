@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, Unavailable
@@ -55,6 +56,9 @@ from kv.storage.engine import Engine
 from raft.api import Syncer
 from raft.errors import LogCorrupt, LogHole
 from raft.host import RaftHost
+
+OLDEST: Final = 1
+"""Below every timestamp that was ever handed out."""
 
 
 class ReplicaManager:
@@ -158,7 +162,11 @@ class ReplicaManager:
         return led, others
 
     def oldest_lock(self) -> int | None:
-        """The smallest start_ts of any intent on this node: bounds `machine.gc(txn_floor=…)`."""
+        """The smallest start_ts of any intent on this node: bounds `machine.gc(txn_floor=…)`.
+        OLDEST while a replica cannot know its intents: it is being replaced, or hears no leader.
+        """
+        if any(replica.installing or replica.leader_hint() is None for replica in self._by_start):
+            return OLDEST
         found = [replica.state.locks.oldest() for replica in self._by_start]
         return min((ts for ts in found if ts is not None), default=None)
 

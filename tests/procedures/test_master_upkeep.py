@@ -12,6 +12,7 @@ import pytest
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
+from kv.replica.manager import OLDEST
 from procedures.engine.memory_store import Snapshot, Table
 from procedures.master.balance import Balancer, moves, preferred
 from procedures.master.groups import Groups
@@ -198,6 +199,27 @@ def test_f4_a_node_that_was_away_gets_what_was_made_meanwhile() -> None:
         await late.start()
         await Reconciler(NodeId(3), late.manager, read).look()
         await world.until(lambda: world.leader(2))
+        world.close()
+
+    simloop.run(main)
+
+
+def test_d12_outcomes_are_kept_while_a_replica_cannot_know_its_intents() -> None:
+    """The record of a commit was collected while an intent that needs it lay in a partition whose
+    replica here had not heard of it: a part of the transaction would be rolled back.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start()
+        manager = world.nodes[1].manager
+        await world.until(lambda: manager.oldest_lock() is None)
+        world.nodes[2].stop()
+        world.nodes[3].stop()
+        await asyncio.sleep(10)
+        assert manager.oldest_lock() == OLDEST
+        await world.nodes[2].start()
+        await world.until(lambda: manager.oldest_lock() is None)
         world.close()
 
     simloop.run(main)
