@@ -89,6 +89,16 @@ class OneNode:
         self.host.close()
         self.engine, self.log = self.engine.reopen(), self.log.crash(self.log.unsynced)
 
+    def crash(self, rng: random.Random) -> None:
+        """A power loss: of what was not synced a random prefix stays."""
+        self.up = False
+        self.world.network.hosts.pop(self.id, None)
+        kept = int(rng.random() * (self.log.unsynced + 1))
+        engine, log = self.engine.crash(rng), self.log.crash(kept)  # type: ignore[arg-type]
+        self.manager.close()
+        self.host.close()
+        self.engine, self.log = engine, log
+
     async def call(self, method: int, args: list[Any]) -> list[Any]:
         if method == methods.CREATE_PARTITION:
             for row in args[0]:
