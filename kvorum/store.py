@@ -280,12 +280,13 @@ class Store:
         """Let other nodes lead, take no new requests; everything that was proposed gets its
         answer.
         """
-        if not self.failed:
-            await handover.away(self.manager, self.identity.node, self.ports.timers)
+        if self.failed:  # nothing is synced any more: what is open stays unknown to its clients
+            await self.txn.close(0)
+            await self.dispatcher.close()
+            return
+        await handover.away(self.manager, self.identity.node, self.ports.timers)
         await self.txn.close()
         await self.dispatcher.close()
-        if self.failed:
-            return  # nothing is synced any more: what is open stays unknown to its clients
         synced = asyncio.Event()
         self.host.barrier(synced.set)
         try:

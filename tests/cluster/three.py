@@ -42,9 +42,11 @@ async def until(holds: Callable[[], bool]) -> None:
 class Trio:
     """The nodes of a cluster by their id, those that live."""
 
-    def __init__(self, count: int, **settings: Any) -> None:
-        base = free_port_base(count)
-        self.addresses = [f"127.0.0.1:{base + 10 * i}" for i in range(count)]
+    def __init__(self, count: int, later: int = 0, **settings: Any) -> None:
+        """`count` founders; up to `later` more may join, numbered from `count` + 1 on."""
+        base = free_port_base(count + later)
+        every = [f"127.0.0.1:{base + 10 * i}" for i in range(count + later)]
+        self.addresses, self.later = every[:count], every[count:]
         self.nodes: dict[int, Node] = {}
         self.fatal: list[BaseException] = []
         self._settings = settings
@@ -57,15 +59,15 @@ class Trio:
         return "kvorum://" + ",".join(self.addresses)
 
     def url_of(self, node: int) -> str:
-        return f"kvorum://{self.addresses[node - 1]}"
+        return f"kvorum://{[*self.addresses, *self.later][node - 1]}"
 
     def config(self, node: int) -> NodeConfig:
-        host, _, port = self.addresses[node - 1].rpartition(":")
-        assert host
+        founds = node <= len(self.addresses)
+        _, _, port = [*self.addresses, *self.later][node - 1].rpartition(":")
         return NodeConfig(
             data=Path(f"node-{node}"),
             port=int(port),
-            node_id=node,
+            node_id=node if founds else 1,
             join=tuple(self.addresses),
             engine="memory",
             fault_injection=True,
@@ -112,14 +114,16 @@ class Trio:
         native, peers = node._native, node.store.cluster.transport
         assert isinstance(native, SocketServer)
         assert isinstance(peers, MuxTransport)
+        peers.stop()
         native.cut(range(1 << 16))
         for connection in list(native._connections):
             connection.drop()
-        for link in list(peers._links.values()):
-            link.end("killed", abort=True)
         # What is left of it cannot write, and so cannot promise anything; here it is put away.
         node._fail(Unavailable("killed"))
         node.store.failed = True
+        node.store.host.close()
+        node.master.role(leader=False)
+        await node.store.txn._background.cancel()
         await node.stop()
 
     def _of(self, number: int) -> list[tuple[tuple[int, str], MemoryEngine]]:
@@ -155,9 +159,9 @@ class Trio:
 
 
 @asynccontextmanager
-async def trio(count: int = 3, **settings: Any) -> AsyncIterator[Trio]:
+async def trio(count: int = 3, later: int = 0, **settings: Any) -> AsyncIterator[Trio]:
     """A running cluster; in the end no node has failed."""
-    made = Trio(count, **settings)
+    made = Trio(count, later, **settings)
     try:
         await made.start()
         yield made
