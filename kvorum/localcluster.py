@@ -1,7 +1,8 @@
 """A cluster of real node processes on this machine, in one directory: for development, tests and
 trying out what happens when things are killed.
 
-    DIR/cluster.json     [{id, base, pid, started}], written anew (rename) at every change
+    DIR/cluster.json     {founders, highest, nodes: [{id, base, pid, started, later}]}, written anew
+                         (rename) at every change
     DIR/secret           what the nodes prove to each other; readable by the owner alone
     DIR/node-I/          data of node I, DIR/node-I.log what it says
 
@@ -42,12 +43,15 @@ State = Literal["running", "paused", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One process. `pid` 0: it was never started; `started` in seconds since the epoch."""
+    """One process. `pid` 0: it was never started; `started` in seconds since the epoch. `later`: it
+    was added to a cluster that existed.
+    """
 
     id: int
     base: int
     pid: int = 0
     started: float = 0.0
+    later: bool = False
 
     @property
     def address(self) -> str:
@@ -78,9 +82,13 @@ class LocalNode:
 class LocalCluster:
     """See the module. `create` or `open` one."""
 
-    def __init__(self, directory: Path, nodes: Iterable[LocalNode]) -> None:
+    def __init__(
+        self, directory: Path, nodes: Iterable[LocalNode], founders: int, highest: int = 0
+    ) -> None:
+        """`founders` were there at the first start; no id above `highest` was ever given out."""
         self.directory = directory
         self.nodes = list(nodes)
+        self._count, self._highest = founders, max(founders, highest)
         self._children: list[subprocess.Popen[bytes]] = []  # of this very process
 
     # ---------------------------------------------------------------------------------- making
@@ -103,7 +111,7 @@ class LocalCluster:
         descriptor = os.open(directory / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(SystemRng().token(32).hex())
-        made = cls(directory, (LocalNode(i, base + PORTS_PER_NODE * i) for i in _ids(count)))
+        made = cls(directory, (LocalNode(i, base + PORTS_PER_NODE * i) for i in _ids(count)), count)
         made._save()
         return made
 
@@ -112,14 +120,15 @@ class LocalCluster:
         """The cluster in a directory. Raises NotFound, InvalidArgument."""
         path = directory / "cluster.json"
         try:
-            rows = json.loads(path.read_text())
-            return cls(directory, [LocalNode(**row) for row in rows])
+            told = json.loads(path.read_text())
+            nodes = [LocalNode(**row) for row in told["nodes"]]
+            return cls(directory, nodes, told["founders"], told["highest"])
         except FileNotFoundError:
             raise NotFound(
                 f"there is no local cluster in {directory}: make one with "
                 f"`kvorum cluster up --data {directory}`"
             ) from None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise InvalidArgument(f"{path} cannot be read: {error}") from error
 
     @classmethod
@@ -129,7 +138,9 @@ class LocalCluster:
     def _save(self) -> None:
         path = self.directory / "cluster.json"
         draft = path.with_suffix(".new")
-        draft.write_text(json.dumps([asdict(node) for node in self.nodes], indent=1))
+        nodes = [asdict(node) for node in self.nodes]
+        told = {"founders": self._count, "highest": self._highest, "nodes": nodes}
+        draft.write_text(json.dumps(told, indent=1))
         draft.replace(path)
 
     # --------------------------------------------------------------------------------- looking
@@ -169,8 +180,8 @@ class LocalCluster:
         command = [
             *(sys.executable, "-m", "kvorum", "start"),
             *("--data", str(self.data(number)), "--port", str(node.base)),
-            *("--node-id", str(number), "--fault-injection", "true"),
-            *(("--join", self.connect) if len(self.nodes) > 1 else ()),
+            *("--fault-injection", "true"),
+            *self._place(node),
             *options,
         ]
         secret = (self.directory / "secret").read_text().strip()
@@ -186,6 +197,46 @@ class LocalCluster:
             )
         self._children.append(child)
         self._note(replace(node, pid=child.pid, started=psutil.Process(child.pid).create_time()))
+
+    def _place(self, node: LocalNode) -> list[str]:
+        """Its place in the cluster: a founder is named by its number, a later node is told one."""
+        if node.later:
+            others = [other.address for other in self.nodes if other.id != node.id]
+            return ["--join", ",".join(others)]
+        founders = [other.address for other in self.founders]
+        joined = ["--join", ",".join(founders)] if len(founders) > 1 else []
+        return ["--node-id", str(node.id), *joined]
+
+    @property
+    def founders(self) -> list[LocalNode]:
+        """Those of the first start, in order; also such as were removed since: their list is part
+        of what the cluster is.
+        """
+        some = self.nodes[0]
+        base = some.base - PORTS_PER_NODE * some.id
+        return [LocalNode(i, base + PORTS_PER_NODE * i) for i in _ids(self._count)]
+
+    def add(self) -> LocalNode:
+        """One more node, not started yet. The cluster gives out ids in order, so its number is
+        known before.
+        """
+        last = self._highest
+        base = self.founders[0].base - PORTS_PER_NODE
+        if last >= NODES_MAX:
+            raise InvalidArgument(f"{self.directory} has had {NODES_MAX} nodes, the limit")
+        made = LocalNode(last + 1, base + PORTS_PER_NODE * (last + 1), later=True)
+        self.nodes.append(made)
+        self._highest = made.id
+        self._save()
+        return made
+
+    def forget(self, number: int) -> None:
+        """Take a node that was decommissioned, and is stopped, out of the list. Its data stay."""
+        node = self.node(number)
+        if node.process() is not None:
+            raise InvalidArgument(f"node {number} runs: stop it first")
+        self.nodes.remove(node)
+        self._save()
 
     def _note(self, node: LocalNode) -> None:
         self.nodes = [node if old.id == node.id else old for old in self.nodes]
@@ -219,7 +270,14 @@ class LocalCluster:
 
     def down(self, *, within_s: float = STOP_S) -> None:
         """SIGTERM to all (paused ones are woken first), SIGKILL to whoever does not go."""
-        living = [process for node in self.nodes if (process := node.process()) is not None]
+        self._end([node.process() for node in self.nodes], within_s)
+
+    def stop(self, number: int, *, within_s: float = STOP_S) -> None:
+        """The same for one node."""
+        self._end([self.node(number).process()], within_s)
+
+    def _end(self, processes: list[psutil.Process | None], within_s: float) -> None:
+        living = [process for process in processes if process is not None]
         for process in living:
             _send(process, signal.SIGTERM)
             _send(process, signal.SIGCONT)

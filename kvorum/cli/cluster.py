@@ -122,6 +122,28 @@ def start(number: Number, data: Data = _DATA, json: Json = False) -> None:
 
 
 @app.command()
+def add(data: Data = _DATA, json: Json = False) -> None:
+    """Start one more node. It fetches the data, then it votes. (To take one out: `kvorum node
+    decommission`, then `remove`.)
+    """
+    with _cluster(data, json) as cluster:
+        node = cluster.add()
+        cluster.start(node.id)
+        cluster.wait_ready([node.id], told=_teller(cluster, json))
+        if json:
+            output.emit(_brief(cluster.node(node.id)))
+
+
+@app.command()
+def remove(number: Number, data: Data = _DATA, json: Json = False) -> None:
+    """Stop a node that was decommissioned and forget it. Its data directory stays."""
+    with _cluster(data, json) as cluster:
+        cluster.stop(number)
+        cluster.forget(number)
+        _said(json, "removed", [number])
+
+
+@app.command()
 def kill(number: Number, data: Data = _DATA, json: Json = False) -> None:
     """kill -9 a node."""
     with _cluster(data, json) as cluster:
