@@ -15,6 +15,7 @@ from kv.base.methods import PENDING
 from kv.base.timestamps import compose
 from kv.client.client import KvClient, local_client
 from kv.mvcc.records import decode_txn, parse_txn_key
+from kv.partition.ports import Taken
 from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
@@ -24,6 +25,22 @@ from kv.storage.memory import MemoryEngine
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemorySyncer
 from tests.support.simloop import SimClock, SimLoop, SimRng
+
+
+class Late:
+    """Timestamps of an oracle at another node: asking takes a moment, and so does the answer."""
+
+    def __init__(self, loop: SimLoop, take: Callable[[int], int], late_s: float) -> None:
+        self._loop, self._take, self._late_s = loop, take, late_s
+
+    def _later(self, fn: Callable[..., object], *args: object) -> None:
+        self._loop.call_later(self._loop.rng.random() * self._late_s, fn, *args)
+
+    def request(self, n: int, done: Taken) -> None:
+        self._later(self._reach, n, done)
+
+    def _reach(self, n: int, done: Taken) -> None:
+        self._later(done, self._take(n), None)
 
 
 class RealCluster:
@@ -37,8 +54,11 @@ class RealCluster:
         engine: MemoryEngine | None = None,
         log: MemoryLogDB | None = None,
         last_ts: int = 0,
+        late_s: float = 0.0,
     ) -> None:
+        """`late_s`: how long timestamps take at most, each way; 0 = the oracle is here."""
         self.loop = loop
+        self.late_s = late_s
         self.clock = SimClock(loop)
         self.last_ts = last_ts
         self.fatal: list[BaseException] = []
@@ -57,7 +77,7 @@ class RealCluster:
         self.manager = ReplicaManager(
             self._engine,
             self.host,
-            timestamps=AtOnce(self.take),
+            timestamps=Late(loop, self.take, late_s) if late_s else AtOnce(self.take),
             scheduler=Scheduler(loop.call_soon, self.clock, self.host.defer),
             timers=self._timers,
             in_thread=self._at_once,
@@ -91,6 +111,7 @@ class RealCluster:
             engine=self._engine.crash(rng),
             log=self._log.crash(kept),
             last_ts=self.last_ts + 1000,
+            late_s=self.late_s,
         )
 
     def close(self) -> None:

@@ -75,9 +75,11 @@ class World:
 class RealWorld(World):
     """The same over kv.partition, kv.replica, raft and the memory engine."""
 
+    LATE_S = 0.0
+
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)
-        self.real = RealCluster(loop, [k(c) for c in self.BORDERS])
+        self.real = RealCluster(loop, [k(c) for c in self.BORDERS], late_s=self.LATE_S)
 
     async def start(self) -> None:
         await self.real.start()
@@ -105,7 +107,15 @@ class RealWorld(World):
         return self.real.pending()
 
 
-WORLDS = pytest.mark.parametrize("make", [World, RealWorld], ids=["model", "real"])
+class FarWorld(RealWorld):
+    """The same where the oracle is at another node than the partitions."""
+
+    LATE_S = 0.001
+
+
+WORLDS = pytest.mark.parametrize(
+    "make", [World, RealWorld, FarWorld], ids=["model", "real", "far oracle"]
+)
 
 
 async def failure(work: Coroutine[Any, Any, Any]) -> KvorumError:
@@ -139,6 +149,9 @@ class Hooked:
 
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any:
         return await self.inner.call_node(method, *args, budget_ms=budget_ms)
+
+    async def find_txn(self, start_ts: int, *, budget_ms: int = 0) -> bytes | None:
+        return await self.inner.find_txn(start_ts, budget_ms=budget_ms)
 
     async def locate(self, key: bytes) -> PartitionDescriptor:
         return await self.inner.locate(key)
