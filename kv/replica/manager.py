@@ -360,3 +360,5 @@ class ReplicaManager:
         """
         for replica in self._by_start:
             replica.stop()
+        if self._syncs is not None:
+            self._syncs.close()

@@ -20,6 +20,7 @@ class Syncs:
         self._syncer, self._on_fatal = syncer, on_fatal
         self._waiting: list[Done] = []
         self._flying: list[Done] = []
+        self._closed = False
 
     def after(self, done: Done) -> None:
         """Call `done`, later, when everything written so far is durable."""
@@ -31,7 +32,13 @@ class Syncs:
         self._flying, self._waiting = self._waiting, []
         self._syncer.start(self._synced)
 
+    def close(self) -> None:
+        """Nobody waits any more; how a sync in flight ends means nothing."""
+        self._closed = True
+
     def _synced(self, error: BaseException | None) -> None:
+        if self._closed:
+            return
         if error is not None:
             self._on_fatal(error)
             return
