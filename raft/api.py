@@ -294,10 +294,6 @@ class ConsensusGroup(Protocol):
         """May the applied state be read now as the newest? (Leader under its lease; a lone voter
         needs no lease.) A leader may be without lease: asleep (asking wakes the group), just
         elected, or after a transfer that failed. Then `read_barrier` serves all the same.
-
-        The newest means: all that was acknowledged, and all that a leader has shown. A follower may
-        have applied and shown (`read_barrier` there) what is committed but not yet applied here,
-        since our own disk is behind; callers who mix both reads use `read_barrier` here, too.
         """
         ...
 

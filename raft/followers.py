@@ -11,7 +11,8 @@ Invariants
   * a witness gets what `rules/witness` allows, without payloads;
   * a configuration leaves only once it is durable here, while all other entries leave at once. A
     voter that it makes a learner campaigns no more; with it in its log, that node would also refuse
-    us its vote, if a crash took it out of ours: nobody could ever be elected.
+    us its vote, if a crash took it out of ours: nobody could ever be elected. It gets it only once
+    it is committed, so that it can still be elected should we be gone for good.
 
 The indexes live in the library's tables, by its nodes: it fills them when it takes office, and its
 check-quorum reads when everybody answered. Elsewhere members are known by their ids.
@@ -81,6 +82,7 @@ class Followers:
         self._silent_s = config.election_min_ms / 1000
         self._flows: dict[int, Flow] = {}
         self._witnesses: frozenset[int] = frozenset()
+        self._demoted: set[int] = set()  # by the last configuration
         self._progress = Progress(window_s=self._silent_s)
         self._progress.restart(clock(), core.journal.last_index)
         self._withheld = False  # entries wait for our own sync
@@ -94,6 +96,8 @@ class Followers:
         config = self._config
         self.nodes = sorted(nodes, key=lambda node: int(node.id))
         self._witnesses = witnesses
+        history = self._journal.memberships
+        self._demoted = set(history.before.voters).difference(history.current.voters)
         for node in self.nodes:
             if node in self._next:
                 continue
@@ -197,6 +201,8 @@ class Followers:
         config_index = journal.memberships.current.index
         if config_index > journal.synced:
             self._withheld, last = True, config_index - 1
+        if node.id in self._demoted and config_index > self._core.commit_index:
+            last = min(last, config_index - 1)
         if node.id in self._witnesses:
             last = self._witness_bound(heartbeat=heartbeat)
         while (

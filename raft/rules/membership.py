@@ -174,6 +174,11 @@ class MembershipHistory:
     def current(self) -> Membership:
         return self._all[-1]
 
+    @property
+    def before(self) -> Membership:
+        """The one that the current one replaced; the current one if that is not known any more."""
+        return self._all[-2:][0]
+
     def at(self, index: int) -> Membership:
         """The configuration in force at `index`, which must not lie before the base."""
         return next(config for config in reversed(self._all) if config.index <= index)
