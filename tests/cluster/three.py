@@ -114,6 +114,9 @@ class Trio:
         native, peers = node._native, node.store.cluster.transport
         assert isinstance(native, SocketServer)
         assert isinstance(peers, MuxTransport)
+        for door in (peers._server, native._server):
+            assert door is not None
+            door.close()
         peers.stop()
         native.cut(range(1 << 16))
         for connection in list(native._connections):
