@@ -76,7 +76,7 @@ class SnapshotPort(Protocol):
 
 class Group(SyncObj):
     """Doors: `tick`, `step`, `synced`, `replicate`, `campaign_now`, `confirm_leadership`, `change`,
-    `transfer`. After `step`, call `tick`.
+    `transfer`. After `step`, call `tick` or `settle`.
     """
 
     snapshots: SnapshotPort
@@ -258,6 +258,12 @@ class Group(SyncObj):
         self._by_transfer = False
         if self.raft_leader and self.has_members:
             self._quiet.look()
+
+    def settle(self) -> None:
+        """Instead of `tick` after entries and answers: what is committed now? The timers have their
+        own moments.
+        """
+        self._advance_commit(self._SyncObj__raftCommitIndex)
 
     def synced(self) -> None:
         """The journal's synced index or hard state moved."""

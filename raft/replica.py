@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from raft.host import RaftHost
 
 
+_ROUTINE = frozenset({"append_entries", "next_node_idx", "hb_ack", "snapshot", "snapshot_ack"})
+"""Messages that start no election."""
+
+
 class Replica(Administration):
     """See the module. Built by `RaftHost.open_group`."""
 
@@ -245,7 +249,10 @@ class Replica(Administration):
     def receive(self, peer: int, message: Message) -> None:
         """A message of a peer."""
         self._core.step(peer, message)
-        self._core.tick()
+        if message["type"] in _ROUTINE:
+            self._core.settle()
+        else:
+            self._core.tick()
         self._sender.pump()
         self.advance()
 
