@@ -12,6 +12,7 @@ from typing import Any
 import kvorum
 from kvorum.cli.cluster import links
 from kvorum.localcluster import LocalCluster
+from procedures.master.membership import DECOMMISSION
 from tests.machine import free_port_base
 
 MODULES = ("--procedure-modules", "tests.integration.sample_procedures")
@@ -67,6 +68,28 @@ class Nodes:
         for node in self.local.nodes:
             if node.state() == "running":
                 links(node, [])
+
+    def replace(self, number: int) -> int:
+        """A new node in the place of an old one; the new one's number."""
+        added = self.local.add()
+        self.start(added.id)
+        self.wait_voters(added.id, there=True)
+        with kvorum.connect(self.url) as db:
+            db.wait(db.submit(DECOMMISSION, {"node": number}), timeout_ms=60_000)
+        self.local.stop(number)
+        self.local.forget(number)
+        return added.id
+
+    def wait_voters(self, number: int, *, there: bool, within_s: float = 60) -> None:
+        """Until a node votes in every partition (or in none)."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            with kvorum.connect(self.url) as db:
+                rows = db.partitions()
+            if all((number in row["replicas"]) == there for row in rows):
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"node {number} (wanted {there}): {rows}")
 
     def leader(self, partition: int = 1) -> int:
         """Who leads a partition, as the cluster says."""

@@ -119,6 +119,18 @@ def test_a8_cut_off_nodes_neither_lose_nor_invent(tmp_path: Path) -> None:
     run(tmp_path, fault)
 
 
+def test_f4_every_node_is_replaced_under_load(tmp_path: Path) -> None:
+    """Machines are replaced for ever; no write may be lost on the way, nor wait for it."""
+
+    def fault(nodes: Nodes, number: int) -> None:
+        if number == 0:
+            for old in nodes.numbers:
+                nodes.replace(old)
+
+    seen = run(tmp_path, fault)
+    assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+
+
 def test_f4_a_rolling_restart_never_stops_writes(tmp_path: Path) -> None:
     """An upgrade is a restart of every node: it must not be an outage."""
 
