@@ -78,6 +78,7 @@ class Administration:
 
     def _step(self, step: Step) -> int:
         self._check_leads()
+        self._core.stir()  # who sleeps has not answered for long
         old = self._journal.memberships.current
         try:
             new = step(old, self._journal.last_index + 1)

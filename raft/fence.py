@@ -2,7 +2,7 @@
 
 Two cases. A *removed* node may never have received the entry that removed it: nobody replicates to
 it any more, and it would ask for votes for ever. A member whose committed configuration lacks the
-sender tells it; it stops asking until a leader speaks to it.
+sender, and whose log is newer, tells it; it stops asking until a leader speaks to it.
 
 A *forced* configuration (`RaftHost.force_members`) is not agreed on by a majority, so the side that
 was given up may live and have a majority of its own: two groups of one name. Every message of a
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from raft.api import Rng
 from raft.errors import Fenced
 from raft.pinned import Message
+from raft.rules.prevote import log_is_current
 
 if TYPE_CHECKING:
     from raft.group import Group
@@ -61,10 +62,16 @@ class Fence:
         core.post(peer, {"type": "fenced", "members": list(config.voters), "reason": config.reason})
         return False
 
-    def refuses_candidate(self, peer: int) -> bool:
-        """Answers a candidate that is certainly no member."""
+    def refuses_candidate(self, peer: int, message: Message) -> bool:
+        """Answers a candidate that is certainly no member: our committed configuration lacks it,
+        and its log lacks that configuration. One with a newer log may know a newer configuration;
+        it must be able to win (thesis 4.1), for it may be the only one who can.
+        """
         core, config = self._core, self._core.journal.memberships.current
         if peer in config.members or config.index > core.commit_index or not config.voters:
+            return False
+        log, theirs = core.journal, (message["last_log_term"], message["last_log_index"])
+        if log_is_current(theirs, (log.last_term, log.last_index)):
             return False
         core.post(peer, {"type": "removed", "term": core.term, "config": config.index})
         return True

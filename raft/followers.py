@@ -260,13 +260,11 @@ class Followers:
         """
         core, journal = self._core, self._journal
         config = journal.memberships.current
-        others = [node for node in config.data_voters if node != core.me]
-        upto = witness.bound(
-            config,
-            commit_index=core.commit_index,
-            held=[journal.synced, *(self.match(node) for node in others)],
-            in_step=1 + sum(self.in_step(node) for node in others),
-        )
+        in_step, others = [journal.synced], list[int]()
+        for node in config.data_voters:
+            if node != core.me:
+                (in_step if self.in_step(node) else others).append(self.match(node))
+        upto = witness.bound(config, commit_index=core.commit_index, in_step=in_step, others=others)
         return upto if heartbeat or upto > core.commit_index else 0
 
     def _send_from(self, node: Any, start: int, entries: Sequence[Entry]) -> None:

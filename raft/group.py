@@ -433,7 +433,7 @@ class Group(SyncObj):
         return self._lease.holds(now) if self.raft_leader else self._promise.binds(now)
 
     def _in_request_vote(self, node: Any, message: Message) -> None:
-        if self._fence.refuses_candidate(node.id):
+        if self._fence.refuses_candidate(node.id, message):
             self._drop()
         elif message["term"] < self.term:
             self._send(node, {"type": "stale", "term": self.term})
@@ -452,7 +452,7 @@ class Group(SyncObj):
     def _in_pre_vote(self, node: Any, message: Message) -> None:
         log = self.journal
         theirs = message["last_log_term"], message["last_log_index"]
-        if self._fence.refuses_candidate(node.id):
+        if self._fence.refuses_candidate(node.id, message):
             self._drop()
         elif message["term"] <= self.term:
             self._send(node, {"type": "stale", "term": self.term})
@@ -583,8 +583,8 @@ class Group(SyncObj):
             message["round"] = self.rounds.current
             if node.id in self._witnesses:
                 message["witness"] = True
-            if (sleep := self._quiet.invitation()) is not None:
-                message["sleep"] = sleep
+            if self._quiet.inviting:
+                message["sleep"] = self.journal.last_index
         elif kind == "next_node_idx":
             message["term"] = self.term  # P3
         elif kind == "request_vote":

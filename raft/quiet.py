@@ -56,8 +56,10 @@ class Quiet:
 
     def look(self) -> None:
         """With every tick of a leader that has members."""
-        core = self._core
-        asked = self._sleep.asking
+        core, asked = self._core, self._sleep.asking
+        if core.commit_index != core.journal.last_index:  # nearly always so under load
+            self._sleep.stir()
+            return
         awaited = [peer for peer in core.followers.ids if peer not in self._unreachable]
         self._sleep.look(core.now_s(), idle=self._idle(awaited), awaited=awaited)
         if self._sleep.asking and not asked:
@@ -76,9 +78,10 @@ class Quiet:
             and all(core.followers.match(peer) == last for peer in awaited)
         )
 
-    def invitation(self) -> int | None:
-        """What a heartbeat says to put its receiver to sleep; None: nothing."""
-        return self._core.journal.last_index if self._sleep.asking else None
+    @property
+    def inviting(self) -> bool:
+        """Heartbeats are to say where our log ends, to put their receivers to sleep."""
+        return self._sleep.asking
 
     def member_sleeps(self, peer: int, message: Message) -> None:
         if (

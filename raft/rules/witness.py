@@ -17,7 +17,8 @@ W2  Two sites of two data replicas and a witness between: if the leader, its nei
     voters keep up, so three of them must hold an entry; one of them is elsewhere.
 W3  Entries leave before the leader's own sync (thesis 10.2.1). A witness that has an entry which
     its leader's disk forgot refuses that leader, restarted, its vote, for an entry that nobody has
-    any more. So for witnesses even the leader counts only up to its *synced* index.
+    any more, or nobody who is there. So a witness gets only what is durable at everybody who keeps
+    up, and that includes the leader: it counts up to its *synced* index.
 W4  A leader that is cut off from all data voters could fill the witness with entries that can never
     commit, and the witness would then refuse the others. So an entry must be durable at so many
     data voters that the witnesses' acknowledgements commit it (`least`).
@@ -52,19 +53,19 @@ def bound(
     config: Membership,
     *,
     commit_index: int,
-    held: Sequence[int],
-    in_step: int,
+    in_step: Sequence[int],
+    others: Sequence[int],
 ) -> int:
     """Up to which index a witness may be sent the log.
 
-    `held`: for each data voter, the leader with its synced index among them, what is durable there;
-    `in_step`: how many of them keep up, the leader included.
+    `in_step`: what is durable at each data voter that keeps up, the leader with its synced index
+    among them; `others`: the same of the rest.
     """
-    majority = len(config.voters) // 2 + 1
-    if in_step >= majority:
+    if len(in_step) >= len(config.voters) // 2 + 1:
         return commit_index
-    needed = max(least(len(config.voters), len(config.witnesses)), in_step)
-    return max(commit_index, sorted(held, reverse=True)[needed - 1])
+    copies = least(len(config.voters), len(config.witnesses))
+    held = sorted([*in_step, *others], reverse=True)
+    return max(commit_index, min(*in_step, held[copies - 1]))
 
 
 def without_payloads(

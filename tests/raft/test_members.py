@@ -10,6 +10,7 @@ import pytest
 from raft import BadConfig, NotLeader, RaftConfig, Transferring
 from raft.replica import Replica
 from tests.raft.fleet import Fleet
+from tests.raft.probe import Ours, append_entries, entries
 from tests.raft.support import GROUP
 
 
@@ -273,3 +274,33 @@ def test_status_tells_what_a_replica_knows() -> None:
     assert follower.responsive
     fleet.nodes[1].host.drop_group(GROUP)
     assert leader.status().role == "stopped"
+
+
+def test_f4_a_candidate_whose_configuration_we_do_not_know_may_win() -> None:
+    """Two of four are gone-by or behind: the newest member may be the only one who can lead."""
+    ours = Ours([2, 3])
+    ours.deliver(2, append_entries(1, 0, 0, entries(1, 3, 1), 3))
+    ours.node.timers.run(1.5)
+    ours.forget_sent()
+    candidate = {"type": "pre_vote", "term": 9, "round": 1, "last_log_term": 1}
+    ours.deliver(4, {**candidate, "last_log_index": 2})
+    assert ours.sent("pre_vote_ok") == []
+    assert [(peer, m["config"]) for peer, m in ours.sent("removed")] == [(4, 0)]
+    ours.deliver(4, {**candidate, "last_log_index": 4})
+    assert [peer for peer, _ in ours.sent("pre_vote_ok")] == [4]
+    ours.deliver(4, {"type": "request_vote", "term": 9, "transfer": False, **LOG_4})
+    assert [peer for peer, _ in ours.sent("response_vote")] == [4]
+
+
+LOG_4 = {"last_log_term": 1, "last_log_index": 4}
+
+
+def test_f4_members_of_a_sleeping_group_are_changed() -> None:
+    """The master moves replicas of idle partitions too; nobody has answered for long."""
+    fleet = Fleet().all((1, 2))
+    leader = fleet.elect()
+    learner(fleet, 3)
+    assert fleet.run(10, lambda: all(g.status().hibernating for g in fleet.groups.values()))
+    fleet.run(100)
+    committed(fleet, leader.promote(3))
+    assert leader.voters == (1, 2, 3)

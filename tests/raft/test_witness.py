@@ -125,7 +125,7 @@ def test_f15_without_the_rule_a_hiccup_and_a_loss_stop_the_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same with the rule off: proof that the test above looks at the right thing."""
-    monkeypatch.setattr(witness, "bound", lambda *_args, held, **_kwargs: max(held))
+    monkeypatch.setattr(witness, "bound", lambda *_args, in_step, **_kwargs: max(in_step))
     fleet = two_and_a_witness()
     fleet.write(b"both")
     fleet.cuts |= {(1, 2)}
@@ -342,7 +342,7 @@ def test_f16_without_the_rule_the_loss_of_the_leaders_site_stops_the_group(
 ) -> None:
     """W2 with the rule off: leader, neighbour and witness commit, and the other site is behind."""
     monkeypatch.setattr(
-        witness, "bound", lambda _config, *, held, **_kwargs: sorted(held, reverse=True)[1]
+        witness, "bound", lambda _config, *, in_step, **_kwargs: sorted(in_step, reverse=True)[1]
     )
     fleet = Fleet().all((1, 2, 3, 4, 5), witnesses=[5])
     fleet.elect_node(1)
@@ -389,28 +389,30 @@ def test_f17_two_sites_and_a_third_party_keep_their_quorum(lost: tuple[int, ...]
 
 
 @pytest.mark.parametrize(
-    ("voters", "witnesses", "held", "in_step", "expected"),
+    ("voters", "witnesses", "in_step", "others", "expected"),
     [
-        ((1, 2, 3), (3,), [9, 7], 2, 5),  # both keep up: only what is committed
-        ((1, 2, 3), (3,), [9, 7], 1, 9),  # the other one does not
-        ((1, 2, 3, 4, 5), (5,), [9, 8, 7, 6], 4, 5),
-        ((1, 2, 3, 4, 5), (5,), [9, 8, 7, 6], 3, 5),
-        ((1, 2, 3, 4, 5), (5,), [9, 8, 7, 6], 2, 8),  # both that keep up hold it
-        ((1, 2, 3, 4, 5), (5,), [9, 6, 0, 0], 1, 6),  # W4: one copy commits nothing
-        ((1, 2, 3, 4, 5, 6, 7), (6, 7), [9, 8, 7, 6, 6], 3, 7),
-        ((1, 2, 3, 4, 5, 6, 7), (6, 7), [9, 8, 7, 6, 6], 2, 8),
+        ((1, 2, 3), (3,), [9, 7], [], 5),  # both keep up: only what is committed
+        ((1, 2, 3), (3,), [9], [7], 9),  # the other one does not
+        ((1, 2, 3), (3,), [7], [9], 7),  # W3: it has more than the leader's disk
+        ((1, 2, 3, 4, 5), (5,), [9, 8, 7, 6], [], 5),
+        ((1, 2, 3, 4, 5), (5,), [9, 8, 7], [6], 5),
+        ((1, 2, 3, 4, 5), (5,), [9, 8], [7, 6], 8),  # both that keep up hold it
+        ((1, 2, 3, 4, 5), (5,), [9, 6], [8, 8], 6),
+        ((1, 2, 3, 4, 5), (5,), [9], [6, 0, 0], 6),  # W4: one copy commits nothing
+        ((1, 2, 3, 4, 5, 6, 7), (6, 7), [9, 8, 7], [6, 6], 7),
+        ((1, 2, 3, 4, 5, 6, 7), (6, 7), [9, 8], [7, 6, 6], 8),
     ],
 )
 def test_what_a_witness_may_be_sent(
     voters: tuple[int, ...],
     witnesses: tuple[int, ...],
-    held: list[int],
-    in_step: int,
+    in_step: list[int],
+    others: list[int],
     expected: int,
 ) -> None:
     """One entry too many strands the others; one too few stops the group."""
     config = Membership(1, voters, (), witnesses)
-    assert witness.bound(config, commit_index=5, held=held, in_step=in_step) == expected
+    assert witness.bound(config, commit_index=5, in_step=in_step, others=others) == expected
 
 
 def test_entries_for_a_witness_keep_index_term_and_configurations() -> None:
