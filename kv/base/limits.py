@@ -117,6 +117,7 @@ SECRET_CHARS_MAX: Final = 1_024
 JOIN_MS_MAX: Final = 60_000  # how long a new node asks the members to take it in
 TRANSFER_MS_MAX: Final = 3_000  # how long a stopping node hands its leaderships over
 MEMBERSHIP_PAUSE_MS: Final = 200  # between two looks at a replica that must catch up or hand over
+MEMBERSHIP_MOVES_MAX: Final = 256  # replicas that one procedure moves at once
 MEMBERSHIP_CALL_MS: Final = 5_000  # for one question or order to another node
 RECONCILE_S: Final = 5.0  # between two comparisons of a node's replicas with the map
 RECONCILE_AGAIN_S: Final = 0.5  # after one that failed, or that must be confirmed
@@ -215,6 +216,7 @@ assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_B
     "arguments, state, result and history are one record"
 )
 assert PROCEDURE_HISTORY_CHUNK < PROCEDURE_HISTORY_INLINE_MAX <= PROCEDURE_HISTORY_SHOWN_MAX
+assert MEMBERSHIP_MOVES_MAX <= PROCEDURE_CHILDREN_MAX
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX

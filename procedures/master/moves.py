@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Refused
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
-from kv.base.limits import MEMBERSHIP_CALL_MS, MEMBERSHIP_PAUSE_MS
+from kv.base.limits import MEMBERSHIP_CALL_MS, MEMBERSHIP_MOVES_MAX, MEMBERSHIP_PAUSE_MS
 from kv.base.methods import DROP_PARTITION
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, exclusive
@@ -118,7 +118,7 @@ class ReplicaMove:
         self, ctx: StepContext, name: str, *, there: bool
     ) -> list[tuple[str, Mapping[str, Any]]]:
         """One call of `name` per partition that has (`there`) a replica on the node, or lacks a
-        voter there.
+        voter there; of many only the first ones: ask again when those are done.
 
         New partitions are placed where the meta partition has its voters: so it is left first and
         entered last, and what is made meanwhile is found when this is asked again. Raises Busy: the
@@ -132,6 +132,7 @@ class ReplicaMove:
             has = node in (placed.nodes if there else d.voters)
             if has == there and (wanted is None or d.id in wanted):
                 found.append((name, {"partition": d.id, "start": d.start, "node": node}))
+        del found[MEMBERSHIP_MOVES_MAX:]
         if (found and not there) or (wanted is not None and META_PARTITION not in wanted):
             return found
         if await self._has_meta(t, node, there=there) == there:

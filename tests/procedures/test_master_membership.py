@@ -12,6 +12,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
 from kv.base.ids import NodeId
 from procedures.engine.submission import Submission
+from procedures.master import moves
 from procedures.master.nodes import NodeState
 from procedures.master.partitions import COUNTER_PARTITION, FIRST_PARTITION, hold_new_ones
 from sqlproxy import catalog, ddl
@@ -105,6 +106,45 @@ def test_f4_every_node_is_replaced_under_load() -> None:
         assert leader is not None
         stored = {key[4:] for key, _ in leader.engine.scan("cur", *_range(2, world))}
         assert set(acked) <= stored
+        world.close()
+
+    simloop.run(main)
+
+
+def test_f4_a_dead_node_is_replaced() -> None:
+    """A node that never comes back would hold the log of every partition for ever."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start(splits=[b"m"])
+        await world.put(2, b"a", b"v")
+        world.nodes[2].stop()
+        await world.join(4)
+        assert (await world.run("AddReplicas", {"node": 4})).state.name == "SUCCESS"
+        assert (await world.run("Decommission", {"node": 2})).state.name == "SUCCESS"
+        assert all(row.nodes == (1, 3, 4) for row in await world.map())
+        world.nodes[1].stop()  # the two that are left are a majority
+        await world.until(lambda: all(world.leader(p) for p in (1, 2, 3)))
+        await world.put(2, b"b", b"v")
+        world.close()
+
+    simloop.run(main)
+
+
+def test_f4_a_node_alone_becomes_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who began with one node had to begin anew with three; or a large move was cut short."""
+    monkeypatch.setattr(moves, "MEMBERSHIP_MOVES_MAX", 2)
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop, founders=1)
+        await world.start(tables=3, splits=[b"m"])
+        for number in (2, 3):
+            await world.join(number)
+            record = await world.run("AddReplicas", {"node": number})
+            assert record.state.name == "SUCCESS", record.error
+        assert [row.nodes for row in await world.map()] == [(1, 2, 3)] * 6
+        world.nodes[1].stop()
+        await world.until(lambda: all(world.leader(p) for p in range(1, 8)))
         world.close()
 
     simloop.run(main)
