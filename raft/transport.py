@@ -54,6 +54,7 @@ class MuxTransport(Mux):
     """
 
     _server: asyncio.Server | None = None
+    _connecting: set[asyncio.Task[None]]  # since `start`
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and dial the peers; the port (of `port` 0: the one that was given).
@@ -62,6 +63,7 @@ class MuxTransport(Mux):
         """
         self.check_secret(host)
         loop = asyncio.get_running_loop()
+        self._connecting = set()
         try:
             self._server = await loop.create_server(lambda: self.new_link(None), host, port)
         except OSError as error:
@@ -77,8 +79,9 @@ class MuxTransport(Mux):
         """Stop listening and end every connection; what was sent before is written, if peers take
         it soon.
         """
-        if self._server is not None:
-            self._server.close()
+        if self._server is None:
+            return
+        self._server.close()
         self.stop()
         patience = round(_GOODBYE_S / _GOODBYE_LOOK_S)
         while self._leaving and patience:
@@ -86,8 +89,9 @@ class MuxTransport(Mux):
             await asyncio.sleep(_GOODBYE_LOOK_S)
         for link in [*self._leaving]:
             link.abort()
-        if self._server is not None:
-            await self._server.wait_closed()
+        if self._connecting:
+            await asyncio.wait(self._connecting)  # `stop` has cancelled them
+        await self._server.wait_closed()
 
     def new_link(self, dialed: Peer | None) -> SocketLink:
         """See Mux."""
@@ -97,7 +101,10 @@ class MuxTransport(Mux):
         """See Mux."""
         assert isinstance(link, SocketLink), "new_link makes them"
         loop = asyncio.get_running_loop()
-        return loop.create_task(self._connect(link, *address), name="dial a peer")
+        task = loop.create_task(self._connect(link, *address), name="dial a peer")
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        return task
 
     async def _connect(self, link: SocketLink, host: str, port: int) -> None:
         try:

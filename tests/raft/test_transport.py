@@ -343,6 +343,24 @@ def test_addresses_that_cannot_be_had(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+def test_close_waits_for_its_dials(run: Callable[[Test], None]) -> None:
+    """A task that outlives its transport dials for a node that is gone."""
+
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            for _ in range(5):
+                node = Node(1)
+                node.mux.set_peer(2, ("127.0.0.1", other.getsockname()[1]))
+                await node.mux.start("127.0.0.1", 0)
+                node.mux.book.get(2).dial_at_s = 0.0
+                node.mux._dial_due()
+                assert len(asyncio.all_tasks()) == 2
+                await node.mux.close()
+                assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(test)
+
+
 def test_close_in_the_middle_of_everything(run: Callable[[Test], None]) -> None:
     """Dials under way, handshakes under way, bulk under way: close must end them all, and soon."""
 
