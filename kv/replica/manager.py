@@ -270,7 +270,8 @@ class ReplicaManager:
             )
         except (LogCorrupt, LogHole) as error:
             raise Corruption(
-                f"partition {descriptor.id} cannot be opened: {error}",
+                f"partition {descriptor.id} cannot be opened: {error}. In a cluster: decommission "
+                "this node, and start a new one on an empty directory with --join",
                 details={"partition": descriptor.id, "index": error.index, "family": "log"},
             ) from error
         self.logs.opened(replica, group.recovery.first_index)

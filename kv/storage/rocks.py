@@ -460,7 +460,8 @@ def _translated(error: Exception, doing: str, family: str = "", key: bytes = b""
         found = _FILE_IN_ERROR.search(text)
         file = (found[1] or found[2]) if found else ""
         return Corruption(
-            f"{where}: {text}; the stored data is damaged: restore this node from a copy",
+            f"{where}: {text}; the stored data is damaged: restore this node from a copy or, in a "
+            "cluster, decommission it and start a new one on an empty directory with --join",
             details={"key": key, "family": family, "file": file},
         )
     if "Write stall" in text:

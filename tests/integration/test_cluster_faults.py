@@ -145,3 +145,61 @@ def test_f4_a_rolling_restart_never_stops_writes(tmp_path: Path) -> None:
 
     seen = run(tmp_path, fault)
     assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+
+
+def test_f7_a_full_disk_stops_one_node_alone(tmp_path: Path) -> None:
+    """A node that cannot write must not hold up the others, nor lie about what it has."""
+    seen = Seen()
+    with cluster(tmp_path / "cluster") as nodes:
+        prepare(nodes.url)
+        victim = nodes.leader()
+
+        def fault(_number: int) -> None:
+            process = nodes.local.node(victim).process()
+            assert process is not None
+            room = max(file.stat().st_size for file in nodes.local.data(victim).glob("log/*.log"))
+            limit = room + 200_000  # as if the disk ended there
+            process.rlimit(psutil.RLIMIT_FSIZE, (limit, limit))
+            psutil.wait_procs([process], timeout=20)
+
+        async def loaded() -> None:
+            async with load(nodes.url, seen):
+                await asyncio.sleep(0.5)
+                await asyncio.to_thread(fault, 0)
+                await asyncio.sleep(3)
+
+        asyncio.run(loaded())
+        assert nodes.local.node(victim).state() == "dead", "the limit was not reached"
+        assert "File too large" in nodes.local.tail(victim)
+        assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+        nodes.start(victim)
+        proved(nodes, seen)
+        nodes.wait_caught_up()
+
+
+def test_f2_a_damaged_log_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    """Entries that were acknowledged and are gone must not be voted away in silence."""
+    with cluster(tmp_path / "cluster") as nodes:
+        with kvorum.connect(nodes.url) as db:
+            db.create_table("default", "t")
+            for number in range(50):
+                db.table("default", "t").put(f"k{number}", b"v" * 100)
+        nodes.wait_caught_up()
+        nodes.kill(2)
+        path = max(nodes.local.data(2).glob("log/*.log"), key=lambda file: file.stat().st_mtime)
+        data = bytearray(path.read_bytes())
+        for at in range(len(data) - 3000, len(data) - 2900):
+            data[at] ^= 0x5A
+        path.write_bytes(data)
+        nodes.local.start(2)
+        with pytest.raises(kvorum.KvorumError, match="node 2 ended"):
+            nodes.local.wait_ready([2], told=lambda _number: None)
+        said = nodes.local.tail(2, 1)
+        assert "CORRUPTION" in said
+        assert "decommission" in said, f"it does not say what to do: {said}"
+        with kvorum.connect(nodes.url) as db:
+            db.table("default", "t").put("after", b"v")
+            assert len(list(db.table("default", "t").rows())) == 51
+        new = nodes.replace(2)
+        nodes.wait_caught_up()
+        assert new in nodes.numbers
