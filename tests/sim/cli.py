@@ -14,10 +14,11 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from tests.sim.directed import SCENARIOS, play
 from tests.sim.probes import RARE, probes
 from tests.sim.proof import prove
-from tests.sim.rules import RULES
-from tests.sim.run import MODES, replay_command, run_seed
+from tests.sim.rules import RULES, switched_off
+from tests.sim.run import MODES, replay_command, run_seed, show_line
 from tests.sim.world import Outcome
 
 CHUNK = 50
@@ -32,8 +33,16 @@ def main(argv: list[str] | None = None) -> int:
     if options.proof:
         return prove(_say)
     first, last = options.seeds
-    if options.trace:
-        return _show_one(first, options.mode, tuple(options.rule_off))
+    rules_off = tuple(options.rule_off)
+    if options.scenario or options.trace:
+        show = show_line if options.trace else None
+        if options.scenario:
+            with switched_off(*rules_off):
+                outcome = play(options.scenario, first, show)
+        else:
+            outcome = run_seed(first, options.mode, rules_off=rules_off, trace=show)
+        _say(f"seed {first}: {outcome.violation or 'clean'}; trace {outcome.digest}")
+        return 1 if outcome.violation else 0
     return _run_many(first, last, options)
 
 
@@ -45,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", type=_range, default=(1, 200), metavar="A..B")
     parser.add_argument("--mode", choices=sorted(MODES), default="chaos")
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS))
     parser.add_argument("--rule-off", action="append", default=[], choices=sorted(RULES))
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="after a violation")
@@ -60,12 +70,6 @@ def _range(text: str) -> tuple[int, int]:
 
 def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
-
-
-def _show_one(seed: int, mode: str, rules_off: tuple[str, ...]) -> int:
-    outcome = run_seed(seed, mode, rules_off=rules_off, show=True)
-    _say(f"seed {seed}: {outcome.violation or 'clean'}; trace {outcome.digest}")
-    return 1 if outcome.violation else 0
 
 
 Chunk = tuple[list[tuple[int, Outcome]], Counter[str]]

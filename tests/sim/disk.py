@@ -21,6 +21,8 @@ from raft.memory import MemoryBatch, MemoryLogDB
 from tests.sim.events import Events
 from tests.sim.probes import probes
 
+UNKNOWN_PAYLOAD = bytes(4)
+"""Stands for the checksum in the log of a witness, which has no payloads."""
 Door = Callable[[Callable[..., object], tuple[object, ...]], None]
 Stamp = bytes
 """Checksum (over index, term and command) and term of an entry: its first 12 stored bytes."""
@@ -29,9 +31,11 @@ Stamp = bytes
 class LogView:
     """What a replica's log holds, batches that were not handed over yet included."""
 
-    def __init__(self, group_id: int, wrote: Callable[[int, Stamp, int | None], None]) -> None:
+    def __init__(
+        self, group_id: int, wrote: Callable[[int, Stamp, int | None], None], *, payloads: bool
+    ) -> None:
         """`wrote(index, stamp, term before it)` is told of every entry."""
-        self.group_id, self._wrote = group_id, wrote
+        self.group_id, self._wrote, self._payloads = group_id, wrote, payloads
         self.base = (0, 0)
         self.stamps: dict[int, Stamp] = {}
 
@@ -41,9 +45,12 @@ class LogView:
             return int.from_bytes(stamp[4:], "big")
         return self.base[1] if index == self.base[0] else None
 
+    def _stamp(self, value: bytes) -> Stamp:
+        return value[:12] if self._payloads else UNKNOWN_PAYLOAD + value[4:12]
+
     def put(self, key: bytes, value: bytes) -> None:
         if len(key) == 16:
-            index, stamp = int.from_bytes(key[8:], "big"), value[:12]
+            index, stamp = int.from_bytes(key[8:], "big"), self._stamp(value)
             self.stamps[index] = stamp
             self._wrote(index, stamp, self.term_at(index - 1))
         elif key[8:] == b"b":
@@ -69,7 +76,7 @@ class LogView:
         prefix = records.prefix(self.group_id)
         for key, value in db.scan(prefix, records.prefix(self.group_id + 1)):
             if len(key) == 16:
-                self.stamps[int.from_bytes(key[8:], "big")] = value[:12]
+                self.stamps[int.from_bytes(key[8:], "big")] = self._stamp(value)
             elif key[8:] == b"b":
                 try:
                     base = records.decode_base(key, value)
@@ -110,6 +117,9 @@ class SimDisk:
         self._views = {records.prefix(view.group_id): view for view in views}
         self.db = MemoryLogDB()
         self.failing = False  # syncs report errors from now on
+        self.has_failed = False  # one has, in this life of the node
+        self.stalled = False  # syncs that begin now end when a scenario says so
+        self._held: tuple[int, int, SyncDone] | None = None
         self._sizes: list[int] = []  # bytes of each unsynced batch
         self.enter: Callable[[Callable[..., object], tuple[object, ...]], None] = lambda _f, _a: (
             None
@@ -132,13 +142,24 @@ class SimDisk:
     # ------------------------------------------------------------------ Syncer
 
     def start(self, done: SyncDone) -> None:
+        if self.stalled:
+            self._held = (self._life, self.db.unsynced, done)
+            return
         self._events.after(self._delay_s(), self._finish, self._life, self.db.unsynced, done)
+
+    def go_on(self, *, stall_again: bool = False) -> None:
+        """End the sync that waits; the stall, too, unless the next sync is to wait again."""
+        self.stalled, held = stall_again, self._held
+        self._held = None
+        if held is not None:
+            self._finish(*held)
 
     def _finish(self, life: int, batches: int, done: SyncDone) -> None:
         if life != self._life:
             return
         if self._fails():
             probes.hit("sync failed")
+            self.has_failed = True
             self.enter(done, (OSError(5, "simulated input/output error"),))
             return
         self.db.make_durable(batches)
@@ -147,10 +168,18 @@ class SimDisk:
 
     # ------------------------------------------------------------------ faults
 
-    def crash(self, rng: random.Random) -> int:
-        """The power is gone: a random prefix of the unsynced bytes stays. Returns batches lost."""
+    def crash(self, rng: random.Random, *, lose_all: bool | None = None) -> int:
+        """The power is gone: a prefix of the unsynced bytes stays, all of it if only the process
+        died; `lose_all` says which, or the seed. Returns batches lost.
+        """
         self._life += 1
-        left, kept = rng.randint(0, sum(self._sizes)) if rng.random() < 0.6 else 0, 0
+        self.has_failed = False
+        self._held = None
+        everything, kept = sum(self._sizes), 0
+        if lose_all is None:
+            left = rng.choice([0, 0, everything, rng.randint(0, everything)])
+        else:
+            left = 0 if lose_all else everything
         for size in self._sizes:
             if size > left:
                 if left:

@@ -19,7 +19,28 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 MOMENTS = ("votes", "campaigns", "leads", "replicates", "acknowledges")
-SNAPSHOTS = True
+
+
+WEIGHTS = {
+    "crash": 3,
+    "lie in wait": 4,
+    "pause": 2,
+    "cut one way": 2,
+    "isolate": 1,
+    "split": 2,
+    "clog": 2,
+    "fill": 2,
+    "disconnect": 2,
+    "mend": 8,
+    "flush": 4,
+    "compact": 4,
+    "members": 8,
+    "transfer": 2,
+    "flip": 1,
+    "fail syncs": 1,
+    "jump": 3,
+}
+"""How often each act comes, unless the plan says otherwise."""
 
 
 class Nemesis:
@@ -29,28 +50,29 @@ class Nemesis:
         self._world, self._rng = world, world.rng
         self._active = False
         self._armed: dict[str, Callable[[SimNode], None]] = {}
-        acts: list[tuple[int, Callable[[SimNode], None]]] = [
-            (3, self._crash),
-            (4, self._lie_in_wait),
-            (2, self._pause),
-            (2, self._cut_one_way),
-            (1, self._isolate),
-            (2, self._split),
-            (2, self._clog),
-            (1, self._fill),
-            (2, self._disconnect),
-            (4, self._mend),
-            (4, self._flush),
-            (4, self._compact),
-            (6, self._change_members),
-            (2, self._transfer),
-            (1, self._flip),
-        ]
-        if world.plan.failing_syncs:
-            acts.append((2, self._fail_syncs))
-        if world.plan.jumping_clocks:
-            acts.append((3, self._jump))
-        self._acts = [act for weight, act in acts for _ in range(weight)]
+        acts: dict[str, Callable[[SimNode], None]] = {
+            "crash": self._crash,
+            "lie in wait": self._lie_in_wait,
+            "pause": self._pause,
+            "cut one way": self._cut_one_way,
+            "isolate": self._isolate,
+            "split": self._split,
+            "clog": self._clog,
+            "fill": self._fill,
+            "disconnect": self._disconnect,
+            "mend": self._mend,
+            "flush": self._flush,
+            "compact": self._compact,
+            "members": self._change_members,
+            "transfer": self._transfer,
+            "flip": self._flip,
+            "fail syncs": self._fail_syncs,
+            "jump": self._jump,
+        }
+        weights = {**WEIGHTS, **world.plan.weights}
+        if not world.plan.jumping_clocks:
+            weights["jump"] = 0
+        self._acts = [acts[name] for name, weight in weights.items() for _ in range(weight)]
 
     def begin(self) -> None:
         self._active = True
@@ -69,11 +91,10 @@ class Nemesis:
             return
         self._schedule()
         rng, nodes = self._rng, list(self._world.nodes.values())
-        leading = [
-            node
-            for node in nodes
-            if node.up and any(replica._core.raft_leader for replica in node.replicas.values())
-        ]
+        working = [(node, node.replicas.values()) for node in nodes if node.up]
+        leading = [node for node, all_ in working if any(r._core.raft_leader for r in all_)]
+        if any(replica._core.asleep for _, all_ in working for replica in all_):
+            probes.hit("asleep")
         node = rng.choice(leading if leading and rng.random() < 0.5 else nodes)
         rng.choice(self._acts)(node)
 
@@ -101,6 +122,9 @@ class Nemesis:
             victim.crash()
             down_s = rng.choice([0.001, 0.05, 0.3, 1.0]) * (0.5 + rng.random())
             self._later(down_s, victim.restart)
+            if rng.random() < 0.3:  # and again, before it has recovered
+                again_s = down_s + rng.random() * rng.choice([0.01, 0.1])
+                self._later(again_s, lambda node=victim: _restart(node))  # type: ignore[misc]
 
     def _pause(self, node: SimNode) -> None:
         probes.hit("pauses")
@@ -180,18 +204,13 @@ class Nemesis:
         """Only what the state machine's disk holds for good may be forgotten."""
         group_id = self._rng.choice(list(self._world.truths))
         replica = node.replicas.get(group_id)
-        if replica is None or not node.up or node.paused or replica.stopped:
+        if replica is None or not node.up or node.paused or replica.stopped or node.is_witness:
             return
         self._flush(node)
         upto = min(node.states[group_id].flushed[0], replica.applied_index)
-        if not SNAPSHOTS:
-            upto = min(upto, self._held_by_all(group_id))
         if upto > 0:
             probes.hit("compactions")
             node.enter(replica.compact, (self._rng.randint(max(1, upto - 20), upto),))
-
-    def _held_by_all(self, group_id: int) -> int:
-        return min(node.states[group_id].flushed[0] for node in self._world.nodes.values())
 
     def _flip(self, node: SimNode) -> None:
         """One synced bit. Its replica is lost at the restart: a majority must do without it."""
@@ -217,48 +236,52 @@ class Nemesis:
             if (replica := node.replicas.get(group_id)) is not None
             for config in replica._journal.memberships._all
         ]
-        return all(2 * len(set(c.voters) - lost) > len(c.voters) for c in configs if c.voters)
+        return all(2 * len(set(c.data_voters) - lost) > len(c.voters) for c in configs if c.voters)
 
     # ------------------------------------------------------------------ operators
 
-    def _change_members(self, _node: SimNode) -> None:
+    def _change_members(self, _node: SimNode | None = None) -> None:
         world, rng = self._world, self._rng
         group_id = rng.choice(list(world.truths))
         found = world.serving(group_id)
-        if found is None or any(group_id in node.damaged for node in world.nodes.values()):
+        if found is None or not self._active:
             return
         node, replica = found
-        who = rng.choice(list(world.nodes))
-        voters, learners = set(replica.voters), set(replica.learners)
-        if who in voters:
-            voters.discard(who)
-        elif who in learners:
-            voters.add(who)
-            learners.discard(who)
-        else:
-            learners.add(who)
-        world.note("members", group_id, sorted(voters), sorted(learners))
-        node.enter(self._propose_members, (replica, sorted(voters), sorted(learners)))
+        damaged = [other.id for other in world.nodes.values() if group_id in other.damaged]
+        who = rng.choice(damaged or list(world.nodes))
+        if replica.learners and rng.random() < 0.5:
+            who = rng.choice(replica.learners)
+        step = replica.remove if damaged else self._step(replica, who)
+        world.note("members", group_id, step.__name__, who)
+        node.enter(self._try, (step, who))
 
-    def _propose_members(self, replica: Replica, voters: list[int], learners: list[int]) -> None:
+    def _step(self, replica: Replica, who: int) -> Callable[[int], int]:
+        """What may come next for that node."""
+        if who in self._world.plan.witnesses:
+            return replica.remove if who in replica.voters else replica.add_witness
+        if who in replica.voters:
+            return self._rng.choice([replica.remove, replica.demote])
+        return replica.promote if who in replica.learners else replica.add_learner
+
+    def _try(self, step: Callable[[int], object], who: int) -> None:
         try:
-            replica.change_members(voters, learners)
+            step(who)
         except RaftError:
-            probes.hit("change refused")
+            probes.hit(f"refused: {step.__name__}")
         else:
-            probes.hit("changes")
+            probes.hit(f"done: {step.__name__}")
+            if self._active and self._rng.random() < 0.3:  # the next one close behind
+                delay_s = self._rng.random() * 0.02
+                self._later(delay_s, self._change_members)
 
     def _transfer(self, _node: SimNode) -> None:
         group_id = self._rng.choice(list(self._world.truths))
         found = self._world.serving(group_id)
-        if found is None:
-            return
-        node, replica = found
-        target = self._rng.choice(list(self._world.nodes))
-        if target != node.id:
-            probes.hit("transfers ordered")
+        if found is not None:
+            node, replica = found
+            target = self._rng.choice(list(self._world.nodes))
             self._world.note("transfer", group_id, node.id, target)
-            node.enter(replica._core.transfer, (target,))
+            node.enter(self._try, (replica.transfer, target))
 
 
 def _restart(node: SimNode) -> None:

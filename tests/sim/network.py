@@ -44,6 +44,7 @@ class Chances:
 
     drop: float = 0.0
     duplicate: float = 0.0
+    bare: float = 0.0
     late: float = 0.0
     late_s: float = 1.5
 
@@ -66,7 +67,7 @@ class Network:
 
     def send(self, source: int, target: int, group_id: int, message: Mapping[str, object]) -> None:
         world = self._world
-        if self.full and (source, target) in self.full:
+        if (source, target) in self.full or self._world.random() < self.chances.bare:
             message = bare(message)  # a heartbeat that overtakes what waits tells no position
         data = encode(group_id, message)
         world.watch_sent(source, target, group_id, message)

@@ -43,6 +43,7 @@ class SimNode:
 
     def __init__(self, world: World, node_id: int, *, clock_rate: float) -> None:
         self.world, self.id = world, node_id
+        self.is_witness = node_id in world.plan.witnesses
         self.life = 0
         self.up = self.paused = False
         self.failed = False
@@ -52,7 +53,9 @@ class SimNode:
         self.refused: set[int] = set()
         """Groups that this node refused to open, or stopped, because of it."""
         self.views = {
-            truth.group_id: LogView(truth.group_id, self._wrote(truth.group_id))
+            truth.group_id: LogView(
+                truth.group_id, self._wrote(truth.group_id), payloads=not self.is_witness
+            )
             for truth in world.truths.values()
         }
         self.disk = SimDisk(
@@ -102,10 +105,15 @@ class SimNode:
         assert self.host is not None
         truth = self.world.truths[group_id]
         self._seen[group_id] = (0, 0)
-        machine = self.machines[group_id] = Machine(self, truth, self.states[group_id])
+        voters, witnesses = self.world.first_members(self.id)
         try:
-            self.host.create_group(group_id, self.world.first_voters(self.id, group_id))
-            self.replicas[group_id] = self.host.open_group(group_id, machine)
+            self.host.create_group(group_id, voters, (), witnesses)
+            if self.is_witness:
+                replica = self.host.open_witness(group_id)
+            else:
+                machine = self.machines[group_id] = Machine(self, truth, self.states[group_id])
+                replica = self.host.open_group(group_id, machine)
+            self.replicas[group_id] = replica
         except LogCorrupt as error:
             self._damage_noticed(group_id, error)
 
@@ -118,7 +126,7 @@ class SimNode:
 
     def _fatal(self, error: BaseException) -> None:
         self.world.note("fatal", self.id, str(error))
-        if isinstance(error, SyncFailed) and self.disk.failing:
+        if isinstance(error, SyncFailed) and self.disk.has_failed:
             self.failed = True
         elif isinstance(error, LogCorrupt) and error.group_id in self.damaged:
             self._damage_noticed(error.group_id, error)
@@ -126,12 +134,13 @@ class SimNode:
             cause = f" ({error.__cause__!r})" if error.__cause__ is not None else ""
             self.world.fail(f"node {self.id} stopped itself: {error!r}{cause}")
 
-    def crash(self) -> None:
+    def crash(self, *, lose_all: bool | None = None) -> None:
+        """`lose_all`: does nothing unsynced survive, or all of it? None: the seed decides."""
         if not self.up:
             return
         probes.hit("crashes")
         self.up = self.paused = False
-        lost = self.disk.crash(self.world.rng)
+        lost = self.disk.crash(self.world.rng, lose_all=lose_all)
         for state in self.states.values():
             state.crash(self.world.random)
         self.world.note("crash", self.id, f"{lost} batches lost")
@@ -243,5 +252,5 @@ class SimNode:
 
     def _check_claim(self, group_id: int, replica: Replica) -> None:
         truth = self.world.truths[group_id]
-        if replica.applied_index < truth.floor and replica.can_serve_reads():
+        if replica.applied_index < truth.floor and replica.serving():
             truth.serves(self.id, truth.floor, replica.applied_index, "lease")

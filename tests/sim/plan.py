@@ -19,6 +19,8 @@ class Plan:
 
     nodes: int = 3
     voters: tuple[int, ...] = (1, 2, 3)
+    witnesses: tuple[int, ...] = ()
+    """Nodes without data, in every group that they are members of."""
     groups: int = 1
     config: RaftConfig = field(default_factory=RaftConfig)
     latency_s: float = 0.003
@@ -26,11 +28,14 @@ class Plan:
     faults_per_s: float = 0.0
     drop: float = 0.0
     duplicate: float = 0.0
+    bare: float = 0.0
+    """Share of heartbeats that overtake what waits for the socket, and so tell no position."""
     late: float = 0.0
     late_s: float = 1.0
     slow_syncs: float = 0.0
     """Share of syncs that take up to half a second."""
-    failing_syncs: bool = False
+    weights: dict[str, int] = field(default_factory=dict)
+    """Of the nemesis' acts, where they differ from its own."""
     jumping_clocks: bool = False
     clock_rates: bool = False
     unavailable: float = 0.0
@@ -45,28 +50,66 @@ class Plan:
 def draw(rng: random.Random) -> Plan:
     """Everything that may go wrong, at random; a majority is never lost for good."""
     nodes = rng.choice([3, 3, 4, 5])
+    voters = tuple(range(1, 1 + rng.choice([1, 3, 3, nodes])))
+    witnesses: tuple[int, ...] = ()
+    if rng.random() < 0.25:  # one node, from the beginning or to be added
+        witnesses = (rng.choice([3, nodes]),)
     jumping = rng.random() < 0.2
     config = draw_config(rng, lease=not jumping)
     return Plan(
         nodes=nodes,
-        voters=tuple(range(1, 1 + rng.choice([1, 3, 3, nodes]))),
+        voters=voters,
+        witnesses=witnesses,
         groups=rng.choice([1, 1, 2]),
         config=config,
-        faults_s=config.election_max_ms / 1000 * rng.uniform(6, 14),
+        faults_s=config.election_max_ms / 1000 * rng.uniform(10, 24),
         faults_per_s=rng.choice([4, 8, 16]),
         drop=rng.choice([0, 0.02, 0.1, 0.2]),
         duplicate=rng.choice([0, 0.1, 0.5]),
+        bare=rng.choice([0, 0.1, 0.5]),
         late=rng.choice([0, 0.05, 0.2, 0.5]),
-        late_s=config.election_max_ms / 1000 * rng.choice([1, 2]),
+        late_s=config.election_max_ms / 1000 * rng.choice([1, 2, 4]),
         slow_syncs=rng.choice([0.02, 0.04, 0.2]),
-        failing_syncs=rng.random() < 0.5,
         jumping_clocks=jumping,
         clock_rates=rng.random() < 0.5,
         unavailable=rng.choice([0, 0.1]),
         snapshot_copies=rng.choice([1, 5, 20]),
         filler_max=config.entry_bytes_max - 8,
-        ops_per_s=rng.choice([10, 20, 40]),
+        ops_per_s=rng.choice([1, 10, 20, 40]),
     )
+
+
+def draw_churn(rng: random.Random) -> Plan:
+    """Many elections of few nodes, that come back without what they had not synced, while old
+    answers are still on their way.
+    """
+    plan = draw(rng)
+    nodes = rng.choice([3, 3, 5])
+    plan.nodes, plan.voters, plan.witnesses = nodes, tuple(range(1, nodes + 1)), ()
+    plan.drop, plan.duplicate = 0.02, 0.5
+    plan.late, plan.late_s = 0.3, plan.config.election_max_ms / 1000 * 4
+    plan.slow_syncs, plan.faults_per_s = 0.2, 10
+    plan.weights = {**_NONE, "crash": 2, "lie in wait": 10, "mend": 8, "isolate": 3, "split": 2}
+    return plan
+
+
+def draw_small(rng: random.Random) -> Plan:
+    """One or two voters that join and leave: whoever is alone decides alone."""
+    plan = draw(rng)
+    plan.nodes, plan.voters, plan.witnesses = rng.choice([2, 3]), rng.choice([(1,), (1, 2)]), ()
+    plan.slow_syncs, plan.faults_per_s = 0.5, 10
+    plan.weights = {**_NONE, "crash": 4, "lie in wait": 6, "mend": 6, "members": 12, "transfer": 3}
+    plan.weights["isolate"] = plan.weights["disconnect"] = 2
+    return plan
+
+
+_NONE = dict.fromkeys(
+    [
+        *("pause", "cut one way", "clog", "fill", "disconnect", "flush", "compact", "members"),
+        *("transfer", "flip", "fail syncs", "jump", "isolate", "split"),
+    ],
+    0,
+)
 
 
 def draw_config(rng: random.Random, *, lease: bool) -> RaftConfig:

@@ -23,7 +23,15 @@ RARE = (
     "ProposalsFull",
     "sync failed",
     "torn tail",
-    "transfers ordered",
+    "done: add_learner",
+    "done: add_witness",
+    "done: demote",
+    "done: promote",
+    "done: remove",
+    "done: transfer",
+    "snapshot resumed",
+    "snapshots installed",
+    "Transferring",
 )
 """What a long run must have seen."""
 

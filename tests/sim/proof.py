@@ -1,11 +1,12 @@
-"""Every rule off in turn: where is it caught?"""
+"""Every rule off in turn: where is it caught? And every scenario with its rule on: is it quiet?"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from tests.sim.rules import RULES
+from tests.sim.directed import SCENARIOS, play
+from tests.sim.rules import RULES, switched_off
 from tests.sim.run import run_seed
 
 
@@ -18,16 +19,34 @@ def seeds_until_caught(name: str) -> int | None:
     return None
 
 
+def scenario_catches(name: str) -> bool:
+    """Does the rule's scenario end in a violation without it?"""
+    scenario = RULES[name].scenario
+    assert scenario is not None
+    with switched_off(name):
+        return play(scenario, 1, None).violation is not None
+
+
 def prove(say: Callable[[str], None]) -> int:
-    """Exit code: 0 if every rule is caught."""
+    """Exit code: 0 if every rule is caught everywhere it is said to be, and all scenarios are quiet
+    with all rules on.
+    """
     missed = 0
     for name, rule in RULES.items():
-        if not rule.seeds_max:
-            continue
-        began_s = time.monotonic()
-        seed = seeds_until_caught(name)
-        missed += seed is None
-        found = f"seed {seed}" if seed else "NOT CAUGHT"
+        began_s, found = time.monotonic(), []
+        if rule.scenario:
+            caught = scenario_catches(name)
+            missed += not caught
+            found.append("scenario" if caught else "scenario: NOT CAUGHT")
+        if rule.seeds_max:
+            seed = seeds_until_caught(name)
+            missed += seed is None
+            within = f"of {rule.seeds_max} ({rule.mode})"
+            found.append(f"seed {seed} {within}" if seed else f"NOT CAUGHT by seeds {within}")
         took_s = time.monotonic() - began_s
-        say(f"{name:16} {found:12} of {rule.seeds_max:4} {took_s:6.1f} s   {rule.what}")
+        say(f"{name:16} {took_s:5.1f} s  {', '.join(found):40} {rule.what}")
+    for scenario in SCENARIOS:
+        violation = play(scenario, 1, None).violation
+        missed += violation is not None
+        say(f"all rules on: {scenario}: {violation or 'quiet'}")
     return 1 if missed else 0

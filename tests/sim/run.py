@@ -5,23 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from tests.sim import plan
 from tests.sim.modes import deaf, flap
 from tests.sim.rules import switched_off
 from tests.sim.world import Outcome, Trace, World
 
 MODES: dict[str, Callable[[int, Trace | None], Outcome]] = {
-    "chaos": lambda seed, trace: World(seed, trace=trace).chaos(),
+    "chaos": lambda seed, trace: World(seed, plan.draw, trace).chaos(),
+    "churn": lambda seed, trace: World(seed, plan.draw_churn, trace).chaos(),
+    "small": lambda seed, trace: World(seed, plan.draw_small, trace).chaos(),
     "flap": flap,
     "deaf": deaf,
 }
 
 
 def run_seed(
-    seed: int, mode: str = "chaos", *, rules_off: tuple[str, ...] = (), show: bool = False
+    seed: int, mode: str = "chaos", *, rules_off: tuple[str, ...] = (), trace: Trace | None = None
 ) -> Outcome:
     """A violation is in the outcome; an exception is the harness's own."""
     with switched_off(*rules_off):
-        return MODES[mode](seed, _show if show else None)
+        return MODES[mode](seed, trace)
 
 
 def replay_command(seed: int, mode: str, rules_off: tuple[str, ...] = ()) -> str:
@@ -30,5 +33,6 @@ def replay_command(seed: int, mode: str, rules_off: tuple[str, ...] = ()) -> str
     return f"python -m tests.sim --seeds {seed} --mode {mode}{off} --trace"
 
 
-def _show(line: str) -> None:
+def show_line(line: str) -> None:
+    """A trace that goes to the standard output."""
     sys.stdout.write(line + "\n")

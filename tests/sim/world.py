@@ -43,10 +43,15 @@ class Outcome:
 class World:
     """See the module. `trace`, if given, gets one line per thing that happens."""
 
-    def __init__(self, seed: int, plan: Plan | None = None, trace: Trace | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        plan: Plan | Callable[[random.Random], Plan] = plans.draw,
+        trace: Trace | None = None,
+    ) -> None:
         self.rng = random.Random(seed)
         self.random = self.rng.random
-        self.plan = plans.draw(self.rng) if plan is None else plan
+        self.plan = plan if isinstance(plan, Plan) else plan(self.rng)
         self.config = self.plan.config
         self.latency_s, self.snapshot_copies = self.plan.latency_s, self.plan.snapshot_copies
         self.events = Events(self.rng)
@@ -95,9 +100,14 @@ class World:
 
     # ------------------------------------------------------------------ what nodes ask
 
-    def first_voters(self, node_id: int, group_id: int) -> tuple[int, ...]:
-        """Nodes that join later start with no voters and learn them from the leader."""
-        return self.plan.voters if node_id in self.plan.voters else ()
+    def first_members(self, node_id: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Voters, and those of them that are witnesses. Nodes that join later start with none, and
+        learn them from the leader.
+        """
+        voters = self.plan.voters
+        if node_id not in voters:
+            return (), ()
+        return voters, tuple(node for node in self.plan.witnesses if node in voters)
 
     def sync_delay_s(self, node: SimNode) -> float:
         random, slow = self.random, self.plan.slow_syncs
@@ -206,14 +216,13 @@ class World:
 
     # ------------------------------------------------------------------ the run
 
-    def start(self, *, clients: bool = True) -> None:
-        """All nodes, and unless a scenario brings its own, clients."""
+    def start(self) -> None:
+        """All nodes, and the clients."""
         for node in self.nodes.values():
             node.start()
-        if clients:
-            for group_id in self.truths:
-                for _ in range(self.plan.clients):
-                    self.events.after(self.rng.random() * 0.1, self._client, group_id)
+        for group_id in self.truths:
+            for _ in range(self.plan.clients):
+                self.events.after(self.rng.random() * 0.1, self._client, group_id)
 
     def run_for(self, seconds: float) -> None:
         self.events.run(self.events.now_s + seconds, self.failed)
@@ -222,7 +231,7 @@ class World:
         """Both phases."""
         plan = self.plan
         chances = self.network.chances
-        chances.drop, chances.duplicate = plan.drop, plan.duplicate
+        chances.drop, chances.duplicate, chances.bare = plan.drop, plan.duplicate, plan.bare
         chances.late, chances.late_s = plan.late, plan.late_s
         self.calm = False
         self.start()
@@ -244,7 +253,7 @@ class World:
         self.network.heal()
         for node in self.nodes.values():
             node.disk.failing = False
-            if node.failed:
+            if node.disk.has_failed:
                 node.crash()
             node.restart()
             node.resume()
