@@ -283,6 +283,12 @@ class ConsensusGroup(Protocol):
         """
         ...
 
+    def campaign(self) -> None:
+        """Ask for the leadership now, if no leader is known: for a group whose replicas have just
+        been made, so that its first leader need not wait for an election timeout.
+        """
+        ...
+
     def propose(self, command: bytes, token: object) -> int:
         """Append a command; its index. The outcome arrives as `apply` or `dropped` with the token.
 
@@ -473,6 +479,8 @@ class RaftConfig:
     memory_entries_max: int = 4096
     memory_bytes_max: int = 8 << 20
     """Applied entries kept in memory per group, so that near-term catch-up reads no disk (F11)."""
+    apply_entries_max: int = 256
+    """Applied by one group in one step of the loop, if more are due; the rest follows soon."""
     replay_entries_max: int = 256
     """Entries read from disk at once during recovery."""
     proposals_max: int = 4096
@@ -512,6 +520,7 @@ class RaftConfig:
             "hibernate_after_ms >= 0": self.hibernate_after_ms >= 0,
             "memory_entries_max > 0": self.memory_entries_max > 0,
             "memory_bytes_max > 0": self.memory_bytes_max > 0,
+            "apply_entries_max > 0": self.apply_entries_max > 0,
             "replay_entries_max > 0": self.replay_entries_max > 0,
             "proposals_max > 0": self.proposals_max > 0,
         }

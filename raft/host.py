@@ -134,15 +134,19 @@ class RaftHost:
         self._buffer.put(hard_key, records.encode_hard(hard_key, HardState(0, None)))
         self._kick_soon()
 
-    def open_group(self, group_id: int, sm: StateMachine, *, hibernates: bool = True) -> Replica:
+    def open_group(
+        self, group_id: int, sm: StateMachine, *, hibernates: bool = True, fresh: bool = False
+    ) -> Replica:
         """Recover a group and let it take part. Entries after `sm.applied()` are replayed once a
         first sync has made sure that they are durable and they are known committed; for a lone
         voter that is all of them. `sm.role(leader=True)` comes after the replay. As leader, a
         group that does not hibernate keeps its lease while it is idle, at the price of heartbeats.
+        `fresh`: this replica has just been made and never ran, also not before a crash: it has
+        promised nobody anything, so it may help to an election at once (`Replica.campaign`).
 
         Raises UnknownGroup, LogCorrupt, LogHole, BadConfig (already open).
         """
-        return self._open(group_id, sm, hibernates=hibernates)
+        return self._open(group_id, sm, hibernates=hibernates, fresh=fresh)
 
     def open_witness(self, group_id: int) -> Replica:
         """Take part in a group as a witness: vote, and keep no data (`rules/witness`).
@@ -164,6 +168,7 @@ class RaftHost:
         *,
         hibernates: bool = True,
         keeps_data: bool = True,
+        fresh: bool = False,
     ) -> Replica:
         self._check_open(group_id)
         if group_id in self._replicas:
@@ -190,7 +195,9 @@ class RaftHost:
         term_max = max(journal.term, journal.last_term, applied[1])
         if term_max > journal.term:
             journal.set_hard_state(term_max, None)
-        core = self._core(journal, applied[0], hibernates=hibernates, keeps_data=keeps_data)
+        core = self._core(
+            journal, applied[0], hibernates=hibernates, keeps_data=keeps_data, fresh=fresh
+        )
         found = Recovery(
             journal.base_index + 1,
             journal.last_index,
@@ -206,7 +213,13 @@ class RaftHost:
         return replica
 
     def _core(
-        self, journal: Journal, applied_index: int, *, hibernates: bool, keeps_data: bool
+        self,
+        journal: Journal,
+        applied_index: int,
+        *,
+        hibernates: bool,
+        keeps_data: bool,
+        fresh: bool,
     ) -> Group:
         return Group(
             node_id=self.node_id,
@@ -222,6 +235,7 @@ class RaftHost:
             hibernates=hibernates,
             unreachable=self._unreachable,
             on_wake=partial(self._woken, journal.group_id),
+            fresh=fresh,
         )
 
     def _start(self, replica: Replica, core: Group, journal: Journal) -> None:
@@ -430,6 +444,10 @@ class RaftHost:
         """Call back into a replica from outside of its doors."""
         self.guard(replica, door, *args)
         self.schedule(replica)
+
+    def soon(self, replica: Replica, door: Callable[[], object]) -> None:
+        """`enter`, but after everything else that the loop has to do now."""
+        self._timers.call_soon(self.enter, replica, door)
 
     def _stop_replica(self, replica: Replica, reason: str) -> None:
         try:

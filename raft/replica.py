@@ -101,7 +101,7 @@ class Replica(Administration):
         )
         core.snapshots = Snapshots(self._sender, self._receiver)
         self._told_term = 0
-        self._applying = False
+        self._applying = self._goes_on = False
         self._stopped: str | None = None
 
     # ------------------------------------------------------------------ what it is
@@ -141,6 +141,14 @@ class Replica(Administration):
         propose.
         """
         return self.leader and not self._journal.in_flight
+
+    def campaign(self) -> None:
+        """Ask for the leadership now, if no leader is known: for a group whose replicas have just
+        been made. Whoever has promised a leader its time says no, as always.
+        """
+        if self._stopped is None and self._core.leader_id is None:
+            self._core.campaign_now()
+            self._host.enter(self, self.tick)
 
     def propose(self, command: bytes, token: object) -> int:
         """See ConsensusGroup."""
@@ -323,8 +331,14 @@ class Replica(Administration):
 
     def _apply(self) -> None:
         journal, core = self._journal, self._core
+        enough = self.applied_index + self._config.apply_entries_max
         while self.applied_index < (upto := min(core.commit_index, journal.synced)):
-            for command, index, term in journal.entries(self.applied_index + 1, upto):
+            if self.applied_index >= enough:  # a long replay must not silence the heartbeats
+                if not self._goes_on:
+                    self._goes_on = True
+                    self._host.soon(self, self._go_on)
+                return
+            for command, index, term in journal.entries(self.applied_index + 1, min(upto, enough)):
                 try:
                     self._apply_one(command, index, term)
                 except Exception as error:
@@ -335,6 +349,10 @@ class Replica(Administration):
                     return
             journal.trim_memory(self.applied_index)
             self._receiver.outrun(self.applied_index)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self.advance()
 
     def _apply_one(self, command: bytes, index: int, term: int) -> None:
         proposed = self._tokens.pop(index, None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
 
 from raft import RaftConfig
 from tests.raft.probe import Ours, append_entries, entries
+from tests.raft.support import Machine, Node, lone_leader
 from tests.raft.trio import Letter, Trio
 
 KEEPS = RaftConfig()
@@ -329,3 +331,22 @@ def test_entries_behind_a_configuration_leave_with_its_sync() -> None:
     group = trio.groups[leader]
     assert trio.run(0.1, until=lambda: group.commit_index > index)
     assert trio.timers.now_s - began_s < 0.1
+
+
+def test_a_long_replay_lets_others_have_their_turn() -> None:
+    """A follower that applies for seconds answers no heartbeat meanwhile, and loses its leader."""
+    node, machine, group = lone_leader(config=RaftConfig(apply_entries_max=50))
+    for number in range(1000):
+        group.propose(b"%d" % number, None)
+    node.timers.run(1)
+    again, replayed = Node(db=node.db.crash(), config=node.config), Machine()
+    opened = again.open(replayed)
+    steps: list[int] = []
+
+    def watch() -> bool:
+        steps.append(replayed.at[0])
+        return opened.leader
+
+    assert again.timers.run(1, until=watch)
+    assert replayed.commands == machine.commands
+    assert max(after - before for before, after in itertools.pairwise(steps)) == 50
