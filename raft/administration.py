@@ -110,6 +110,11 @@ class Administration:
                 f"group {self.group_id}: this node leads it; remove members one by one, or, if "
                 "their majority is gone, wait an election timeout until it gives up"
             )
+        if core.hears_leader():
+            raise BadConfig(
+                f"group {self.group_id}: its leader, node {core.leader_id}, was heard just now, or "
+                "this node has just started; stop the other side first, then wait a few seconds"
+            )
         try:
             new = membership.force(
                 journal.memberships.current,

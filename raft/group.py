@@ -14,7 +14,7 @@ Invariants
   I4 entries up to the commit index are never truncated;
   I5 the configuration in force is the last one in the log, committed or not; at most one is
      uncommitted;
-  I6 a node that heard a leader (or started) within the minimum election timeout helps nobody to an
+  I6 a node that heard a leader (or started, unless it is new) within the minimum election timeout helps nobody to an
      election, except by transfer;
   I7 nobody leads before its own vote is durable.
 
@@ -113,10 +113,11 @@ class Group(SyncObj):
         hibernates: bool = True,
         unreachable: Collection[int] = (),
         on_wake: Callable[[], None] = lambda: None,
+        fresh: bool = False,
     ) -> None:
         """`applied_index` is committed. `room(peer)`: may entries be sent there now? A witness is a
         group that does not `keeps_data`. `unreachable`: nodes that the transport has lost;
-        `on_wake()`: a group that slept is to be ticked again.
+        `on_wake()`: a group that slept is to be ticked again. `fresh`: it never ran (I6).
         """
         self.me, self.journal, self._out = node_id, journal, out
         self._counters = counters
@@ -126,7 +127,13 @@ class Group(SyncObj):
         self._votes, self._pre_vote = VoteBox(node_id), PreVote(node_id)
         self._round_answered = (0, 0)  # term and round of the last heartbeat that we answered
         self.rounds, self._lease = Rounds(), Lease(lease_s=config.lease_ms / 1000)
-        self._promise = Promise(now_s=now, election_min_s=config.election_min_ms / 1000)
+        # A log and a term of zero do not prove that it never ran: a heartbeat's answer does not
+        # wait for the sync of the term that it came with.
+        untouched = fresh and journal.term == 0 and journal.last_index == 0
+        self._promise = Promise(
+            now_s=float("-inf") if untouched else now,
+            election_min_s=config.election_min_ms / 1000,
+        )
         self.keeps_data, self._unreachable = keeps_data, unreachable
         self._handover = Handover(
             self, give_up_s=config.election_min_ms / 1000, resend_s=config.heartbeat_ms / 1000
@@ -426,6 +433,13 @@ class Group(SyncObj):
             self._SyncObj__setState(FOLLOWER)
             self._SyncObj__raftLeader = None
             self._quiet.wake(tell=False)
+
+    def hears_leader(self) -> bool:
+        """As follower: a leader spoke lately, or sleeps (then it is asked to speak)."""
+        if self._quiet.asleep:
+            self._quiet.wake()
+            return True
+        return self._promise.binds(self._clock())
 
     def _promised(self) -> bool:
         """I6, the ground of leases and of undisturbed leaders."""

@@ -173,6 +173,20 @@ def test_f18_a_command_that_cannot_help_is_refused(
     assert fleet.groups[2].term == before.term
 
 
+@pytest.mark.parametrize("asleep", [False, True])
+def test_f18_a_follower_that_hears_its_leader_is_not_forced(asleep: bool) -> None:
+    """The operator is at the wrong node, or the cut has healed: two groups would be made of one."""
+    fleet = Fleet().all((1, 2, 3))
+    fleet.elect_node(1)
+    fleet.run(20 if asleep else 0.5)
+    assert fleet.groups[2].status().hibernating is asleep
+    for _ in range(3):
+        with pytest.raises(BadConfig, match="node 1, was heard just now"):
+            fleet.nodes[2].host.force_members(GROUP, [2], WHY)
+        fleet.run(0.7)
+    fleet.write(b"x")
+
+
 def test_f18_a_working_leader_and_an_unknown_group_are_refused() -> None:
     """Members of a group that works are changed one by one."""
     fleet = Fleet().all((1, 2, 3))
