@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from kv.base.errors import Refused
 from kv.base.ids import META_PARTITION
+from kvorum.cluster import CONSENSUS
+from raft.errors import RaftError
 from tests.cluster.three import Trio, client, trio, until
+from tests.replica.support import rows_of
 
 
 def tables_of(made: Trio, node: int) -> list[int]:
@@ -75,3 +79,56 @@ def test_f4_a_decommissioned_node_votes_nowhere_and_stays_away() -> None:
             del made.nodes[leaving]
 
     asyncio.run(main())
+
+
+def test_f4_a_node_that_missed_the_log_is_rebuilt() -> None:
+    """What a leader has cut from its log could never reach a node that was down meanwhile."""
+
+    async def main() -> None:
+        async with trio() as made, client(made) as db:
+            await db.create_table("default", "t")
+            table = db.table("default", "t")
+            await table.put("k000", "before")
+            (partition,) = tables_of(made, 1)
+            await made.stop(3)
+            for number in made.nodes:
+                made.nodes[number].store.manager.logs._keep = 5
+            # A leader keeps the log for who has answered within an election timeout.
+            await asyncio.sleep(CONSENSUS.election_min_ms / 1000 + 0.2)
+            # Every replica keeps a tail of a megabyte for those that are a little behind.
+            for round_ in range(3):
+                for i in range(30):
+                    await table.put(f"k{i:03}", f"{round_}" + " " * 60_000)
+                for number in made.nodes:
+                    await made.nodes[number].store.manager.truncate()
+            await table.delete("k001")
+            await made.start(3)
+            manager = made.nodes[3].store.manager
+            mine, leader = manager.replica(partition), await made.led(partition)
+            theirs = made.nodes[leader].store.manager.replica(partition)
+            assert mine is not None
+            assert theirs is not None
+            await until(lambda: mine.state.index == theirs.state.index)
+            assert manager.counters.snapshots_installed >= 1
+            descriptor = theirs.descriptor
+            engines = [made.nodes[number].store.state for number in (3, leader)]
+            assert rows_of(engines[0], descriptor) == rows_of(engines[1], descriptor)
+            await transfer(made, partition, 3)
+            rows = {key: await table.get(key) for key in ("k000", "k001", "k029")}
+            assert {k: row and row.value.strip() for k, row in rows.items()} == {
+                "k000": b"2",
+                "k001": None,
+                "k029": b"2",
+            }
+
+    asyncio.run(main())
+
+
+async def transfer(made: Trio, partition: int, target: int) -> None:
+    """Hand the leadership to a node that has just caught up."""
+    while (leader := await made.led(partition)) != target:
+        replica = made.nodes[leader].store.manager.replica(partition)
+        assert replica is not None
+        with contextlib.suppress(RaftError):
+            replica.group.transfer(target)
+        await asyncio.sleep(0.1)
