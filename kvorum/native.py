@@ -66,13 +66,22 @@ class Names:
     def __init__(self, tables: CatalogCache) -> None:
         self._tables = tables
         self._of: dict[bytes, tuple[str, str]] = {}
+        self._prefixes: dict[int, bytes] = {}  # by table id; the same tables
+
+    def known(self, ns: str, table: str) -> bytes | None:
+        """What `prefix` would answer at once; the hot path has no task switch to spare."""
+        found = self._tables.known(ns, table)
+        return None if found is None else self._prefixes.get(found.id)
 
     async def prefix(self, ns: str, table: str) -> bytes:
         """The first bytes of a table's storage keys. Raises NotFound."""
-        prefix = table_prefix((await self._tables.lookup(ns, table)).id)
-        if prefix not in self._of:
+        id = (await self._tables.lookup(ns, table)).id
+        prefix = self._prefixes.get(id)
+        if prefix is None:
             if len(self._of) >= _NAMES_REMEMBERED:
                 self._of.clear()
+                self._prefixes.clear()
+            prefix = self._prefixes[id] = table_prefix(id)
             self._of[prefix] = (ns, table)
         return prefix
 
@@ -211,7 +220,7 @@ class NativeBackend:
     # ------------------------------------------------------------------------------------ data
 
     async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
-        prefix = await self._names.prefix(ns, table)
+        prefix = self._names.known(ns, table) or await self._names.prefix(ns, table)
         try:
             value, version = await self._txn.get(prefix + key, at)
         except KvorumError as e:
@@ -223,9 +232,9 @@ class NativeBackend:
     async def put(
         self, ns: str, table: str, key: bytes, value: bytes, cond: int | None, ttl_ms: int
     ) -> int:
-        prefix = await self._names.prefix(ns, table)
+        prefix = self._names.known(ns, table) or await self._names.prefix(ns, table)
         try:
-            return await self._txn.write([ops.put(prefix + key, value, cond, ttl_ms)])
+            return await self._txn.write_one(ops.put(prefix + key, value, cond, ttl_ms))
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.put(ns, table, key, value, cond, ttl_ms)
@@ -234,7 +243,7 @@ class NativeBackend:
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int:
         prefix = await self._names.prefix(ns, table)
         try:
-            return await self._txn.write([ops.delete(prefix + key, cond)])
+            return await self._txn.write_one(ops.delete(prefix + key, cond))
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.delete(ns, table, key, cond)

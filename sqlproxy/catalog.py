@@ -302,12 +302,17 @@ class CatalogCache:
         self._ttl_s = ttl_s
         self._known: dict[tuple[str, str], tuple[float, Table]] = {}
 
+    def known(self, namespace: str, name: str) -> Table | None:
+        """What `lookup` would answer from memory."""
+        known = self._known.get((namespace, name))
+        return known[1] if known is not None and known[0] > self._now() else None
+
     async def lookup(self, namespace: str, name: str) -> Table:
         """Raises NotFound as `lookup` does."""
-        known = self._known.get((namespace, name))
+        known = self.known(namespace, name)
+        if known is not None:
+            return known
         now = self._now()
-        if known is not None and known[0] > now:
-            return known[1]
         # Its age counts from before the read: what changed during it must not live longer.
         try:
             table = await lookup(self._reader, namespace, name)

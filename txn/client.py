@@ -6,8 +6,8 @@ Keys are storage keys (table prefix and user key). Everything is autocommitted b
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import (
@@ -86,14 +86,15 @@ class TxnClient:
         """
         return await self.reader.now()
 
-    async def get(self, key: bytes, at: int = 0, *, budget_ms: int = 0) -> tuple[bytes | None, int]:
+    def get(
+        self, key: bytes, at: int = 0, *, budget_ms: int = 0
+    ) -> Coroutine[Any, Any, tuple[bytes | None, int]]:
         """The value and its version, (None, 0) if there is none. `at` 0 = the newest.
 
         Raises SnapshotTooOld below the safepoint, InvalidArgument above the oracle's present.
         """
-        if at:
-            at = await self.reader.past(at)
-        return await self.reader.get(key, at, budget_ms or self._budget_ms)
+        read = self.reader.get_past if at else self.reader.get
+        return read(key, at, budget_ms or self._budget_ms)
 
     async def multi_get(
         self, keys: Sequence[bytes], at: int = 0, *, budget_ms: int = 0
@@ -122,11 +123,15 @@ class TxnClient:
 
     # -- writes
 
-    async def write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> int:
+    def write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> Coroutine[Any, Any, int]:
         """All ops or none, in whatever partitions; the commit version. See txn/writes for the
         rules.
         """
-        return await self._writer.write(ops, budget_ms or self._budget_ms)
+        return self._writer.write(ops, budget_ms or self._budget_ms)
+
+    def write_one(self, op: Op, *, budget_ms: int = 0) -> Coroutine[Any, Any, int]:
+        """`write` of a single op, without the way there: the hot path."""
+        return self._writer.one(op, budget_ms or self._budget_ms)
 
     async def multi_write(
         self, ops: Sequence[Op], *, budget_ms: int = 0

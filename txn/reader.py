@@ -87,6 +87,10 @@ class Reader:
             return await self._get_past_intents(met, key, at, budget_ms)
         return value, version
 
+    async def get_past(self, key: bytes, at: int, budget_ms: int) -> tuple[bytes | None, int]:
+        """`get` at a timestamp that somebody gave: checked first."""
+        return await self.get(key, await self.past(at), budget_ms)
+
     async def _get_past_intents(
         self, met: KeyLocked, key: bytes, at: int, budget_ms: int
     ) -> tuple[bytes | None, int]:

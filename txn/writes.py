@@ -64,11 +64,11 @@ class BatchWriter:
     async def write(self, ops: Sequence[Op], budget_ms: int) -> int:
         """All ops or none; the version."""
         if len(ops) == 1:
-            return await self._one(ops[0], budget_ms)
+            return await self.one(ops[0], budget_ms)
         ops, places = _checked(ops)
         try:
             if len(ops) == 1:
-                return await self._one(ops[0], budget_ms)
+                return await self.one(ops[0], budget_ms)
             return await self._several(ops, Deadline(self._timers, budget_ms))
         except ConditionFailed as error:
             at = error.details.get("op")
@@ -76,7 +76,8 @@ class BatchWriter:
                 error.details["op"] = places[at]
             raise
 
-    async def _one(self, op: Op, budget_ms: int) -> int:
+    async def one(self, op: Op, budget_ms: int) -> int:
+        """One op; the version."""
         kind, key, value, cond, ttl_ms = op
         try:
             if kind == OP_PUT:
@@ -151,7 +152,7 @@ class BatchWriter:
             for lane in waiting:
                 for index in lane:
                     try:
-                        results[index] = await self._one(ops[index], budget_ms)
+                        results[index] = await self.one(ops[index], budget_ms)
                     except KvorumError as error:
                         results[index] = error
 
