@@ -414,8 +414,10 @@ class PartitionMachine:
         if not asked.late:
             self._go_on(asked, first, error, now_ms)
             return
-        if not self._replica.serving():
-            self._refuse_all(asked.reads + asked.writes + self._take_waiting(), self._not_leader())
+        if not self._replica.serving():  # the drain asks whether we lead, or refuses
+            self._queue[:0] = asked.reads + asked.writes + self._take_waiting()
+            if self._queue and not self._scheduled:
+                self._touch()
         else:
             now_s = clock.monotonic()
             asked.reads = in_time(asked.reads, now_s, self._refuse)

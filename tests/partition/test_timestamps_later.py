@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -269,6 +270,29 @@ def test_e7_the_lease_is_looked_at_when_the_answer_comes(monkeypatch: pytest.Mon
     assert node.get(K) == (b"v", version)
     assert not remote.asked
     assert put(node, remote) > version
+
+
+def test_e7_a_leader_without_a_lease_asks_before_it_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A leader whose lease ran out while nothing was to be done would send its callers away."""
+    node, remote = far_node()
+    version = put(node, remote)
+    rid, reader = send_put(node, K, b"x"), read(node, at=node.oracle(1))
+    drain(node)
+    replica = node.manager.replica(1)
+    asked: list[Callable[[], None]] = []
+    with monkeypatch.context() as m:
+        m.setattr(replica, "serving", lambda: False)
+        m.setattr(replica, "confirm", asked.append)
+        remote.answer()
+        drain(node)
+        assert len(asked) == 1
+    asked[0]()
+    drain(node)
+    newer = remote.answer()
+    assert node.reply(rid) == [newer]
+    assert node.reply(reader) == [b"v", version]
 
 
 def test_e7_time_that_runs_out_while_waiting() -> None:
