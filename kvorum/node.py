@@ -31,9 +31,10 @@ from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import NodeId, TableId
 from kvorum import joining
+from kvorum.forcing import ForceMethod, check_force
 from kvorum.members import enrol, enrol_founders
 from kvorum.native import CATALOG_TTL_S, NativeBackend
-from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_drop
+from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_ids
 from kvorum.ports import Ports, Server
 from kvorum.roles import Master
 from kvorum.store import Store
@@ -245,10 +246,13 @@ class Node:
         store.dispatcher.register(methods.JOIN, join.handle, joining.check)
         here = PartitionMethods(store.manager)
         store.dispatcher.register(methods.CREATE_PARTITION, here.create, check_create)
-        store.dispatcher.register(methods.DROP_PARTITION, here.drop, check_drop)
+        store.dispatcher.register(methods.DROP_PARTITION, here.drop, check_ids)
+        store.dispatcher.register(methods.CAMPAIGN, here.campaign, check_ids)
         replicas = ReplicaMethods(store.manager)
         store.dispatcher.register(methods.REPLICA_STATUS, replicas.status, check_status)
         store.dispatcher.register(methods.CHANGE_REPLICAS, replicas.change, check_change)
+        force = ForceMethod(store.identity.node, store.host, store.manager.replicas)
+        store.dispatcher.register(methods.FORCE_MEMBERS, force.handle, check_force)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
         store.dispatcher.add_stats(store.tso.stats)
         store.dispatcher.add_stats(self.partition_figures)

@@ -16,7 +16,9 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SPLIT_KEYS_MAX
-from kv.base.methods import CREATE_PARTITION, DROP_PARTITION
+from kv.base.methods import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
+from kv.replica.replica import Replica
+from procedures.master.balance import preferred
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ class Replicas(Protocol):
 
     async def drop(self, partition: PartitionId) -> None: ...
 
+    def replica(self, partition: int) -> Replica | None: ...
+
 
 class SpreadPartitions:
     """What sqlproxy.ddl wants of procedures.master.partitions.Partitions, on all voters."""
@@ -52,8 +56,16 @@ class SpreadPartitions:
         return self._voters()
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
-        """Replicas of all of them, at a majority of their voters at least."""
+        """Replicas of all of them, at a majority of their voters at least; then each is led by
+        whom it prefers.
+        """
         await self._everywhere(descriptors, CREATE_PARTITION, [d.to_wire() for d in descriptors])
+        first: dict[NodeId, list[Any]] = {}
+        for descriptor in descriptors:
+            first.setdefault(preferred(descriptor.id, descriptor.voters), []).append(descriptor.id)
+        async with asyncio.TaskGroup() as group:
+            for node, ids in first.items():  # where that fails, an election follows by itself
+                group.create_task(self._tell(node, CAMPAIGN, ids))
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Remove replicas with their data, the last one first."""
@@ -97,6 +109,14 @@ class PartitionMethods:
             await self._replicas.create(PartitionDescriptor.from_wire(row))
         return [True]
 
+    def campaign(self, _context: object, args: list[Any]) -> list[Any]:
+        """Stand for all that are here and have no leader."""
+        for partition in args[0]:
+            replica = self._replicas.replica(partition)
+            if replica is not None:
+                replica.group.campaign()
+        return [True]
+
     async def drop(self, _context: object, args: list[Any]) -> list[Any]:
         """No replicas of these partitions any more."""
         for partition in args[0]:
@@ -120,11 +140,11 @@ def _descriptor(row: Any) -> bool:
             return False
 
 
-def check_drop(row: list[Any]) -> None:
-    """The arguments of DROP_PARTITION. Raises InvalidArgument."""
+def check_ids(row: list[Any]) -> None:
+    """The arguments of DROP_PARTITION and CAMPAIGN. Raises InvalidArgument."""
     match row[3:]:
         case [list(ids)] if 0 < len(ids) <= SPLIT_KEYS_MAX + 1 and all(
             type(one) is int and one > 0 for one in ids
         ):
             return
-    raise InvalidArgument("DROP_PARTITION takes a list of partition ids")
+    raise InvalidArgument(f"method {row[1]} takes a list of partition ids")

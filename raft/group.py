@@ -14,8 +14,8 @@ Invariants
   I4 entries up to the commit index are never truncated;
   I5 the configuration in force is the last one in the log, committed or not; at most one is
      uncommitted;
-  I6 a node that heard a leader (or started, unless it is new) within the minimum election timeout helps nobody to an
-     election, except by transfer;
+  I6 a node that heard a leader (or started, unless it is new) within the minimum election timeout
+     helps nobody to an election, except by transfer;
   I7 nobody leads before its own vote is durable.
 
 Defects of the library that are repaired here are marked P1 to P15 at the place;

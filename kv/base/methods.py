@@ -112,6 +112,8 @@ LINKS: Final = 90
 CREATE_PARTITION: Final = 92
 # [partition id, …] → true. Remove this node's replicas with their data; those that are gone stay so
 DROP_PARTITION: Final = 93
+# [partition id, …] → true. Ask for the leadership of those that nobody leads: they are new
+CAMPAIGN: Final = 91
 # address HOST:BASE, version, token, proof (kvorum/joining.py) → node id, cluster id,
 # [[node id, address], …]. Take a new node in; the same address gets the same id again
 JOIN: Final = 94
@@ -125,6 +127,10 @@ STANDING: Final = 96
 # txn → [host, port] of this node's HTTP API if the transaction is open in it, else ["", 0]
 HOLDS_TXN: Final = 97
 
+# node, reason → [[partition, index of the new configuration, why not], …]. An operator's last
+# resort (kvorum/forcing.py): this node becomes the only voter of what has lost its majority
+FORCE_MEMBERS: Final = 99
+
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN}
@@ -137,7 +143,7 @@ REPEATABLE: Final = frozenset(
     | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
-    | {STANDING, HOLDS_TXN, CREATE_PARTITION, DROP_PARTITION, JOIN}
+    | {STANDING, HOLDS_TXN, CREATE_PARTITION, DROP_PARTITION, CAMPAIGN, JOIN}
     | {CHANGE_REPLICAS, REPLICA_STATUS}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction

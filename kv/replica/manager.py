@@ -201,13 +201,14 @@ class ReplicaManager:
             )
         self._check_overlap(descriptor)
         key = meta_key(descriptor.id, DESCRIPTOR)
-        if self._engine.getter("meta")(key) is None:
+        fresh = self._engine.getter("meta")(key) is None
+        if fresh:
             batch = self._engine.batch()
             batch.put(key, encode_descriptor(key, descriptor), self._engine.family("meta"))
             self._engine.write(batch)
         await self._in_thread(self._engine.sync)
         if descriptor.id not in self._replicas:  # two callers may wait for the sync
-            self._open(descriptor)
+            self._open(descriptor, fresh=fresh)
 
     def _check_overlap(self, new: PartitionDescriptor) -> None:
         for old in [*self.descriptors(), *self._unremoved.values()]:
@@ -236,7 +237,7 @@ class ReplicaManager:
         for descriptor in stored:
             self._open(descriptor)
 
-    def _open(self, descriptor: PartitionDescriptor) -> None:
+    def _open(self, descriptor: PartitionDescriptor, *, fresh: bool = False) -> None:
         replica = Replica(
             PartitionState(self._engine, descriptor),
             self._timers,
@@ -267,6 +268,7 @@ class ReplicaManager:
                 replica,
                 # The oracle, which follows the meta partition, needs its lease at any time.
                 hibernates=descriptor.id != META_PARTITION,
+                fresh=fresh,
             )
         except (LogCorrupt, LogHole) as error:
             raise Corruption(
