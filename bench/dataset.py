@@ -34,8 +34,21 @@ class Caller:
 
     def call(self, method: int, *args: Any) -> list[Any]:
         """The fields of the result. Raises bench.closed_loop.Failed with the server's reason."""
+        self.send(method, *args)
+        return self.receive()
+
+    def send(self, method: int, *args: Any) -> None:
+        """Ask; the answers come in the order of the questions of one partition."""
         self._socket.sendall(frame(method, *args))
+
+    def receive(self) -> list[Any]:
+        """The next answer, of a frame with one."""
         return rest_of(self._receive())
+
+    def rows(self) -> list[list[Any]]:
+        """The answers of the next frame, as they are: `[rid, status, …]`."""
+        found: list[list[Any]] = decode(self._receive()[HEADER_BYTES:])
+        return found
 
     def _receive(self) -> bytes:
         head = self._exactly(HEADER_BYTES)

@@ -18,6 +18,10 @@ import psutil
 import pytest
 
 import kvorum
+from bench.dataset import Caller
+from kv.base.keys import table_prefix
+from kv.base.methods import GET
+from kv.base.rpc import OK
 from tests.integration.clusters import Nodes, cluster
 from tests.integration.workload import Seen, check, load, prepare
 
@@ -203,3 +207,48 @@ def test_f2_a_damaged_log_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
         new = nodes.replace(2)
         nodes.wait_caught_up()
         assert new in nodes.numbers
+
+
+def test_a8_a_woken_leader_answers_no_read_from_before_its_sleep(tmp_path: Path) -> None:
+    """The reads that wait in a sleeping leader's socket are the first thing it sees when it wakes,
+    before any message tells it that it was replaced.
+    """
+    with cluster(tmp_path / "cluster") as nodes:
+        with kvorum.connect(nodes.url) as db:
+            table_id = db.create_table("default", "t").id
+            db.table("default", "t").put("k", "old")
+        key = table_prefix(table_id) + b"k"
+        for _ in range(ROUNDS * 3):
+            answers = asyncio.run(_read_at_a_woken_leader(nodes, key))
+            assert b"old" not in answers
+            with kvorum.connect(nodes.url) as db:
+                db.table("default", "t").put("k", "old")
+
+
+async def _read_at_a_woken_leader(nodes: Nodes, key: bytes) -> list[object]:
+    """Reads sent to the leader itself while it sleeps; `new` is written through the others."""
+    async with await kvorum.aconnect(nodes.url) as db:
+        rows = await db.partitions()
+        row = next(r for r in rows if r["start"] <= key and (not r["end"] or key < r["end"]))
+        victim = nodes.local.node(row["leader"])
+        with Caller(victim.base) as caller:
+            where = (row["id"], row["epoch"], key, 0, None)
+            assert caller.call(GET, *where)[0] == b"old"
+            nodes.pause(victim.id)
+            for _ in range(20):  # they wait in its socket
+                caller.send(GET, *where)
+            for _ in range(200):
+                try:
+                    await db.table("default", "t").put("k", "new")
+                    break
+                except (kvorum.TryLater, kvorum.Reroute, kvorum.UnknownOutcome):
+                    await asyncio.sleep(0.05)
+            else:
+                raise AssertionError("nobody else could be written to")
+            nodes.resume(victim.id)
+            answers: list[list[object]] = []
+            while len(answers) < 20:
+                answers += await asyncio.to_thread(caller.rows)
+    refused = [row for row in answers if row[1] != OK]
+    assert all("NOT_LEADER" in row for row in refused), refused
+    return [row[2] for row in answers if row[1] == OK]
