@@ -432,6 +432,9 @@ def _family_options(name: str, cache: Cache) -> Options:
     # level 0 instead, and refuse at the door (`check_room`) what the disk cannot follow.
     options.set_level_zero_slowdown_writes_trigger(64)
     options.set_level_zero_stop_writes_trigger(128)
+    if is_log:
+        # What is merged early is merged in vain: most of 256 MiB of log is cut off before.
+        options.set_level_zero_file_num_compaction_trigger(8)
     none, lz4 = DBCompressionType.none(), DBCompressionType.lz4()
     options.set_compression_per_level([none] * 7 if is_log else [none, none] + [lz4] * 5)
     table = BlockBasedOptions()
