@@ -1,0 +1,175 @@
+"""`kvorum cluster …`, `kvorum node …` and `kvorum proxy`, as typed by a user."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvorum.localcluster import LocalCluster
+from tests.machine import ROOT, free_port_base
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+def kvorum(*words: str, connect: str = "") -> subprocess.CompletedProcess[str]:
+    """One command."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+    if connect:
+        env["KVORUM_CONNECT"] = connect
+    env["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "kvorum", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def done(*words: str, connect: str = "") -> Any:
+    """Its JSON; the command must succeed."""
+    told = kvorum(*words, "--json", connect=connect)
+    assert told.returncode == 0, f"{words}: {told.stderr}"
+    return json.loads(told.stdout) if told.stdout else None
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, int]]:
+    """A cluster of three: its directory, its addresses, its base port."""
+    directory = tmp_path_factory.mktemp("cli") / "cluster"
+    base = free_port_base(5)
+    where = ("--data", str(directory))
+    try:
+        up = done("cluster", "up", "--nodes", "3", "--port", str(base), *where)
+        assert [node["address"] for node in up["nodes"]] == [
+            f"127.0.0.1:{base + 10 * i}" for i in (1, 2, 3)
+        ]
+        yield directory, up["connect"], base
+    finally:
+        if LocalCluster.exists(directory):
+            LocalCluster.open(directory).down(within_s=10)
+
+
+def status(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = done("cluster", "status", "--data", str(directory))
+    return found
+
+
+def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
+    running: tuple[Path, str, int],
+) -> None:
+    """Who tries a cluster out wants to see it survive, with commands that fit on one line each."""
+    directory, connect, _ = running
+    where = ("--data", str(directory))
+    done("put", "default/t/a", "1", "--create", connect=connect)
+    done("cluster", "kill", "1", *where)
+    told = status(directory)
+    assert [node["state"] for node in told["nodes"]] == ["dead", "running", "running"]
+    done("put", "default/t/a", "2", connect=connect)
+    assert all(row["leader"] in (2, 3) for row in status(directory)["partitions"])
+    done("cluster", "start", "1", *where)
+    done("cluster", "pause", "2", *where)
+    assert status(directory)["nodes"][1]["state"] == "paused"
+    assert kvorum("get", "default/t/a", connect=connect).stdout.strip() == "2"
+    done("cluster", "cut", "1", "3", *where)
+    done("cluster", "heal", *where)
+    done("put", "default/t/a", "3", connect=connect)
+    told = status(directory)
+    assert [node["state"] for node in told["nodes"]] == ["running"] * 3
+    assert {row["id"] for row in told["members"]} == {1, 2, 3}
+    text = kvorum("cluster", "status", *where).stdout
+    assert "PARTITION  LEADER  TERM  VOTERS" in text
+    assert len(done("node", "list", connect=connect)["items"]) == 3
+    assert len(done("partition", "list", connect=connect)["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("kill", "9"), "there is no node 9"),
+        (("cut", "1", "1"), "two different nodes"),
+        (("up", "--nodes", "5"), "has 3 nodes, not 5"),
+    ],
+)
+def test_cluster_commands_refuse_what_makes_no_sense(
+    running: tuple[Path, str, int], words: tuple[str, ...], says: str
+) -> None:
+    """A typing error must not take a cluster down, nor end in a traceback."""
+    told = kvorum("cluster", *words, "--data", str(running[0]))
+    assert told.returncode == 1
+    assert says in told.stderr
+    assert len(told.stderr.splitlines()) == 1
+
+
+def test_cluster_commands_say_when_there_is_no_cluster(tmp_path: Path) -> None:
+    """The usual first mistake is the wrong directory."""
+    told = kvorum("cluster", "status", "--data", str(tmp_path))
+    assert told.returncode == 1
+    assert "kvorum cluster up --data" in told.stderr
+    (tmp_path / "letters").write_text("precious")
+    told = kvorum("cluster", "up", "--data", str(tmp_path))
+    assert told.returncode == 1
+    assert "is not empty" in told.stderr
+    assert (tmp_path / "letters").read_text() == "precious"
+
+
+def test_a1_a_proxy_serves_a_cluster_and_keeps_nothing(running: tuple[Path, str, int]) -> None:
+    """Clients that know one address must not depend on one node, nor on one proxy."""
+    directory, connect, base = running
+    command = [sys.executable, "-m", "kvorum", "proxy", "--connect", connect]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+    proxies = []
+    try:
+        for port in (base, base + 40):
+            proxies.append(
+                subprocess.Popen(
+                    [*command, "--port", str(port)],
+                    cwd=ROOT,
+                    env=env | {"PYTHONPATH": str(ROOT)},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+        one, other = (f"http://127.0.0.1:{port + 2}" for port in (base, base + 40))
+        for url in (one, other):
+            _until_ready(url)
+        done("put", "default/p/k", "v1", "--create", connect=connect)
+        assert _http("GET", f"{one}/v1/kv/default/p/k") == b"v1"
+        _http("PUT", f"{one}/v1/kv/default/p/k", b"v2")
+        proxies[0].kill()
+        proxies[0].wait()
+        assert _http("GET", f"{other}/v1/kv/default/p/k") == b"v2"
+        done("cluster", "kill", "2", "--data", str(directory))
+        _http("PUT", f"{other}/v1/kv/default/p/k", b"v3")
+        assert _http("GET", f"{other}/v1/kv/default/p/k") == b"v3"
+        done("cluster", "start", "2", "--data", str(directory))
+    finally:
+        for proxy in proxies:
+            proxy.terminate()
+            proxy.wait(15)
+
+
+def _until_ready(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            _http("GET", f"{url}/readyz")
+            return
+        except (urllib.error.URLError, OSError):
+            assert time.monotonic() < deadline, "the proxy is not ready"
+            time.sleep(0.1)
+
+
+def _http(method: str, url: str, body: bytes | None = None) -> bytes:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, body, method=method), timeout=20
+    ) as answer:
+        read: bytes = answer.read()
+        return read
