@@ -19,6 +19,7 @@ async def far_behind(world: World, rng: random.Random) -> OneNode:
     assert leader is not None
     behind = next(node for node in world.nodes.values() if node is not leader)
     behind.crash(rng)
+    await asyncio.sleep(3)  # the log is kept for who has answered lately
     for i in range(rng.randrange(20, 120)):
         await world.put(2, b"k%04d" % rng.randrange(50), bytes(rng.choice((1, 300, 6_000))))
         if i % 10 == 0:
