@@ -53,6 +53,35 @@ def decommission(
         output.lines([str(procedure)])
 
 
+@nodes.command("force")
+def force(
+    node: Annotated[int, typer.Argument(metavar="N", help="The survivor's id.", min=1)],
+    reason: Annotated[str, typer.Option(help="Why; kept in the log of every partition.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Last resort: make node N, which --connect must name, the only voter of all partitions that
+    have lost their majority for good. What only the lost nodes had is lost. They must be down, and
+    must be emptied before they join again.
+    """
+    from kvorum.cli.last_resort import force_members
+
+    if not yes:
+        typer.confirm(
+            f"Are all other nodes down for good, and does node {node} go on alone?", abort=True
+        )
+    rows = force_members(connect, node, reason, as_json=json)
+    if json:
+        names = ("partition", "index", "left_alone")
+        output.emit({"items": [dict(zip(names, row, strict=True)) for row in rows]})
+        return
+    output.table(
+        ("PARTITION", "NOW"),
+        [(partition, "on this node alone" if index else why) for partition, index, why in rows],
+    )
+
+
 @partitions.command("list")
 def list_partitions(connect: Connect = None, json: Json = False) -> None:
     """Print all partitions: who leads, in which term, with which replicas, and who lags."""
