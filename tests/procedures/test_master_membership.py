@@ -275,7 +275,7 @@ def test_f4_tables_that_are_made_meanwhile_get_the_right_nodes(name: str, seed: 
                 await asyncio.sleep(world.lab.rng.random() * 0.1)
             for id_ in (moving, *made):
                 record = await executor.wait(id_, 60_000)
-                assert record.state.name == "SUCCESS", record
+                assert record.state.name == "SUCCESS", record.error
         voters = (1, 2, 3, 4) if name == "AddReplicas" else (1, 2)
         rows = await world.map()
         assert len(rows) == 2 * 12
@@ -305,6 +305,10 @@ class Spread:
         if replica is None:
             raise Unavailable("the meta partition has no leader now")
         return tuple(map(NodeId, replica.group.status().voters))
+
+    @property
+    def witnesses(self) -> tuple[NodeId, ...]:
+        return ()
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         for node in descriptors[0].voters:
