@@ -4,9 +4,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench lock setup clean distclean
+.PHONY: help demo test check lint types imports format bench sim lock setup clean distclean
 
 PY := .venv/bin/python
+SEEDS ?= 1..5000
 NODES ?= 1
 PACKAGES := raft kv tso txn procedures sqlproxy kvorum pyspark_kvorum
 # Only one Java question, asked in one place; empty when there is none (the Spark tests then say so).
@@ -46,6 +47,10 @@ format: setup ## lay the code out, and fix what ruff can fix
 
 bench: setup ## the benchmarks; bench/PEERS.md tells how to put other stores beside them
 	@$(JAVA) $(PY) -m bench
+
+sim: setup ## thousands of simulated clusters, then every rule of consensus switched off (SEEDS=1..5000)
+	@$(PY) -m tests.sim --seeds $(SEEDS) --jobs $$(nproc)
+	@$(PY) -m tests.sim --proof
 
 lock: setup ## requirements/*.lock from pyproject.toml (needs uv; UPGRADE=--upgrade for newer versions)
 	@scripts/lock.sh $(UPGRADE)

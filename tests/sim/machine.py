@@ -188,6 +188,7 @@ class Sink:
             self._node.enter(done, ())
 
     def install(self, done: Callable[[], None]) -> None:
+        self._node.world.maybe_unavailable("install")
         data = b"".join(self._db.staged)
         body = data[:-4]
         if len(data) < 4 or zlib.crc32(body) != int.from_bytes(data[-4:], "big"):
@@ -199,11 +200,13 @@ class Sink:
         if self._db.installing is not None:
             self._truth.fail(f"node {self._node.id} installs two snapshots at once")
         self._db.installing = (index, term, hash_)
+        self._node.world.ambush(self._node, "installs")
         self._node.disk_work(self._installed, done)
 
     def _installed(self, done: Callable[[], None]) -> None:
         state, self._db.installing = self._db.installing, None
         assert state is not None
+        self._node.world.ambush(self._node, "has installed")
         probes.hit("snapshots installed")
         self._db.states, self._db.staged_id, self._db.staged = [state], None, []
         self._machine.become(state)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.node import SimNode
     from tests.sim.world import World
 
-MOMENTS = ("votes", "campaigns", "leads", "replicates", "acknowledges")
+MOMENTS = ("votes", "campaigns", "leads", "replicates", "acknowledges", "installs", "has installed")
 
 
 WEIGHTS = {
@@ -32,8 +32,8 @@ WEIGHTS = {
     "fill": 2,
     "disconnect": 2,
     "mend": 8,
-    "flush": 4,
-    "compact": 4,
+    "flush": 2,
+    "compact": 7,
     "members": 8,
     "transfer": 2,
     "flip": 1,

@@ -9,9 +9,12 @@ from collections import Counter
 RARE = (
     "ambush: acknowledges",
     "ambush: campaigns",
+    "ambush: has installed",
+    "ambush: installs",
     "ambush: leads",
     "ambush: replicates",
     "ambush: votes",
+    "asleep",
     "bits flipped",
     "certainly not executed",
     "clock jumps",

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from raft import followers, host, journal, replica
+from raft import followers, host, journal, reads, replica, restore
 from raft import group as group_module
 from raft.group import Group
 from raft.pinned import SyncObj
@@ -140,6 +140,24 @@ def _fail_stop() -> list[Patch]:
         on_sync(self, None)
 
     return [(host.RaftHost, "_on_sync", go_on)]
+
+
+def _state_first() -> list[Patch]:
+    install = restore.Receiver._install
+
+    def log_first(self: Any, taking: Any) -> None:
+        if taking is self._taking and not self._known(taking.id):
+            self._core.journal.restart(taking.base)
+        install(self, taking)
+
+    return [
+        (restore.Receiver, "_install", log_first),
+        (restore.Receiver, "_known", lambda self, id_: self._follower.applied_index >= id_.index),
+    ]
+
+
+def _announce() -> list[Patch]:
+    return [(journal.Journal, "announce", lambda _self, _base: None)]
 
 
 # ------------------------------------------------------------------ elections
@@ -276,6 +294,18 @@ def _noop_first() -> list[Patch]:
     return [(replica.Replica, "advance", serve_at_once)]
 
 
+def _own_question() -> list[Patch]:
+    add = reads.FollowerReads.add
+
+    def join(self: reads.FollowerReads, done: Any, now_s: float) -> None:
+        if self._asked:
+            self._asked.append(done)
+        else:
+            add(self, done, now_s)
+
+    return [(reads.FollowerReads, "add", join)]
+
+
 def _transfer_lease() -> list[Patch]:
     return [(lease.Lease, "forbid", lambda _self: None)]
 
@@ -333,6 +363,9 @@ RULES: dict[str, Rule] = {
         "a truncation lowers the marks of syncs", _truncate_marks, scenario="truncate-marks"
     ),
     "fail-stop": Rule("a failed sync stops the node", _fail_stop, 90, scenario="fail-stop"),
+    "state-first": Rule("a snapshot's state is durable before the log restarts", _state_first, 450),
+    "announce": Rule("the log knows of a snapshot before its state", _announce, 450),
+    "own-question": Rule("a follower's read joins no question under way", _own_question, 450),
     "lease": Rule("a lease ends", _lease_check, 186),
     "read-index": Rule("a read without a lease asks a majority", _read_index, 456),
     "no-op": Rule("reads wait for an entry of the own term", _noop_first, 3),

@@ -169,17 +169,21 @@ class World:
         return found
 
     def _client(self, group_id: int) -> None:
+        """One operation, at the leader, at whoever believes to lead, or anywhere."""
         rng = self.rng
         self.events.after(rng.expovariate(self.plan.ops_per_s), self._client, group_id)
-        target, choice = self.serving(group_id), rng.random()
-        if target is None or choice < 0.4:  # a stale hint, or no idea
-            able = [n for n in self.nodes.values() if n.up and group_id in n.replicas]
-            leading = [n for n in able if n.replicas[group_id].leader]
-            if not able:
-                return
-            node = rng.choice(leading if leading and choice < 0.3 else able)
+        able = [node for node in self.nodes.values() if node.up and group_id in node.replicas]
+        if not able:
+            return
+        leading = [node for node in able if node.replicas[group_id].leader]
+        writes, target, choice = rng.random() < 0.5, self.serving(group_id), rng.random()
+        if target is None or choice < 0.2:
+            node = rng.choice(leading or able)
             target = node, node.replicas[group_id]
-        if rng.random() < 0.5:
+        elif choice < (0.3 if writes else 0.6):
+            node = rng.choice(able)
+            target = node, node.replicas[group_id]
+        if writes:
             for _ in range(rng.choice([1, 1, 1, 3, 8])):
                 self.write(*target)
         else:
