@@ -33,6 +33,28 @@ def test_the_first_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
+def test_the_cluster_commands(tmp_path: Path) -> None:
+    """A cluster is started, hurt and stopped by the page's own lines."""
+    wanted = [line for line in COMMANDS if line.startswith("cluster ")]
+    assert len(wanted) == 5
+    for line in wanted:
+        command = shlex.split(line, comments=True)
+        if command[1] == "up":
+            command += ["--port", str(free_port_base(4))]
+        run = subprocess.run(
+            [sys.executable, "-m", "kvorum", *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert run.returncode == 0, f"{line}: {run.stderr}"
+
+
+@pytest.mark.slow
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command behind `kvorum dev`, in the order of the page, with its procedure."""
     (tmp_path / "shop.py").write_text(BLOCKS[1])
@@ -43,7 +65,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         said = {}
         for line in COMMANDS:
             command = shlex.split(line, comments=True)
-            if command[0] == "dev":
+            if command[0] in ("dev", "cluster"):
                 continue
             run = subprocess.run(
                 [sys.executable, "-m", "kvorum", *command],
