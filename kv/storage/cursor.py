@@ -62,6 +62,8 @@ class IteratorCursor:
                 size += len(key) + len(value)
                 step()
         except Exception as error:
+            # Whoever keeps the error must not keep the iterator, and with it the directory locked.
+            del iterator, valid, key_of, value_of, step
             raise self._translated(error, found[-1][0] if found else self._last) from error
         if found:
             self._last = found[-1][0]
