@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import cProfile
-import json
-import pstats
 import random
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
+from bench.micro import print_measured, profiled
 from kv.base import methods
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.descriptors import PartitionDescriptor
@@ -154,15 +149,10 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
     ):
         many = Callers(machine, request)
         syncs, entries = host.counters.syncs, machine.counters.entries
-        prof = cProfile.Profile() if profile == name else None
         began, cpu = time.perf_counter(), time.process_time()
-        if prof:
-            prof.enable()
-        many.start(n, seconds)
-        await many.idle.wait()
-        if prof:
-            prof.disable()
-            pstats.Stats(prof).sort_stats("tottime").print_stats(30)
+        with profiled(profile == name):
+            many.start(n, seconds)
+            await many.idle.wait()
         took, cpu = time.perf_counter() - began, time.process_time() - cpu
         assert not many.errors, many.errors
         assert not fatal, fatal
@@ -184,9 +174,7 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=256)
     parser.add_argument("--profile", default="", help="name of the case to profile")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as data:
-        work = measure(Path(data), args.seconds, args.callers, args.profile)
-        print(json.dumps(uvloop.run(work)))
+    print_measured(lambda data: measure(data, args.seconds, args.callers, args.profile))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from typing import Any
 import uvloop
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.ids import NodeId, TableId
+from kv.base.config import NodeConfig
+from kv.base.ids import TableId
 from kvorum.ports import system_ports
 from kvorum.store import Store
 from procedures.engine.context import StepContext
@@ -114,7 +115,7 @@ async def main(seconds: float) -> dict[str, Any]:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="kvorum-bench-"))
         failed: list[BaseException] = []
         store = Store(system_ports(asyncio.get_running_loop()), failed.append)
-        await store.open(Path(directory), NodeId(1))
+        await store.open(NodeConfig(data=Path(directory), port=None))
         stack.push_async_callback(store.close)
         stack.push_async_callback(store.drain)
         out["rocks"] = await cases(KvStore(store.txn), seconds)

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import cProfile
-import json
-import pstats
 import resource
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
+from bench.micro import print_measured, profiled
+from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId, TableId
 from kv.base.keys import table_range
@@ -102,14 +98,9 @@ class Bench:
         await self._timed("clean", rows, clean)
 
     async def _timed(self, name: str, rows: int, work: Callable[[], Awaitable[None]]) -> None:
-        prof = cProfile.Profile() if self.profile == name else None
         began, cpu = time.perf_counter(), time.process_time()
-        if prof:
-            prof.enable()
-        await work()
-        if prof:
-            prof.disable()
-            pstats.Stats(prof).sort_stats("tottime").print_stats(35)
+        with profiled(self.profile == name):
+            await work()
         self.result[f"{name}_rows_s"] = round(rows / (time.perf_counter() - began))
         self.result[f"{name}_cpu_us"] = round((time.process_time() - cpu) / rows * 1e6, 2)
 
@@ -117,7 +108,7 @@ class Bench:
 async def measure(data: Path, rows: int, batches: int, profile: str) -> dict[str, Any]:
     fatal: list[BaseException] = []
     store = Store(system_ports(asyncio.get_running_loop()), fatal.append)
-    await store.open(data, NodeId(1))
+    await store.open(NodeConfig(data=data, port=None))
     await store.manager.create(
         PartitionDescriptor(PartitionId(10), *table_range(TABLE), 1, (NodeId(1),))
     )
@@ -140,9 +131,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1)
     parser.add_argument("--profile", default="", help="stage, commit or clean")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as data:
-        work = measure(Path(data), args.rows, args.batches, args.profile)
-        print(json.dumps(uvloop.run(work)))
+    print_measured(lambda data: measure(data, args.rows, args.batches, args.profile))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -19,6 +19,8 @@ from pyspark_kvorum.types import check_writable, narrowed, spark_schema
 if TYPE_CHECKING:
     from pyspark_kvorum.reader import KvorumReader
     from pyspark_kvorum.writer import KvorumBatchWriter, KvorumStreamWriter
+
+    W = TypeVar("W", KvorumBatchWriter, KvorumStreamWriter)
 
 
 class KvorumDataSource(DataSource):
@@ -43,32 +45,32 @@ class KvorumDataSource(DataSource):
         return KvorumReader(Options.parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> KvorumBatchWriter:
-        from pyspark_kvorum.session import Session
         from pyspark_kvorum.writer import KvorumBatchWriter
 
-        options = Options.parse(self.options)
         if overwrite:
             raise InvalidArgument(
                 "mode overwrite is not offered: it would delete the table's other rows; use mode"
                 " append (rows with the same primary key are replaced)"
             )
-        with Session(options) as session:
-            check_writable(session.table, schema)
-            return KvorumBatchWriter.create(options, session)
+        return self._writing(KvorumBatchWriter, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KvorumStreamWriter:
-        from pyspark_kvorum.session import Session
         from pyspark_kvorum.writer import KvorumStreamWriter
 
-        options = Options.parse(self.options)
         if overwrite:
             raise InvalidArgument(
                 "output mode complete is not offered: kvorum replaces rows by primary key; use"
                 " append or update"
             )
+        return self._writing(KvorumStreamWriter, schema)
+
+    def _writing(self, kind: type[W], schema: StructType) -> W:
+        from pyspark_kvorum.session import Session
+
+        options = Options.parse(self.options)
         with Session(options) as session:
             check_writable(session.table, schema)
-            return KvorumStreamWriter.create(options, session)
+            return kind.create(options, session)
 
 
 class DefaultSource(KvorumDataSource):
