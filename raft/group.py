@@ -1,5 +1,5 @@
-"""`Group`: one consensus group, pysyncobj's SyncObj 0.3.17 hardened by a subclass. The only file
-that touches its privates.
+"""`Group`: one consensus group, pysyncobj's SyncObj 0.3.17 hardened by a subclass. With its base in
+`library`, the only file that touches its privates.
 
 The library keeps: vote granting, election start, step-down, check-quorum, timers. Ours: what may
 reach its handlers, the log and hard state, replication, commit bounds, membership, pre-vote,
@@ -39,19 +39,17 @@ from raft.followers import Followers
 from raft.handover import Handover
 from raft.intake import Intake
 from raft.journal import Journal
+from raft.library import LibraryGroup
 from raft.pinned import (
     CANDIDATE,
     FOLLOWER,
     LEADER,
-    LibraryLog,
     Message,
     Port,
-    SyncObj,
-    SyncObjConf,
     node_of,
 )
 from raft.quiet import Quiet
-from raft.records import CONFIG, Entry
+from raft.records import CONFIG
 from raft.rules import commit
 from raft.rules.lease import Lease, Promise
 from raft.rules.membership import Membership, check_change
@@ -74,28 +72,13 @@ class SnapshotPort(Protocol):
     def received(self, peer: int, message: Message) -> None: ...
 
 
-class Group(SyncObj):
+class Group(LibraryGroup):
     """Doors: `tick`, `step`, `synced`, `replicate`, `campaign_now`, `confirm_leadership`, `change`,
     `transfer`. After `step`, call `tick` or `settle`.
     """
 
     snapshots: SnapshotPort
     """Set by the replica, before any door is used."""
-
-    # What we read and write of the library's private state.
-    _SyncObj__raftState: int
-    _SyncObj__raftCurrentTerm: int
-    _SyncObj__raftCommitIndex: int
-    _SyncObj__raftLastApplied: int
-    _SyncObj__raftLeader: Any
-    _SyncObj__raftElectionDeadline: float
-    _SyncObj__newAppendEntriesTime: float
-    _SyncObj__otherNodes: set[Any]
-    _SyncObj__readonlyNodes: set[Any]
-    _SyncObj__connectedNodes: set[Any]
-    _SyncObj__raftNextIndex: dict[Any, int]
-    _SyncObj__raftMatchIndex: dict[Any, int]
-    _SyncObj__lastResponseTime: dict[Any, float]
 
     def __init__(
         self,
@@ -172,59 +155,7 @@ class Group(SyncObj):
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex = applied_index
         self._adopt(journal.memberships.current)
 
-    def _library_conf(self) -> Any:
-        config = self._config
-        return SyncObjConf(
-            autoTick=False,
-            appendEntriesUseBatch=True,
-            appendEntriesPeriod=config.heartbeat_ms / 1000,
-            raftMinTimeout=config.election_min_ms / 1000,
-            raftMaxTimeout=config.election_max_ms / 1000,
-            # Check-quorum: a leader without a majority gives way. 30 s by default (P6).
-            leaderFallbackTimeout=config.election_max_ms / 1000,
-            connectionTimeout=1e9,
-            commandsQueueSize=0,
-            appendEntriesBatchSizeBytes=config.append_bytes_max,
-            journalFile=LibraryLog(self.journal),
-            dynamicMembershipChange=False,
-        )
-
-    def __dir__(self) -> list[str]:
-        """The library's constructor looks through all attributes for replicated methods."""
-        return []
-
-    def _SyncObj__onSetCodeVersion(self, version: int) -> None:
-        """No replicated methods, so no versions of them."""
-
     # ------------------------------------------------------------------ what it is
-
-    @property
-    def raft_leader(self) -> bool:
-        """Leads in the sense of Raft. It may not serve yet."""
-        return self._SyncObj__raftState == LEADER
-
-    @property
-    def term(self) -> int:
-        return self._SyncObj__raftCurrentTerm
-
-    @property
-    def commit_index(self) -> int:
-        return self._SyncObj__raftCommitIndex
-
-    @property
-    def leader_id(self) -> int | None:
-        leader = self._SyncObj__raftLeader
-        return None if leader is None else int(leader.id)
-
-    @property
-    def peers(self) -> set[Any]:
-        """Nodes of the other voters."""
-        return self._SyncObj__otherNodes
-
-    @property
-    def has_members(self) -> bool:
-        """Somebody else is to be replicated to."""
-        return bool(self._SyncObj__otherNodes or self._SyncObj__readonlyNodes)
 
     def lease_holds(self) -> bool:
         """May the leader serve reads without asking? A lone voter cannot have been replaced."""
@@ -345,10 +276,6 @@ class Group(SyncObj):
     def stir(self) -> None:
         """Somebody uses the group: wake it, or keep it awake."""
         self._quiet.stir()
-
-    @property
-    def campaigns(self) -> bool:
-        return self._SyncObj__raftState == CANDIDATE
 
     @property
     def told_removed(self) -> bool:
@@ -564,25 +491,6 @@ class Group(SyncObj):
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
         return False
 
-    def _checkCommandsToApply(self) -> None:
-        """Its command queue is never used: proposals go straight into the journal (P7)."""
-
-    def _SyncObj__tryLogCompaction(self) -> None:
-        """Compaction is the caller's decision: it knows what its state DB holds durably."""
-
-    def _SyncObj__getEntries(
-        self, first: int | None, count: int | None = None, maxSizeBytes: int | None = None
-    ) -> list[Entry]:
-        """Entries from `first` on; the library sees the base as an entry too."""
-        journal = self.journal
-        if first is None or not journal.base_index <= first <= journal.last_index:
-            return []
-        last = journal.last_index if count is None else min(journal.last_index, first + count - 1)
-        if first > journal.base_index:
-            return journal.entries(first, last, maxSizeBytes)
-        rest = journal.entries(first + 1, last, maxSizeBytes) if last > first else []
-        return [journal.base_entry, *rest]
-
     # ------------------------------------------------------------------ sending
 
     def _drop(self) -> None:
@@ -625,9 +533,6 @@ class Group(SyncObj):
         self.snapshots.wanted(peer)
 
     # ------------------------------------------------------------------ receiving as a follower
-
-    def _to_library(self, node: Any, message: Message) -> None:
-        super()._SyncObj__onMessageReceived(node, message)
 
     def _leader_speaks(self, node: Any, message: Message) -> bool:
         """Common to all messages of a leader: False if it is deposed; else adopt it and answer its
