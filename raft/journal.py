@@ -27,6 +27,7 @@ from raft.errors import InvariantBroken, LogCorrupt, SyncFailed
 from raft.records import CONFIG_KIND, NOOP, Base, Entry, HardState
 from raft.rules import membership
 from raft.rules.membership import Membership, MembershipHistory
+from raft.rules.sizes import LogSizes
 
 
 class LogBuffer:
@@ -61,47 +62,6 @@ class LogBuffer:
             except Exception as error:
                 self._on_failed(error)
                 raise SyncFailed from error
-
-
-class LogSizes:
-    """Bytes of commands up to any index, roughly: one mark per piece of the log, so that asking
-    costs no walk and holding it next to nothing.
-    """
-
-    PIECE = 64 << 10
-
-    def __init__(self, base_index: int) -> None:
-        self._indexes, self._totals = [base_index], [0]
-        self._total = 0
-        self._next = self.PIECE
-
-    def appended(self, index: int, size: int) -> None:
-        self._total += size
-        if self._total >= self._next:
-            self._indexes.append(index)
-            self._totals.append(self._total)
-            self._next = self._total + self.PIECE
-
-    def truncate(self, index: int) -> None:
-        """Nothing is left from `index` on. The part after the last mark is forgotten."""
-        while len(self._indexes) > 1 and self._indexes[-1] >= index:
-            self._indexes.pop()
-            self._totals.pop()
-        self._total = self._totals[-1]
-        self._next = self._total + self.PIECE
-
-    def compact(self, index: int) -> None:
-        """The log begins after `index`."""
-        at = max(0, bisect_right(self._indexes, index) - 1)
-        del self._indexes[:at], self._totals[:at]
-
-    def after(self, index: int) -> int:
-        at = bisect_right(self._indexes, index) - 1
-        return self._total - self._totals[max(0, at)]
-
-    def before_end(self, size: int) -> int:
-        at = bisect_right(self._totals, self._total - size) - 1
-        return self._indexes[at] if at >= 0 else 0
 
 
 class Journal:
@@ -283,17 +243,19 @@ class Journal:
             )
         term_before = self.term_at(index - 1)
         assert term_before is not None
+        gone: int | None = None
         if index < self._recent_first:
             self._recent, self._recent_bytes = [], 0
         else:
             keep = index - self._recent_first
-            self._recent_bytes -= sum(len(entry[0]) for entry in self._recent[keep:])
+            gone = sum(len(entry[0]) for entry in self._recent[keep:])
+            self._recent_bytes -= gone
             del self._recent[keep:]
         while self._run_starts[-1] >= index:
             self._run_starts.pop()
             self._run_terms.pop()
         self.memberships.truncate(index)
-        self._sizes.truncate(index)
+        self._sizes.truncate(index, gone)
         self._buffer.delete_range(
             records.entry_key(self.group_id, index),
             records.entry_key(self.group_id, self.last_index + 1),

@@ -14,6 +14,7 @@ own.
 | `reads` | ReadIndex | thesis 6.4 |
 | `reorder` | messages that overtook others wait for them | F10 |
 | `transfer` | handing over, with proposals frozen | thesis 3.10 |
+| `sizes` | bytes of commands up to any index, roughly | - |
 | `votes` | counting each voter once | Raft section 5.2; fix P9 |
 | `witness` | what a voter without data may be sent | Paris 1986; F15 to F17 |
 """

@@ -17,6 +17,7 @@ from raft.rules.membership import Membership, MembershipHistory, check_change
 from raft.rules.prevote import PreVote
 from raft.rules.reads import PendingRead, ReadQueue, Rounds
 from raft.rules.reorder import Parked
+from raft.rules.sizes import LogSizes
 from raft.rules.votes import VoteBox
 
 # ---------------------------------------------------------------------------------- commit
@@ -180,6 +181,48 @@ def test_a_bucket_gives_its_rate_and_is_overdrawn_by_one_piece() -> None:
     assert bucket.wait_s(99.0) == 0
     bucket.take(100)
     assert bucket.wait_s(99.0) > 0, "what was not used in time is not saved up"
+
+
+# ---------------------------------------------------------------------------------- sizes
+
+_STEPS = st.lists(
+    st.tuples(st.sampled_from("aaaatc"), st.integers(0, 1 << 20)), min_size=1, max_size=120
+)
+
+
+@given(_STEPS)
+def test_sizes_are_right_to_within_a_piece(steps: list[tuple[str, int]]) -> None:
+    """What is kept of a log for others is decided by them; walking the log would cost too much."""
+    sizes, base, log = LogSizes(0), 0, list[int]()
+    slack = LogSizes.PIECE * 3 // 2  # a piece and the entry that ends it
+    for step, number in steps:
+        if step == "a":
+            log.append(number % (LogSizes.PIECE // 2))
+            sizes.appended(base + len(log), log[-1])
+        elif step == "t" and log:
+            keep = number % len(log)
+            sizes.truncate(base + keep + 1, sum(log[keep:]))
+            del log[keep:]
+        elif step == "c" and log:
+            gone = number % len(log)
+            del log[:gone]
+            base += gone
+            sizes.compact(base)
+        at = number % (len(log) + 1)
+        assert sum(log[at:]) <= sizes.after(base + at) <= sum(log[at:]) + slack
+    wanted = sum(log) // 2
+    before = sizes.before_end(wanted)
+    assert before <= base or sum(log[before - base :]) >= wanted
+    assert before >= base or sum(log) <= wanted + slack
+
+
+def test_sizes_forget_at_most_a_piece_when_nobody_knows_what_went() -> None:
+    """Entries that are cut off and not in memory any more are not read for being counted."""
+    sizes = LogSizes(0)
+    for index in range(1, 101):
+        sizes.appended(index, 10_000)
+    sizes.truncate(51, None)
+    assert 500_000 - LogSizes.PIECE - 10_000 <= sizes.after(0) <= 500_000
 
 
 # ---------------------------------------------------------------------------------- reorder
