@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 import pytest
 
+from kv.base import methods
 from kv.base.ids import PartitionId
+from raft.errors import RaftError
+from tests.partition.node import Conn
 from tests.procedures.nodes import OneNode, World
 from tests.replica.support import rows_of
 from tests.support import simloop
@@ -81,3 +85,62 @@ def indexes(world: World, node: int) -> tuple[int, int]:
     replica = world.replica(node, 2)
     assert replica is not None
     return replica.state.index, replica.group.status().last_index
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_f4_a_deposed_leader_is_rebuilt_with_what_it_had_in_flight(seed: int) -> None:
+    """A write that it never got through would be answered as done, lost without an answer, or stay
+    in the evaluated state and be served once it leads again.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop)
+        await world.start()
+        await world.put(2, b"k", b"before")
+        old = world.leader(2)
+        assert old is not None
+        machine = old.manager.by_id(2)
+        assert machine is not None
+        d, conn = machine.descriptor, Conn()
+        key = d.start + b"k"
+
+        def submit(rid: int, method: int, *args: object) -> None:
+            deadline = world.clock.monotonic() + 60
+            machine.submit(conn, [rid, method, deadline, d.id, d.epoch, *args])
+
+        world.cut = {frozenset((old.id, n)) for n in world.nodes if n != old.id}
+        prewrite = [methods.OP_PUT, d.start + b"p", b"intent", None, 0]
+        submit(1, methods.PREWRITE, world.take(1), d.start + b"p", 60_000, [prewrite], 0)
+        submit(2, methods.PUT, key, b"never", None, 0)
+        submit(3, methods.GET, key, 0, None)
+        await asyncio.sleep(3)
+        await world.until(lambda: (now := world.leader(2)) is not None and now is not old)
+        for i in range(40):
+            await world.put(2, b"k", b"after %d" % i)
+            await world.put(2, b"j%d" % i, bytes(3_000))
+        for node in world.nodes.values():
+            await node.manager.truncate()
+        world.cut = set()
+        mine = world.replica(old.id, 2)
+        assert mine is not None
+        await world.until(lambda: old.manager.counters.snapshots_installed == 1)
+        await world.until(lambda: {1, 2, 3} <= set(conn.rows))
+        assert conn.rows[1][1] == conn.rows[2][1] == 1
+        assert {conn.rows[1][2], conn.rows[2][2]} <= {"UNKNOWN_OUTCOME", "NOT_LEADER"}
+        while world.leader(2) is not old:
+            with contextlib.suppress(RaftError):
+                now = world.leader(2)
+                theirs = None if now is None else world.replica(now.id, 2)
+                if theirs is not None:
+                    theirs.group.transfer(old.id)
+            await asyncio.sleep(0.2)
+        submit(4, methods.GET, key, 0, None)
+        submit(5, methods.GET, d.start + b"p", 0, None)
+        submit(6, methods.PUT, d.start + b"p", b"free", 0, 0)
+        await world.until(lambda: {4, 5, 6} <= set(conn.rows))
+        assert conn.rows[4][1:3] == [0, b"after 39"]
+        assert conn.rows[5][1:] == [0, None, 0], "no intent of the time before"
+        assert conn.rows[6][1] == 0
+        world.close()
+
+    simloop.run(main, seed=seed)
