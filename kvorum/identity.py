@@ -1,10 +1,12 @@
 """Who a node is: chosen at its first start and kept in its state DB.
 
     meta "node"   sealed msgpack [cluster, node, incarnation, founders]
+                  and, if there are witnesses, [… founders, their witnesses, is it one itself]
 
 `incarnation` is random and as old as the data: a node that comes back under its id without its data
 has forgotten its votes, so its peers refuse it. `founders` are the first voters of the meta
-partition; empty for a node that joined later. A record of an earlier version has only cluster and
+partition; empty for a node that joined later. A witness votes and keeps no data, for all its
+life: its log lacks what a node with data needs. A record of an earlier version has only cluster and
 node: that cluster had one node.
 
 How a first start decides:
@@ -12,7 +14,8 @@ How a first start decides:
     no --join                      a cluster of this node alone, with a random id
     own address in --join          a founder: id and first voters are the places in the list, the
                                    cluster's id follows from the list and the secret, so that every
-                                   founder comes to the same without asking anybody
+                                   founder comes to the same without asking anybody;
+                                   --witnesses is part of the list
     own address not in --join      a later node: the members give it its id (kvorum/joining.py)
 """
 
@@ -46,6 +49,10 @@ class Identity(NamedTuple):
     node: NodeId
     incarnation: bytes
     founders: tuple[NodeId, ...]
+    witnesses: tuple[NodeId, ...] = ()
+    """Those of the founders that keep no data."""
+    witness: bool = False
+    """This node keeps no data."""
 
 
 def founding(config: NodeConfig, rng: Rng) -> Identity | None:
@@ -57,17 +64,23 @@ def founding(config: NodeConfig, rng: Rng) -> Identity | None:
     if config.place is None:
         return None
     founders = tuple(NodeId(i) for i in range(1, len(config.join) + 1))
-    return Identity(cluster_id(config), NodeId(config.place), incarnation, founders)
+    node, witnesses = NodeId(config.place), tuple(map(NodeId, sorted(config.witnesses)))
+    return Identity(
+        cluster_id(config), node, incarnation, founders, witnesses, witness=node in witnesses
+    )
 
 
-def joined(cluster: str, node: int, rng: Rng) -> Identity:
+def joined(cluster: str, node: int, rng: Rng, *, witness: bool = False) -> Identity:
     """The identity that the members of a cluster gave."""
-    return Identity(cluster, NodeId(node), rng.token(_INCARNATION_BYTES), ())
+    incarnation = rng.token(_INCARNATION_BYTES)
+    return Identity(cluster, NodeId(node), incarnation, (), witness=witness)
 
 
 def cluster_id(config: NodeConfig) -> str:
     """The same at every founder, and another one for another list or secret."""
     listed = "\n".join(config.join).encode()
+    if config.witnesses:
+        listed += b"\nwitnesses " + ",".join(map(str, sorted(config.witnesses))).encode()
     return hmac.digest(config.cluster_secret.encode(), listed, hashlib.sha256)[:_ID_BYTES].hex()
 
 
@@ -98,8 +111,17 @@ def _read(record: bytes) -> Identity:
             case [str(cluster), int(node)]:
                 return Identity(cluster, NodeId(node), b"", (NodeId(node),))
             case [str(cluster), int(node), bytes(incarnation), list(founders)]:
-                first = tuple(NodeId(f) for f in founders if type(f) is int)
-                return Identity(cluster, NodeId(node), incarnation, first)
+                return Identity(cluster, NodeId(node), incarnation, _ids(founders))
+            case [
+                str(cluster),
+                int(node),
+                bytes(incarnation),
+                list(founders),
+                list(some),
+                bool(is_one),
+            ]:
+                first = _ids(founders)
+                return Identity(cluster, NodeId(node), incarnation, first, _ids(some), is_one)
             case fields:
                 raise ValueError(f"it has {len(fields)} fields")
     except (ValueError, msgspec.MsgspecError) as error:
@@ -109,11 +131,18 @@ def _read(record: bytes) -> Identity:
         ) from error
 
 
+def _ids(found: list[object]) -> tuple[NodeId, ...]:
+    return tuple(NodeId(one) for one in found if type(one) is int)
+
+
 def save(state: Engine, identity: Identity) -> None:
     """Write it; the caller makes it durable before the node says anything to anybody."""
     batch = state.batch()
-    cluster, node, incarnation, founders = identity
-    body = _encode([cluster, node, incarnation, list(founders)])
+    cluster, node, incarnation, founders, witnesses, witness = identity
+    fields = [cluster, node, incarnation, list(founders)]
+    if witnesses or witness:
+        fields += [list(witnesses), witness]
+    body = _encode(fields)
     batch.put(_KEY, seal(_KEY, body), state.family("meta"))
     state.write(batch)
 
@@ -121,6 +150,19 @@ def save(state: Engine, identity: Identity) -> None:
 def with_incarnation(identity: Identity, rng: Rng) -> Identity:
     """An identity of an earlier version gets what it lacks."""
     return identity._replace(incarnation=rng.token(_INCARNATION_BYTES))
+
+
+def check_kind(identity: Identity, config: NodeConfig) -> None:
+    """Refuse to make a witness of a node with data. Raises InvalidArgument.
+
+    The other way round nothing needs to be said: what is not said is kept.
+    """
+    if config.witness and not identity.witness:
+        raise InvalidArgument(
+            f"{config.data} has the data of node {identity.node}: it cannot become a witness. "
+            "Decommission it, and start a witness on an empty --data",
+            details={"setting": "witness"},
+        )
 
 
 def check_list(identity: Identity, config: NodeConfig, *, knows_others: bool) -> None:

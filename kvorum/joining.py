@@ -1,6 +1,6 @@
 """A later node comes to a cluster that runs.
 
-    new node ── JOIN address, version, token, proof ──▶ master: a row JOINING with a new id
+    new node ── JOIN address, version, token, proof, witness ──▶ master: a row JOINING with a new id
              ◀── id, cluster, members ─────────────────        └─▶ procedure AddReplicas
 
 It opens with an empty meta partition, reaches the members, and is made a learner and then a voter
@@ -53,13 +53,17 @@ class Joined(NamedTuple):
     members: list[tuple[int, str]]
 
 
-def request(config: NodeConfig, token: bytes) -> tuple[str, str, bytes, bytes]:
+def request(
+    config: NodeConfig, token: bytes, *, witness: bool = False
+) -> tuple[str, str, bytes, bytes, bool]:
     """The arguments of JOIN."""
-    return config.address, VERSION, token, _proof(config.cluster_secret, config.address, token)
+    proof = _proof(config.cluster_secret, config.address, token, witness=witness)
+    return config.address, VERSION, token, proof, witness
 
 
-def _proof(secret: str, address: str, token: bytes) -> bytes:
-    signed = b"kvorum join\n" + address.encode() + b"\n" + token
+def _proof(secret: str, address: str, token: bytes, *, witness: bool) -> bytes:
+    kind = b"kvorum join witness\n" if witness else b"kvorum join\n"
+    signed = kind + address.encode() + b"\n" + token
     return hmac.digest(secret.encode(), signed, hashlib.sha256)
 
 
@@ -78,7 +82,9 @@ async def ask(config: NodeConfig, ports: Ports) -> Joined:
     try:
         while True:
             try:
-                node, cluster, rows = await kv.call_node(JOIN, *request(config, token))
+                node, cluster, rows = await kv.call_node(
+                    JOIN, *request(config, token, witness=config.witness)
+                )
                 return Joined(node, cluster, [(member, address) for member, address in rows])
             except KvorumError as error:
                 if error.disposition == "no":
@@ -126,7 +132,7 @@ class JoinMethod:
     def handle(self, _context: object, args: list[Any]) -> Awaitable[list[Any]]:
         """The handler. Raises Refused, NotLeader, what `take_in` raises."""
         self._procedures.current()
-        address, version, token, proof = args
+        address, version, token, proof, witness = (*args, False)[:5]  # optional, the last one
         if self._config.port is None or not (
             self._config.cluster_secret or self._config.on_loopback
         ):
@@ -135,16 +141,20 @@ class JoinMethod:
                 "cluster_secret; set one and start it again",
                 code="NO_SECRET",
             )
-        if not hmac.compare_digest(proof, _proof(self._config.cluster_secret, address, token)):
+        secret = self._config.cluster_secret
+        if not hmac.compare_digest(proof, _proof(secret, address, token, witness=witness)):
             raise Refused(
                 f"{address} does not know this cluster's secret: give it the same cluster_secret",
                 code="WRONG_SECRET",
             )
-        return self._take_in(address, version, token)
+        return self._take_in(address, version, token, witness=witness)
 
-    async def _take_in(self, address: str, version: str, token: bytes) -> list[Any]:
+    async def _take_in(
+        self, address: str, version: str, token: bytes, *, witness: bool
+    ) -> list[Any]:
+        founders = self._identity.founders
         row = await self._txn.run(
-            lambda t: take_in(t, address, version, founders=self._identity.founders)
+            lambda t: take_in(t, address, version, founders=founders, witness=witness)
         )
         members = await self._members()
         self._learn(members)
@@ -152,7 +162,7 @@ class JoinMethod:
             await self._procedures.submit(
                 Submission(ADD_REPLICAS, {"node": row.id}, _OWNER, f"join/{row.id}/{token.hex()}")
             )
-        log.info("node %d (%s) joins", row.id, address)
+        log.info("node %d (%s) joins%s", row.id, address, " as a witness" if witness else "")
         return [row.id, self._identity.cluster, [[member.id, member.address] for member in members]]
 
     async def _members(self) -> list[NodeRow]:
@@ -163,15 +173,16 @@ class JoinMethod:
 def check(row: list[Any]) -> None:
     """The arguments of JOIN. Raises InvalidArgument."""
     match row[3:]:
-        case [str(address), str(version), bytes(token), bytes(proof)] if (
-            0 < len(address) <= _ADDRESS_CHARS_MAX
+        case [str(address), str(version), bytes(token), bytes(proof), *rest] if (
+            rest in ([], [True], [False])
+            and 0 < len(address) <= _ADDRESS_CHARS_MAX
             and len(version) <= NAME_CHARS_MAX
             and len(token) == TOKEN_BYTES
             and len(proof) == _PROOF_BYTES
             and _is_address(address)
         ):
             return
-    raise InvalidArgument("JOIN takes an address HOST:BASE, a version, a token and a proof")
+    raise InvalidArgument("JOIN takes an address HOST:BASE, a version, a token, a proof, a flag")
 
 
 def _is_address(text: str) -> bool:

@@ -1,8 +1,8 @@
 """A cluster of real node processes on this machine, in one directory: for development, tests and
 trying out what happens when things are killed.
 
-    DIR/cluster.json     {founders, highest, nodes: [{id, base, pid, started, later}]}, written anew
-                         (rename) at every change
+    DIR/cluster.json     {founders, witnesses, highest, nodes: [{id, base, pid, started, later,
+                         witness}]}, written anew (rename) at every change
     DIR/secret           what the nodes prove to each other; readable by the owner alone
     DIR/node-I/          data of node I, DIR/node-I.log what it says
 
@@ -44,7 +44,7 @@ State = Literal["running", "paused", "dead"]
 @dataclass(frozen=True, slots=True)
 class LocalNode:
     """One process. `pid` 0: it was never started; `started` in seconds since the epoch. `later`: it
-    was added to a cluster that existed.
+    was added to a cluster that existed. `witness`: it votes and keeps no data.
     """
 
     id: int
@@ -52,6 +52,7 @@ class LocalNode:
     pid: int = 0
     started: float = 0.0
     later: bool = False
+    witness: bool = False
 
     @property
     def address(self) -> str:
@@ -83,21 +84,35 @@ class LocalCluster:
     """See the module. `create` or `open` one."""
 
     def __init__(
-        self, directory: Path, nodes: Iterable[LocalNode], founders: int, highest: int = 0
+        self,
+        directory: Path,
+        nodes: Iterable[LocalNode],
+        founders: int,
+        highest: int = 0,
+        witnesses: int = 0,
     ) -> None:
-        """`founders` were there at the first start; no id above `highest` was ever given out."""
+        """`founders` were there at the first start, the last `witnesses` of them keep no data; no
+        id above `highest` was ever given out.
+        """
         self.directory = directory
         self.nodes = list(nodes)
         self._count, self._highest = founders, max(founders, highest)
+        self.witnesses = tuple(_ids(founders))[founders - witnesses :]
         self._children: list[subprocess.Popen[bytes]] = []  # of this very process
 
     # ---------------------------------------------------------------------------------- making
 
     @classmethod
-    def create(cls, directory: Path, count: int, base: int) -> LocalCluster:
-        """A new cluster in an empty or missing directory. Raises InvalidArgument."""
+    def create(cls, directory: Path, count: int, base: int, witnesses: int = 0) -> LocalCluster:
+        """A new cluster in an empty or missing directory, the last `witnesses` nodes of which keep
+        no data. Raises InvalidArgument.
+        """
         if not 1 <= count <= NODES_MAX:
             raise InvalidArgument(f"a local cluster has 1 to {NODES_MAX} nodes, got {count}")
+        if not 0 <= 2 * witnesses < count:
+            raise InvalidArgument(
+                f"{witnesses} witnesses of {count} nodes: there must be more nodes with data"
+            )
         if base < 1 or base + PORTS_PER_NODE * (count + 1) > 65_536:
             raise InvalidArgument(
                 f"port {base} leaves no room for {count} nodes below 65536: node I uses "
@@ -111,7 +126,11 @@ class LocalCluster:
         descriptor = os.open(directory / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(SystemRng().token(32).hex())
-        made = cls(directory, (LocalNode(i, base + PORTS_PER_NODE * i) for i in _ids(count)), count)
+        nodes = [
+            LocalNode(i, base + PORTS_PER_NODE * i, witness=i > count - witnesses)
+            for i in _ids(count)
+        ]
+        made = cls(directory, nodes, count, witnesses=witnesses)
         made._save()
         return made
 
@@ -122,7 +141,8 @@ class LocalCluster:
         try:
             told = json.loads(path.read_text())
             nodes = [LocalNode(**row) for row in told["nodes"]]
-            return cls(directory, nodes, told["founders"], told["highest"])
+            witnesses = told.get("witnesses", 0)  # earlier versions had none
+            return cls(directory, nodes, told["founders"], told["highest"], witnesses)
         except FileNotFoundError:
             raise NotFound(
                 f"there is no local cluster in {directory}: make one with "
@@ -139,7 +159,12 @@ class LocalCluster:
         path = self.directory / "cluster.json"
         draft = path.with_suffix(".new")
         nodes = [asdict(node) for node in self.nodes]
-        told = {"founders": self._count, "highest": self._highest, "nodes": nodes}
+        told = {
+            "founders": self._count,
+            "witnesses": len(self.witnesses),
+            "highest": self._highest,
+            "nodes": nodes,
+        }
         draft.write_text(json.dumps(told, indent=1))
         draft.replace(path)
 
@@ -202,9 +227,11 @@ class LocalCluster:
         """Its place in the cluster: a founder is named by its number, a later node is told one."""
         if node.later:
             others = [other.address for other in self.nodes if other.id != node.id]
-            return ["--join", ",".join(others)]
+            return ["--join", ",".join(others), *(["--witness", "true"] if node.witness else [])]
         founders = [other.address for other in self.founders]
         joined = ["--join", ",".join(founders)] if len(founders) > 1 else []
+        if self.witnesses:
+            joined += ["--witnesses", ",".join(map(str, self.witnesses))]
         return ["--node-id", str(node.id), *joined]
 
     @property
@@ -216,7 +243,7 @@ class LocalCluster:
         base = some.base - PORTS_PER_NODE * some.id
         return [LocalNode(i, base + PORTS_PER_NODE * i) for i in _ids(self._count)]
 
-    def add(self) -> LocalNode:
+    def add(self, *, witness: bool = False) -> LocalNode:
         """One more node, not started yet. The cluster gives out ids in order, so its number is
         known before.
         """
@@ -224,7 +251,7 @@ class LocalCluster:
         base = self.founders[0].base - PORTS_PER_NODE
         if last >= NODES_MAX:
             raise InvalidArgument(f"{self.directory} has had {NODES_MAX} nodes, the limit")
-        made = LocalNode(last + 1, base + PORTS_PER_NODE * (last + 1), later=True)
+        made = LocalNode(last + 1, base + PORTS_PER_NODE * (last + 1), later=True, witness=witness)
         self.nodes.append(made)
         self._highest = made.id
         self._save()

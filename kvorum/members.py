@@ -10,7 +10,7 @@ cluster on. Whether a node lives is not here: whoever answers lives (kvorum/stan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
@@ -22,17 +22,21 @@ from txn.client import TxnClient
 from txn.transaction import Transaction
 
 
-async def enrol(txn: TxnClient, node: NodeId, address: str, version: str) -> NodeRow:
+async def enrol(
+    txn: TxnClient, node: NodeId, address: str, version: str, *, witness: bool = False
+) -> NodeRow:
     """Tell the cluster where a node is. Raises Refused (NODE_DECOMMISSIONED)."""
 
     async def write(t: Transaction) -> NodeRow:
-        return await enter(t, node, address, version)
+        return await enter(t, node, address, version, witness=witness)
 
     row: NodeRow = await txn.run(write)
     return row
 
 
-async def enrol_founders(txn: TxnClient, founders: Iterable[tuple[NodeId, str]]) -> None:
+async def enrol_founders(
+    txn: TxnClient, founders: Iterable[tuple[NodeId, str]], witnesses: Collection[NodeId] = ()
+) -> None:
     """Rows for the founders that have none yet: they belong to the cluster though they may never
     have started.
     """
@@ -41,7 +45,7 @@ async def enrol_founders(txn: TxnClient, founders: Iterable[tuple[NodeId, str]])
         known = {row.id for row in await all_nodes(t)}
         for node, address in founders:
             if node not in known:
-                put_node(t, NodeRow(node, address, ""))
+                put_node(t, NodeRow(node, address, "", witness=node in witnesses))
 
     await txn.run(write)
 
@@ -65,5 +69,7 @@ async def partition_map(txn: TxnClient) -> list[PartitionDescriptor]:
         return await all_nodes(t), await placed_partitions(t)
 
     nodes, rows = await txn.run(read)
-    meta = PartitionDescriptor(META_PARTITION, *META_RANGE, 1, holders(nodes))
+    voters = holders(nodes)
+    witnesses = tuple(row.id for row in nodes if row.witness and row.id in voters)
+    meta = PartitionDescriptor(META_PARTITION, *META_RANGE, 1, voters, (), witnesses)
     return [meta, *(row.descriptor for row in rows)]

@@ -175,7 +175,10 @@ class Node:
         me = self.store.identity.node
         while True:
             try:
-                row = await enrol(self.store.txn, me, self.config.address, VERSION)
+                row = await enrol(
+                    *(self.store.txn, me, self.config.address, VERSION),
+                    witness=self.store.identity.witness,
+                )
                 if row.state is NodeState.JOINING:
                     await self._join_again()
                 return
@@ -190,14 +193,17 @@ class Node:
     async def _join_again(self) -> None:
         """Have the master go on with what a start before this one began."""
         token = self.ports.rng.token(joining.TOKEN_BYTES)
-        await self.store.kv.call_node(methods.JOIN, *joining.request(self.config, token))
+        await self.store.kv.call_node(
+            methods.JOIN,
+            *joining.request(self.config, token, witness=self.store.identity.witness),
+        )
 
     async def _prepare(self) -> None:
         """What the first master of a cluster writes, and every later one finds."""
         store = self.store
         await store.txn.run(catalog.bootstrap)
         others = [(NodeId(n), a) for n, a in store.cluster.listed() if n != store.identity.node]
-        await enrol_founders(store.txn, others)
+        await enrol_founders(store.txn, others, store.identity.witnesses)
 
     def _fail(self, error: BaseException) -> None:
         """Something that no promise survives. The first reason counts."""
@@ -271,7 +277,9 @@ class Node:
     def _registry(self, cache: CatalogCache, groups: Groups) -> Registry:
         """The system's procedures and those of the user's modules. Raises InvalidArgument."""
         registry = Registry()
-        partitions = SpreadPartitions(self.store.cluster.calls, self.store.voters)
+        partitions = SpreadPartitions(
+            self.store.cluster.calls, self.store.voters, self.store.witnesses
+        )
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
         membership.register(registry, MembershipServices(self.store.cluster.calls, groups))
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))

@@ -46,14 +46,24 @@ class Replicas(Protocol):
 class SpreadPartitions:
     """What sqlproxy.ddl wants of procedures.master.partitions.Partitions, on all voters."""
 
-    def __init__(self, calls: Calls, voters: Callable[[], tuple[NodeId, ...]]) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        voters: Callable[[], tuple[NodeId, ...]],
+        witnesses: Callable[[], tuple[NodeId, ...]] = lambda: (),
+    ) -> None:
         self._calls = calls
-        self._voters = voters
+        self._voters, self._witnesses = voters, witnesses
 
     @property
     def voters(self) -> tuple[NodeId, ...]:
         """Where a new partition is placed."""
         return self._voters()
+
+    @property
+    def witnesses(self) -> tuple[NodeId, ...]:
+        """Those of them that keep no data."""
+        return self._witnesses()
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them, at a majority of their voters at least; then each is led by
@@ -62,7 +72,8 @@ class SpreadPartitions:
         await self._everywhere(descriptors, CREATE_PARTITION, [d.to_wire() for d in descriptors])
         first: dict[NodeId, list[Any]] = {}
         for descriptor in descriptors:
-            first.setdefault(preferred(descriptor.id, descriptor.voters), []).append(descriptor.id)
+            leader = preferred(descriptor.id, descriptor.data_voters)
+            first.setdefault(leader, []).append(descriptor.id)
         async with asyncio.TaskGroup() as group:
             for node, ids in first.items():  # where that fails, an election follows by itself
                 group.create_task(self._tell(node, CAMPAIGN, ids))
@@ -134,8 +145,13 @@ def check_create(row: list[Any]) -> None:
 
 def _descriptor(row: Any) -> bool:
     match row:
-        case [int(), bytes(), bytes(), int(), list(voters), list(learners)]:
-            return all(type(node) is int and node > 0 for node in (*voters, *learners))
+        case [int(), bytes(), bytes(), int(), list(voters), list(learners), *rest] if not rest or (
+            len(rest) == 1 and isinstance(rest[0], list)
+        ):
+            return all(
+                type(node) is int and node > 0
+                for node in (*voters, *learners, *(rest[0] if rest else ()))
+            )
         case _:
             return False
 

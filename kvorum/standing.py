@@ -186,6 +186,7 @@ def node_rows(
             if member.id in told
             else sum(member.id in (*d.voters, *d.learners) for d in map_),
             "version": member.version,
+            "witness": member.witness,
         }
         for member in members
     ]
@@ -207,7 +208,7 @@ def partition_rows(map_: Sequence[PartitionDescriptor], told: Told) -> list[dict
         row = {"id": d.id, "start": d.start, "end": d.end, "leader": leader, "epoch": d.epoch}
         if standing is None:
             row |= {"term": None, "replicas": list(d.voters), "learners": list(d.learners)}
-            row |= {"witnesses": [], "lag": {}, "size": 0, "load": 0}
+            row |= {"witnesses": list(d.witnesses), "lag": {}, "size": 0, "load": 0}
         else:
             row |= {
                 "term": standing.term,

@@ -139,11 +139,14 @@ class Store:
             room=self.room,
             members=self.cluster.peers,
             syncer=self._state_syncer,
+            witness=self.identity.witness,
         )
         self.manager.on_role = self._role
         await self.manager.open_all()
-        founders = self.identity.founders
-        await self.manager.create(PartitionDescriptor(META_PARTITION, *META_RANGE, 1, founders))
+        founders, witnesses = self.identity.founders, self.identity.witnesses
+        await self.manager.create(
+            PartitionDescriptor(META_PARTITION, *META_RANGE, 1, founders, (), witnesses)
+        )
 
     def _engine(self, path: Path, families: tuple[str, ...]) -> Engine:
         engine = self.ports.open_engine(path, families)
@@ -153,8 +156,10 @@ class Store:
     async def _identify(self, config: NodeConfig, log: Engine) -> Identity:
         """The stored identity, or a new one: durable before anybody is told of it."""
         found = identities.load(self.state, log, config.data)
-        if found is not None and found.incarnation:
-            return found
+        if found is not None:
+            identities.check_kind(found, config)
+            if found.incarnation:
+                return found
         rng = self.ports.rng
         if found is None:
             found = identities.founding(config, rng)
@@ -162,7 +167,7 @@ class Store:
             found = identities.with_incarnation(found, rng)
         if found is None:
             joined = await joining.ask(config, self.ports)
-            found = identities.joined(joined.cluster, joined.node, rng)
+            found = identities.joined(joined.cluster, joined.node, rng, witness=config.witness)
             KnownPeers(self.state, found.node, config.address).found(joined.members)
         identities.save(self.state, found)
         await self.ports.in_thread(self.state.sync)
@@ -180,6 +185,11 @@ class Store:
         """Where new partitions are placed: at the voters of the meta partition."""
         meta = self.host.group(META_PARTITION)
         return () if meta is None else tuple(map(NodeId, meta.voters))
+
+    def witnesses(self) -> tuple[NodeId, ...]:
+        """Those of `voters` that keep no data."""
+        meta = self.host.group(META_PARTITION)
+        return () if meta is None else tuple(map(NodeId, meta.status().witnesses))
 
     def _role(self, replica: Replica, leader: bool) -> None:
         if replica.descriptor.id == META_PARTITION:
@@ -206,7 +216,9 @@ class Store:
         return self.cluster.not_leader(None if meta is None else meta.leader_hint(), what)
 
     def not_ready(self) -> str | None:
-        """What keeps this node from serving, None for nothing."""
+        """What keeps this node from serving, None for nothing. A witness serves nothing, and is
+        ready when it knows whom to point to.
+        """
         for replica in self.manager.replicas():
             partition = replica.descriptor.id
             if replica.leader_hint() is None:
@@ -214,7 +226,7 @@ class Store:
             if replica.leader_hint() == self.identity.node:
                 if not replica.leads():
                     return f"it takes over the leadership of partition {partition}"
-            elif replica.state.index < replica.group.commit_index:
+            elif not self.identity.witness and replica.state.index < replica.group.commit_index:
                 return f"partition {partition} has not caught up"
         return None
 

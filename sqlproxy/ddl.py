@@ -193,7 +193,8 @@ class CreateTable(TableProcedure):
         await catalog.create_table_record(t, declared, table_id)
         count = len(split_keys) + 1
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
-        descriptors = plan(table_id, split_keys, first, self._partitions.voters)
+        placed = self._partitions
+        descriptors = plan(table_id, split_keys, first, placed.voters, placed.witnesses)
         put_rows(t, descriptors)
         ctx.state["table"] = table_id
         ctx.state["partitions"] = [descriptor.to_wire() for descriptor in descriptors]

@@ -214,6 +214,18 @@ class NodeConfig:
             "At first all its nodes, the same list at each; later any. Empty = one node.",
         ),
     ] = ()
+    witnesses: Annotated[
+        tuple[int, ...],
+        Setting(
+            "N,…",
+            _some_of(_integer(1, FIRST_NODES_MAX), "places in join"),
+            "Which of the first --join list vote and keep no data; the same list at each.",
+        ),
+    ] = ()
+    witness: Annotated[
+        bool,
+        Setting("BOOL", _flag, "A later node votes and keeps no data. Decided at its first start."),
+    ] = False
     cluster_secret: Annotated[
         str,
         Setting(
@@ -278,6 +290,7 @@ class NodeConfig:
                 details={"setting": "advertise"},
             )
         self._check_join()
+        self._check_witnesses()
         if not self.roles:
             raise InvalidArgument(
                 f"roles is empty; a node needs at least one of {', '.join(ROLES)}",
@@ -316,6 +329,32 @@ class NodeConfig:
                 f"node_id = {self.node_id}, but {self.address} is at place {place} of join: start "
                 f"it with --node-id {place}, and give every node the same list",
                 details={"setting": "node_id", "actual": self.node_id, "expected": place},
+            )
+
+    def _check_witnesses(self) -> None:
+        place = self.place
+        if self.witness and (not self.join or (place is not None and place not in self.witnesses)):
+            raise InvalidArgument(
+                "witness: a witness alone would keep nothing. One that joins later names members "
+                "in join, without itself; one of the first start is named in witnesses, at every "
+                "node",
+                details={"setting": "witness"},
+            )
+        if self.witnesses and place is not None and max(self.witnesses) > len(self.join):
+            raise InvalidArgument(
+                f"witnesses = {max(self.witnesses)} is no place in join, which has "
+                f"{len(self.join)}",
+                details={"setting": "witnesses"},
+            )
+        if self.witnesses and place is not None and 2 * len(self.witnesses) >= len(self.join):
+            raise InvalidArgument(
+                f"{len(self.witnesses)} witnesses of {len(self.join)} nodes: fewer than the nodes "
+                "with data are allowed, or a majority could have no data at all",
+                details={"setting": "witnesses"},
+            )
+        if self.witnesses and not self.join:
+            raise InvalidArgument(
+                "witnesses are places in join: give that, too", details={"setting": "witnesses"}
             )
 
     @property

@@ -56,6 +56,7 @@ from kv.storage.engine import Engine
 from raft.api import Syncer
 from raft.errors import LogCorrupt, LogHole
 from raft.host import RaftHost
+from raft.replica import Replica as Group
 
 OLDEST: Final = 1
 """Below every timestamp that was ever handed out."""
@@ -79,14 +80,16 @@ class ReplicaManager:
         room: Room | None = None,
         members: Members | None = None,
         syncer: Syncer | None = None,
+        witness: bool = False,
     ) -> None:
         """`room`: without one, writes are admitted whatever the disk has left. `members`: for
         refusals that say where the leader is. `syncer`: of the state DB, beside the loop; without
-        one no snapshot of another node is taken in.
+        one no snapshot of another node is taken in. `witness`: this node votes in its partitions
+        and keeps nothing of them: their replicas here stay empty, and only know who leads.
         """
         self.counters = ManagerCounters()
         self.partition_counters = PartitionCounters()
-        self._engine, self._host = engine, raft_host
+        self._engine, self._host, self._witness = engine, raft_host, witness
         self._timestamps, self._scheduler, self._timers = timestamps, scheduler, timers
         self._in_thread, self._on_fatal = in_thread, on_fatal
         self.logs = LogCutter(
@@ -261,15 +264,11 @@ class ReplicaManager:
         at = bisect_right(self._starts, descriptor.start)
         self._starts.insert(at, descriptor.start)
         self._by_start.insert(at, replica)
-        self._host.create_group(descriptor.id, descriptor.voters, descriptor.learners)
+        self._host.create_group(
+            descriptor.id, descriptor.voters, descriptor.learners, descriptor.witnesses
+        )
         try:
-            replica.group = group = self._host.open_group(
-                descriptor.id,
-                replica,
-                # The oracle, which follows the meta partition, needs its lease at any time.
-                hibernates=descriptor.id != META_PARTITION,
-                fresh=fresh,
-            )
+            replica.group = group = self._open_group(replica, fresh=fresh)
         except (LogCorrupt, LogHole) as error:
             raise Corruption(
                 f"partition {descriptor.id} cannot be opened: {error}. In a cluster: decommission "
@@ -279,6 +278,18 @@ class ReplicaManager:
         self.logs.opened(replica, group.recovery.first_index)
         replica.log_bytes = group.recovery.stored_bytes
         self.counters.opened += 1
+
+    def _open_group(self, replica: Replica, *, fresh: bool) -> Group:
+        id_ = replica.descriptor.id
+        if self._witness:
+            return self._host.open_witness(id_)
+        return self._host.open_group(
+            id_,
+            replica,
+            # The oracle, which follows the meta partition, needs its lease at any time.
+            hibernates=id_ != META_PARTITION,
+            fresh=fresh,
+        )
 
     # ------------------------------------------------------------------ dropping
 

@@ -48,6 +48,9 @@ def up(
         int | None,
         typer.Option(help="How many, 1 to 9; 3 if left out. An existing cluster keeps its own."),
     ] = None,
+    witnesses: Annotated[
+        int | None, typer.Option(help="How many of them vote and keep no data: the last ones.")
+    ] = None,
     data: Data = _DATA,
     port: Annotated[int, typer.Option(help="Node I listens from PORT + 10·I on.")] = PORT_DEFAULT,
     procedure_modules: Annotated[
@@ -66,8 +69,13 @@ def up(
                     f"the cluster in {data} has {len(cluster.nodes)} nodes, not {nodes}: leave "
                     "--nodes out, or give another --data"
                 )
+            if witnesses not in (None, len(cluster.witnesses)):
+                raise InvalidArgument(
+                    f"the cluster in {data} began with {len(cluster.witnesses)} witnesses: leave "
+                    "--witnesses out, or give another --data"
+                )
         else:
-            cluster = LocalCluster.create(data, 3 if nodes is None else nodes, port)
+            cluster = LocalCluster.create(data, 3 if nodes is None else nodes, port, witnesses or 0)
         options = ("--procedure-modules", procedure_modules) if procedure_modules else ()
         for node in list(cluster.nodes):
             if node.state() == "dead":
@@ -122,12 +130,16 @@ def start(number: Number, data: Data = _DATA, json: Json = False) -> None:
 
 
 @app.command()
-def add(data: Data = _DATA, json: Json = False) -> None:
+def add(
+    witness: Annotated[bool, typer.Option("--witness", help="It votes and keeps no data.")] = False,
+    data: Data = _DATA,
+    json: Json = False,
+) -> None:
     """Start one more node. It fetches the data, then it votes. (To take one out: `kvorum node
     decommission`, then `remove`.)
     """
     with _cluster(data, json) as cluster:
-        node = cluster.add()
+        node = cluster.add(witness=witness)
         cluster.start(node.id)
         cluster.wait_ready([node.id], told=_teller(cluster, json))
         if json:
@@ -245,7 +257,7 @@ def status(data: Data = _DATA, json: Json = False) -> None:
             return
         members = {row["id"]: row for row in told.get("members", ())}
         output.table(
-            ("NODE", "ADDRESS", "PID", "PROCESS", "MEMBER", "LEADS", "REPLICAS"),
+            ("NODE", "ADDRESS", "PID", "PROCESS", "MEMBER", "KEEPS", "LEADS", "REPLICAS"),
             [_node_row(node, members.get(node.id, {})) for node in cluster.nodes],
         )
         if problem:
@@ -256,5 +268,6 @@ def status(data: Data = _DATA, json: Json = False) -> None:
 
 
 def _node_row(node: LocalNode, member: dict[str, Any]) -> tuple[object, ...]:
-    known = (member.get(name, "-") for name in ("state", "leaders", "replicas"))
-    return (node.id, node.address, node.pid, node.state(), *known)
+    state, leaders, replicas = (member.get(n, "-") for n in ("state", "leaders", "replicas"))
+    keeps = "votes" if member.get("witness", node.witness) else "data"
+    return (node.id, node.address, node.pid, node.state(), state, keeps, leaders, replicas)

@@ -21,10 +21,11 @@ def list_nodes(connect: Connect = None, json: Json = False) -> None:
     if json:
         output.emit({"items": found})
         return
-    names = ("id", "address", "state", "leaders", "replicas", "version")
+    names = ("id", "address", "state", "keeps", "leaders", "replicas", "version")
+    rows = [{**row, "keeps": "votes" if row.get("witness") else "data"} for row in found]
     output.table(
-        ("NODE", "ADDRESS", "STATE", "LEADS", "REPLICAS", "VERSION"),
-        [tuple(row.get(name, "-") for name in names) for row in found],
+        ("NODE", "ADDRESS", "STATE", "KEEPS", "LEADS", "REPLICAS", "VERSION"),
+        [tuple(row.get(name, "-") for name in names) for row in rows],
     )
 
 

@@ -26,9 +26,9 @@ from procedures.master.moves import (
     with_learner,
     with_voter,
 )
-from procedures.master.nodes import NodeState, put_node
+from procedures.master.nodes import NodeState, find_node, put_node
 from procedures.master.partitions import hold_new_ones
-from procedures.master.replica_methods import LEARNER, PROMOTE
+from procedures.master.replica_methods import LEARNER, PROMOTE, WITNESS
 
 
 @procedure(ADD_REPLICAS, locks=node_locks)
@@ -78,9 +78,11 @@ class AddReplica(ReplicaMove):
     async def learn(self, ctx: StepContext) -> Outcome:
         if await self.gone(ctx):
             return done({"dropped": True})
+        if await self.is_witness(ctx):
+            return go_on("settle") if await self.order(ctx, WITNESS) else _soon()
         if await self.order(ctx, LEARNER):
             return go_on("promote")
-        return again(delay_ms=MEMBERSHIP_PAUSE_MS)
+        return _soon()
 
     @step
     async def promote(self, ctx: StepContext) -> Outcome:
@@ -89,7 +91,7 @@ class AddReplica(ReplicaMove):
             return done({"dropped": True})
         if await self.order(ctx, PROMOTE):
             return go_on("settle")
-        return again(delay_ms=MEMBERSHIP_PAUSE_MS)
+        return _soon()
 
     @step
     async def settle(self, ctx: StepContext) -> Outcome:
@@ -97,11 +99,16 @@ class AddReplica(ReplicaMove):
             return done({"dropped": True})
         node, view = NodeId(ctx.args["node"]), await self.view(ctx)
         if view is None:
-            return again(delay_ms=MEMBERSHIP_PAUSE_MS)
+            return _soon()
         if node not in view.voters:  # a leader fell before the change was committed
             return go_on("learn")
-        await self.place(ctx, lambda placed: with_voter(placed, node))
+        witness = node in view.witnesses
+        await self.place(ctx, lambda placed: with_voter(placed, node, witness=witness))
         return done({"partition": ctx.args["partition"]})
+
+    @staticmethod
+    async def is_witness(ctx: StepContext) -> bool:
+        return (await find_node(MasterTxn(ctx.txn), ctx.args["node"])).witness
 
     @undo
     async def leave(self, ctx: StepContext) -> None:
@@ -109,3 +116,7 @@ class AddReplica(ReplicaMove):
         if not await self.gone(ctx):
             await take_out(self, ctx)
         await drop_at(self._calls, ctx)
+
+
+def _soon() -> Outcome:
+    return again(delay_ms=MEMBERSHIP_PAUSE_MS)

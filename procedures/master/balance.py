@@ -33,7 +33,7 @@ class Move(NamedTuple):
 
 
 def preferred(partition: PartitionId, voters: Sequence[NodeId]) -> NodeId:
-    """The voter that should lead: voters in order of their ids, one after the other."""
+    """The voter that should lead: voters (with data) in order of their ids, one after the other."""
     ordered = sorted(voters)
     return ordered[partition % len(ordered)]
 
@@ -53,7 +53,7 @@ def moves(views: Mapping[NodeId, Sequence[GroupView]]) -> list[Move]:
     order = sorted(leaders, key=lambda partition: (partition == META_PARTITION, partition))
     for partition in order:
         node, view = leaders[partition]
-        target = preferred(partition, view.voters)
+        target = preferred(partition, view.data_voters)
         if target != node and view.settled and _ready(view.followers.get(target)):
             found.append(Move(partition, node, target))
     return found

@@ -7,6 +7,8 @@
     RemoveReplica   remove ─▶ settle ─▶ leave
     Decommission    {node}                refuse or mark ─▶ children RemoveReplica ─▶ forget
 
+A node that is a witness votes at once and keeps no data: `learn` makes it a voter.
+
 A new replica is a learner until it has caught up, so it never counts for a quorum that it could not
 serve (Ongaro's thesis, 4.2.1); consensus refuses the promotion until then, and the step asks again.
 Removing the leader of a group hands its leadership over first; that may be the leader that runs

@@ -88,9 +88,9 @@ class ReplicaMove:
         """Who may lead the partition."""
         placed = await self.row(ctx)
         if placed is not None:
-            return list(placed.descriptor.voters)
+            return list(placed.descriptor.data_voters)
         nodes = await all_nodes(MasterTxn(ctx.txn))
-        return [row.id for row in nodes if row.state is not NodeState.GONE]
+        return [row.id for row in nodes if row.state is not NodeState.GONE and not row.witness]
 
     async def order(self, ctx: StepContext, change: str) -> bool:
         """Order a change of the group; False if it must be asked for again in a moment."""
@@ -184,12 +184,19 @@ async def living(ctx: StepContext) -> NodeRow:
 
 
 async def others_stay(ctx: StepContext) -> None:
-    """Raises NotFound; Refused (LAST_NODE): its data would be nowhere."""
+    """Raises NotFound; Refused (LAST_NODE: its data would be nowhere; TOO_MANY_WITNESSES)."""
     node = node_of(ctx.args)
     t = MasterTxn(ctx.txn)
     await find_node(t, node)
-    rest = [r.id for r in await all_nodes(t) if r.state is NodeState.MEMBER and r.id != node]
-    if not rest:
+    rest = [r for r in await all_nodes(t) if r.state is NodeState.MEMBER and r.id != node]
+    data = [row.id for row in rest if not row.witness]
+    if data and len(data) <= len(rest) - len(data):
+        raise Refused(
+            f"without node {node} there would be as many witnesses as nodes with data {data}, and "
+            "a majority could have no data at all: decommission a witness first",
+            code="TOO_MANY_WITNESSES",
+        )
+    if not data:
         raise Refused(
             f"node {node} is the last member: its data would be nowhere. Let others join first",
             code="LAST_NODE",
@@ -228,9 +235,11 @@ def with_learner(placed: Placed, node: NodeId) -> Placed:
     return placed if node in placed.nodes else _placed(placed, learners=_add(placed, node))
 
 
-def with_voter(placed: Placed, node: NodeId) -> Placed:
+def with_voter(placed: Placed, node: NodeId, *, witness: bool = False) -> Placed:
     rest = without(placed, node)
-    return _placed(rest, voters=(*rest.descriptor.voters, node))
+    d = rest.descriptor
+    some = tuple(sorted((*d.witnesses, node))) if witness else d.witnesses
+    return _placed(rest, voters=(*d.voters, node), witnesses=some)
 
 
 def without(placed: Placed, node: NodeId) -> Placed:
@@ -239,6 +248,7 @@ def without(placed: Placed, node: NodeId) -> Placed:
         placed,
         voters=tuple(n for n in d.voters if n != node),
         learners=tuple(n for n in d.learners if n != node),
+        witnesses=tuple(n for n in d.witnesses if n != node),
     )
 
 
@@ -251,6 +261,7 @@ def _placed(
     *,
     voters: Sequence[NodeId] | None = None,
     learners: Sequence[NodeId] | None = None,
+    witnesses: Sequence[NodeId] | None = None,
 ) -> Placed:
     d = placed.descriptor
     return placed._replace(
@@ -258,5 +269,6 @@ def _placed(
             d,
             voters=tuple(sorted(d.voters if voters is None else voters)),
             learners=tuple(sorted(d.learners if learners is None else learners)),
+            witnesses=tuple(sorted(d.witnesses if witnesses is None else witnesses)),
         )
     )

@@ -1,6 +1,7 @@
 """The members table: which nodes there are, were, and will be.
 
     CLUSTER    esc("node") [id u64]   sealed msgpack [1, id, address, version, state]
+                                      and, of a witness, [… state, true]
     COUNTERS   esc("node")            sealed u64: the next node id
 
     JOINING ──▶ MEMBER ──▶ LEAVING ──▶ GONE
@@ -53,6 +54,8 @@ class NodeRow:
     address: str
     version: str
     state: NodeState = NodeState.MEMBER
+    witness: bool = False
+    """It votes and keeps no data, for all its life."""
 
 
 class Txn(Reader, Protocol):
@@ -68,8 +71,8 @@ def node_key(node: int) -> bytes:
 
 def encode_node(row: NodeRow) -> bytes:
     """The sealed row, for `node_key`."""
-    fields = (_FORMAT, row.id, row.address, row.version, int(row.state))
-    return seal(node_key(row.id), _encode(fields))
+    fields = [_FORMAT, row.id, row.address, row.version, int(row.state)]
+    return seal(node_key(row.id), _encode([*fields, True] if row.witness else fields))
 
 
 def decode_node(key: bytes, value: bytes) -> NodeRow:
@@ -82,6 +85,8 @@ def decode_node(key: bytes, value: bytes) -> NodeRow:
                 return NodeRow(NodeId(node), address, version)
             case [int(), int(node), str(address), str(version), int(state)]:
                 return NodeRow(NodeId(node), address, version, NodeState(state))
+            case [int(), int(node), str(address), str(version), int(state), bool(witness)]:
+                return NodeRow(NodeId(node), address, version, NodeState(state), witness)
             case fields:
                 raise ValueError(f"it has {len(fields)} fields")
     except (ValueError, msgspec.MsgspecError) as error:
@@ -117,16 +122,18 @@ def holders(nodes: Sequence[NodeRow]) -> tuple[NodeId, ...]:
     return tuple(row.id for row in nodes if row.state is NodeState.MEMBER)
 
 
-async def take_in(t: Txn, address: str, version: str, *, founders: Sequence[int]) -> NodeRow:
+async def take_in(
+    t: Txn, address: str, version: str, *, founders: Sequence[int], witness: bool = False
+) -> NodeRow:
     """Give a new node its id, or again the one that this address got and has not used yet. Two at
     once conflict, because both write the counter. The ids of founders are taken, also of those that
     never started.
 
-    Raises Refused (ADDRESS_TAKEN), TooLarge, Corruption.
+    Raises Refused (ADDRESS_TAKEN, WITNESS_REFUSED), TooLarge, Corruption.
     """
     nodes = await all_nodes(t)
     for row in nodes:
-        if row.address == address and row.state is NodeState.JOINING:
+        if row.address == address and row.state is NodeState.JOINING and row.witness == witness:
             taken = replace(row, version=version)
             put_node(t, taken)
             return taken
@@ -143,11 +150,26 @@ async def take_in(t: Txn, address: str, version: str, *, founders: Sequence[int]
             f"the cluster has {living} nodes, the limit is {NODES_MAX}",
             details={"what": "nodes", "limit": NODES_MAX, "actual": living},
         )
+    if witness:
+        _check_witness(nodes)
     id_ = max(await _counter(t), 1, *(node + 1 for node in (*founders, *(r.id for r in nodes))))
     t.put(_COUNTER, seal(_COUNTER, u64(id_ + 1)))
-    made = NodeRow(NodeId(id_), address, version, NodeState.JOINING)
+    made = NodeRow(NodeId(id_), address, version, NodeState.JOINING, witness)
     put_node(t, made)
     return made
+
+
+def _check_witness(nodes: Sequence[NodeRow]) -> None:
+    """Raises Refused (WITNESS_REFUSED), as consensus would for every single partition."""
+    living = [row for row in nodes if row.state in (NodeState.MEMBER, NodeState.JOINING)]
+    data = sum(not row.witness for row in living)
+    if len(living) % 2 or len(living) - data + 1 >= data:
+        raise Refused(
+            f"{data} nodes with data and {len(living) - data} witnesses: another witness is of use "
+            "only beside an even number of nodes, and there must be fewer witnesses than nodes "
+            "with data",
+            code="WITNESS_REFUSED",
+        )
 
 
 async def _counter(t: Txn) -> int:
@@ -162,16 +184,18 @@ async def _counter(t: Txn) -> int:
     return from_u64(value)
 
 
-async def enter(t: Txn, node: NodeId, address: str, version: str) -> NodeRow:
+async def enter(
+    t: Txn, node: NodeId, address: str, version: str, *, witness: bool = False
+) -> NodeRow:
     """A node tells at its start where it is; its state stays. Raises Refused
     (NODE_DECOMMISSIONED).
     """
     key = node_key(node)
     value, _ = await t.get(key)
     if value is None:
-        row = NodeRow(node, address, version)
+        row = NodeRow(node, address, version, witness=witness)
     else:
-        row = replace(decode_node(key, value), address=address, version=version)
+        row = replace(decode_node(key, value), address=address, version=version, witness=witness)
         refuse_gone(row)
     if encode_node(row) != value:
         put_node(t, row)

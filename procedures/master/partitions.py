@@ -1,7 +1,8 @@
 """The partition map, and making the partitions of a table.
 
-    PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters]
-                 (PartitionDescriptor.to_wire; first voters: absent in older rows, then `voters`)
+    PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters, witnesses, first
+                 witnesses] (descriptor: the six fields of PartitionDescriptor.to_wire; first voters
+                 absent in older rows, then `voters`; the witnesses absent where there are none)
     COUNTERS     esc("partition") → the next partition id; 1 is the meta partition
 
 A table with n split keys has n + 1 partitions that cover its storage keys `[u32 id, u32 id + 1)`.
@@ -48,6 +49,7 @@ class Placed(NamedTuple):
 
     descriptor: PartitionDescriptor
     first: tuple[NodeId, ...]
+    first_witnesses: tuple[NodeId, ...] = ()
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
@@ -58,8 +60,8 @@ class Placed(NamedTuple):
         """The descriptor with which this node makes its replica: the first voters, if it is one of
         them; else none, and the leader tells it.
         """
-        first = self.first if node in self.first else ()
-        return replace(self.descriptor, voters=first, learners=())
+        first, witnesses = (self.first, self.first_witnesses) if node in self.first else ((), ())
+        return replace(self.descriptor, voters=first, learners=(), witnesses=witnesses)
 
 
 class Replicas(Protocol):
@@ -78,6 +80,11 @@ class Maker(Protocol):
     @property
     def voters(self) -> tuple[NodeId, ...]:
         """Where new partitions are placed."""
+        ...
+
+    @property
+    def witnesses(self) -> tuple[NodeId, ...]:
+        """Those of `voters` that keep no data."""
         ...
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None: ...
@@ -124,6 +131,11 @@ class Partitions:
         """That one node."""
         return self._voters
 
+    @property
+    def witnesses(self) -> tuple[NodeId, ...]:
+        """None: it keeps the data."""
+        return ()
+
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them; those that exist stay as they are."""
         for descriptor in descriptors:
@@ -164,14 +176,18 @@ def checked_split_keys(raw: object) -> list[bytes]:
 
 
 def plan(
-    table: TableId, split_keys: Sequence[bytes], first_id: int, voters: tuple[NodeId, ...]
+    table: TableId,
+    split_keys: Sequence[bytes],
+    first_id: int,
+    voters: tuple[NodeId, ...],
+    witnesses: tuple[NodeId, ...] = (),
 ) -> list[PartitionDescriptor]:
     """The partitions of a new table, in key order, with ids from `first_id` on."""
     start, end = table_range(table)
     prefix = table_prefix(table)
     borders = [start, *(prefix + key for key in split_keys), end]
     return [
-        PartitionDescriptor(PartitionId(first_id + i), low, high, 1, voters)
+        PartitionDescriptor(PartitionId(first_id + i), low, high, 1, voters, (), witnesses)
         for i, (low, high) in enumerate(pairwise(borders))
     ]
 
@@ -179,13 +195,16 @@ def plan(
 def put_rows(t: Txn, descriptors: Sequence[PartitionDescriptor]) -> None:
     """Enter new partitions into the map: their voters are the first ones."""
     for descriptor in descriptors:
-        put_row(t, Placed(descriptor, descriptor.voters))
+        put_row(t, Placed(descriptor, descriptor.voters, descriptor.witnesses))
 
 
 def put_row(t: Txn, placed: Placed) -> None:
     """Write the row of a partition."""
     key = map_key(placed.descriptor.start)
-    row = [FORMAT, *placed.descriptor.to_wire(), list(placed.first)]
+    d = placed.descriptor
+    row = [FORMAT, *replace(d, witnesses=()).to_wire(), list(placed.first)]
+    if d.witnesses or placed.first_witnesses:
+        row += [list(d.witnesses), list(placed.first_witnesses)]
     t.put(key, seal(key, _encode(row)))
 
 
@@ -246,9 +265,10 @@ def decode_placed(key: bytes, value: bytes) -> Placed:
         format_, *row = _decode(memoryview(value)[:-CRC_BYTES])
         if format_ != FORMAT:
             raise ValueError(f"its format is {format_}, this program reads {FORMAT}")
-        descriptor = PartitionDescriptor.from_wire(row)
+        witnesses, first_witnesses = map(tuple, row[7:9]) if len(row) > 7 else ((), ())
+        descriptor = replace(PartitionDescriptor.from_wire(row[:6]), witnesses=witnesses)
         first = tuple(NodeId(node) for node in row[6]) if len(row) > 6 else descriptor.voters
-        return Placed(descriptor, first)
+        return Placed(descriptor, first, first_witnesses)
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:
         raise Corruption(
             f"the row {key[:64]!r} of the partition map is damaged: {error}", details={"key": key}

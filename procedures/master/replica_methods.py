@@ -26,9 +26,10 @@ from raft.errors import NotLeader as RaftNotLeader
 LEARNER: Final = "learner"
 PROMOTE: Final = "promote"
 DEMOTE: Final = "demote"
+WITNESS: Final = "witness"
 REMOVE: Final = "remove"
 TRANSFER: Final = "transfer"
-CHANGES: Final = (LEARNER, PROMOTE, DEMOTE, REMOVE, TRANSFER)
+CHANGES: Final = (LEARNER, PROMOTE, DEMOTE, WITNESS, REMOVE, TRANSFER)
 _PARTITIONS_MAX: Final = 10_000  # in one question
 
 
@@ -54,6 +55,12 @@ class GroupView:
     settled: bool
     """The configuration is committed."""
     followers: Mapping[int, MemberView]
+    witnesses: tuple[NodeId, ...] = ()
+    """Those of the voters that keep no data."""
+
+    @property
+    def data_voters(self) -> tuple[NodeId, ...]:
+        return tuple(node for node in self.voters if node not in self.witnesses)
 
     @property
     def leads(self) -> bool:
@@ -73,18 +80,19 @@ class GroupView:
                 node: MemberView(follower.lag, follower.responsive, follower.snapshot)
                 for node, follower in status.followers.items()
             },
+            tuple(NodeId(node) for node in status.witnesses),
         )
 
     def to_wire(self) -> list[Any]:
         followers = [[n, f.lag, f.responsive, f.snapshot] for n, f in self.followers.items()]
         return [
             *(self.partition, self.role, self.term, self.leader, list(self.voters)),
-            *(list(self.learners), self.settled, followers),
+            *(list(self.learners), self.settled, followers, list(self.witnesses)),
         ]
 
     @staticmethod
     def from_wire(row: list[Any]) -> GroupView:
-        partition, role, term, leader, voters, learners, settled, followers, *_ = row
+        partition, role, term, leader, voters, learners, settled, followers, *rest = row
         return GroupView(
             partition,
             role,
@@ -93,7 +101,8 @@ class GroupView:
             tuple(voters),
             tuple(learners),
             settled,
-            {node: MemberView(*rest) for node, *rest in followers},
+            {node: MemberView(*how) for node, *how in followers},
+            *(tuple(witnesses) for witnesses in rest[:1]),
         )
 
 
@@ -141,7 +150,10 @@ class ReplicaMethods:
         except ProposalsFull as error:  # Transferring is one of these
             raise _later(error) from error
         except BadConfig as error:
-            if change in (LEARNER, TRANSFER) and status.config_index <= status.commit_index:
+            if (
+                change in (LEARNER, WITNESS, TRANSFER)
+                and status.config_index <= status.commit_index
+            ):
                 raise Refused(str(error), code="MEMBERSHIP_REFUSED") from error
             raise _later(error) from error
         except RaftError as error:
@@ -157,6 +169,8 @@ def _made(change: str, node: int, status: GroupStatus) -> bool:
             return node in status.voters
         case "demote":
             return node in status.learners
+        case "witness":
+            return node in status.witnesses
         case "remove":
             return node not in status.learners and node not in status.voters
         case _:
@@ -171,6 +185,8 @@ def _change(group: ConsensusGroup, change: str, node: int) -> int:
             return group.promote(node)
         case "demote":
             return group.demote(node)
+        case "witness":
+            return group.add_witness(node)
         case "remove":
             return group.remove(node)
         case _:
