@@ -173,10 +173,13 @@ class Group(LibraryGroup):
 
     def next_deadline_s(self) -> float | None:
         """When `tick` is due next, in the time of `Timers.monotonic`; None if never."""
+        leads = self._SyncObj__raftState == LEADER
+        if leads and not self.followers.nodes:  # a lone voter is asked after every sync
+            return None
         if self._quiet.asleep:
             return None
-        if self.raft_leader:
-            return self._SyncObj__newAppendEntriesTime if self.has_members else None
+        if leads:
+            return self._SyncObj__newAppendEntriesTime
         return self._SyncObj__raftElectionDeadline if self._may_lead else None
 
     # ------------------------------------------------------------------ doors
@@ -209,7 +212,8 @@ class Group(LibraryGroup):
             pinned.bind(self._clock, self._rng)
             self._take_office_if_due()
         self._advance_commit(self._SyncObj__raftCommitIndex)
-        self.followers.synced()
+        if self.followers.nodes:
+            self.followers.synced()
 
     def step(self, peer: int, message: Message) -> None:
         """A message of a peer arrived. Unknown kinds (the library's forwarded commands, utilities)

@@ -44,6 +44,11 @@ class FollowerReads:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._asked) + len(self._covered)
 
+    @property
+    def idle(self) -> bool:
+        """Nobody waits here."""
+        return not (self._asked or self._covered)
+
     def add(self, done: ReadDone, now_s: float) -> None:
         """`done(index)` later, or `done(None)` at once if there is no leader to ask."""
         self._waiting.append(done)

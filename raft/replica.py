@@ -233,8 +233,9 @@ class Replica(Administration):
             answer(None)
 
     def _serve_reads(self) -> None:
-        self._follower_reads.serve(self.applied_index)
-        if not len(self._reads):
+        if not self._follower_reads.idle:
+            self._follower_reads.serve(self.applied_index)
+        if not self._reads:
             return
         leading = self._core.term if self.leader else None
         for done in self._reads.take_lost(leading_term=leading):
@@ -288,12 +289,11 @@ class Replica(Administration):
     def next_deadline_s(self) -> float | None:
         if self._stopped is not None:
             return None
-        deadlines_s = (
-            self._core.next_deadline_s(),
-            self._sender.deadline_s(),
-            self._follower_reads.next_deadline_s(),
-        )
-        return min((at_s for at_s in deadlines_s if at_s is not None), default=None)
+        deadline_s = self._core.next_deadline_s()
+        if self._sender.idle and self._follower_reads.idle:  # asked after every sync
+            return deadline_s
+        others_s = (self._sender.deadline_s(), self._follower_reads.next_deadline_s())
+        return min((at_s for at_s in (deadline_s, *others_s) if at_s is not None), default=None)
 
     def stop(self, reason: str) -> None:
         """Answer everybody who waits and do nothing any more. The outcome of proposals in flight is

@@ -324,6 +324,10 @@ class Sender:
         """Entries above it must stay in the log; None if no transfer runs."""
         return min((transfer.id.index for transfer in self._transfers.values()), default=None)
 
+    @property
+    def idle(self) -> bool:
+        return not self._transfers
+
     def deadline_s(self) -> float | None:
         """When to `pump` next, if nothing happens before."""
         return self._deadline_s if self._transfers else None
