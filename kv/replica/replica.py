@@ -198,7 +198,6 @@ class Replica:
             snapshot,
             timers=self._timers,
             syncs=self._syncs,
-            room=self._room,
             on_installed=self._installed,
             on_fatal=self._on_fatal,
         )

@@ -4,20 +4,22 @@
     stage    kv.replica.staging: checked, written, acknowledged when the state DB was synced
     install  kv.replica.install: one step per pass of the loop, then a last sync
 
-While it installs, the replica applies nothing and serves nothing.
+While it installs, the replica applies nothing and serves nothing. A disk that is nearly full
+refuses the snapshot; one that is slow only slows it: chunks are acknowledged late, so that the
+sender waits, and steps pause, before the database would refuse anybody's writes.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption, Unavailable
+from kv.base.errors import Corruption, KvorumError, Unavailable
 from kv.base.ports import Handle, Timers
 from kv.replica.chunks import Target
 from kv.replica.install import Installer, damaged
-from kv.replica.room import Room
 from kv.replica.staging import Staging
 from kv.replica.syncs import Syncs
 from kv.storage.engine import Engine
@@ -40,7 +42,6 @@ class RangeSink:
         *,
         timers: Timers,
         syncs: Syncs,
-        room: Room,
         on_installed: Callable[[Installer], None],
         on_fatal: Callable[[BaseException], object],
     ) -> None:
@@ -49,11 +50,12 @@ class RangeSink:
         """
         self.snapshot = snapshot
         self.installing = False
-        self._engine, self._timers, self._syncs, self._room = engine, timers, syncs, room
+        self._engine, self._timers, self._syncs = engine, timers, syncs
         self._on_installed, self._on_fatal = on_installed, on_fatal
         self._partition = descriptor.id
         self._staging = Staging(engine, snapshot, Target(descriptor, snapshot.index, snapshot.term))
         self._timer: Handle | None = None
+        self._durable: deque[Done] = deque()  # chunks to be acknowledged, oldest first
         self._stopped = False
         try:
             self._staging.open()
@@ -67,14 +69,34 @@ class RangeSink:
         """Raises SnapshotUnavailable: the chunk is damaged or not the next one, or there is no room
         for it. Nothing changed.
         """
-        self._room.wrote(len(chunk))
-        if self._room.refusal is not None:
-            raise SnapshotUnavailable(self._room.refusal.message)
+        full = self._no_room()
+        if full is not None and not _is_slow(full):
+            raise SnapshotUnavailable(full.message)
         try:
             self._staging.put(number, chunk)
         except (Corruption, Unavailable) as error:
             raise SnapshotUnavailable(error.message) from error
-        self._syncs.after(lambda: None if self._stopped else done())
+        self._syncs.after(lambda: self._staged(done))
+
+    def _staged(self, done: Done) -> None:
+        self._durable.append(done)
+        if len(self._durable) == 1:
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        while self._durable and not self._stopped:
+            if self._no_room() is not None:
+                self._timer = self._timers.call_later(RETRY_S, self._acknowledge)
+                return
+            self._durable.popleft()()
+
+    def _no_room(self) -> KvorumError | None:
+        """Why nothing should be written now."""
+        try:
+            self._engine.check_room()
+        except Unavailable as error:
+            return error
+        return None
 
     def install(self, done: Done) -> None:
         """Raises SnapshotUnavailable: the end is missing, nothing changed."""
@@ -107,6 +129,9 @@ class RangeSink:
     def _step(self, installer: Installer, done: Done) -> None:
         if self._stopped:
             return
+        if (slow := self._no_room()) is not None and _is_slow(slow):
+            self._timer = self._timers.call_later(RETRY_S, self._step, installer, done)
+            return
         try:
             over, pause_s = installer.step(), PAUSE_S
         except Unavailable:
@@ -135,3 +160,8 @@ class RangeSink:
         else:
             self.discard()
         self._on_fatal(error)
+
+
+def _is_slow(refusal: KvorumError) -> bool:
+    """Whether there will be room in a moment: the disk is behind, not full."""
+    return refusal.details.get("what") == "memtables"

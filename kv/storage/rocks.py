@@ -78,7 +78,8 @@ _STATE_CACHE_BYTES: Final = 128 * MiB
 _STATE_MEMTABLES_BYTES: Final = 160 * MiB
 _LOG_CACHE_BYTES: Final = 8 * MiB
 _LOG_BUFFER_BYTES: Final = 32 * MiB
-_BUFFER_BYTES: Final = {"cur": 64 * MiB, "hist": 32 * MiB}  # of one memtable
+# of one memtable; snapshots of other nodes come into `staged` as fast as the network
+_BUFFER_BYTES: Final = {"cur": 64 * MiB, "hist": 32 * MiB, "staged": 32 * MiB}
 _BUFFER_BYTES_OTHER: Final = 16 * MiB
 # Full memtables of one family that wait for the disk: at the first figure `check_room` refuses new
 # work, at the second RocksDB stalls. Far apart, because a stalled write of work that was already

@@ -594,12 +594,46 @@ def test_f5_a_full_disk_takes_no_snapshot() -> None:
     chunks = all_chunks(source, 2_000)
     follower = Follower(MemoryEngine(STATE_FAMILIES), sender.descriptor)
     sink = follower.replica.restore(id_of(source))
-    follower.room.refusal = Unavailable("the disk has 3 MiB left")
+    engine = follower.engine
+    assert isinstance(engine, MemoryEngine)
+    engine.fill_disk(Unavailable("the disk has 3 MiB left", details={"what": "disk_free_bytes"}))
     with pytest.raises(SnapshotUnavailable, match="3 MiB"):
         sink.stage(0, chunks[0], lambda: None)
-    follower.room.refusal = None
+    engine.fill_disk(None)
     follower.stage(sink, chunks)
     follower.install(sink)
+
+
+def test_f5_a_slow_disk_slows_a_snapshot() -> None:
+    """A snapshot that comes faster than the disk takes it would have every write refused."""
+    node = leader()
+    sender = replica(node, b"tab.z")
+    source = sender.snapshot()
+    chunks = all_chunks(source, 2_000)
+    engine = MemoryEngine(STATE_FAMILIES)
+    follower = Follower(engine, sender.descriptor)
+    sink = follower.replica.restore(id_of(source))
+    slow = Unavailable("3 memtables wait to be written", details={"what": "memtables"})
+    acked: list[int] = []
+    for number, chunk in enumerate(chunks):
+        if number == 1:
+            engine.fill_disk(slow)
+        sink.stage(number, chunk, lambda n=number: acked.append(n))  # type: ignore[misc]
+        follower.timers.run(0.01)
+    assert acked == [0], "the sender waits for the others"
+    engine.fill_disk(None)
+    follower.timers.run(0.1)
+    assert acked == list(range(len(chunks)))
+    engine.fill_disk(slow)
+    done: list[bool] = []
+    sink.install(lambda: done.append(True))
+    follower.timers.run(5)
+    assert not done
+    assert follower.replica.installing
+    engine.fill_disk(None)
+    follower.timers.run(5)
+    assert done
+    assert rows_of(engine, sender.descriptor) == rows_of(node.engine, sender.descriptor)
 
 
 def test_f5_snapshots_end_with_their_replica() -> None:
