@@ -105,6 +105,12 @@ class Administration:
         core, journal = self._core, self._journal
         if self._stopped is not None:
             raise Stopped(self.group_id, self._stopped)
+        if core.asleep:  # who is gone, and whether the leader lives, shows only in a group that wakes
+            core.stir()
+            raise BadConfig(
+                f"group {self.group_id}: it was idle and slept, so nobody knows who is gone; it is "
+                "awake now: try again after an election timeout"
+            )
         if core.raft_leader:
             raise BadConfig(
                 f"group {self.group_id}: this node leads it; remove members one by one, or, if "

@@ -187,6 +187,23 @@ def test_f18_a_follower_that_hears_its_leader_is_not_forced(asleep: bool) -> Non
     fleet.write(b"x")
 
 
+def test_f18_a_sleeping_leader_is_forced_once_it_knows_that_the_others_are_gone() -> None:
+    """Asleep it asks nobody, so it would go on believing that it leads."""
+    fleet = Fleet().all((1, 2, 3))
+    fleet.elect_node(1)
+    fleet.write(b"x")
+    fleet.run(20)
+    assert fleet.groups[1].status().hibernating
+    fleet.kill(2)
+    fleet.kill(3)
+    with pytest.raises(BadConfig, match="wait an election timeout until it gives up"):
+        fleet.nodes[1].host.force_members(GROUP, [1], WHY)
+    assert fleet.run(3, lambda: not fleet.groups[1].leader)
+    fleet.run(1)
+    fleet.nodes[1].host.force_members(GROUP, [1], WHY)
+    fleet.write(b"y", within_s=1)
+
+
 def test_f18_a_working_leader_and_an_unknown_group_are_refused() -> None:
     """Members of a group that works are changed one by one."""
     fleet = Fleet().all((1, 2, 3))
