@@ -31,6 +31,7 @@ from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import NodeId, TableId
 from kvorum import joining
+from kvorum.catchup import caught_up
 from kvorum.forcing import ForceMethod, check_force
 from kvorum.members import enrol, enrol_founders
 from kvorum.native import CATALOG_TTL_S, NativeBackend
@@ -60,6 +61,7 @@ log = logging.getLogger(__name__)
 _READY_S_MAX: Final = 30.0  # for a node alone; one of several waits for the others
 _ENROL_AGAIN_S: Final = 0.1
 _LOOK_S: Final = 0.002
+_LOOK_CLUSTER_S: Final = 0.01
 _BACKLOG: Final = 1_024
 
 
@@ -132,6 +134,9 @@ class Node:
             for work in self.upkeep.tasks():
                 self._in_background(work)
             await self._until_ready()
+            if not self.store.identity.witness:
+                self._not_ready = "it catches up with the other nodes"
+                await caught_up(self.store.manager, self._stopping.is_set)
             self.master.failed.add_done_callback(lambda failed: self._fail(failed.result()))
             started.set_result(None)
             await self._stopping.wait()
@@ -151,7 +156,7 @@ class Node:
                 raise Unavailable(f"the node was stopped before it was ready: {missing}")
             if self.store.alone and self.ports.timers.monotonic() > deadline:
                 raise Unavailable(f"not ready after {_READY_S_MAX:.0f} s: {missing}; see the log")
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_LOOK_S if self.store.alone else _LOOK_CLUSTER_S)
 
     def _missing(self) -> str | None:
         """What keeps the node from serving now."""
