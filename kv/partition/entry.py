@@ -95,8 +95,8 @@ class Entry:
     def empty(self) -> bool:
         return not self.rows and not self.others and not self.safepoint
 
-    def add(self, m: Mutations) -> None:
-        """Take over the effects of one command."""
+    def add(self, m: Mutations, size: int) -> None:
+        """Take over the effects of one command; `size` is `size_of` them."""
         for row in m.rows:
             key, record = row[0], row[1]
             self.rows.append(row)
@@ -106,7 +106,7 @@ class Entry:
         self.txns.update(m.txns)
         self.safepoint = max(self.safepoint, m.safepoint)
         self.forgotten_bytes += m.forgotten_bytes
-        self.size += size_of(m) + kept_of(m)
+        self.size += size + kept_of(m)
         if m.top_ts:
             self.top_ts = max(self.top_ts, m.top_ts)
             self.low_ts = min(self.low_ts, m.top_ts)

@@ -524,12 +524,14 @@ class PartitionMachine:
             return True
         if self.view.open.size + size > ENTRY_ROOM:
             return False
-        self._accept(conn, r, row, m)
+        self._accept(conn, r, row, m, size)
         return True
 
-    def _accept(self, conn: Connection, r: list[Any], row: list[Any], m: Mutations) -> None:
+    def _accept(
+        self, conn: Connection, r: list[Any], row: list[Any], m: Mutations, size: int
+    ) -> None:
         entry = self.view.open
-        entry.add(m)
+        entry.add(m, size)
         if m.locks:
             self.view.add_locks(m.locks)
         self._top_ts = max(self._top_ts, m.top_ts)
