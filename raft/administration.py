@@ -105,7 +105,7 @@ class Administration:
         core, journal = self._core, self._journal
         if self._stopped is not None:
             raise Stopped(self.group_id, self._stopped)
-        if core.asleep:  # who is gone, and whether the leader lives, shows only in a group that wakes
+        if core.asleep:  # who is gone, and whether the leader lives, shows only once it wakes
             core.stir()
             raise BadConfig(
                 f"group {self.group_id}: it was idle and slept, so nobody knows who is gone; it is "

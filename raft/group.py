@@ -366,10 +366,7 @@ class Group(LibraryGroup):
             self._quiet.wake(tell=False)
 
     def hears_leader(self) -> bool:
-        """As follower: a leader spoke lately, or sleeps (then it is asked to speak)."""
-        if self._quiet.asleep:
-            self._quiet.wake()
-            return True
+        """As follower that is awake: a leader spoke lately."""
         return self._promise.binds(self._clock())
 
     def _promised(self) -> bool:

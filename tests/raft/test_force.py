@@ -181,7 +181,7 @@ def test_f18_a_follower_that_hears_its_leader_is_not_forced(asleep: bool) -> Non
     fleet.run(20 if asleep else 0.5)
     assert fleet.groups[2].status().hibernating is asleep
     for _ in range(3):
-        with pytest.raises(BadConfig, match="node 1, was heard just now"):
+        with pytest.raises(BadConfig, match="node 1, was heard just now|idle and slept"):
             fleet.nodes[2].host.force_members(GROUP, [2], WHY)
         fleet.run(0.7)
     fleet.write(b"x")
@@ -196,7 +196,7 @@ def test_f18_a_sleeping_leader_is_forced_once_it_knows_that_the_others_are_gone(
     assert fleet.groups[1].status().hibernating
     fleet.kill(2)
     fleet.kill(3)
-    with pytest.raises(BadConfig, match="wait an election timeout until it gives up"):
+    with pytest.raises(BadConfig, match="it was idle and slept"):
         fleet.nodes[1].host.force_members(GROUP, [1], WHY)
     assert fleet.run(3, lambda: not fleet.groups[1].leader)
     fleet.run(1)
