@@ -86,6 +86,8 @@ class Store:
         log = self._engine(config.data / "log", LOG_FAMILIES)
         self.identity = await self._identify(config, log)
         self.cluster = Cluster(ports, config, self.identity, self.state)
+        known = bool(self.cluster.peers.nodes) or len(self.identity.founders) != 1
+        identities.check_list(self.identity, config, knows_others=known)
         self._syncer = TimedSyncer(ports.syncer(log), ports.clock.monotonic, self.sync_taken)
         self.host = RaftHost(
             node_id=self.identity.node,

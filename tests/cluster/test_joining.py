@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kv.base.errors import Refused
+from kv.base.errors import InvalidArgument, Refused
 from kv.base.methods import JOIN
 from kvorum import joining
 from tests.cluster.three import Trio, client, trio, until
@@ -74,6 +74,26 @@ def test_f4_a_lone_node_grows() -> None:
                 row = await there.table("default", "k").get("a")
                 assert row is not None
                 assert row.value == b"1"
+
+    asyncio.run(main())
+
+
+def test_f4_data_of_one_cluster_do_not_found_another() -> None:
+    """A lone node that is started with a --join list would wait for the others for ever, and they
+    for it: they belong to different clusters.
+    """
+
+    async def main() -> None:
+        async with trio(count=1) as made:
+            await made.stop(1)
+            mine = made.addresses[0]
+            made.addresses = [mine, "127.0.0.1:1", "127.0.0.1:2"]
+            with pytest.raises(ExceptionGroup) as caught:
+                await made.start(1)
+            (error,) = caught.value.exceptions
+            assert isinstance(error, InvalidArgument)
+            assert "start it without --join" in error.message
+            del made.nodes[1]
 
     asyncio.run(main())
 
