@@ -36,6 +36,7 @@ WEIGHTS = {
     "compact": 7,
     "members": 8,
     "transfer": 2,
+    "campaign": 1,
     "flip": 1,
     "fail syncs": 1,
     "jump": 3,
@@ -65,6 +66,7 @@ class Nemesis:
             "compact": self._compact,
             "members": self._change_members,
             "transfer": self._transfer,
+            "campaign": self._campaign,
             "flip": self._flip,
             "fail syncs": self._fail_syncs,
             "jump": self._jump,
@@ -282,6 +284,11 @@ class Nemesis:
             target = self._rng.choice(list(self._world.nodes))
             self._world.note("transfer", group_id, node.id, target)
             node.enter(self._try, (replica.transfer, target))
+
+    def _campaign(self, node: SimNode) -> None:
+        """Whoever knows no leader asks for the leadership at once."""
+        for replica in node.replicas.values():
+            node.enter(replica.campaign, ())
 
 
 def _restart(node: SimNode) -> None:

@@ -138,6 +138,29 @@ class Network:
         if up or pair in self._down:
             self._world.nodes[node].peer(peer, up)
 
+    def died(self, node: int) -> None:
+        """Its peers learn of it by the broken connections; what was on its way is gone."""
+        for other in self._world.nodes:
+            if other != node:
+                self._epoch[frozenset((node, other))] += 1
+                self._tell_soon(other, node, up=False)
+
+    def came(self, node: int) -> None:
+        for other in self._world.nodes:
+            if other != node:
+                self._tell_soon(other, node, up=True)
+                self._tell_soon(node, other, up=True)
+
+    def _tell_soon(self, one: int, other: int, *, up: bool) -> None:
+        world = self._world
+        delay_s = world.random() * world.config.heartbeat_ms / 1000
+        world.events.after(delay_s, self._tell_of_node, one, other, up)
+
+    def _tell_of_node(self, one: int, other: int, up: bool) -> None:
+        nodes = self._world.nodes
+        if nodes[other].up == up and frozenset((one, other)) not in self._down:
+            nodes[one].peer(other, up)
+
     def isolate(self, node: int) -> None:
         for other in self._world.nodes:
             if other != node:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from raft import LogCorrupt, RaftHost, SyncFailed
+from raft import Fenced, LogCorrupt, RaftHost, SyncFailed
 from raft.replica import Replica
 from tests.sim.disk import LogView, SimDisk
 from tests.sim.events import Clock, NodeTimers
@@ -48,6 +48,8 @@ class SimNode:
         self.up = self.paused = False
         self.failed = False
         """Its disk failed in this life: it must do nothing any more."""
+        self.away = False
+        """Nobody starts it again, for the time being."""
         self.damaged: set[int] = set()
         """Groups with a flipped bit in a synced record."""
         self.refused: set[int] = set()
@@ -100,6 +102,7 @@ class SimNode:
         for group_id in world.truths:
             self._open(group_id)
         self.check()
+        world.network.came(self.id)
 
     def _open(self, group_id: int) -> None:
         assert self.host is not None
@@ -112,7 +115,8 @@ class SimNode:
                 replica = self.host.open_witness(group_id)
             else:
                 machine = self.machines[group_id] = Machine(self, truth, self.states[group_id])
-                replica = self.host.open_group(group_id, machine)
+                fresh = self.world.plan.fresh and self.life == 1
+                replica = self.host.open_group(group_id, machine, fresh=fresh)
             self.replicas[group_id] = replica
         except LogCorrupt as error:
             self._damage_noticed(group_id, error)
@@ -130,6 +134,8 @@ class SimNode:
             self.failed = True
         elif isinstance(error, LogCorrupt) and error.group_id in self.damaged:
             self._damage_noticed(error.group_id, error)
+        elif isinstance(error, Fenced) and self.id in self.world.given_up:
+            probes.hit("fenced")
         else:
             cause = f" ({error.__cause__!r})" if error.__cause__ is not None else ""
             self.world.fail(f"node {self.id} stopped itself: {error!r}{cause}")
@@ -144,9 +150,10 @@ class SimNode:
         for state in self.states.values():
             state.crash(self.world.random)
         self.world.note("crash", self.id, f"{lost} batches lost")
+        self.world.network.died(self.id)
 
     def restart(self) -> None:
-        if not self.up:
+        if not self.up and not self.away:
             self.world.note("start", self.id)
             self.start()
 

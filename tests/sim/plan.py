@@ -43,6 +43,8 @@ class Plan:
     snapshot_copies: int = 1
     filler_max: int = 60
     """Longest filler of a command, in bytes."""
+    fresh: bool = False
+    """Groups know that they are new, and elect without waiting."""
     ops_per_s: float = 40.0
     clients: int = 2
 
@@ -75,6 +77,7 @@ def draw(rng: random.Random) -> Plan:
         unavailable=rng.choice([0, 0.1]),
         snapshot_copies=rng.choice([1, 5, 20]),
         filler_max=config.entry_bytes_max - 8,
+        fresh=rng.random() < 0.5,
         ops_per_s=rng.choice([1, 10, 20, 40]),
     )
 
@@ -93,6 +96,16 @@ def draw_churn(rng: random.Random) -> Plan:
     return plan
 
 
+def draw_forced(rng: random.Random) -> Plan:
+    """Voters that a majority of may be lost for good at the end of the faults."""
+    plan = draw(rng)
+    plan.nodes = rng.choice([3, 5])
+    plan.voters, plan.witnesses = tuple(range(1, plan.nodes + 1)), ()
+    plan.faults_s /= 3
+    plan.weights = {"members": 0, "flip": 0}
+    return plan
+
+
 def draw_small(rng: random.Random) -> Plan:
     """One or two voters that join and leave: whoever is alone decides alone."""
     plan = draw(rng)
@@ -106,7 +119,7 @@ def draw_small(rng: random.Random) -> Plan:
 _NONE = dict.fromkeys(
     [
         *("pause", "cut one way", "clog", "fill", "disconnect", "flush", "compact", "members"),
-        *("transfer", "flip", "fail syncs", "jump", "isolate", "split"),
+        *("transfer", "flip", "fail syncs", "jump", "isolate", "split", "campaign"),
     ],
     0,
 )

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from tests.sim import plan
-from tests.sim.modes import deaf, flap
+from tests.sim.modes import deaf, flap, forced
 from tests.sim.rules import switched_off
 from tests.sim.world import Outcome, Trace, World
 
@@ -14,6 +14,7 @@ MODES: dict[str, Callable[[int, Trace | None], Outcome]] = {
     "chaos": lambda seed, trace: World(seed, plan.draw, trace).chaos(),
     "churn": lambda seed, trace: World(seed, plan.draw_churn, trace).chaos(),
     "small": lambda seed, trace: World(seed, plan.draw_small, trace).chaos(),
+    "forced": forced,
     "flap": flap,
     "deaf": deaf,
 }

@@ -65,9 +65,13 @@ class World:
             rate = 1 + spread * (2 * self.random() - 1)
             self.nodes[node_id] = SimNode(self, node_id, clock_rate=rate)
         self.calm = True
+        self.resting = False  # clients do nothing
+        self.given_up: set[int] = set()
+        """Nodes whose side an operator has given up (`force_members`)."""
         self.ambush: Callable[[SimNode, str], None] = lambda _node, _moment: None
         """Told of moments at which a fault would hurt; see Nemesis."""
         self._commands = 0
+        self._lags: dict[tuple[int, int], int] = {}  # of witnesses, when we began to wait
 
     # ------------------------------------------------------------------ the trace
 
@@ -173,7 +177,7 @@ class World:
         rng = self.rng
         self.events.after(rng.expovariate(self.plan.ops_per_s), self._client, group_id)
         able = [node for node in self.nodes.values() if node.up and group_id in node.replicas]
-        if not able:
+        if not able or self.resting:
             return
         leading = [node for node in able if node.replicas[group_id].leader]
         writes, target, choice = rng.random() < 0.5, self.serving(group_id), rng.random()
@@ -224,6 +228,10 @@ class World:
         """All nodes, and the clients."""
         for node in self.nodes.values():
             node.start()
+        if self.plan.fresh:
+            for group_id in self.truths:
+                node = self.nodes[self.rng.choice(self.plan.voters)]
+                node.enter(node.replicas[group_id].campaign, ())
         for group_id in self.truths:
             for _ in range(self.plan.clients):
                 self.events.after(self.rng.random() * 0.1, self._client, group_id)
@@ -233,6 +241,14 @@ class World:
 
     def chaos(self) -> Outcome:
         """Both phases."""
+        self.be_hurt()
+        if not self.failed():
+            self.heal()
+            self.check_progress()
+        return self.outcome()
+
+    def be_hurt(self) -> None:
+        """Phase 1."""
         plan = self.plan
         chances = self.network.chances
         chances.drop, chances.duplicate, chances.bare = plan.drop, plan.duplicate, plan.bare
@@ -243,10 +259,6 @@ class World:
         nemesis.begin()
         self.run_for(plan.faults_s)
         nemesis.end()
-        if not self.failed():
-            self.heal()
-            self.check_progress()
-        return self.outcome()
 
     def outcome(self) -> Outcome:
         return Outcome(self.violation, self._hash.hexdigest(), self.events.count)
@@ -271,6 +283,12 @@ class World:
         bound_s = self.config.election_max_ms / 1000 * 40 if bound_s is None else bound_s
         end_s = self.events.now_s + bound_s
         starts = {group_id: truth.top for group_id, truth in self.truths.items()}
+        self._lags = {
+            (node.id, group_id): replica.applied_index
+            for node in self.nodes.values()
+            if node.is_witness
+            for group_id, replica in node.replicas.items()
+        }
         waiting = dict(starts)
         while waiting and not self.failed():
             if self.events.now_s > end_s:
@@ -292,8 +310,10 @@ class World:
             return False
         _, leader = found
         members = {*leader.voters, *leader.learners} if everybody else set()
+        # A witness gets what is committed with the heartbeats; here that may be an entry each.
         return all(
-            self.nodes[member].replicas[group_id].applied_index > start
+            self.nodes[member].replicas[group_id].applied_index
+            > self._lags.get((member, group_id), start)
             for member in members
             if group_id not in self.nodes[member].refused
         )
