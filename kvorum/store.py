@@ -47,6 +47,7 @@ from txn.client import TxnClient
 
 _TSO_KEY: Final = b"tso"
 _LAST_SYNC_S_MAX: Final = 10.0
+_CLEAN_S_MAX: Final = 0.5
 _ROOM_S: Final = 0.25
 
 log = logging.getLogger(__name__)
@@ -299,7 +300,10 @@ class Store:
             await self.dispatcher.close()
             return
         await handover.away(self.manager, self.identity.node, self.ports.timers)
-        await self.txn.close()
+        if self.alone:
+            await self.txn.close()
+        else:  # what it cleans may need nodes that stop, too; readers heal the rest
+            await self.txn.close(_CLEAN_S_MAX)
         await self.dispatcher.close()
         synced = asyncio.Event()
         self.host.barrier(synced.set)
