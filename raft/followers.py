@@ -302,9 +302,9 @@ class Followers:
             self._next[node] = flow.rejected(wanted, next_item=self._next[node], match=match)
         at_s = message.get("at", LONG_AGO)
         lost = flow.lost(max(wanted, match + 1), at_s)
-        if lost is not None and message.get("waiting") == 0 and flow.all_lost(at_s):
+        if lost is not None and flow.mostly_lost(at_s, message["waiting"]):
             self._counters.bytes_resent += flow.forget_in_flight()
-            self._next[node] = match + 1  # a connection broke: in large messages again
+            self._next[node] = match + 1
         elif lost is not None:
             self._send_again(node, lost)
         self.feed(node)

@@ -94,9 +94,12 @@ class Flow:
                 return message if overtaken and message.first <= wanted else None
         return None
 
-    def all_lost(self, answered_s: float) -> bool:
-        """Every message in flight left too long before `answered_s` to arrive still."""
-        return all(sent.sent_s + self._reorder_s < answered_s for sent in self._in_flight)
+    def mostly_lost(self, answered_s: float, waiting: int) -> bool:
+        """A connection broke: of what is in flight, most is lost, and little waits at the follower
+        or may still arrive. Then sending it again in large messages costs less than one by one.
+        """
+        late = sum(sent.sent_s + self._reorder_s < answered_s for sent in self._in_flight)
+        return late > 2 * (waiting + len(self._in_flight) - late)
 
     def reconnected(self) -> None:
         """The way to the follower is a new one: what it does not have by now, it will not get."""

@@ -286,6 +286,24 @@ def test_f10_a_broken_connection_is_made_up_for_in_large_messages() -> None:
     assert trio.nodes[leader].counters.bytes_resent == sum(map(len, trio.written)) + 200
 
 
+def test_f10_a_gap_before_a_message_that_waits_is_made_up_for_in_large_messages() -> None:
+    """F10: the first message after a silent loss waits at the follower; the many before it must
+    not cost a round trip each.
+    """
+    trio = Trio(config=KEEPS)
+    leader = trio.lead()
+    away = others(trio, leader)[0]
+    beats = len(trio.network.letters)
+    assert trio.run(1, until=lambda: len(trio.network.letters) > beats), "a heartbeat"
+    trio.network.passes = lambda letter: letter.target != away or not letter.message.get("entries")
+    propose(trio, leader, 50, every_s=0.002)
+    trio.network.passes = lambda _letter: True
+    back_s = trio.timers.now_s
+    propose(trio, leader, 1)
+    trio.agree()
+    assert len(data_to(trio, away, back_s)) <= 4
+
+
 def test_a_reconnect_asks_at_once() -> None:
     """Waiting for the next heartbeat would cost up to its period after every broken connection."""
     trio = Trio(config=KEEPS)

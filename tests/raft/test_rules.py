@@ -164,8 +164,9 @@ def test_only_an_overtaken_message_is_lost() -> None:
     assert (lost.first, lost.last) == (1, 3)
     assert window.lost(4, 5.0) is None, "the answer is as old as the message"
     assert window.lost(7, 99.0) is None, "was never sent"
-    assert window.all_lost(5.2)
-    assert not window.all_lost(5.0), "the second may still arrive"
+    assert window.mostly_lost(5.2, 0)
+    assert not window.mostly_lost(5.2, 1), "half of it may wait at the follower"
+    assert not window.mostly_lost(5.0, 0), "the second may still arrive"
     lost.sent_s = 2.0
     assert window.lost(1, 2.05) is None, "it is on its way again"
     assert (window.forget_in_flight(), window.room()) == (20, 100)
