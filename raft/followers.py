@@ -307,7 +307,9 @@ class Followers:
             self._next[node] = match + 1
         elif lost is not None:
             self._send_again(node, lost)
-        self.feed(node)
+        # A witness that is far behind need not wait for the next heartbeat.
+        far = self._next[node] + self._config.replay_entries_max <= self._core.commit_index
+        self.feed(node, heartbeat=far)
         self.feed_witnesses()
 
     def reconnected(self, peer: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raft import RaftConfig
+from tests.raft.fleet import Fleet
 from tests.raft.probe import Ours, append_entries, entries
 from tests.raft.support import Machine, Node, lone_leader
 from tests.raft.trio import Letter, Trio
@@ -367,3 +368,21 @@ def test_a_long_replay_lets_others_have_their_turn() -> None:
     assert again.timers.run(1, until=watch)
     assert replayed.commands == machine.commands
     assert max(after - before for before, after in itertools.pairwise(steps)) == 50
+
+
+def test_a_witness_that_is_far_behind_need_not_wait_for_heartbeats() -> None:
+    """One window per heartbeat would take minutes for what one answer after the other brings in a
+    moment, and until then the group cannot spare a node.
+    """
+    config = RaftConfig(window_messages_max=1, replay_entries_max=10)
+    fleet = Fleet(config=config).all((1, 2, 3), witnesses=[3])
+    leader = fleet.elect_node(1)
+    fleet.run(1)
+    db = fleet.kill(3)
+    for number in range(300):
+        leader.propose(b"%d" % number, None)
+        fleet.run(0.001)
+    fleet.run(1)
+    assert leader.commit_index > 300
+    fleet.restart(3, db, witness=True)
+    assert fleet.run(1.5, lambda: fleet.groups[3].last_index >= 290)
