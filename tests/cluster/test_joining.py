@@ -66,10 +66,11 @@ def test_f4_a_lone_node_grows() -> None:
             await db.table("default", "k").put("a", "1")
             await made.start(2)
             await made.start(3)
+            for number in (2, 3):  # members: every change of the voters is committed
+                await until_state(db, number, "live")
             for partition in (1, 2):
-                await until(lambda p=partition: voters(made, 1, p) == [1, 2, 3])
+                assert voters(made, 1, partition) == [1, 2, 3]
             await made.crash(1)
-            await made.led(2)
             async with client(made, 2) as there:
                 row = await there.table("default", "k").get("a")
                 assert row is not None
