@@ -255,7 +255,7 @@ class Nemesis:
             who = rng.choice(replica.learners)
         step = replica.remove if damaged else self._step(replica, who)
         world.note("members", group_id, step.__name__, who)
-        node.enter(self._try, (step, who))
+        node.enter(self._try_change, (group_id, step, who))
 
     def _step(self, replica: Replica, who: int) -> Callable[[int], int]:
         """What may come next for that node."""
@@ -265,6 +265,12 @@ class Nemesis:
             return self._rng.choice([replica.remove, replica.demote])
         return replica.promote if who in replica.learners else replica.add_learner
 
+    def _try_change(self, group_id: int, step: Callable[[int], object], who: int) -> None:
+        """Perhaps much later, if the node was paused: a replica may have been lost meanwhile."""
+        damaged = [n.id for n in self._world.nodes.values() if group_id in n.damaged]
+        if not damaged or who in damaged:
+            self._try(step, who)
+
     def _try(self, step: Callable[[int], object], who: int) -> None:
         try:
             step(who)
@@ -272,7 +278,9 @@ class Nemesis:
             probes.hit(f"refused: {step.__name__}")
         else:
             probes.hit(f"done: {step.__name__}")
-            if self._active and self._rng.random() < 0.3:  # the next one close behind
+            if (
+                step.__name__ != "transfer" and self._rng.random() < 0.3
+            ):  # the next one close behind
                 delay_s = self._rng.random() * 0.02
                 self._later(delay_s, self._change_members)
 

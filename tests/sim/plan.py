@@ -96,6 +96,17 @@ def draw_churn(rng: random.Random) -> Plan:
     return plan
 
 
+def draw_members(rng: random.Random) -> Plan:
+    """Members that change all the time in a network that falls apart."""
+    plan = draw(rng)
+    plan.nodes, plan.voters, plan.witnesses = 5, rng.choice([(1, 2), (1, 2, 3)]), ()
+    plan.slow_syncs, plan.late, plan.drop = 0.02, 0.05, 0.0
+    plan.faults_per_s = 16
+    plan.weights = {**_NONE, "members": 20, "split": 4, "isolate": 2, "mend": 6, "crash": 1}
+    plan.weights["lie in wait"] = 2
+    return plan
+
+
 def draw_forced(rng: random.Random) -> Plan:
     """Voters that a majority of may be lost for good at the end of the faults."""
     plan = draw(rng)

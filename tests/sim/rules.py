@@ -333,11 +333,11 @@ RULES: dict[str, Rule] = {
     "P3": Rule("an ack counts in its own term only", _p3, scenario="P3"),
     "P5": Rule("acks and votes wait for their sync", _p5, 30),
     "P5-self": Rule("a leader counts itself up to its synced index", _p5_self, 3),
-    "P9": Rule("each voter counts once, strangers never", _p9, 219, "churn", "P9"),
+    "P9": Rule("each voter counts once, strangers never", _p9, 219, "churn", "P9", ("pre-vote",)),
     "P10": Rule("while probing, next only goes down", _p10, 450),
     "P14": Rule("our sender, not the library's (P4, P8, P13, P14)", _own_sender, 53),
     "P15": Rule("nobody leads before its own vote is durable", _p15, 450, "small", "P15"),
-    "one-change": Rule("one uncommitted membership at a time (P12)", _one_change, 198),
+    "one-change": Rule("one uncommitted membership at a time (P12)", _one_change, 198, "members"),
     "config-tail": Rule("the last configuration counts", _config_tail, scenario="config-tail"),
     "config-synced": Rule(
         "a configuration leaves after our own sync", _config_synced, scenario="config-synced"

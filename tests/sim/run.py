@@ -13,6 +13,7 @@ from tests.sim.world import Outcome, Trace, World
 MODES: dict[str, Callable[[int, Trace | None], Outcome]] = {
     "chaos": lambda seed, trace: World(seed, plan.draw, trace).chaos(),
     "churn": lambda seed, trace: World(seed, plan.draw_churn, trace).chaos(),
+    "members": lambda seed, trace: World(seed, plan.draw_members, trace).chaos(),
     "small": lambda seed, trace: World(seed, plan.draw_small, trace).chaos(),
     "forced": forced,
     "flap": flap,

@@ -25,7 +25,7 @@ def test_f2_random_faults_break_no_invariant(first: int) -> None:
         assert outcome.violation is None, f"{outcome.violation}; {replay_command(seed, 'chaos')}"
 
 
-@pytest.mark.parametrize("mode", ["churn", "small", "forced", "flap", "deaf"])
+@pytest.mark.parametrize("mode", ["churn", "small", "members", "forced", "flap", "deaf"])
 def test_f3_modes_are_clean(mode: str) -> None:
     """Elections in quick succession, groups of one or two, a majority lost for good, a flapping
     node, a deaf leader.
