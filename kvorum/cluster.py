@@ -153,6 +153,13 @@ class Cluster:
                 if self.transport is not None and row.id != self.identity.node:
                     self.transport.forget_peer(row.id)
 
+    def hears(self, node: int) -> bool:
+        """Whether consensus messages of a node arrive here now."""
+        if self.transport is None:
+            return False
+        found = self.transport.figures().get(node)
+        return found is not None and found.connected and not found.silent
+
     def not_leader(self, leader: int | None, what: str) -> NotLeader:
         """The refusal of something that another node does."""
         who = "nobody leads it now" if leader is None else f"ask node {leader}"

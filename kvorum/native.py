@@ -40,6 +40,7 @@ from kvorum.model import (
     condition,
 )
 from procedures.engine.client import ProcedureClient
+from procedures.master.audit import all_forced
 from procedures.master.nodes import all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
@@ -421,7 +422,7 @@ class NativeBackend:
     async def nodes(self) -> list[dict[str, Any]]:
         found = await all_nodes(self._txn)
         told, map_ = await standing.ask(self._kv, found), await partition_map(self._txn)
-        return standing.node_rows(found, map_, told)
+        return standing.node_rows(found, map_, told, await all_forced(self._txn))
 
     async def partitions(self) -> list[dict[str, Any]]:
         told = await standing.ask(self._kv, await all_nodes(self._txn))

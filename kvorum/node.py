@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from kv.base import methods
 from kv.base.config import HTTP_OFFSET, NodeConfig
-from kv.base.errors import InvalidArgument, KvorumError, Unavailable
+from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId, TableId
 from kvorum import joining
 from kvorum.catchup import caught_up
@@ -198,10 +198,13 @@ class Node:
     async def _join_again(self) -> None:
         """Have the master go on with what a start before this one began."""
         token = self.ports.rng.token(joining.TOKEN_BYTES)
-        await self.store.kv.call_node(
-            methods.JOIN,
-            *joining.request(self.config, token, witness=self.store.identity.witness),
-        )
+        request = joining.request(self.config, token, witness=self.store.identity.witness)
+        try:
+            await self.store.kv.call_node(methods.JOIN, *request)
+        except Refused as error:
+            # By now it is a member, so its address is taken: by itself.
+            if error.details.get("node") != self.store.identity.node:
+                raise
 
     async def _prepare(self) -> None:
         """What the first master of a cluster writes, and every later one finds."""
@@ -262,7 +265,11 @@ class Node:
         replicas = ReplicaMethods(store.manager)
         store.dispatcher.register(methods.REPLICA_STATUS, replicas.status, check_status)
         store.dispatcher.register(methods.CHANGE_REPLICAS, replicas.change, check_change)
-        force = ForceMethod(store.identity.node, store.host, store.manager.replicas)
+        force = ForceMethod(
+            *(self.config, store.identity, store.host, store.manager.replicas),
+            *(store.cluster.calls, store.cluster.hears, ports.rng),
+            *(self.upkeep.audit.keep, ports.clock.now_ms),
+        )
         store.dispatcher.register(methods.FORCE_MEMBERS, force.handle, check_force)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
         store.dispatcher.add_stats(store.tso.stats)

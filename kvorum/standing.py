@@ -22,6 +22,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.methods import STANDING
 from kvorum.version import VERSION
+from procedures.master.audit import Forced
 from procedures.master.nodes import NodeRow, NodeState
 
 _ASK_MS: Final = 1_500  # a node that needs longer is taken for down
@@ -172,9 +173,12 @@ def leaders(told: Told) -> dict[int, tuple[int, Standing]]:
 
 
 def node_rows(
-    members: Iterable[NodeRow], map_: Sequence[PartitionDescriptor], told: Told
+    members: Iterable[NodeRow],
+    map_: Sequence[PartitionDescriptor],
+    told: Told,
+    forced: Sequence[Forced] = (),
 ) -> list[dict[str, Any]]:
-    """`/v1/nodes`."""
+    """`/v1/nodes`. `forced`: shown at the node where it was done."""
     led = [node for node, _ in leaders(told).values()]
     return [
         {
@@ -187,9 +191,20 @@ def node_rows(
             else sum(member.id in (*d.voters, *d.learners) for d in map_),
             "version": member.version,
             "witness": member.witness,
+            "forced": [_plain(one) for one in forced if one.node == member.id],
         }
         for member in members
     ]
+
+
+def _plain(forced: Forced) -> dict[str, Any]:
+    return {
+        "at_ms": forced.at_ms,
+        "voters": list(forced.voters),
+        "given_up": list(forced.given_up),
+        "partitions": list(forced.partitions),
+        "reason": forced.reason,
+    }
 
 
 def _state(member: NodeRow, told: Told) -> str:

@@ -224,7 +224,7 @@ class Store:
         """
         for replica in self.manager.replicas():
             partition = replica.descriptor.id
-            if replica.leader_hint() is None:
+            if not self._knows_leader(replica):
                 return f"it knows no leader of partition {partition}"
             if replica.leader_hint() == self.identity.node:
                 if not replica.leads():
@@ -236,9 +236,16 @@ class Store:
     def no_leader(self) -> str | None:
         """Why a node that was ready cannot serve any more, None normally."""
         meta = self.manager.replica(META_PARTITION)
-        if meta is None or meta.leader_hint() is None:
+        if meta is None or not self._knows_leader(meta):
             return f"it knows no leader of partition {META_PARTITION}"
         return None
+
+    def _knows_leader(self, replica: Replica) -> bool:
+        """A leader that is gone is remembered until there is another one: so hear it, too."""
+        leader = replica.leader_hint()
+        if leader is None or leader == self.identity.node:
+            return leader is not None
+        return self.cluster.hears(leader)
 
     def _read_bound(self) -> int:
         return bound_of(_TSO_KEY, self.state.getter("meta")(_TSO_KEY))

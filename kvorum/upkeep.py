@@ -2,7 +2,7 @@
 
 every node       garbage, sweeping: the partitions that it leads
                  reconciling: its replicas against the map (procedures/master/reconcile.py)
-                 addresses: the members table
+                 addresses: the members table; what an operator forced here (kvorum/audit.py)
 the master       abandoned Spark attempts; leaderships back to where they belong (balance.py)
 """
 
@@ -17,6 +17,7 @@ from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
 from kv.base.ids import NodeId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
+from kvorum.audit import Audit
 from kvorum.collector import Collector
 from kvorum.heap import Trimmer
 from kvorum.members import members, placed
@@ -52,6 +53,7 @@ class Upkeep:
             interval_ms=config.gc_interval_ms,
         )
         self._sweeper = Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
+        self.audit = Audit(store.state, store.txn, ports.in_thread)
         self._trimmer = Trimmer(ports.in_thread)
         self.reconciler = Reconciler(store.identity.node, store.manager, lambda: placed(store.txn))
         self._balancer = Balancer(groups, lambda: self._holders)
@@ -67,6 +69,7 @@ class Upkeep:
             self._store.watch_room(),
             self._reap(),
             self._follow_members(),
+            self.audit.run(),
             self._reconcile(),
             self._balance(),
         ]

@@ -117,8 +117,9 @@ CAMPAIGN: Final = 91
 # address HOST:BASE, version, token, proof (kvorum/joining.py) → node id, cluster id,
 # [[node id, address], …]. Take a new node in; the same address gets the same id again
 JOIN: Final = 94
-# partition, change ("learner", "promote", "demote", "remove", "transfer"), node → index of the new
-# configuration (0: nothing had to be changed). At the leader of the partition; others NOT_LEADER
+# partition, change ("learner", "promote", "demote", "witness", "remove", "transfer"), node → index
+# of the new configuration (0: nothing had to be changed). At the partition's leader; others
+# NOT_LEADER
 CHANGE_REPLICAS: Final = 95
 # partition ids | None = all → [row of GroupView, …], of this node's replicas
 REPLICA_STATUS: Final = 98
@@ -127,8 +128,9 @@ STANDING: Final = 96
 # txn → [host, port] of this node's HTTP API if the transaction is open in it, else ["", 0]
 HOLDS_TXN: Final = 97
 
-# node, reason → [[partition, index of the new configuration, why not], …]. An operator's last
-# resort (kvorum/forcing.py): this node becomes the only voter of what has lost its majority
+# [voter, …], reason, ticket | b"", proof → [row of Plan, …], ticket. An operator's last resort
+# (kvorum/forcing.py): survivors become the only voters of what has lost its majority. Without a
+# ticket only the plan is told
 FORCE_MEMBERS: Final = 99
 
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address

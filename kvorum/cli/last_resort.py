@@ -1,37 +1,64 @@
-"""`kvorum node force`: the call itself, to one node and no other."""
+"""`kvorum node force-members`: the plan of one survivor, and its execution at those concerned."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import os
+from pathlib import Path
+from typing import NamedTuple
 
 from kv.base import methods
 from kv.base.adapters import LoopTimers, SystemRng
-from kv.base.config import split_address
+from kv.base.config import load, split_address
 from kv.base.errors import InvalidArgument, KvorumError
+from kv.client.client import KvClient
 from kv.client.client import connect as connect_to
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT
+from kvorum.forcing import Plan, proof
 
 _ASK_MS = 30_000
 
 
-def force_members(connect: str | None, node: int, reason: str, *, as_json: bool) -> list[list[Any]]:
-    """Rows of kvorum/forcing.py. Errors end the process."""
+class Order(NamedTuple):
+    """What the operator said."""
 
-    async def ask() -> list[list[Any]]:
-        address = (connect or DEFAULT).removeprefix("kvorum://")
-        if "," in address or "://" in address:
-            raise InvalidArgument(f"--connect must name node {node} alone, as HOST:BASE")
-        timers = LoopTimers(asyncio.get_running_loop())
-        client = await connect_to([split_address(address)], timers=timers, rng=SystemRng())
-        try:
-            (rows,) = await client.call_node(methods.FORCE_MEMBERS, node, reason, budget_ms=_ASK_MS)
-        finally:
-            client.close()
-        return [list(row) for row in rows]
+    connect: str | None
+    voters: tuple[int, ...]
+    reason: str
+    config: Path | None
 
+
+def force_members(order: Order, *, yes: bool, as_json: bool) -> list[Plan]:
+    """The plan, executed if `yes`. Errors end the process."""
     try:
-        return asyncio.run(ask())
+        secret = load({}, os.environ, config=order.config).cluster_secret
+        return asyncio.run(_ask(order, secret, yes=yes))
     except KvorumError as error:
         output.die(error, as_json=as_json)
+
+
+async def _ask(order: Order, secret: str, *, yes: bool) -> list[Plan]:
+    address = (order.connect or DEFAULT).removeprefix("kvorum://")
+    if "," in address or "://" in address:
+        raise InvalidArgument("--connect must name one survivor alone, as HOST:BASE")
+    timers = LoopTimers(asyncio.get_running_loop())
+    client = await connect_to([split_address(address)], timers=timers, rng=SystemRng())
+    try:
+        rows, ticket = await _call(client, order, secret, b"")
+        if yes:
+            await _call(client, order, secret, ticket)
+    finally:
+        client.close()
+    return rows
+
+
+async def _call(
+    client: KvClient, order: Order, secret: str, ticket: bytes
+) -> tuple[list[Plan], bytes]:
+    proved = proof(secret, order.voters, order.reason, ticket)
+    rows, ticket = await client.call_node(
+        *(methods.FORCE_MEMBERS, list(order.voters), order.reason, ticket, proved),
+        budget_ms=_ASK_MS,
+    )
+    return [Plan.from_wire(row) for row in rows], ticket

@@ -57,6 +57,10 @@ class GroupView:
     followers: Mapping[int, MemberView]
     witnesses: tuple[NodeId, ...] = ()
     """Those of the voters that keep no data."""
+    last_term: int = 0
+    last_index: int = 0
+    """(last_term, last_index): how complete its log is."""
+    commit_index: int = 0
 
     @property
     def data_voters(self) -> tuple[NodeId, ...]:
@@ -81,6 +85,9 @@ class GroupView:
                 for node, follower in status.followers.items()
             },
             tuple(NodeId(node) for node in status.witnesses),
+            status.last_term,
+            status.last_index,
+            status.commit_index,
         )
 
     def to_wire(self) -> list[Any]:
@@ -88,11 +95,13 @@ class GroupView:
         return [
             *(self.partition, self.role, self.term, self.leader, list(self.voters)),
             *(list(self.learners), self.settled, followers, list(self.witnesses)),
+            *(self.last_term, self.last_index, self.commit_index),
         ]
 
     @staticmethod
     def from_wire(row: list[Any]) -> GroupView:
         partition, role, term, leader, voters, learners, settled, followers, *rest = row
+        witnesses, *log_end = rest or [()]  # earlier versions end here
         return GroupView(
             partition,
             role,
@@ -102,7 +111,8 @@ class GroupView:
             tuple(learners),
             settled,
             {node: MemberView(*how) for node, *how in followers},
-            *(tuple(witnesses) for witnesses in rest[:1]),
+            tuple(witnesses),
+            *log_end[:3],
         )
 
 
