@@ -11,6 +11,7 @@ secret to tell them from friends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
@@ -71,6 +72,7 @@ class Cluster:
         self._channels = (shared, apart)
         self._cut: list[int] = []
         self._gone: set[int] = set()  # nodes that were decommissioned
+        self.on_stranger: Callable[[], object] = lambda: None  # the members table's reader
         self.on_cut: Callable[[list[int]], object] = lambda _nodes: None  # the native port's
 
     def listed(self) -> list[tuple[int, str]]:
@@ -104,10 +106,18 @@ class Cluster:
         """Carry messages to the groups, and requests for this node to its dispatcher."""
         if self.transport is not None:
             self.transport.on_message = host.receive
-            self.transport.on_up = host.peer_up
+            self.transport.on_up = partial(self._met, host)
             self.transport.on_down = host.peer_down
         for channels in self._channels:
             channels.enter(dispatcher)
+
+    def _met(self, host: RaftHost, node: int) -> None:
+        """A peer is there. One without an address is new: it may lead soon, and then clients of
+        this node must be told where it is.
+        """
+        host.peer_up(node)
+        if self.peers.address_of(node) is None:
+            self.on_stranger()
 
     async def start(self) -> None:
         """Listen for peers and look for them. Raises InvalidArgument (CANNOT_LISTEN)."""

@@ -58,6 +58,8 @@ class Upkeep:
         self.reconciler = Reconciler(store.identity.node, store.manager, lambda: placed(store.txn))
         self._balancer = Balancer(groups, lambda: self._holders)
         self._holders: Sequence[NodeId] = ()
+        self._strangers = asyncio.Event()  # somebody called whom the table must know
+        store.cluster.on_stranger = self._strangers.set
         store.host.on_unknown = lambda _group: self.reconciler.hurry()
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
@@ -90,8 +92,13 @@ class Upkeep:
     async def _follow_members(self) -> None:
         """Who joined, who moved, who left."""
         while True:
+            self._strangers.clear()
             await _tolerate(self._read_members, "the members table was not read")
-            await asyncio.sleep(_MEMBERS_S)
+            try:
+                async with asyncio.timeout(_MEMBERS_S):
+                    await self._strangers.wait()
+            except TimeoutError:
+                continue
 
     async def _read_members(self) -> None:
         self.learn(await members(self._store.txn))

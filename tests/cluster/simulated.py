@@ -146,7 +146,22 @@ class SimPeers:
     def unblock(self, node: int) -> None: ...
 
     def figures(self) -> Mapping[int, PeerFigures]:
-        return {}
+        living = self._network.peers_of
+        return {node: self._seen(node) for node in living if node != self._node}
+
+    def _seen(self, node: int) -> PeerFigures:
+        return PeerFigures(
+            address=None,
+            connected=True,
+            silent=(node, self._node) in self._network.cut,
+            queued_bytes=0,
+            rtt_ms=None,
+            trouble=None,
+            sent=0,
+            received=0,
+            lost=0,
+            connections=1,
+        )
 
     def hang_up(self) -> None:
         self.open = False
