@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.scenario or options.trace:
         show = show_line if options.trace else None
         if options.scenario:
-            with switched_off(*rules_off):
+            with switched_off(*rules_off, alone=True):
                 outcome = play(options.scenario, first, show)
         else:
             outcome = run_seed(first, options.mode, rules_off=rules_off, trace=show)

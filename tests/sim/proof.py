@@ -23,7 +23,7 @@ def scenario_catches(name: str) -> bool:
     """Does the rule's scenario end in a violation without it?"""
     scenario = RULES[name].scenario
     assert scenario is not None
-    with switched_off(name):
+    with switched_off(name, alone=True):
         return play(scenario, 1, None).violation is not None
 
 

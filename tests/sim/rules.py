@@ -375,10 +375,13 @@ RULES: dict[str, Rule] = {
 
 
 @contextmanager
-def switched_off(*names: str) -> Iterator[None]:
-    """Without these rules (and those that go with them), until the end of the block."""
+def switched_off(*names: str, alone: bool = False) -> Iterator[None]:
+    """Without these rules, and unless `alone` those that go with them, until the end of the
+    block.
+    """
     with ExitStack() as stack:
-        wanted = [*names, *(also for name in names for also in RULES[name].also_off)]
+        others = [] if alone else [also for name in names for also in RULES[name].also_off]
+        wanted = [*names, *others]
         for name in wanted:
             for holder, key, replacement in RULES[name].patches():
                 stack.enter_context(_patched(holder, key, replacement))
