@@ -210,7 +210,7 @@ async def take_out(master: ReplicaMove, ctx: StepContext) -> None:
             details={"what": "membership", "retry_after_ms": MEMBERSHIP_PAUSE_MS},
         )
     node = NodeId(ctx.args["node"])
-    await master.place(ctx, lambda placed: without(placed, node))
+    await master.place(ctx, lambda placed: removed(placed, node))
 
 
 async def drop_at(calls: Calls, ctx: StepContext) -> None:
@@ -250,6 +250,15 @@ def without(placed: Placed, node: NodeId) -> Placed:
         learners=tuple(n for n in d.learners if n != node),
         witnesses=tuple(n for n in d.witnesses if n != node),
     )
+
+
+def removed(placed: Placed, node: NodeId) -> Placed:
+    """Without a node that votes no more. If it comes back, it comes with an empty log: begun as a
+    first voter, it could elect itself among the first ones, who may have been it alone. So from now
+    on nobody begins as one; a first voter that makes its replica as late as this finds the
+    configuration in the log, which has one by now.
+    """
+    return without(placed, node)._replace(first=(), first_witnesses=())
 
 
 def _add(placed: Placed, node: NodeId) -> tuple[NodeId, ...]:

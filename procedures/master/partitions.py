@@ -11,8 +11,9 @@ state; the replicas are made and removed by a node's replica manager, which is i
 
 `voters` and `learners` of a row follow the consensus group, which is the truth: a node is entered
 before it becomes a member and taken out after it was removed, so a member is always in the row and
-a replica whose node is not in it is nobody's. The *first voters* never change: a replica that one
-of them makes late must begin with the configuration with which all the others began.
+a replica whose node is not in it is nobody's. A replica that one of the *first voters* makes late
+must begin with the configuration with which all the others began. Once a node was removed, there
+are none: see `moves.removed`.
 
 The epoch tells clients that a range changed. Members may change without it: who leads is found out
 by asking (NOT_LEADER says where), and no key moves.
@@ -58,9 +59,11 @@ class Placed(NamedTuple):
 
     def begins_at(self, node: NodeId) -> PartitionDescriptor:
         """The descriptor with which this node makes its replica: the first voters, if it is one of
-        them; else none, and the leader tells it.
+        them and still votes; else none, and the leader tells it. (A node that is entered anew is
+        none of them, whatever it was: its log is empty.)
         """
-        first, witnesses = (self.first, self.first_witnesses) if node in self.first else ((), ())
+        founder = node in self.first and node in self.descriptor.voters
+        first, witnesses = (self.first, self.first_witnesses) if founder else ((), ())
         return replace(self.descriptor, voters=first, learners=(), witnesses=witnesses)
 
 

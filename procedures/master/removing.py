@@ -21,7 +21,7 @@ from procedures.master.moves import (
     node_of,
     others_stay,
     partition_locks,
-    without,
+    removed,
 )
 from procedures.master.nodes import NodeState, find_node, put_node
 from procedures.master.partitions import hold_new_ones
@@ -62,7 +62,7 @@ class RemoveReplica(ReplicaMove):
             return again(delay_ms=MEMBERSHIP_PAUSE_MS)
         if node in (*view.voters, *view.learners):
             return go_on("remove")
-        await self.place(ctx, lambda placed: without(placed, node))
+        await self.place(ctx, lambda placed: removed(placed, node))
         return go_on("leave")
 
     @step

@@ -61,6 +61,43 @@ def test_f4_a_node_is_added_everywhere() -> None:
     simloop.run(main)
 
 
+def test_f4_a_first_voter_that_comes_back_does_not_elect_itself() -> None:
+    """Whoever began a partition alone was, when it was added again with an empty log, a majority of
+    itself: it answered reads with nothing, and acknowledged writes that nobody else had.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        world = World(loop, founders=1)
+        await world.start()
+        for number in (2, 3):
+            await world.join(number)
+            assert (await world.run("AddReplicas", {"node": number})).state.name == "SUCCESS"
+        await world.put(2, b"a", b"1")
+        assert (await world.run("RemoveReplicas", {"node": 1})).state.name == "SUCCESS"
+        assert all(placed.first == () for placed in await world.map())
+        await world.put(2, b"a", b"2")
+        seen: list[tuple[int, ...]] = []
+
+        async def watch() -> None:
+            while True:
+                replica = world.replica(1, 2)
+                if replica is not None:
+                    seen.append(replica.group.status().voters)
+                    assert not replica.serving() or len(seen[-1]) == 3
+                await asyncio.sleep(0.0005)
+
+        watching = asyncio.get_running_loop().create_task(watch())
+        assert (await world.run("AddReplicas", {"node": 1})).state.name == "SUCCESS"
+        assert not watching.done(), watching.exception()
+        watching.cancel()
+        assert seen[0] == ()
+        assert (1,) not in seen
+        assert seen[-1] == (1, 2, 3)
+        world.close()
+
+    simloop.run(main)
+
+
 def _range(partition: int, world: World) -> tuple[bytes, bytes]:
     replica = world.replica(1, partition) or world.replica(4, partition)
     assert replica is not None
