@@ -227,7 +227,12 @@ class ForceMethod:
         help of others.
         """
         found: dict[int, dict[int, GroupView]] = {}
-        for node, answer in zip(others, await self._ask(others, REPLICA_STATUS, None), strict=True):
+        deadline = asyncio.get_running_loop().time() + _SILENT_S
+        answers = await self._ask(others, REPLICA_STATUS, None)
+        while None in answers and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_LOOK_S)  # a connection that broke is made again
+            answers = await self._ask(others, REPLICA_STATUS, None)
+        for node, answer in zip(others, answers, strict=True):
             if answer is None:
                 raise Refused(
                     f"node {node} is to be a voter and does not answer: start it, or leave it out",

@@ -6,8 +6,9 @@ sender, and whose log is newer, tells it; it stops asking until a leader speaks 
 
 A *forced* configuration (`RaftHost.force_members`) is not agreed on by a majority, so the side that
 was given up may live and have a majority of its own: two groups of one name. Every message of a
-group that was forced n times says n. A side with a smaller number is stopped at the first contact:
-its replicas are told so (`fenced`) and stop for good.
+group that was forced n times says n, and its leader tells whoever connects and is no member. A side
+with a smaller number is stopped at the first contact: its replicas are told so (`fenced`) and stop
+for good.
 
     removed (term, config)            you are no member since entry `config`
     fenced (forced, members, reason)  an operator has given your side up
@@ -61,6 +62,16 @@ class Fence:
             return kind not in _FROM_CANDIDATES
         core.post(peer, {"type": "fenced", "members": list(config.voters), "reason": config.reason})
         return False
+
+    def met(self, peer: int) -> None:
+        """A node that is no member is there again: if it was given up, tell it at once. A witness
+        would never ask, and others could begin to serve each other.
+        """
+        core, config = self._core, self._core.journal.memberships.current
+        if config.forced and peer not in config.members:
+            core.post(
+                peer, {"type": "fenced", "members": list(config.voters), "reason": config.reason}
+            )
 
     def refuses_candidate(self, peer: int, message: Message) -> bool:
         """Answers a candidate that is certainly no member: our committed configuration lacks it,

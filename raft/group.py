@@ -249,6 +249,8 @@ class Group(LibraryGroup):
         if self.raft_leader and peer in self.followers:
             self._quiet.stir()
             self.followers.reconnected(peer)
+        elif self.raft_leader:
+            self._fence.met(peer)
 
     def peer_down(self, peer: int) -> None:
         """A connection was lost. Of a group that is awake, the election timeout decides what that

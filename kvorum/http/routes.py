@@ -263,7 +263,9 @@ _OTHER_ROUTES = (
     Route(
         "GET", "/v1/nodes", "cluster", "List nodes",
         "`state`: `live`, `down` (it does not answer the node that was asked), `joining`, "
-        "`leaving` or `gone`; `leaders`: partitions that it leads.",
+        "`leaving` or `gone`; `leaders`: partitions that it leads; `witness`: it votes and keeps "
+        "no data; `forced`: what operators did to the members by force at this node, "
+        "`[{\"at_ms\", \"voters\", \"given_up\", \"partitions\", \"reason\"}]`.",
         answer=_items({"type": "object"}),
     ),
     Route(

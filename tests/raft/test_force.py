@@ -56,6 +56,19 @@ def test_f18_the_action_and_its_reason_survive_restart_and_truncation() -> None:
     assert (again.voters, again.status().forced, again.status().forced_reason) == ((2,), 1, WHY)
 
 
+def test_f18_a_witness_of_the_old_side_is_told_though_it_never_asks() -> None:
+    """It would wait for ever, and help the next of its side that comes back to a majority."""
+    fleet = main_and_standby()
+    fleet.kill(1)
+    fleet.nodes[2].host.force_members(GROUP, [2], WHY)
+    assert fleet.run(1, lambda: fleet.groups[2].leader)
+    fleet.heal()
+    fleet.timers.run(3)
+    assert [type(error) for error in fleet.nodes[3].fatal] == [Fenced]
+    assert fleet.nodes[2].fatal == []
+    assert fleet.groups[2].leader
+
+
 def test_f18_the_old_side_is_fenced_at_the_first_contact() -> None:
     """Both sides have a majority of their own now: without a fence, two groups of one name live on
     and overwrite each other."""
@@ -136,6 +149,7 @@ def test_f18_a_node_of_the_old_side_joins_anew() -> None:
     fleet.nodes[2].host.force_members(GROUP, [2], WHY)
     fleet.run(1, lambda: fleet.groups[2].leader)
     fleet.kill(1)
+    fleet.kill(3)
     fleet.heal()
     leader = fleet.groups[2]
     leader.propose(b"new", "new")
