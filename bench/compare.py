@@ -18,7 +18,7 @@ from bench.node import Node, Server
 from bench.peers import PeerFailed, Peers
 from bench.stats import Record, median_of_runs
 
-NAMES = ("kv", "cluster", "failover", "http", "procedures", "spark", "memory", "recovery")
+NAMES = ("kv", "cluster", "failover", "groups", "http", "procedures", "spark", "memory", "recovery")
 _SIZE = 100
 # What the goals name, and 1 KiB beside it.
 _AGAINST_ETCD = (
@@ -182,6 +182,9 @@ def run(
         yield from clusters(peers, reps=reps, secs=secs)
     if "failover" in names:
         yield from failovers(peers, reps=max(reps, _FAILOVERS), secs=secs)
+    if "groups" in names:
+        note("log syncs over 1 and over 200 groups")
+        yield from cluster.groups([1, 200], reps=reps, secs=secs)
     if "http" in names:
         yield from alone(reps=reps, secs=secs)
     if "procedures" in names:

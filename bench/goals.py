@@ -111,6 +111,11 @@ GOALS: tuple[Goal, ...] = (
           _kv("get", 64, nodes=3), 5, _etcd("get", 64, 3)),
     _bound("three nodes: s without a write when the leader is killed, median",
            {"bench": "failover"}, "gap_s", UNDER, 1.0),
+    Goal(
+        name="three nodes: log syncs/s over 200 groups, against one group at the same load",
+        ours={"bench": "groups", "groups": 200}, figure="syncs_s", relation=UNDER, bound=1.2,
+        peer={"bench": "groups", "groups": 1}, peer_figure="syncs_s",
+    ),
     _bound("HTTP puts/s, 64 clients", _kv("put", 64, "http"), "ops_s", OVER, 10_000),
     _bound("HTTP gets/s, 64 clients", _kv("get", 64, "http"), "ops_s", OVER, 15_000),
     _bound("rows/s in batches of 100 puts, 16 clients", _kv("batch", 16), "rows_s", OVER, 60_000),
