@@ -11,6 +11,7 @@ import pytest
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kv.base.ids import META_PARTITION
 from kv.base.methods import FORCE_MEMBERS
+from kvorum.database import AsyncDatabase
 from kvorum.forcing import Plan, proof
 from tests.cluster.three import Trio, client, trio, until
 
@@ -183,8 +184,9 @@ def test_f18_the_side_that_was_given_up_is_fenced() -> None:
             assert {row.action for row in plan} == {"force"}
             await writes(made, 2)
             before = [r.group.commit_index for r in main_site.store.manager.replicas()]
-            async with client(made, 1) as db, asyncio.TaskGroup() as group:
-                table = db.table("default", "t")
+            # Its own client: cut off like the node, it cannot go to the others instead.
+            table = AsyncDatabase(main_site.backend, main_site.ports.rng).table("default", "t")
+            async with asyncio.TaskGroup() as group:
                 for work in (table.put("a", "old"), table.get("a")):
                     group.create_task(not_served(work))
             assert [r.group.commit_index for r in main_site.store.manager.replicas()] == before
