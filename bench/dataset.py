@@ -108,8 +108,10 @@ def _settled(node: Server, key: bytes) -> tuple[int, int, int]:
     found, since, deadline = 0, time.monotonic(), time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
         with Caller(node.base) as caller:
-            descriptor, (_host, port) = caller.call(m.LOOKUP, key)
+            descriptor, (_host, port), leader = caller.call(m.LOOKUP, key)
         partition, _start, _end, epoch, *_ = descriptor
+        if leader and not port:
+            port = node.base  # the node that was asked
         if len(node.pids) == 1:
             return partition, epoch, node.base
         if port != found:
