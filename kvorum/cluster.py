@@ -29,6 +29,7 @@ from kvorum.ports import PeerNet, Ports
 from procedures.master.nodes import NodeRow, NodeState
 from raft.api import RaftConfig
 from raft.errors import BadConfig
+from raft.handshake import WRONG_INCARNATION
 from raft.host import RaftHost
 from raft.limits import TransportLimits
 
@@ -169,6 +170,23 @@ class Cluster:
             return False
         found = self.transport.figures().get(node)
         return found is not None and found.connected and not found.silent
+
+    def forgotten(self) -> Refused | None:
+        """Why this node must not go on: a peer knows its number by other data."""
+        if self.transport is None:
+            return None
+        for node, found in self.transport.figures().items():
+            if found.refused == WRONG_INCARNATION:
+                me = self.identity.node
+                return Refused(
+                    f"node {me} has been here before with other data, says node {node}: its votes "
+                    "are gone with them, so it must not come back under its number. Decommission "
+                    f"it (kvorum node decommission {me}), and start with an empty directory and "
+                    "--join, from an address that is not in the first list",
+                    code="DATA_GONE",
+                    details={"node": me, "peer": node},
+                )
+        return None
 
     def not_leader(self, leader: int | None, what: str) -> NotLeader:
         """The refusal of something that another node does."""

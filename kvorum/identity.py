@@ -135,6 +135,20 @@ def _ids(found: list[object]) -> tuple[NodeId, ...]:
     return tuple(NodeId(one) for one in found if type(one) is int)
 
 
+def check_newcomer(config: NodeConfig) -> None:
+    """A later node is told its number. Raises InvalidArgument if it was given one: then its address
+    or its list is not what whoever started it believes.
+    """
+    if config.node_id != 1:
+        raise InvalidArgument(
+            f"node_id = {config.node_id}, but {config.address} is not in join "
+            f"({', '.join(config.join)}): a founder's own address is at its place in the list "
+            "(--advertise, --port); a node that comes later is told its number: leave --node-id "
+            "out",
+            details={"setting": "node_id", "actual": config.node_id},
+        )
+
+
 def save(state: Engine, identity: Identity) -> None:
     """Write it; the caller makes it durable before the node says anything to anybody."""
     batch = state.batch()

@@ -84,6 +84,7 @@ class Node:
         self.store = Store(ports, self._fail)
         self.fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self._not_ready: str | None = "it is starting"
+        self._was_ready = False
         self._stopping = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None
@@ -99,11 +100,16 @@ class Node:
         nothing left open.
         """
         started = asyncio.get_running_loop().create_future()
-        self._serving = asyncio.get_running_loop().create_task(self._serve(started), name="node")
-        await asyncio.wait([self._serving, started], return_when=asyncio.FIRST_COMPLETED)
-        if self._serving.done():
-            await self._serving
-        self._not_ready = None
+        serving = asyncio.get_running_loop().create_task(self._serve(started), name="node")
+        self._serving = serving
+        await asyncio.wait([serving, started], return_when=asyncio.FIRST_COMPLETED)
+        if serving.cancelled():
+            raise Unavailable(f"the node was stopped before it was ready: {self._not_ready}")
+        if serving.done():
+            await serving
+        self._was_ready = True
+        if not self._stopping.is_set():
+            self._not_ready = None
 
     async def stop(self) -> None:
         """End it in order. A second time it does nothing."""
@@ -111,6 +117,10 @@ class Node:
         self._stopping.set()
         if self._serving is not None:
             serving, self._serving = self._serving, None
+            if not self._was_ready:  # whom it waits for may never come
+                serving.cancel()
+                await asyncio.wait([serving])
+                return
             await serving
 
     async def _serve(self, started: asyncio.Future[None]) -> None:
@@ -152,6 +162,8 @@ class Node:
                 raise self.master.failed.result()
             if self.fatal.done():
                 raise self.fatal.result()
+            if (forgotten := self.store.cluster.forgotten()) is not None:
+                raise forgotten
             if self._stopping.is_set():
                 raise Unavailable(f"the node was stopped before it was ready: {missing}")
             if self.store.alone and self.ports.timers.monotonic() > deadline:
@@ -191,6 +203,8 @@ class Node:
                 if error.disposition == "no":
                     raise
                 self._not_ready = f"the cluster does not answer yet: {error.message}"
+            if (forgotten := self.store.cluster.forgotten()) is not None:
+                raise forgotten
             if self._stopping.is_set():
                 raise Unavailable(f"the node was stopped before it was ready: {self._not_ready}")
             await asyncio.sleep(_ENROL_AGAIN_S)

@@ -8,21 +8,29 @@ the disk that failed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Final
 
 import uvloop
 
 from kv.base.config import HTTP_OFFSET, NodeConfig
+from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
 from kvorum import logs
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 
 FAILED = 1
+_STOP_S_MAX: Final = 25.0
+_TOO_LONG: Final = (
+    f"it did not stop in order within {_STOP_S_MAX:.0f} s: ended as by kill -9; what was "
+    "acknowledged is durable"
+)
 
 
 def run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
@@ -39,18 +47,36 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
         if stop.is_set():
             _end_now(f"ended by a second signal {number}")
         stop.set()
+        loop.call_later(_STOP_S_MAX, _end_now, _TOO_LONG)
 
     node = await build(config, system_ports(loop, _engine(config)))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped_by, number)
     node.fatal.add_done_callback(lambda fatal: _end_now(f"fatal: {_with_cause(fatal.result())}"))
-    await node.start()
+    if not await _started(node, stop):
+        return
     # What start-up made stays for ever: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     on_ready(node)
     await stop.wait()
     await node.stop()
+
+
+async def _started(node: Node, stop: asyncio.Event) -> bool:
+    """Start it; False if a signal came before it was ready. Raises what kept it from starting."""
+    loop = asyncio.get_running_loop()
+    starting, stopped = loop.create_task(node.start()), loop.create_task(stop.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if starting.done():
+        await starting
+        return True
+    with contextlib.suppress(KvorumError):  # that it was stopped before it was ready
+        await node.stop()
+    with contextlib.suppress(KvorumError):
+        await starting
+    return False
 
 
 def _engine(config: NodeConfig) -> EngineKind:

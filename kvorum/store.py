@@ -169,6 +169,7 @@ class Store:
         else:
             found = identities.with_incarnation(found, rng)
         if found is None:
+            identities.check_newcomer(config)
             joined = await joining.ask(config, self.ports)
             found = identities.joined(joined.cluster, joined.node, rng, witness=config.witness)
             KnownPeers(self.state, found.node, config.address).found(joined.members)

@@ -38,6 +38,8 @@ class PeerFigures:
     """Of the last ping, from loop to loop, as exact as the loop's clock."""
     trouble: str | None
     """Why there is no connection: the last reason that either side gave."""
+    refused: str | None
+    """The code with which the peer refused us last (raft/handshake.py)."""
     sent: int
     received: int
     lost: int

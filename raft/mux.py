@@ -184,6 +184,7 @@ class Mux(ABC):
             queued_bytes=0 if link is None else link.lanes.queued_bytes + link.socket_bytes(),
             rtt_ms=None if rtt_s is None else round(rtt_s * 1000, 3),
             trouble=peer.trouble,
+            refused=peer.refused,
             sent=0 if link is None else link.lanes.sent,
             received=0 if link is None else link.received,
             lost=0 if link is None else link.lanes.lost,

@@ -78,6 +78,8 @@ class Peer:
     connections: int = 0
     trouble: str | None = None
     """Why there is no connection, in the words of whoever refused it."""
+    refused: str | None = None
+    """The code with which it refused our last dial that it answered."""
 
     @property
     def blocked(self) -> bool:
@@ -173,6 +175,8 @@ class PeerBook:
     def dial_ended(self, peer: Peer, now_s: float, refusal: Refusal | None) -> None:
         """The dial under way came to nothing; sets when the next one is due."""
         peer.dialing = peer.answered = False
+        if refusal is not None and refusal.by_peer:
+            peer.refused = refusal.code
         limits = self._limits
         doubled = limits.backoff_ms_first << min(peer.attempts, 20)
         delay_ms = min(limits.backoff_ms_max, doubled)

@@ -13,6 +13,8 @@ Lists are comma-separated in flags and the environment, arrays in the file.
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -131,8 +133,11 @@ def _path(value: Any) -> Path:
 
 
 def _host(value: Any) -> str:
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+", value.strip()):
-        return value.strip()
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        return text
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.IPv6Address(text))
     raise ValueError("a host name or an IP address, without a port")
 
 

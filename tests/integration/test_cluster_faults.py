@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -23,7 +24,9 @@ from kv.base.keys import table_prefix
 from kv.base.methods import GET
 from kv.base.rpc import OK
 from tests.integration.clusters import Nodes, cluster
+from tests.integration.processes import NodeProcess
 from tests.integration.workload import Seen, check, load, prepare
+from tests.machine import free_port_base
 
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120 + 60 * ROUNDS)]
@@ -252,3 +255,44 @@ async def _read_at_a_woken_leader(nodes: Nodes, key: bytes) -> list[object]:
     refused = [row for row in answers if row[1] != OK]
     assert all("NOT_LEADER" in row for row in refused), refused
     return [row[2] for row in answers if row[1] == OK]
+
+
+def test_f4_a_node_whose_disk_was_replaced_says_so_and_ends(tmp_path: Path) -> None:
+    """Its votes went with its data. It must not vote again under its number, nor seem to live."""
+    with cluster(tmp_path / "cluster") as nodes:
+        nodes.local.stop(2)
+        shutil.rmtree(nodes.local.data(2))
+        nodes.local.start(2)
+        with pytest.raises(kvorum.KvorumError, match="node 2 ended"):
+            nodes.local.wait_ready([2], within_s=30, told=lambda _number: None)
+        said = nodes.local.tail(2, 1)
+        assert "DATA_GONE" in said
+        assert "kvorum node decommission 2" in said
+        new = nodes.replace(2)
+        nodes.wait_caught_up()
+        assert new == 4
+
+
+def test_f4_a_node_that_cannot_find_its_cluster_ends_when_told_to(tmp_path: Path) -> None:
+    """A start that waits for others must not take kill -9 to end."""
+    base, nobody = free_port_base(2), free_port_base()
+    with NodeProcess(tmp_path / "data", base, "--join", f"127.0.0.1:{nobody}") as node:
+        node.spawn()
+        time.sleep(1.5)
+        assert not node.ready()
+        began = time.monotonic()
+        node.stop()
+        assert time.monotonic() - began < 15
+    list_of_two = f"127.0.0.1:{base},127.0.0.1:{nobody}"
+    with NodeProcess(tmp_path / "two", base, "--join", list_of_two) as node:
+        node.spawn()
+        time.sleep(1.5)
+        began = time.monotonic()
+        assert node.stop() == 0, node.tail()
+        assert time.monotonic() - began < 15
+    with NodeProcess(
+        tmp_path / "three", base + 10, "--join", list_of_two, "--node-id", "2"
+    ) as node:
+        node.spawn()
+        assert node.exit_code() == 1
+        assert "is told its number" in node.tail()
