@@ -157,6 +157,7 @@ class SimPeers:
             queued_bytes=0,
             rtt_ms=None,
             trouble=None,
+            refused=None,
             sent=0,
             received=0,
             lost=0,
