@@ -195,7 +195,7 @@ def test_f18_a_follower_that_hears_its_leader_is_not_forced(asleep: bool) -> Non
     fleet.run(20 if asleep else 0.5)
     assert fleet.groups[2].status().hibernating is asleep
     for _ in range(3):
-        with pytest.raises(BadConfig, match="node 1, was heard just now|idle and slept"):
+        with pytest.raises(BadConfig, match=r"node 1, was heard just now|idle and slept"):
             fleet.nodes[2].host.force_members(GROUP, [2], WHY)
         fleet.run(0.7)
     fleet.write(b"x")
