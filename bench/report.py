@@ -74,6 +74,7 @@ def _kv_row(record: Record) -> list[str]:
     rate = record.get("rows_s")
     who = record.get("peer") or f"{record['transport']}, {record['client']}"
     return [
+        str(record.get("nodes", 1)),
         f"{record['op']} {record['size']} B",
         who,
         str(record["clients"]),
@@ -85,11 +86,21 @@ def _kv_row(record: Record) -> list[str]:
     ]
 
 
+def _is_operation(record: Record) -> bool:
+    return "ops_s" in record and (record["bench"] == "kv" or record.get("peer") == "etcd")
+
+
 def kv_table(records: list[Record]) -> str:
     """Every KV case, the peers' beside ours."""
-    rows = [r for r in records if r["bench"] == "kv" or r.get("peer") == "etcd"]
-    rows.sort(key=lambda r: (r["size"], r["op"], r["clients"], r.get("transport", "")))
+    rows = [r for r in records if _is_operation(r)]
+    rows.sort(
+        key=lambda r: (
+            *(r.get("nodes", 1), r["size"], r["op"], r["clients"]),
+            r.get("transport", ""),
+        )
+    )
     head = [
+        "nodes",
         "operation",
         "who",
         "clients",
@@ -107,11 +118,13 @@ def _other_lines(records: list[Record]) -> list[str]:
     hidden = ("bench", "op", "peer", "runs", "other_cores", "size", "first_error")
     lines = []
     for record in records:
-        if record["bench"] in ("env", "kv") or record.get("peer") == "etcd":
+        if record["bench"] in ("env", "kv") or _is_operation(record):
             continue
         name = " ".join(str(record[k]) for k in ("bench", "peer", "op") if k in record)
         figures = ", ".join(
-            f"{k} {number(v)}" for k, v in record.items() if k not in hidden and v is not None
+            f"{k} {' '.join(map(number, v)) if isinstance(v, list) else number(v)}"
+            for k, v in record.items()
+            if k not in hidden and v is not None
         )
         lines.append(f"- {name}: {figures}")
     return lines
@@ -139,7 +152,7 @@ def render(records: list[Record]) -> str:
     ]
     others = _other_lines(records)
     if others:
-        parts += ["### Procedures, Spark, memory, recovery", "\n".join(others)]
+        parts += ["### Failover, groups, procedures, Spark, memory", "\n".join(others)]
     return "\n\n".join(parts) + "\n"
 
 
