@@ -181,8 +181,8 @@ class Cluster:
                 return Refused(
                     f"node {me} has been here before with other data, says node {node}: its votes "
                     "are gone with them, so it must not come back under its number. Decommission "
-                    f"it (kvorum node decommission {me}), and start with an empty directory and "
-                    "--join, from an address that is not in the first list",
+                    f"it (kvorum node decommission {me}); then start with an empty directory, "
+                    "without --node-id, and with a --join that names other members only",
                     code="DATA_GONE",
                     details={"node": me, "peer": node},
                 )
