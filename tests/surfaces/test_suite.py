@@ -494,6 +494,22 @@ def test_m2_a_procedure_is_waited_for(db: kvorum.Database, table: kvorum.Table) 
     assert procedure in [p.id for p in db.procedures(name="sample.transfer")]
 
 
+def test_u8_a_transaction_and_a_procedure_work_on_the_same_rows(
+    db: kvorum.Database, table: kvorum.Table
+) -> None:
+    """Who has to change the surface in the middle of a task has two half databases."""
+    with db.transaction() as t:
+        t.table(table.ns, table.name).put("a", b"10")
+        t.table(table.ns, table.name).put("z", b"1")
+    args = {"table": table.name, "from": "a", "to": "z", "amount": 4}
+    db.wait(db.submit("sample.transfer", args), timeout_ms=10_000)
+    with db.transaction() as t:
+        rows = t.table(table.ns, table.name)
+        found = [rows.get("a"), rows.get("z")]
+        rows.put("sum", str(sum(int(r.value) for r in found if r)))
+    assert [r and r.value for r in table.multi_get(["a", "z", "sum"])] == [b"6", b"5", b"11"]
+
+
 def test_m2_the_error_of_a_procedure_comes_back(db: kvorum.Database, table: kvorum.Table) -> None:
     """A rolled back procedure must say why, and leave nothing."""
     table.put("a", b"10")
