@@ -9,18 +9,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import shutil
 import signal
 import time
 import urllib.request
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 import kvorum
 from bench import kv
 from bench.dataset import ensure_namespace
-from bench.node import free_base, work_folder
+from bench.node import Started, free_base, work_folder
 from bench.stats import Record, median_of_runs
 from kvorum.localcluster import LocalCluster
 
@@ -29,7 +26,7 @@ _STRIDE = 10
 _SYNCS = re.compile(r"^kvorum_raft_syncs(?:_total)? (\S+)$", re.MULTILINE)
 
 
-class Cluster:
+class Cluster(Started):
     """`with Cluster("kv") as cluster:` started nodes, stopped at the end, their folder removed."""
 
     def __init__(self, name: str, nodes: int = NODES) -> None:
@@ -54,21 +51,11 @@ class Cluster:
         return tuple(node.pid for node in self.local.nodes)
 
     def start(self, *numbers: int) -> None:
+        """Start these nodes (all of them) and wait until they are ready."""
         wanted = list(numbers) or [node.id for node in self.local.nodes]
         for number in wanted:
             self.local.start(number)
         self.local.wait_ready(wanted, told=lambda _number: None)
-
-    def leader(self, partition: int) -> int:
-        """The node that leads a partition. Raises RuntimeError after 20 s without one."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            with kvorum.connect(self.url) as db:
-                found = {row["id"]: row["leader"] for row in db.partitions()}.get(partition)
-            if found is not None:
-                return int(found)
-            time.sleep(0.05)
-        raise RuntimeError(f"partition {partition} has no leader")
 
     def syncs(self) -> float:
         """Log syncs of all nodes since they started."""
@@ -82,22 +69,8 @@ class Cluster:
             total += float(found[1])
         return total
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
         self.local.down()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def run(wanted: list[kv.Case], *, reps: int, secs: float) -> Iterator[Record]:
@@ -127,7 +100,7 @@ def failover(*, reps: int) -> Iterator[Record]:
             db.create_table("bench", "failover")
             table = max(row["id"] for row in db.partitions())
         for turn in range(reps):
-            victim = cluster.leader(1 if turn % 2 else table)
+            victim = cluster.local.leader(1 if turn % 2 else table)
             runs.append(asyncio.run(_kill_under_load(cluster, victim, turn)))
             cluster.start(victim)
             time.sleep(2)

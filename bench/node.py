@@ -12,6 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -69,7 +70,36 @@ class Server(Protocol):
         ...
 
 
-class Node:
+class Started(ABC):
+    """Started by `with`, stopped at its end, its folder removed."""
+
+    folder: Path
+
+    @abstractmethod
+    def start(self) -> object: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Node(Started):
     """`with Node("kv") as node:` a started node, stopped at the end, its folder removed."""
 
     def __init__(self, name: str, *, options: tuple[str, ...] = ()) -> None:
@@ -149,20 +179,3 @@ class Node:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)

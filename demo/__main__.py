@@ -252,7 +252,7 @@ def _stream(
                 result.driver_kills += 1
                 _restart(driver, result, seconds, "KILLED (-9) and restarted", witness)
             elif not result.node_kills and witness.seen >= len(files) * 2 / 3:
-                victim = servers.kill_leader(_leader(db) if result.nodes > 1 else None)
+                victim = servers.kill_leader()
                 result.node_kills += 1
                 result.node_back_s = servers.back()
                 out.print(
@@ -273,11 +273,6 @@ def _stream(
         f"delivered   {len(files)} files in {result.stream_s:.1f} s, Spark's starts and all kills"
         " included"
     )
-
-
-def _leader(db: kvorum.Database) -> int | None:
-    """The node that leads the system's own partition: oracle, procedures and sink stop with it."""
-    return next((row["leader"] for row in db.partitions() if row["id"] == 1), None)
 
 
 def _check_pulse(db: kvorum.Database, pulse: Pulse) -> None:

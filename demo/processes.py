@@ -13,6 +13,7 @@ from typing import Protocol, Self
 
 import httpx
 
+from kv.base.ids import META_PARTITION
 from kvorum.localcluster import LocalCluster
 
 PROCEDURES = "demo.procedures"
@@ -91,7 +92,7 @@ class Node(Process):
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.base}"
 
-    def kill_leader(self, _partition_leader: int | None) -> str:
+    def kill_leader(self) -> str:
         """There is only one."""
         self.kill()
         return "node"
@@ -124,8 +125,10 @@ class Servers(Protocol):
         """HOST:BASE, or several with commas."""
         ...
 
-    def kill_leader(self, partition_leader: int | None) -> str:
-        """kill -9 the node with that id; how it is called."""
+    def kill_leader(self) -> str:
+        """kill -9 the node that leads the system's own partition: oracle, procedures and sink stop
+        with it. How it is called.
+        """
         ...
 
     def back(self) -> float:
@@ -155,8 +158,8 @@ class Cluster:
         self._local.wait_ready(numbers, told=lambda _number: None)
         return time.monotonic() - began
 
-    def kill_leader(self, partition_leader: int | None) -> str:
-        self._dead = partition_leader or 1
+    def kill_leader(self) -> str:
+        self._dead = self._local.leader(META_PARTITION)
         self._local.signal(self._dead, signal.SIGKILL)
         return f"node {self._dead}, the leader,"
 

@@ -183,6 +183,20 @@ class LocalCluster:
         known = ", ".join(str(node.id) for node in self.nodes)
         raise InvalidArgument(f"there is no node {number} in {self.directory}; it has {known}")
 
+    def leader(self, partition: int, *, within_s: float = READY_S) -> int:
+        """The node that leads a partition, as the living nodes say. Raises Unavailable."""
+        from kvorum.sdk import connect
+
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            living = [node.address for node in self.nodes if node.state() == "running"]
+            with connect(",".join(living or [self.connect])) as db:
+                leaders = {row["id"]: row["leader"] for row in db.partitions()}
+            if (found := leaders.get(partition)) is not None:
+                return int(found)
+            time.sleep(_LOOK_S)  # noqa: TID251 - a command that waits for processes, not a node
+        raise Unavailable(f"partition {partition} has no leader after {within_s:.0f} s")
+
     def data(self, number: int) -> Path:
         return self.directory / f"node-{number}"
 

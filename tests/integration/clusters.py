@@ -93,18 +93,7 @@ class Nodes:
 
     def leader(self, partition: int = 1) -> int:
         """Who leads a partition, as the cluster says."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            with kvorum.connect(self.url) as db:
-                found = self._row(db, partition)["leader"]
-            if found is not None:
-                return int(found)
-            time.sleep(0.1)
-        raise AssertionError(f"partition {partition} has no leader")
-
-    @staticmethod
-    def _row(db: kvorum.Database, partition: int) -> dict[str, Any]:
-        return next(row for row in db.partitions() if row["id"] == partition)
+        return self.local.leader(partition)
 
     def wait_caught_up(self, within_s: float = 30, *, lag_max: int = 0) -> None:
         """Until every partition has a leader and no replica lags by more entries than `lag_max`

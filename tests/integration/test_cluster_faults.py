@@ -28,6 +28,9 @@ from tests.integration.processes import NodeProcess
 from tests.integration.workload import Seen, check, load, prepare
 from tests.machine import free_port_base
 
+# Measured: 0.03 to 0.06 s when nodes leave in order, below 1 s when a leader is killed. This is no
+# measurement, but who waits for a time-out (10 s) instead of a new leader is found out.
+GAP_S_MAX = 5.0
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120 + 60 * ROUNDS)]
 
@@ -94,7 +97,7 @@ def test_f3_a_killed_leader_is_replaced(tmp_path: Path) -> None:
         nodes.start(victim)
 
     seen = run(tmp_path, fault)
-    assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+    assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
 def test_a8_a_paused_leader_never_serves_what_is_old(tmp_path: Path) -> None:
@@ -135,7 +138,7 @@ def test_f4_every_node_is_replaced_under_load(tmp_path: Path) -> None:
                 nodes.replace(old)
 
     seen = run(tmp_path, fault)
-    assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+    assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
 def test_f4_a_rolling_restart_never_stops_writes(tmp_path: Path) -> None:
@@ -151,7 +154,7 @@ def test_f4_a_rolling_restart_never_stops_writes(tmp_path: Path) -> None:
             nodes.wait_caught_up(lag_max=200)
 
     seen = run(tmp_path, fault)
-    assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+    assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
 def test_f7_a_full_disk_stops_one_node_alone(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_f7_a_full_disk_stops_one_node_alone(tmp_path: Path) -> None:
         asyncio.run(loaded())
         assert nodes.local.node(victim).state() == "dead", "the limit was not reached"
         assert "File too large" in nodes.local.tail(victim)
-        assert seen.gap_s < 10, f"no write was acknowledged for {seen.gap_s:.1f} s"
+        assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
         nodes.start(victim)
         proved(nodes, seen)
         nodes.wait_caught_up()
