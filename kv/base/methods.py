@@ -27,13 +27,14 @@ GET: Final = 1
 PUT: Final = 2
 # key, cond → version
 DELETE: Final = 3
-# ops, start_ts, flags → version. One atomic entry; start_ts 0 = no transaction id
+# ops, start_ts, flags[, options] → version. One atomic entry; start_ts 0 = no transaction id.
+# options: kv/partition/options.py
 WRITE: Final = 4
 # keys, read_ts, ignore → [[value, version] | None, …]
 MGET: Final = 5
 # start, end, read_ts, limit, reverse, ignore → [[key, value, version], …], resume | None
 SCAN: Final = 6
-# start_ts, anchor, ttl_ms, ops, flags → min_commit_ts
+# start_ts, anchor, ttl_ms, ops, flags[, options] → min_commit_ts
 PREWRITE: Final = 10
 # start_ts, anchor, ttl_ms, keys, values → min_commit_ts. Blind puts (value None: delete) of many
 # rows as one chunk intent; keys rise, the anchor is prewritten before and not among them
@@ -60,6 +61,8 @@ BLIND: Final = 1  # no check for versions newer than start_ts (a batch that read
 PENDING: Final = 1
 COMMITTED: Final = 2
 ABORTED: Final = 3
+# committed if and only if all intents of `parts` are there (parallel commit)
+STAGING: Final = 4
 STATUS_NAMES: Final = {PENDING: "pending", COMMITTED: "committed", ABORTED: "aborted"}
 
 # -- kinds of an op (kv.base.ops)

@@ -13,6 +13,7 @@
             [msgpack [[key, …], [value | nil = delete, …]]]
     txn     esc(anchor) 00 01 [start_ts 8]
             [status 1][commit_ts 8][min_commit_ts 8][heartbeat_ms 8][ttl_ms 4]
+            and, if it has an owner or parts: [msgpack [owner, [[key, …], …]]]
     gcq     [due_ts 8][b"E" or b"T"][key]   or   [due_ts 8][b"X"][key of the txn record]
             empty: the key is all of it, so there is nothing to seal
 
@@ -93,6 +94,9 @@ class TxnRecord:
     min_commit_ts: int = 0
     heartbeat_ms: int = 0
     ttl_ms: int = 0
+    owner: str = ""  # for people
+    parts: tuple[tuple[bytes, ...], ...] = ()
+    """Of a STAGING one: the keys of its intents, as they were sent, a partition each."""
 
 
 def corrupt(family: str, key: bytes) -> Corruption:
@@ -246,19 +250,28 @@ def parse_txn_key(key: bytes) -> tuple[bytes, int]:
 
 def encode_txn(key: bytes, record: TxnRecord) -> bytes:
     r = record
-    return seal(key, _TXN.pack(r.status, r.commit_ts, r.min_commit_ts, r.heartbeat_ms, r.ttl_ms))
+    body = _TXN.pack(r.status, r.commit_ts, r.min_commit_ts, r.heartbeat_ms, r.ttl_ms)
+    if r.owner or r.parts:
+        body += _pack([r.owner, r.parts])
+    return seal(key, body)
 
 
 def decode_txn(key: bytes, record: bytes) -> TxnRecord:
     """Raises Corruption."""
     verified("txn", key, record)
     status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms = _TXN.unpack_from(record)
+    owner: str = ""
+    parts: tuple[tuple[bytes, ...], ...] = ()
+    if len(record) > _TXN.size + CRC_BYTES:
+        owner, parts = msgpack.unpackb(memoryview(record)[_TXN.size : -CRC_BYTES], use_list=False)
     return TxnRecord(
         status=status,
         commit_ts=commit_ts,
         min_commit_ts=min_commit_ts,
         heartbeat_ms=heartbeat_ms,
         ttl_ms=ttl_ms,
+        owner=owner,
+        parts=parts,
     )
 
 

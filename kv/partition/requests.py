@@ -46,6 +46,7 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.timestamps import MAX
+from kv.partition.options import check_options
 
 HEAD: Final = 5  # fields before the arguments
 PREFIX_BYTES: Final = 4
@@ -185,6 +186,7 @@ def _delete(r: list[Any]) -> Keys:
 def _write(r: list[Any]) -> Keys:
     check_int(r[6], "start_ts", MAX)
     check_int(r[7], "flags", 0xFFFF)
+    check_options(r[8] if len(r) > 8 else None)
     return check_ops(r[5], ops_max=BATCH_OPS_MAX, bytes_max=BATCH_BYTES_MAX)
 
 
@@ -213,6 +215,7 @@ def _prewrite(r: list[Any]) -> Keys:
     check_key(r[6])
     check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
     check_int(r[9], "flags", 0xFFFF)
+    check_options(r[10] if len(r) > 10 else None)
     return check_ops(
         r[8], ops_max=PREWRITE_KEYS_MAX, bytes_max=PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
     )
@@ -284,6 +287,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     RESOLVE: (3, _resolve),
     HEARTBEAT: (2, _anchored),
 }
+WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE})  # one more argument (kv.partition.options)
 
 
 def check_request(r: list[Any]) -> Keys:
@@ -292,7 +296,7 @@ def check_request(r: list[Any]) -> Keys:
     if entry is None:
         raise InvalidArgument(f"unknown partition method {r[1]!r:.40}")
     count, checker = entry
-    if len(r) != HEAD + count:
+    if len(r) != HEAD + count and (len(r) != HEAD + count + 1 or r[1] not in WITH_OPTIONS):
         raise InvalidArgument(
             f"method {r[1]} takes {count} arguments after partition and epoch, got {len(r) - HEAD}"
         )

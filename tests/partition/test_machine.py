@@ -274,6 +274,10 @@ BAD: list[tuple[int, list[Any], type[KvorumError]]] = [
     (methods.GET, [b"tab.k", 1 << 63, None], InvalidArgument),
     (methods.DELETE, [b"tab.k", "x"], InvalidArgument),
     (methods.WRITE, [[], 0, 0], InvalidArgument),
+    (methods.WRITE, [[put_op(b"tab.k")], 0, 0, {"speed": 9}], InvalidArgument),
+    (methods.WRITE, [[put_op(b"tab.k")], 0, 0, {"owner": 9}], InvalidArgument),
+    (methods.WRITE, [[put_op(b"tab.k")], 0, 0, []], InvalidArgument),
+    (methods.PREWRITE, [5, b"tab.k", 1000, [put_op(b"tab.k")], 0, {b"x": 1}], InvalidArgument),
     (methods.WRITE, [[put_op(b"tab.k"), put_op(b"tab.k")], 0, 0], InvalidArgument),
     (methods.WRITE, [[put_op(b"tab.k"), [9, b"tab.x", None, None, 0]], 0, 0], InvalidArgument),
     (
