@@ -11,7 +11,17 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench import cluster, compare, kv, memory, procedures, recovery, report, spark
+from bench import (
+    cluster,
+    compare,
+    kv,
+    memory,
+    procedures,
+    recovery,
+    report,
+    spark,
+    transactions,
+)
 from bench.machine import describe
 from bench.node import ROOT
 from bench.stats import Record
@@ -79,6 +89,9 @@ def parser() -> argparse.ArgumentParser:
 
     one = command("groups", "log syncs with one group and with many, on three nodes")
     one.add_argument("--groups", type=_counts, default=[1, 200])
+
+    one = command("transactions", "two keys, two partitions, a bank, timestamps")
+    one.add_argument("--nodes", type=int, choices=[1, 3], default=1)
 
     one = command("procedures", "durable procedures, steps per second")
     one.add_argument("--steps", type=_counts, default=list(procedures.STEPS))
@@ -150,6 +163,8 @@ def _records(args: argparse.Namespace) -> Iterator[Record]:
             yield from cluster.failover(reps=args.reps)
         case "groups":
             yield from cluster.groups(args.groups, reps=args.reps, secs=args.secs)
+        case "transactions":
+            yield from transactions.run(nodes=args.nodes, reps=args.reps, secs=args.secs)
         case "procedures":
             yield from procedures.run(args.steps, args.clients, reps=args.reps, secs=args.secs)
         case "spark":

@@ -1,4 +1,5 @@
-"""put, get, scan, batch and txn against one node: rates, latencies, CPU time per operation.
+"""put, get, scan, batch, txn (one key) and txn2 (two) against one node: rates, latencies, CPU time
+per operation.
 
     native   a connection per client, one request in flight on each (a closed loop, as etcd's)
     mux      the same number of requests in flight over four connections
@@ -17,7 +18,7 @@ from bench.pipelined import OPS as PIPELINED_OPS
 from bench.spec import Spec
 from bench.stats import Record, median_of_runs
 
-OPS = ("put", "get", "scan", "batch", "txn")
+OPS = ("put", "get", "scan", "batch", "txn", "txn2")
 TRANSPORTS = ("native", "mux", "http")
 ROWS_PER_OP = {"scan": 1_000, "batch": 100}
 

@@ -149,12 +149,44 @@ class Txn:
         return None
 
 
+class Txn2:
+    """A start timestamp, two keys read at it in one request, both written unless somebody was
+    faster: a transaction within one partition.
+    """
+
+    __slots__ = ("_keys", "_ops", "_rng", "_spec", "_start_ts", "_step", "_value")
+
+    def __init__(self, spec: Spec, keys: Sequence[bytes], rng: Random, value: bytes) -> None:
+        self._spec, self._keys, self._rng, self._value = spec, keys, rng, value
+        self._ops: list[list[Any]] = []
+        self._start_ts = self._step = 0
+
+    def begin(self) -> bytes:
+        keys = self._rng.sample(self._keys, 2)
+        self._ops = [[m.OP_PUT, key, self._value, None, 0] for key in keys]
+        self._step = 0
+        return frame(m.TSO, 1)
+
+    def reply(self, data: bytes | bytearray) -> bytes | None:
+        result = rest_of(data)
+        where = (self._spec.partition, self._spec.epoch)
+        self._step += 1
+        if self._step == 1:
+            self._start_ts = result[0]
+            keys = [op[1] for op in self._ops]
+            return frame(m.MGET, *where, keys, self._start_ts, None)
+        if self._step == 2:
+            return frame(m.WRITE, *where, self._ops, self._start_ts, 0)
+        return None
+
+
 SCRIPTS: dict[str, Callable[[Spec, Sequence[bytes], Random, bytes], Script]] = {
     "put": Simple,
     "get": Simple,
     "scan": Scan,
     "batch": Batch,
     "txn": Txn,
+    "txn2": Txn2,
 }
 
 

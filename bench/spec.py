@@ -12,7 +12,7 @@ MUX_CONNECTIONS = 4  # of the multiplexing cases
 class Spec:
     """One case. `clients` = requests in flight, over all processes; every process gets a share."""
 
-    op: str  # put, get, scan, batch, txn; proc
+    op: str  # put, get, scan, batch, txn, txn2, txn2x, bank; proc
     clients: int
     size: int  # bytes of a value
     transport: str  # native (a connection per client), mux (few connections), http

@@ -151,6 +151,14 @@ class NativeSession:
             raise self._names.told(e) from None
         return None if value is None else Record(value, version)
 
+    async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
+        wanted = [await self._names.prefix(ns, table) + key for ns, table, key in keys]
+        try:
+            found = await self._transaction.multi_get(wanted)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return [None if record is None else Record(*record) for record in found]
+
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
         prefix = await self._names.prefix(ns, table)
         span = cursor.span(_table_id(prefix), replace(spec, at=self.start_ts))

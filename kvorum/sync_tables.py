@@ -192,6 +192,9 @@ class TransactionTable:
     def get(self, key: Bytes) -> Record | None:
         return self._call(self._table.get(key))
 
+    def multi_get(self, keys: Sequence[Bytes]) -> list[Record | None]:
+        return self._call(self._table.multi_get(keys))
+
     def put(self, key: Bytes, value: Bytes) -> None:
         self._call(self._table.put(key, value))
 

@@ -223,6 +223,11 @@ class AsyncTransactionTable:
         """
         return await self._session.get(self.ns, self.name, user_key(key))
 
+    async def multi_get(self, keys: Sequence[Bytes]) -> list[Record | None]:
+        """`get` of many keys at once, in their order."""
+        wanted = [TableKey(self.ns, self.name, user_key(key)) for key in keys]
+        return await self._session.multi_get(wanted)
+
     async def put(self, key: Bytes, value: Bytes) -> None:
         await self._session.put(self.ns, self.name, user_key(key), user_value(value))
 

@@ -278,6 +278,9 @@ class HttpSession:
             return None
         return Record(told["value"], int(told["version"] or 0))
 
+    async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
+        return [await self.get(*key) for key in keys]  # one snapshot, however many requests
+
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
         body: dict[str, Any] = {"ns": ns, "table": table}
         for name in ("prefix", "start", "end", "cursor", "reverse", "limit"):

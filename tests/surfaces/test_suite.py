@@ -385,6 +385,8 @@ def test_p10_a_transaction_reads_its_snapshot_and_its_own_writes(
         assert rows.get("z") is None
         assert values(rows.scan()) == [(b"a", b"old"), (b"b", b"mine")]
         assert values(rows.scan(reverse=True, limit=1)) == [(b"b", b"mine")]
+        assert rows.multi_get(["z", "b", "a"])[::2] == [None, rows.get("a")]
+        assert rows.multi_get(["b"]) == [(b"mine", 0)]
         assert table.get("b") is None
     assert t.version is not None
     assert table.get("b") == (b"mine", t.version)
