@@ -90,7 +90,7 @@ async def in_thread(fn: Callable[[], None]) -> None:
 
 async def measure(data: Path, seconds: float, callers: int, profile: str) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
-    timers, clock = LoopTimers(loop), SystemClock()
+    timers, clock, oracle = LoopTimers(loop), SystemClock(), Oracle()
     state = open_engine("rocks", data / "state", STATE_FAMILIES)
     log = open_engine("rocks", data / "log", LOG_FAMILIES)
     syncer = ThreadSyncer(log, loop)
@@ -107,7 +107,7 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
     manager = ReplicaManager(
         state,
         host,
-        timestamps=AtOnce(Oracle()),
+        timestamps=AtOnce(oracle),
         scheduler=Scheduler(loop.call_soon, clock, host.defer),
         timers=timers,
         in_thread=in_thread,
@@ -135,6 +135,16 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
         ops = [[methods.OP_PUT, key, value, None, 0] for key in keys[at : at + 100]]
         return [rid, methods.WRITE, far, 1, 1, ops, 0, 0]
 
+    def mget2(rid: int) -> list[Any]:
+        pair = [keys[rng.randrange(KEYS)], keys[rng.randrange(KEYS)]]
+        return [rid, methods.MGET, far, 1, 1, pair, oracle(1), None]
+
+    def write2(rid: int) -> list[Any]:
+        """A transaction of two keys; blind, since conflicts are not what is measured."""
+        at = rng.randrange(KEYS - 1)
+        ops = [[methods.OP_PUT, key, value, None, 0] for key in keys[at : at + 2]]
+        return [rid, methods.WRITE, far, 1, 1, ops, oracle(1), methods.BLIND]
+
     def scan(rid: int) -> list[Any]:
         at = rng.randrange(KEYS - 1000)
         return [rid, methods.SCAN, far, 1, 1, keys[at], b"", 0, 1000, False, None]
@@ -144,6 +154,8 @@ async def measure(data: Path, seconds: float, callers: int, profile: str) -> dic
         ("put", put, callers, 1),
         ("put1", put, 1, 1),
         ("get", get, callers, 1),
+        ("mget2", mget2, callers, 1),
+        ("write2", write2, callers, 1),
         ("batch_row", batch, 8, 100),
         ("scan_row", scan, 8, 1000),
     ):

@@ -2,6 +2,7 @@
 
 txn2    two random keys read and written, one partition; clients speak the native protocol
 txn2x   the same over two partitions, through the SDK, which coordinates it
+        (native: a connection per client; mux: four connections per client process)
 bank    transfers between 100 accounts, so that most transactions meet another; every one is run
         again until it commits, and only commits count (goodput)
 tso     timestamps per second of batching clients, and what one lone caller waits meanwhile
@@ -38,19 +39,27 @@ class Case:
 
     op: str
     client: str
+    transport: str = "native"
     procs: int = 1
     clients: int = CLIENTS
 
     def fields(self) -> Record:
-        return {"bench": "txn", "op": self.op, "clients": self.clients, "client": self.client}
+        return {
+            "bench": "txn",
+            "op": self.op,
+            "clients": self.clients,
+            "transport": self.transport,
+            "client": self.client,
+        }
 
 
 CASES = (
     Case(op="txn2", client="lean"),
-    Case(op="txn2", client="sdk"),
-    Case(op="txn2x", client="sdk"),
+    Case(op="txn2", client="sdk", transport="mux"),
+    Case(op="txn2x", client="sdk", transport="mux"),
+    Case(op="txn2x", client="sdk", transport="mux", procs=2),
     Case(op="txn2x", client="sdk", clients=1),
-    Case(op="bank", client="sdk"),
+    Case(op="bank", client="sdk", transport="mux"),
 )
 
 
@@ -86,7 +95,7 @@ class Bench:
             op=case.op,
             clients=case.clients,
             size=SIZE,
-            transport="native",
+            transport=case.transport,
             client=case.client,
             url=self._server.url,
             native_port=whole.port,
