@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import cluster, kv, memory, procedures, recovery, spark
+from bench import cluster, kv, memory, procedures, recovery, spark, transactions
 from bench.cluster import Cluster
 from bench.node import Node, Server
 from bench.peers import PeerFailed, Peers
 from bench.stats import Record, median_of_runs
 
-NAMES = ("kv", "cluster", "failover", "groups", "http", "procedures", "spark", "memory", "recovery")
+NAMES = (
+    "kv", "cluster", "failover", "groups", "transactions", "http", "procedures", "spark", "memory",
+    "recovery",
+)  # fmt: skip
 _SIZE = 100
 # What the goals name, and 1 KiB beside it.
 _AGAINST_ETCD = (
@@ -110,6 +113,31 @@ def failovers(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
     yield from cluster.failover(reps=reps)
 
 
+def transactions_in_turn(peers: Peers, nodes: int, *, reps: int, secs: float) -> Iterator[Record]:
+    """etcd's small transaction beside ours over two keys; a bank in PostgreSQL and in ours."""
+    note(f"transactions, {nodes} nodes: etcd, PostgreSQL and Kvorum, {reps} turns")
+    where = {"nodes": nodes} if nodes > 1 else {}
+    with transactions.server(nodes) as node:
+        bench = transactions.Bench(node, secs=secs)
+        turns: dict[str, Callable[[], Record]] = {
+            "etcd": partial(peers.etcd, "txn", transactions.CLIENTS, _SIZE, secs, nodes=nodes)
+        }
+        if nodes == 1:
+            turns["postgresql"] = partial(peers.bank, transactions.CLIENTS, secs)
+        for case in transactions.CASES:
+            turns[str(case)] = partial(bench.measure, case)
+        turns["tso"] = partial(bench.timestamps)
+        found = in_turn(reps, turns)
+    sizes = {"clients": transactions.CLIENTS, "size": _SIZE}
+    if "etcd" in found:
+        yield where | _peer("etcd", "txn2", **sizes) | found["etcd"]
+    if "postgresql" in found:
+        yield _peer("postgresql", "bank", clients=transactions.CLIENTS) | found["postgresql"]
+    for case in transactions.CASES:
+        yield where | case.fields() | found[str(case)]
+    yield where | found["tso"]
+
+
 def _peer(name: str, op: str, **fields: int) -> Record:
     return {"bench": "peer", "peer": name, "op": op, **fields}
 
@@ -185,6 +213,9 @@ def run(
     if "groups" in names:
         note("log syncs over 1 and over 200 groups")
         yield from cluster.groups([1, 200], reps=reps, secs=secs)
+    if "transactions" in names:
+        for nodes in (1, cluster.NODES):
+            yield from transactions_in_turn(peers, nodes, reps=reps, secs=secs)
     if "http" in names:
         yield from alone(reps=reps, secs=secs)
     if "procedures" in names:

@@ -50,6 +50,11 @@ def _etcd(op: str, clients: int, nodes: int | None = None) -> Record:
     return {"bench": "peer", "peer": "etcd", **where, "nodes": nodes}
 
 
+def _txn(op: str, nodes: int | None = None) -> Record:
+    where = {"op": op, "clients": 64, "transport": "mux", "client": "sdk"}
+    return {"bench": "txn", **where, "nodes": nodes}
+
+
 def _against_dbos(steps: int, clients: int) -> Goal:
     where = {"op": f"{steps}-step", "clients": clients}
     return Goal(
@@ -116,6 +121,22 @@ GOALS: tuple[Goal, ...] = (
         ours={"bench": "groups", "groups": 200}, figure="syncs_s", relation=UNDER, bound=1.2,
         peer={"bench": "groups", "groups": 1}, peer_figure="syncs_s",
     ),
+    *(
+        goal
+        for nodes, head in ((None, ""), (3, "three nodes: "))
+        for goal in (
+            _rate(head + "transactions/s over two keys of one partition, against etcd's small one",
+                  _txn("txn2", nodes), 2, _etcd("txn2", 64, nodes)),
+            _rate(head + "transactions/s over two partitions, against etcd's small one",
+                  _txn("txn2x", nodes), 1, _etcd("txn2", 64, nodes)),
+        )
+    ),
+    _bound("transfers/s between 100 accounts, 64 clients", _txn("bank"), "ops_s", OVER, 500),
+    _rate("transfers/s between 100 accounts, against PostgreSQL at repeatable read",
+          _txn("bank"), 1,
+          {"bench": "peer", "peer": "postgresql", "op": "bank", "clients": 64}),
+    _bound("timestamps/s of 32 clients that take 1,000 at once",
+           {"bench": "tso", "nodes": None}, "ops_s", OVER, 1_000_000),
     _bound("HTTP puts/s, 64 clients", _kv("put", 64, "http"), "ops_s", OVER, 10_000),
     _bound("HTTP gets/s, 64 clients", _kv("get", 64, "http"), "ops_s", OVER, 15_000),
     _bound("rows/s in batches of 100 puts, 16 clients", _kv("batch", 16), "rows_s", OVER, 60_000),

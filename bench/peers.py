@@ -16,6 +16,7 @@ from typing import Any
 from bench.node import work_folder
 from bench.stats import Record
 
+_OWN = Path(__file__).resolve().parent / "peers"  # scripts that came with the product
 _SECONDS_MAX = 900
 _STOP_S = 60
 _JDBC_JAR = "/usr/share/java/postgresql.jar"  # where Debian's libpostgresql-jdbc-java puts it
@@ -48,15 +49,17 @@ class Peers:
                 "PEERS_WORK": str(work),
                 "PEERS_REPS": "1",  # repetitions are ours, in turn with Kvorum's
                 "PEERS_SECS": str(secs),
+                "PYTHONPATH": str(self._folder),
             }
             | settings
         )
 
     def _run(self, script: str, *args: str, secs: float, **settings: str) -> dict[str, Any]:
         python = self._home / "venv" / "bin" / "python"
+        own = _OWN / script
         command = [
             str(python) if python.is_file() else "python3",
-            str(self._folder / script),
+            str(own if own.is_file() else self._folder / script),
             *args,
         ]
         work = work_folder("peer")
@@ -102,6 +105,11 @@ class Peers:
         """Three nodes, the leader killed under load: the longest time without a write."""
         found = self._run("bench_etcd.py", "ops=none", "failover", secs=secs)
         return {"gap_s": found["failover"]["gap_s"]}
+
+    def bank(self, clients: int, secs: float) -> Record:
+        """Transfers between few accounts in PostgreSQL at repeatable read, commits only."""
+        found = self._run("bench_bank_pg.py", secs=secs, PEERS_CONC=str(clients))
+        return ours(found[f"bank_c{clients}"]) | {"total_kept": found["total_kept"]}
 
     def dbos(self, clients: list[int], secs: float) -> dict[tuple[int, int], Record]:
         """By (steps, clients); of its two styles the faster one."""

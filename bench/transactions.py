@@ -108,6 +108,11 @@ class Bench:
             secs=self._secs,
         )
 
+    def timestamps(self) -> Record:
+        """The oracle, alone and beside puts."""
+        puts = replace(self.spec(Case(op="put", client="lean")), secs=self._secs + 2)
+        return asyncio.run(_timestamps(self._server, puts, self._secs))
+
     def _total(self) -> int:
         with kvorum.connect(self._server.url) as db:
             return sum(int(row.value) for row in db.table(dataset.NAMESPACE, "bank").rows())
@@ -117,20 +122,22 @@ def _fill(db: kvorum.Database, table: str, keys: range, value: bytes) -> None:
     db.batch([kvorum.Put(dataset.NAMESPACE, table, user_key(k), value) for k in keys])
 
 
+def server(nodes: int) -> Node | Cluster:
+    """One node, or several."""
+    return Node("txn") if nodes == 1 else Cluster("txn", nodes)
+
+
 def run(cases: tuple[Case, ...] = CASES, *, nodes: int, reps: int, secs: float) -> Iterator[Record]:
     """A record per case, on one node or on three: the medians of `reps` windows taken in turn."""
-    server: Node | Cluster = Node("txn") if nodes == 1 else Cluster("txn", nodes)
-    with server:
-        bench = Bench(server, secs=secs)
+    with server(nodes) as node:
+        bench = Bench(node, secs=secs)
         found: dict[Case, list[Record]] = {case: [] for case in cases}
         for _ in range(reps):
             for case in cases:
                 found[case].append(bench.measure(case))
         for case, runs in found.items():
             yield {"nodes": nodes} | case.fields() | median_of_runs(runs)
-        puts = replace(bench.spec(Case(op="put", client="lean")), secs=secs + 2)
-        told = [asyncio.run(_timestamps(server, puts, secs)) for _ in range(reps)]
-        yield {"nodes": nodes} | median_of_runs(told)
+        yield {"nodes": nodes} | median_of_runs([bench.timestamps() for _ in range(reps)])
 
 
 # ------------------------------------------------------------------------------------- timestamps
