@@ -33,6 +33,8 @@ from raft.handshake import WRONG_INCARNATION
 from raft.host import RaftHost
 from raft.limits import TransportLimits
 
+_IN, _OUT, _BOTH = "in", "out", "both"  # ways of a link that may be cut
+
 CONSENSUS: Final = RaftConfig(
     heartbeat_ms=100,
     election_min_ms=500,
@@ -71,7 +73,7 @@ class Cluster:
         self.oracle = KvClient(apart, ports.timers, ports.rng)
         self.calls = NodeCalls(self.kv, self.peers, identity.node)
         self._channels = (shared, apart)
-        self._cut: list[int] = []
+        self._cut: dict[int, str] = {}  # which ways of the links to which nodes
         self._gone: set[int] = set()  # nodes that were decommissioned
         self.on_stranger: Callable[[], object] = lambda: None  # the members table's reader
         self.on_cut: Callable[[list[int]], object] = lambda _nodes: None  # the native port's
@@ -203,22 +205,26 @@ class Cluster:
                 code="NO_FAULT_INJECTION",
             )
         if args[0] is not None:
-            self._set_cut(args[0])
-        return [list(self._cut)]
+            self._set_cut(dict(map(_cut_of, args[0])))
+        cuts = sorted(self._cut.items())
+        return [[node if way == _BOTH else [node, way] for node, way in cuts]]
 
-    def _set_cut(self, nodes: list[int]) -> None:
+    def _set_cut(self, cuts: dict[int, str]) -> None:
+        """Requests between the nodes stop both ways even if the cut is one-way: one without its
+        reply is of no use.
+        """
         if self.transport is None:
             raise InvalidArgument("this node has no links to other nodes: there is nothing to cut")
-        for node in nodes:
+        for node in cuts:
             if self.peers.address_of(node) is None or node == self.identity.node:
                 raise InvalidArgument(f"there is no other node {node} to be cut from")
         for node in self._cut:
             self.transport.unblock(node)
-        for node in nodes:
-            self.transport.block(node)
-        self._cut = sorted(nodes)
-        self.on_cut(self._cut)
-        addresses = frozenset(a for n in nodes if (a := self.peers.address_of(n)) is not None)
+        for node, way in cuts.items():
+            self.transport.block(node, incoming=way != _OUT, outgoing=way != _IN)
+        self._cut = cuts
+        self.on_cut(sorted(cuts))
+        addresses = frozenset(a for n in cuts if (a := self.peers.address_of(n)) is not None)
         for channels in self._channels:
             channels.cut(addresses)
 
@@ -229,8 +235,19 @@ def check_links(row: list[Any]) -> None:
     match args:
         case [None]:
             return
-        case [list(nodes)] if len(nodes) <= NODES_MAX and all(
-            type(node) is int and node > 0 for node in nodes
-        ):
+        case [list(cuts)] if len(cuts) <= NODES_MAX and all(map(_is_cut, cuts)):
             return
-    raise InvalidArgument("LINKS takes a list of node ids, or nothing to ask")
+    raise InvalidArgument(
+        'LINKS takes a list of node ids or [node id, "in" or "out"], or nothing to ask'
+    )
+
+
+def _is_cut(cut: Any) -> bool:
+    one_way = type(cut) is list and len(cut) == 2 and cut[1] in (_IN, _OUT)
+    node = cut[0] if one_way else cut
+    return type(node) is int and node > 0
+
+
+def _cut_of(cut: Any) -> tuple[int, str]:
+    """A checked entry: the node, and the ways that are cut."""
+    return (cut, _BOTH) if type(cut) is int else (cut[0], cut[1])

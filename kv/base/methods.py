@@ -108,8 +108,9 @@ SINK_COMMIT: Final = 83
 # attempt → state
 SINK_ABORT: Final = 84
 
-# nodes | None → nodes. Fault injection: what this node neither hears nor speaks to from now on,
-# raft and clients of its own alike; None only asks. Refused without the setting fault_injection
+# cuts | None → cuts. Fault injection: what this node neither hears nor speaks to from now on, raft
+# and clients of its own alike; None only asks. A cut is a node id, or [node id, "in" | "out"]: it
+# does not hear that node, or is not heard by it. Refused without the setting fault_injection
 LINKS: Final = 90
 # [descriptor, …] → true. Make and open this node's replicas; those that exist stay as they are
 CREATE_PARTITION: Final = 92

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -190,17 +190,30 @@ def _said(json: bool, what: str, numbers: list[int]) -> None:
 def cut(
     one: Annotated[int, typer.Argument(metavar="I", help="A node's number.")],
     other: Annotated[int, typer.Argument(metavar="J", help="Another one's.")],
+    one_way: Annotated[
+        bool, typer.Option("--one-way", help="J does not hear I; I still hears J.")
+    ] = False,
     data: Data = _DATA,
     json: Json = False,
 ) -> None:
-    """Let nothing pass between two nodes, either way, until `heal`."""
+    """Let nothing pass between two nodes, either way or from I to J only, until `heal`."""
     with _cluster(data, json) as cluster:
         if one == other:
             raise InvalidArgument("a link has two ends: give two different nodes")
-        for here, there in ((one, other), (other, one)):
-            blocked = links(cluster.node(here), None)
-            links(cluster.node(here), sorted({*blocked, there}))
-        _said(json, "cut", [one, other])
+        for here, there in ((other, one),) if one_way else ((one, other), (other, one)):
+            known = {of(cut): cut for cut in links(cluster.node(here), None)}
+            known[there] = [there, "in"] if one_way else there
+            links(cluster.node(here), list(known.values()))
+        _said(json, "cut one way" if one_way else "cut", [one, other])
+
+
+Cut = int | list[int | str]
+"""An entry of the method LINKS: a node, or a node and the way that is cut."""
+
+
+def of(cut: Cut) -> int:
+    """The node that a cut cuts off."""
+    return cut if isinstance(cut, int) else int(cut[0])
 
 
 @app.command()
@@ -216,7 +229,7 @@ def heal(data: Data = _DATA, json: Json = False) -> None:
         _said(json, "healed", [node.id for node in healed])
 
 
-def links(node: LocalNode, blocked: list[int] | None) -> list[int]:
+def links(node: LocalNode, blocked: Sequence[Cut] | None) -> list[Cut]:
     """Set which nodes a node is cut off from (None: only ask); returns what holds now."""
     import asyncio
 
@@ -224,7 +237,7 @@ def links(node: LocalNode, blocked: list[int] | None) -> list[int]:
     from kv.base.adapters import LoopTimers, SystemRng
     from kv.client.client import connect
 
-    async def ask() -> list[int]:
+    async def ask() -> list[Cut]:
         timers = LoopTimers(asyncio.get_running_loop())
         host, _, port = node.address.rpartition(":")
         client = await connect([(host, int(port))], timers=timers, rng=SystemRng())
@@ -232,7 +245,7 @@ def links(node: LocalNode, blocked: list[int] | None) -> list[int]:
             (now,) = await client.call_node(methods.LINKS, blocked, budget_ms=_ASK_MS)
         finally:
             client.close()
-        return [int(number) for number in now]
+        return list(now)
 
     return asyncio.run(ask())
 

@@ -62,7 +62,7 @@ class Nodes:
         for other in others or [n for n in self.numbers if n != number]:
             for here, there in ((number, other), (other, number)):
                 blocked = links(self.local.node(here), None)
-                links(self.local.node(here), sorted({*blocked, there}))
+                links(self.local.node(here), [*blocked, there])
 
     def heal(self) -> None:
         for node in self.local.nodes:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kvorum.cli.cluster import links
 from kvorum.localcluster import LocalCluster
 from tests.machine import ROOT, free_port_base
 
@@ -80,6 +81,12 @@ def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     assert kvorum("get", "default/t/a", connect=connect).stdout.strip() == "2"
     done("cluster", "cut", "1", "3", *where)
     done("cluster", "heal", *where)
+    assert done("cluster", "cut", "1", "3", "--one-way", *where)["done"] == "cut one way"
+    three = LocalCluster.open(directory).node(3)
+    assert links(three, None) == [[1, "in"]]
+    assert links(LocalCluster.open(directory).node(1), None) == []
+    done("cluster", "heal", *where)
+    assert links(three, None) == []
     done("put", "default/t/a", "3", connect=connect)
     told = status(directory)
     assert [node["state"] for node in told["nodes"]] == ["running"] * 3
