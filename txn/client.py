@@ -215,7 +215,7 @@ class TxnClient:
             )
         anchor = await self._kv.find_txn(txn, budget_ms=self._budget_ms)
         if anchor is not None:
-            status, commit_ts, _, _ = await self._kv.call(
+            status, commit_ts, *_ = await self._kv.call(
                 CHECK, anchor, anchor, txn, 0, TXN_TTL_MS_MAX, budget_ms=self._budget_ms
             )
             return _status(status, commit_ts)

@@ -138,7 +138,7 @@ class Resolver:
         start_ts = intents.start_ts
         outcome = self._known.get(start_ts)
         if outcome is None or outcome.status == PENDING:
-            status, commit_ts, min_commit_ts, _ = await self._kv.call(
+            status, commit_ts, min_commit_ts, _, *_ = await self._kv.call(
                 CHECK, intents.anchor, intents.anchor, start_ts, 0, intents.ttl_ms,
                 budget_ms=_RESOLVE_BUDGET_MS,
             )  # fmt: skip
@@ -172,7 +172,7 @@ class Resolver:
         anchor, start_ts = met.details["anchor"], met.details["txn"]
         ttl_ms = met.details["ttl_ms"]
         try:
-            status, commit_ts, min_commit_ts, age_ms = await self._kv.call(
+            status, commit_ts, min_commit_ts, age_ms, *_ = await self._kv.call(
                 CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=deadline.budget_ms()
             )
         except DeadlineExceeded as error:

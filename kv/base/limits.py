@@ -45,6 +45,11 @@ PREWRITE_BYTES_MAX: Final = 4 * MiB
 RESOLVE_CHUNK_ROWS: Final = 2_000  # no further chunk intent is begun in a request after so many
 RESOLVE_BYTES: Final = 4 * MiB  # … and no further intent after so much, with what it replaces
 PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
+PARALLEL_PARTS_MAX: Final = 16  # a transaction of more is committed in two phases …
+PARALLEL_KEYS_MAX: Final = 256  # … and one of more keys: its record lists them all
+PARALLEL_KEY_BYTES_MAX: Final = 64 * KiB  # … or of more bytes of keys
+UNSTAGE_MS: Final = 100  # a coordinator whose prewrites take longer goes on in two phases
+RECOVERY_GRACE_MS: Final = 300  # others leave a parallel commit to its coordinator for so long
 READS_IN_FLIGHT_MAX: Final = 64  # partitions that one multi_get asks at once
 COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included
 RESOLVES_IN_FLIGHT_MAX: Final = 2_048  # of one client; above it a reader leaves an intent be
@@ -220,6 +225,9 @@ assert MEMBERSHIP_MOVES_MAX <= PROCEDURE_CHILDREN_MAX
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
+assert PARALLEL_PARTS_MAX <= PREWRITES_IN_FLIGHT_MAX, "all are sent at once"
+assert PARALLEL_KEYS_MAX <= PREWRITE_KEYS_MAX <= MULTI_KEYS_MAX
+assert 2 * UNSTAGE_MS <= RECOVERY_GRACE_MS < TXN_TTL_MS_DEFAULT, "a living coordinator is faster"
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
     "an expired intent is noticed soon"
 )

@@ -34,22 +34,32 @@ WRITE: Final = 4
 MGET: Final = 5
 # start, end, read_ts, limit, reverse, ignore → [[key, value, version], …], resume | None
 SCAN: Final = 6
-# start_ts, anchor, ttl_ms, ops, flags[, options] → min_commit_ts
+# start_ts, anchor, ttl_ms, ops, flags[, options] → min_commit_ts; with option fence also: whether
+# that bound lies in the intents and, at the anchor, the record is STAGING
 PREWRITE: Final = 10
 # start_ts, anchor, ttl_ms, keys, values → min_commit_ts. Blind puts (value None: delete) of many
 # rows as one chunk intent; keys rise, the anchor is prewritten before and not among them
 PREWRITE_ROWS: Final = 16
 # anchor, start_ts, commit_ts → status, commit_ts, min_commit_ts. The status flip
 COMMIT: Final = 11
-# anchor, start_ts → status, commit_ts
+# anchor, start_ts[, options] → status, commit_ts. A STAGING one stays unless option own says that
+# its coordinator asks
 ROLLBACK: Final = 12
-# anchor, start_ts, push_above, ttl_ms → status, commit_ts, min_commit_ts, age_ms
+# anchor, start_ts, push_above, ttl_ms → status, commit_ts, min_commit_ts, age_ms, owner; of a
+# STAGING one also its parts: [[key, …], …]
 CHECK: Final = 13
 # start_ts, commit_ts (0 = rolled back), keys → intents resolved, keys left. A chunk intent is
 # resolved whole, and few chunks at once: ask again while keys are left
 RESOLVE: Final = 14
-# anchor, start_ts → status
+# anchor, start_ts → status. A STAGING one becomes PENDING: its coordinator waits for something, and
+# will flip
 HEARTBEAT: Final = 15
+# start_ts, anchor, keys, fence → whether all of them have an intent with a bound, the highest
+# bound. With fence, keys without one are closed to late prewrites first
+RECOVER: Final = 17
+# anchor, start_ts, commit_ts (0 = rolled back) → status, commit_ts. Ends a STAGING one, after
+# RECOVER of all its parts
+SETTLE: Final = 18
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
 NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
@@ -63,6 +73,8 @@ COMMITTED: Final = 2
 ABORTED: Final = 3
 # committed if and only if all intents of `parts` are there (parallel commit)
 STAGING: Final = 4
+# no transaction's status: closes a key to the late prewrites of one (kv.mvcc.recover)
+FENCED: Final = 5
 STATUS_NAMES: Final = {PENDING: "pending", COMMITTED: "committed", ABORTED: "aborted"}
 
 # -- kinds of an op (kv.base.ops)
@@ -146,6 +158,7 @@ MASTER_METHODS: Final = frozenset(
 # idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
+    | {RECOVER, SETTLE}
     | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
@@ -156,6 +169,7 @@ REPEATABLE: Final = frozenset(
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
+    | {RECOVER, SETTLE}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS}
 )
 assert QUERIES <= REPEATABLE

@@ -55,6 +55,7 @@ from kv.base.methods import (
     MGET,
     PREWRITE,
     PREWRITE_ROWS,
+    RECOVER,
     RESOLVE,
     SCAN,
     WRITE,
@@ -67,7 +68,7 @@ from kv.client.links import Link, LinkExpired, LinkLost, Submitter
 from kv.client.router import ANYWHERE, Address, Location, Router
 from kv.client.turns import Turn
 
-MULTI_KEY: Final = frozenset({MGET, SCAN, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE})
+MULTI_KEY: Final = frozenset({MGET, SCAN, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER})
 NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log: what may be repeated is asked of the next.

@@ -10,6 +10,7 @@ adds nothing. Nothing here waits, reads a clock or knows a disk.
     prewrite commit rollback resolve heartbeat
                 the two-phase way (Percolator, Peng and Dabek, OSDI 2010, with TiDB's pushes)
     check       what has become of a transaction; rolls the abandoned back
+    recover     the same for a parallel commit: exactly one outcome, and why
     gc          forgets what no reader at or above the safepoint can see
     find        from a transaction's id to its anchor
 

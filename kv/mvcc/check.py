@@ -4,14 +4,15 @@ answered.
 Three cases change something: an abandoned transaction (no heartbeat within its time to live) is
 rolled back; one that was never heard of and should have been is fenced off with an ABORTED record;
 and a reader's `push_above` raises the bound below which the transaction may not commit any more, so
-that the reader can read on without waiting (D10).
+that the reader can read on without waiting (D10). A STAGING one is only told, with its parts:
+whoever asks recovers it (kv.mvcc.recover).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kv.base.methods import PENDING
+from kv.base.methods import PENDING, STAGING
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.rollback import rollback
@@ -40,6 +41,9 @@ def check(
     push.
     """
     record = view.txn(anchor, start_ts)
+    if record is not None and record.status == STAGING:
+        age_ms = now_ms - record.heartbeat_ms
+        return Checked(record, age_ms if age_ms >= 0 else record.ttl_ms)  # the clock was set back
     if record is not None and record.status != PENDING:
         return Checked(record, 0)
     if record is None:

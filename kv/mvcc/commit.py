@@ -1,12 +1,13 @@
 """The one status change that commits a transaction (D7): everything before it is provisional,
-everything after it clean-up.
+everything after it clean-up. From STAGING it only writes down what the intents say already, or
+what a coordinator decides that did not rely on them (kv.mvcc.recover).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kv.base.methods import COMMITTED, PENDING
+from kv.base.methods import COMMITTED, PENDING, STAGING
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.refusals import aborted, check_age
 from kv.mvcc.view import Mutations, View
@@ -22,14 +23,15 @@ def commit(
     Raises TxnAborted if the transaction never prewrote its anchor, or is too old.
     """
     record = view.txn(anchor, start_ts)
-    if record is not None and record.status != PENDING:
+    if record is not None and record.status not in (PENDING, STAGING):
         return record
     check_age(start_ts, 0, now_ms)
     lock = view.lock(anchor)
     if record is None or lock is None or lock.start_ts != start_ts:
         raise aborted(start_ts, "its anchor was never prewritten, or is not remembered any more")
     if commit_ts < record.min_commit_ts or commit_ts <= start_ts:
-        return replace(record, min_commit_ts=max(record.min_commit_ts, start_ts + 1))
+        bound = max(record.min_commit_ts, start_ts + 1)
+        return replace(record, status=PENDING, min_commit_ts=bound)
     done = TxnRecord(status=COMMITTED, commit_ts=commit_ts)
     m.set_txn(anchor, start_ts, done, new=False)
     return done

@@ -4,8 +4,8 @@ Two walks over a partition's range:
   * `hist`: an old version is garbage iff it was superseded at or below the safepoint. Costs what
     the old versions cost, not the live data; start it when the partition's garbage counter says so;
   * `gcq` up to the safepoint: E rows remove a record that expired, T rows a tombstone, X rows the
-    record of a transaction. Each looks at what the key holds *now*; a row whose reason has gone
-    just goes. Rows of keys outside the range belong to another partition.
+    record of a transaction, F rows a fence. Each looks at what the key holds *now*; a row whose
+    reason has gone just goes. Rows of keys outside the range belong to another partition.
 
 Removing a tombstone or an expired record leaves no version behind that a reader could mistake for
 the newest: everything older was superseded below the safepoint too (`get.version_at` checks it).
@@ -24,6 +24,7 @@ from kv.base.limits import GC_STEP_ROWS_MAX, SCAN_PAGE_BYTES_MAX
 from kv.base.timestamps import compose
 from kv.mvcc.records import (
     EXPIRY,
+    RECORDS,
     TOMB,
     TXN,
     expiry_of,
@@ -97,18 +98,14 @@ def _due(
     rows = view.scan("gcq", at, u64(view.safepoint + 1), limit=rows_max)
     for row, _ in rows:
         kind, target = row[8:9], row[9:]
-        if kind == TXN:
+        if kind in RECORDS:
             anchor, start_ts = parse_txn_key(target)
-            if start <= anchor and (not end or anchor < end):
-                _transaction(view, anchor, start_ts, txn_floor, m)
+            mine = start <= anchor and (not end or anchor < end)
+            if mine and start_ts < txn_floor:
+                (m.drop_txn if kind == TXN else m.drop_fence)(anchor, start_ts)
         elif start <= target and (not end or target < end):
             _record(view, row, kind, target, m)
     return rows[-1][0] + b"\x00" if len(rows) == rows_max else None
-
-
-def _transaction(view: GcView, anchor: bytes, start_ts: int, txn_floor: int, m: Mutations) -> None:
-    if start_ts < txn_floor:
-        m.drop_txn(anchor, start_ts)
 
 
 def _record(view: GcView, row: bytes, kind: bytes, key: bytes, m: Mutations) -> None:

@@ -32,10 +32,11 @@ KEYS_PER_REFUSAL_MAX = 256
 def blocks(lock: Lock, read_ts: int, ignore: Collection[int] | None) -> bool:
     """Whether a reader must find out about this intent first.
 
-    An intent that began after the snapshot commits after it; a check writes nothing; the client
-    names in `ignore` those that it knows to commit above read_ts (or not at all).
+    An intent that began after the snapshot, or has a bound above it, commits after it; a check
+    writes nothing; the client names in `ignore` those that it knows to commit above read_ts (or not
+    at all).
     """
-    if lock.kind == OP_CHECK or (read_ts and lock.start_ts > read_ts):
+    if lock.kind == OP_CHECK or (read_ts and max(lock.start_ts, lock.min_commit_ts) > read_ts):
         return False
     return not ignore or lock.start_ts not in ignore
 

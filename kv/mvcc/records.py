@@ -7,14 +7,15 @@
             [superseded_ts 8][flags 1][expire_ms 8 if HAS_TTL][payload]
     lock    key
             [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor]
-            [value_ttl_ms 8 if kind & LOCK_HAS_TTL][payload]
+            [value_ttl_ms 8 if kind & LOCK_HAS_TTL]
+            [min_commit_ts 8 if kind & LOCK_HAS_BOUND][payload]
             or, of a chunk intent, under its first key and with kind & CHUNK:
             [start_ts 8][kind 1][lock_ttl_ms 4][anchor length 2][anchor]
             [msgpack [[key, …], [value | nil = delete, …]]]
     txn     esc(anchor) 00 01 [start_ts 8]
             [status 1][commit_ts 8][min_commit_ts 8][heartbeat_ms 8][ttl_ms 4]
             and, if it has an owner or parts: [msgpack [owner, [[key, …], …]]]
-    gcq     [due_ts 8][b"E" or b"T"][key]   or   [due_ts 8][b"X"][key of the txn record]
+    gcq     [due_ts 8][b"E" or b"T"][key]   or   [due_ts 8][b"X" or b"F"][key of the txn record]
             empty: the key is all of it, so there is nothing to seal
 
 `hist` keeps the body of `cur` from its flags on, so that superseding a record is two slices and no
@@ -23,7 +24,9 @@ OP_CHECK. lock_ttl_ms counts from the physical part of start_ts. The time to liv
 value stays relative, because its commit timestamp is not known yet.
 
 Due times: E the moment of expiry, T the commit timestamp of the tombstone, X a fixed distance from
-start_ts (`x_due`), so that the record of a transaction is one seek away from its id alone.
+start_ts (`x_due`), so that the record of a transaction is one seek away from its id alone. F is the
+same for a fence (`kv.mvcc.recover`): a txn record of status FENCED under the key that it closes,
+which `find` must not take for the transaction's own.
 """
 
 from __future__ import annotations
@@ -46,10 +49,13 @@ TOMBSTONE: Final = 1
 HAS_TTL: Final = 2
 LOCK_HAS_TTL: Final = 0x10
 CHUNK: Final = 0x20
+LOCK_HAS_BOUND: Final = 0x40
 KIND_MASK: Final = 0x0F
 EXPIRY: Final = b"E"
 TOMB: Final = b"T"
 TXN: Final = b"X"
+FENCE: Final = b"F"
+RECORDS: Final = frozenset({TXN, FENCE})  # kinds of gcq rows that name a txn record
 X_DISTANCE: Final = (TXN_LIFETIME_MS_MAX + TXN_STATUS_RETENTION_MS) << LOGICAL_BITS
 
 _HEAD = struct.Struct(">QB")
@@ -60,6 +66,8 @@ _head = _HEAD.pack
 _KIND_AT: Final = 8  # of a lock record
 _pack = msgpack.Packer(use_bin_type=True).pack
 
+Parts = tuple[tuple[bytes, ...], ...]
+"""The keys of a transaction's intents as they were sent, a tuple for each part."""
 Row = tuple[bytes, bytes | None, bytes | None, bytes | None]
 """A change of one key: (key, new cur record or None = forget it, hist key or None, hist record or
 None).
@@ -81,6 +89,9 @@ class Lock:
     chunk: Sequence[bytes] = ()
     """The keys of a chunk intent, rising: one record under the first of them locks them all, and
     they share this object. Its values stay in the record (`decode_chunk`)."""
+    min_commit_ts: int = 0
+    """Of a parallel commit: the transaction commits at or above it, at the highest bound of its
+    intents if nobody flips it. 0 = not said here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +106,7 @@ class TxnRecord:
     heartbeat_ms: int = 0
     ttl_ms: int = 0
     owner: str = ""  # for people
-    parts: tuple[tuple[bytes, ...], ...] = ()
+    parts: Parts = ()
     """Of a STAGING one: the keys of its intents, as they were sent, a partition each."""
 
 
@@ -187,9 +198,12 @@ def payload_at(record: bytes, read_ms: int) -> bytes | None:
 
 def encode_lock(key: bytes, lock: Lock) -> bytes:
     kind = lock.kind | (LOCK_HAS_TTL if lock.value_ttl_ms else 0)
+    kind |= LOCK_HAS_BOUND if lock.min_commit_ts else 0
     head = _LOCK.pack(lock.start_ts, kind, lock.ttl_ms, len(lock.anchor)) + lock.anchor
     if lock.value_ttl_ms:
         head += u64(lock.value_ttl_ms)
+    if lock.min_commit_ts:
+        head += u64(lock.min_commit_ts)
     return seal(key, head + (lock.payload or b""))
 
 
@@ -201,15 +215,18 @@ def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = Non
     start_ts, kind, ttl_ms, n = _LOCK.unpack_from(record)
     at = _LOCK.size + n
     anchor = record[_LOCK.size : at]
-    value_ttl_ms = 0
+    value_ttl_ms = min_commit_ts = 0
     if kind & LOCK_HAS_TTL:
         value_ttl_ms = from_u64(record, at)
+        at += 8
+    if kind & LOCK_HAS_BOUND:
+        min_commit_ts = from_u64(record, at)
         at += 8
     kind &= KIND_MASK
     payload: bytes | None = None
     if kind == 1 and (inline_bytes_max is None or len(record) - CRC_BYTES - at <= inline_bytes_max):
         payload = record[at:-CRC_BYTES]
-    return Lock(start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload)
+    return Lock(start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload, min_commit_ts=min_commit_ts)
 
 
 def encode_chunk(lock: Lock, values: Sequence[bytes | None]) -> bytes:
@@ -261,7 +278,7 @@ def decode_txn(key: bytes, record: bytes) -> TxnRecord:
     verified("txn", key, record)
     status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms = _TXN.unpack_from(record)
     owner: str = ""
-    parts: tuple[tuple[bytes, ...], ...] = ()
+    parts: Parts = ()
     if len(record) > _TXN.size + CRC_BYTES:
         owner, parts = msgpack.unpackb(memoryview(record)[_TXN.size : -CRC_BYTES], use_list=False)
     return TxnRecord(
@@ -285,8 +302,8 @@ def x_due(start_ts: int) -> int:
     return min(start_ts + X_DISTANCE, MAX)
 
 
-def gcq_txn(anchor: bytes, start_ts: int) -> bytes:
-    return u64(x_due(start_ts)) + TXN + txn_key(anchor, start_ts)
+def gcq_txn(anchor: bytes, start_ts: int, kind: bytes = TXN) -> bytes:
+    return u64(x_due(start_ts)) + kind + txn_key(anchor, start_ts)
 
 
 def gcq_expiry(key: bytes, expire_ms: int) -> bytes:

@@ -1,18 +1,25 @@
 """Abort a transaction for good: its record says ABORTED, also if it never got one, so that a late
 prewrite finds it closed.
+
+One that is STAGING may be committed already, by its intents alone. Only its coordinator, which
+knows that it told nobody, may still abort it; everybody else recovers it (kv.mvcc.recover).
 """
 
 from __future__ import annotations
 
-from kv.base.methods import ABORTED, PENDING
+from kv.base.methods import ABORTED, PENDING, STAGING
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.view import Mutations, View
 
 
-def rollback(view: View, anchor: bytes, *, start_ts: int, m: Mutations) -> TxnRecord:
-    """The record afterwards: ABORTED, or COMMITTED if that came first."""
+def rollback(
+    view: View, anchor: bytes, *, start_ts: int, m: Mutations, own: bool = False
+) -> TxnRecord:
+    """The record afterwards: ABORTED, COMMITTED if that came first, or STAGING (only if not
+    `own`).
+    """
     record = view.txn(anchor, start_ts)
-    if record is not None and record.status != PENDING:
+    if record is not None and record.status != PENDING and not (own and record.status == STAGING):
         return record
     done = TxnRecord(status=ABORTED)
     m.set_txn(anchor, start_ts, done, new=record is None)

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kv.base.methods import FENCED
 from kv.mvcc.records import (
+    FENCE,
     Lock,
     Row,
     TxnRecord,
@@ -119,6 +121,7 @@ class Mutations:
     locks: dict[bytes, Lock | None] = field(default_factory=dict)
     txns: dict[tuple[bytes, int], TxnRecord | None] = field(default_factory=dict)
     top_ts: int = 0  # the highest commit timestamp among the rows
+    bound_ts: int = 0  # of a parallel commit: its new intents may become versions from here on
     safepoint: int = 0  # 0 = unchanged
     forgotten_bytes: int = 0  # of cur records that are gone without a version in hist
 
@@ -151,6 +154,19 @@ class Mutations:
         if new:
             self.others.append(("gcq", gcq_txn(anchor, start_ts), b""))
         self.txns[anchor, start_ts] = record
+
+    def set_fence(self, key: bytes, start_ts: int) -> None:
+        """No prewrite of this transaction may lay an intent on `key` any more."""
+        record = TxnRecord(status=FENCED)
+        at = txn_key(key, start_ts)
+        self.others.append(("txn", at, encode_txn(at, record)))
+        self.others.append(("gcq", gcq_txn(key, start_ts, FENCE), b""))
+        self.txns[key, start_ts] = record
+
+    def drop_fence(self, key: bytes, start_ts: int) -> None:
+        self.others.append(("txn", txn_key(key, start_ts), None))
+        self.others.append(("gcq", gcq_txn(key, start_ts, FENCE), None))
+        self.txns[key, start_ts] = None
 
     def drop_txn(self, anchor: bytes, start_ts: int) -> None:
         self.others.append(("txn", txn_key(anchor, start_ts), None))

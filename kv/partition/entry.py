@@ -50,6 +50,7 @@ class Entry:
 
     __slots__ = (
         "batch",
+        "bounds",
         "forgotten_bytes",
         "live_bytes",
         "locks",
@@ -77,7 +78,8 @@ class Entry:
         self.locks: dict[bytes, Lock | None] = {}
         self.txns: dict[tuple[bytes, int], TxnRecord | None] = {}
         self.top_ts = 0
-        self.low_ts = MAX  # of the versions in here: a reader below it need not look
+        self.bounds: dict[bytes, int] = {}  # intents of parallel commits → their bounds
+        self.low_ts = MAX  # of the versions and bounds in here: a reader below it need not look
         self.safepoint = 0
         # an estimate from above of the bytes in the log, and of the old versions kept beside it
         self.size = 0
@@ -110,6 +112,9 @@ class Entry:
         if m.top_ts:
             self.top_ts = max(self.top_ts, m.top_ts)
             self.low_ts = min(self.low_ts, m.top_ts)
+        if m.bound_ts:
+            self.bounds.update(dict.fromkeys(m.locks, m.bound_ts))
+            self.low_ts = min(self.low_ts, m.bound_ts)
 
     def seal(self) -> bytes:
         """The log entry. Rows are put in key order: every memtable inserts them faster."""

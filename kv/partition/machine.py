@@ -40,7 +40,7 @@ from kv.base.limits import (
     KiB,
 )
 from kv.base.members import Alone, Members
-from kv.base.methods import GET, NEW_WRITES, PREWRITE, PREWRITE_ROWS, PUT
+from kv.base.methods import FENCED, GET, NEW_WRITES, PREWRITE, PREWRITE_ROWS, PUT
 from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
@@ -176,7 +176,7 @@ class PartitionMachine:
         for entry in (self.view.open, self.view.flying):
             if entry is not None:
                 for (anchor, ts), record in entry.txns.items():
-                    if ts == start_ts and record is not None:
+                    if ts == start_ts and record is not None and record.status != FENCED:
                         return anchor
         return None
 
@@ -520,7 +520,8 @@ class PartitionMachine:
             return True
         row = [r[0], 0, *result]
         if m.empty:
-            self._after_seen(conn, row, prewrite=r[1] in _PREWRITES)
+            # one whose bound is exact says so in a further field
+            self._after_seen(conn, row, prewrite=r[1] in _PREWRITES and len(row) == 3)
             return True
         if self.view.open.size + size > ENTRY_ROOM:
             return False
@@ -535,7 +536,7 @@ class PartitionMachine:
         if m.locks:
             self.view.add_locks(m.locks)
         self._top_ts = max(self._top_ts, m.top_ts)
-        if r[1] in _PREWRITES:
+        if r[1] in _PREWRITES and not m.bound_ts:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
 

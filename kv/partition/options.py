@@ -1,5 +1,6 @@
-"""What WRITE and PREWRITE may say beyond their fixed arguments: an optional last argument, a map
-from names to values, or nil. Most requests have none, so nobody pays for what is rare.
+"""What WRITE, PREWRITE and ROLLBACK may say beyond their fixed arguments: an optional last
+argument, a map from names to values, or nil. Most requests have none, so nobody pays for what is
+rare.
 
 A name that is not known is refused, never ignored: whoever sends it relies on what it asks for.
 """
@@ -9,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kv.base.errors import InvalidArgument
-from kv.base.limits import NAME_CHARS_MAX
+from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.limits import (
+    KEY_BYTES_MAX,
+    NAME_CHARS_MAX,
+    PARALLEL_KEY_BYTES_MAX,
+    PARALLEL_KEYS_MAX,
+    PARALLEL_PARTS_MAX,
+)
 
 Options = Mapping[str, Any]
 NONE: Final[Options] = {}
@@ -24,8 +31,37 @@ def _owner(value: Any) -> None:
         )
 
 
+def _flag(name: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value is not True:
+            raise InvalidArgument(f"option {name} is true or not there, got {value!r:.40}")
+
+    return check
+
+
+def _stage(value: Any) -> None:
+    if type(value) is not list or not 0 < len(value) <= PARALLEL_PARTS_MAX:
+        raise InvalidArgument(f"option stage is a list of 1 … {PARALLEL_PARTS_MAX} lists of keys")
+    keys = [key for part in value if type(part) is list for key in part]
+    if not all(type(part) is list and part for part in value) or not keys:
+        raise InvalidArgument("option stage: every part is a list of at least one key")
+    if any(type(key) is not bytes or len(key) > 4 + KEY_BYTES_MAX for key in keys):
+        raise InvalidArgument(f"option stage: keys are bytes, at most {4 + KEY_BYTES_MAX} each")
+    size = sum(map(len, keys))
+    if len(keys) > PARALLEL_KEYS_MAX or size > PARALLEL_KEY_BYTES_MAX:
+        raise TooLarge(
+            f"option stage names {len(keys)} keys of {size} bytes; the limits are "
+            f"{PARALLEL_KEYS_MAX} and {PARALLEL_KEY_BYTES_MAX}; commit in two phases",
+            details={"what": "keys", "limit": PARALLEL_KEYS_MAX, "actual": len(keys)},
+        )
+
+
 CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "owner": _owner,  # who runs the transaction, for people; kept in its status record
+    # of a parallel commit (kv.mvcc.recover):
+    "stage": _stage,  # with the anchor: the keys of all intents, a list for each part
+    "fence": _flag("fence"),  # store the bound with the intents; refused where a key is fenced
+    "own": _flag("own"),  # of a ROLLBACK: by the coordinator, who told nobody of a commit
 }
 
 

@@ -1,13 +1,16 @@
 """GET, MGET and SCAN: answered from the applied state, in the synchronous step that looks.
 
 A read at R must wait while a version at or below R is in flight on its keys: its timestamp was
-taken before, so the snapshot contains it. In-flight intents need no wait: their commit timestamp
-will be taken later than R was. A resolution in flight is a version in flight, so it is never a lost
+taken before, so the snapshot contains it. The same for an intent of a parallel commit whose bound
+is at or below R: it may be committed at that very bound as soon as it is durable
+(kv.mvcc.recover). Other in-flight intents need no wait: their commit timestamp will be taken later
+than R was. A resolution in flight is a version in flight, so it is never a lost
 read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kv.base import methods
@@ -50,13 +53,16 @@ def must_wait(view: Evaluated, r: list[Any], read_ts: int) -> Entry | None:
     for entry in (view.open, view.flying):
         # An entry whose lowest version lies above R holds nothing for this reader; in another one a
         # newer version of the key may hide an older one, so the key's presence decides.
-        if entry is not None and entry.low_ts <= read_ts and _touches(entry, r):
+        if entry is None or entry.low_ts > read_ts:
+            continue
+        if _touches(entry.pending, r) or (
+            entry.bounds and _touches([k for k, low in entry.bounds.items() if low <= read_ts], r)
+        ):
             return entry
     return None
 
 
-def _touches(entry: Entry, r: list[Any]) -> bool:
-    pending = entry.pending
+def _touches(pending: Collection[bytes], r: list[Any]) -> bool:
     match r[1]:
         case methods.GET:
             return r[5] in pending

@@ -20,6 +20,7 @@ from kv.base.limits import (
     BATCH_OPS_MAX,
     KEY_BYTES_MAX,
     MULTI_KEYS_MAX,
+    PARALLEL_KEYS_MAX,
     PREWRITE_BYTES_MAX,
     PREWRITE_KEYS_MAX,
     SCAN_ROWS_MAX,
@@ -40,9 +41,11 @@ from kv.base.methods import (
     PREWRITE,
     PREWRITE_ROWS,
     PUT,
+    RECOVER,
     RESOLVE,
     ROLLBACK,
     SCAN,
+    SETTLE,
     WRITE,
 )
 from kv.base.timestamps import MAX
@@ -272,6 +275,25 @@ def _resolve(r: list[Any]) -> Keys:
     return keys
 
 
+def _rollback(r: list[Any]) -> Keys:
+    check_options(r[7] if len(r) > 7 else None)
+    return _anchored(r)
+
+
+def _settle(r: list[Any]) -> Keys:
+    check_int(r[7], "commit_ts", MAX)
+    return _anchored(r)
+
+
+def _recover(r: list[Any]) -> Keys:
+    check_int(r[5], "start_ts", MAX, 1)
+    check_key(r[6])
+    check_keys(r[7], PARALLEL_KEYS_MAX)
+    if not r[7] or type(r[8]) is not bool:
+        raise InvalidArgument("recover needs keys, and whether to fence: true or false")
+    return _NO_KEYS  # only intents are looked at
+
+
 CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     GET: (3, _get),
     PUT: (4, _put),
@@ -282,12 +304,16 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     PREWRITE: (5, _prewrite),
     PREWRITE_ROWS: (5, _prewrite_rows),
     COMMIT: (3, _commit),
-    ROLLBACK: (2, _anchored),
+    ROLLBACK: (2, _rollback),
     CHECK: (4, _check),
     RESOLVE: (3, _resolve),
     HEARTBEAT: (2, _anchored),
+    RECOVER: (4, _recover),
+    SETTLE: (3, _settle),
 }
-WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE})  # one more argument (kv.partition.options)
+WITH_OPTIONS: Final = frozenset(
+    {WRITE, PREWRITE, ROLLBACK}
+)  # one more argument (kv.partition.options)
 
 
 def check_request(r: list[Any]) -> Keys:
@@ -310,9 +336,11 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     match r[1]:
         case methods.MGET:
             keys = r[5]
+        case methods.RECOVER:
+            keys = r[7]
         case methods.PREWRITE_ROWS:  # they rise
             return r[8][0], r[8][-1]
-        case methods.COMMIT | methods.ROLLBACK | methods.CHECK | methods.HEARTBEAT:
+        case methods.COMMIT | methods.ROLLBACK | methods.CHECK | methods.HEARTBEAT | methods.SETTLE:
             return r[5], r[5]
         case _:
             pass

@@ -15,8 +15,11 @@ from kv.base.methods import (
     PREWRITE,
     PREWRITE_ROWS,
     PUT,
+    RECOVER,
     RESOLVE,
     ROLLBACK,
+    SETTLE,
+    STAGING,
     WRITE,
 )
 from kv.base.ops import Op
@@ -25,10 +28,12 @@ from kv.mvcc.commit import commit
 from kv.mvcc.heartbeat import heartbeat
 from kv.mvcc.prewrite import prewrite
 from kv.mvcc.prewrite_rows import prewrite_rows
+from kv.mvcc.recover import recover, settle
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
 from kv.mvcc.view import Mutations, View
 from kv.mvcc.write import write
+from kv.partition.options import options_of
 
 Result = list[Any]
 Handler = Callable[[View, list[Any], int, int, Mutations], Result]
@@ -53,19 +58,22 @@ def _write(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Resu
 
 
 def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    return [
-        prewrite(
-            view,
-            [Op(*op) for op in r[8]],
-            start_ts=r[5],
-            anchor=r[6],
-            ttl_ms=r[7],
-            flags=r[9],
-            fresh_ts=ts,
-            now_ms=now_ms,
-            m=m,
-        )
-    ]
+    options = options_of(r, 10)
+    done = prewrite(
+        view,
+        [Op(*op) for op in r[8]],
+        start_ts=r[5],
+        anchor=r[6],
+        ttl_ms=r[7],
+        flags=r[9],
+        fresh_ts=ts,
+        now_ms=now_ms,
+        m=m,
+        owner=options.get("owner", ""),
+        fence="fence" in options,
+        stage=tuple(tuple(part) for part in options.get("stage", ())),
+    )
+    return [done.min_commit_ts, True] if done.exact else [done.min_commit_ts]
 
 
 def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
@@ -90,14 +98,16 @@ def _commit(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Res
 
 
 def _rollback(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    record = rollback(view, r[5], start_ts=r[6], m=m)
+    own = "own" in options_of(r, 7)
+    record = rollback(view, r[5], start_ts=r[6], m=m, own=own)
     return [record.status, record.commit_ts]
 
 
 def _check(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
     found = check(view, r[5], start_ts=r[6], push_above=r[7], ttl_ms=r[8], now_ms=now_ms, m=m)
     record = found.record
-    return [record.status, record.commit_ts, record.min_commit_ts, found.age_ms]
+    told = [record.status, record.commit_ts, record.min_commit_ts, found.age_ms, record.owner]
+    return [*told, record.parts] if record.status == STAGING else told
 
 
 def _resolve(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
@@ -106,6 +116,15 @@ def _resolve(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Re
 
 def _heartbeat(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
     return [heartbeat(view, r[5], start_ts=r[6], now_ms=now_ms, m=m)]
+
+
+def _recover(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    return list(recover(view, r[7], start_ts=r[5], anchor=r[6], fence=r[8], m=m))
+
+
+def _settle(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    record = settle(view, r[5], start_ts=r[6], commit_ts=r[7], m=m)
+    return [record.status, record.commit_ts]
 
 
 HANDLERS: Final[dict[Any, Handler]] = {
@@ -119,4 +138,6 @@ HANDLERS: Final[dict[Any, Handler]] = {
     CHECK: _check,
     RESOLVE: _resolve,
     HEARTBEAT: _heartbeat,
+    RECOVER: _recover,
+    SETTLE: _settle,
 }

@@ -15,7 +15,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import META_PARTITION
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX
-from kv.mvcc.records import TXN, parse_txn_key
+from kv.mvcc.records import RECORDS, parse_txn_key
 from kv.replica.metakeys import SERVICES
 from kv.storage.engine import Batch, Engine
 
@@ -37,7 +37,7 @@ def services(descriptor: PartitionDescriptor) -> tuple[bytes, ...]:
 
 def is_due_here(descriptor: PartitionDescriptor, row: bytes) -> bool:
     """Whether a row of gcq is about a key of the partition. Raises ValueError if it is no row."""
-    target = parse_txn_key(row[9:])[0] if row[8:9] == TXN else row[9:]
+    target = parse_txn_key(row[9:])[0] if row[8:9] in RECORDS else row[9:]
     return descriptor.covers(target)
 
 

@@ -155,6 +155,8 @@ _KEY_AT: Final[dict[int, tuple[int, ...]]] = {
     methods.CHECK: (5,),
     methods.RESOLVE: (7, 0),
     methods.HEARTBEAT: (5,),
+    methods.RECOVER: (7, 0),
+    methods.SETTLE: (5,),
 }
 
 

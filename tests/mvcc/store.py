@@ -15,7 +15,7 @@ from kv.mvcc.commit import commit
 from kv.mvcc.gc import GcCursor, gc_step
 from kv.mvcc.get import Found, get, multi_get
 from kv.mvcc.heartbeat import heartbeat
-from kv.mvcc.prewrite import prewrite
+from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.records import (
     Lock,
@@ -26,6 +26,7 @@ from kv.mvcc.records import (
     txn_key,
     verified,
 )
+from kv.mvcc.recover import recover, settle
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
 from kv.mvcc.scan import Page, scan
@@ -164,7 +165,7 @@ class Store:
     def prewrite(
         self, *ops: Op, start: int, anchor: bytes, ttl: int = 1000, flags: int = 0, fresh: int = 0
     ) -> int:
-        out: int = self._run(
+        done: Prewritten = self._run(
             prewrite,
             ops,
             start_ts=start,
@@ -174,14 +175,48 @@ class Store:
             fresh_ts=fresh,
             now_ms=self.now_ms,
         )
+        assert not done.exact, "only those of a parallel commit promise that"
+        return done.min_commit_ts
+
+    def stage(
+        self,
+        *ops: Op,
+        start: int,
+        fresh: int,
+        anchor: bytes,
+        parts: tuple[tuple[bytes, ...], ...] = (),
+    ) -> Prewritten:
+        """A prewrite of a parallel commit; `parts` with the anchor."""
+        out: Prewritten = self._run(
+            prewrite,
+            ops,
+            start_ts=start,
+            anchor=anchor,
+            ttl_ms=1000,
+            flags=0,
+            fresh_ts=fresh,
+            now_ms=self.now_ms,
+            fence=True,
+            stage=parts,
+        )
+        return out
+
+    def recover(
+        self, *keys: bytes, start: int, anchor: bytes, fence: bool = True
+    ) -> tuple[bool, int]:
+        out: tuple[bool, int] = self._run(recover, keys, start_ts=start, anchor=anchor, fence=fence)
+        return out
+
+    def settle(self, anchor: bytes, start: int, ts: int) -> TxnRecord:
+        out: TxnRecord = self._run(settle, anchor, start_ts=start, commit_ts=ts)
         return out
 
     def commit(self, anchor: bytes, start: int, ts: int) -> TxnRecord:
         out: TxnRecord = self._run(commit, anchor, start_ts=start, commit_ts=ts, now_ms=self.now_ms)
         return out
 
-    def rollback(self, anchor: bytes, start: int) -> TxnRecord:
-        out: TxnRecord = self._run(rollback, anchor, start_ts=start)
+    def rollback(self, anchor: bytes, start: int, *, own: bool = False) -> TxnRecord:
+        out: TxnRecord = self._run(rollback, anchor, start_ts=start, own=own)
         return out
 
     def check(self, anchor: bytes, start: int, push: int = 0, ttl: int = 1000) -> Checked:
