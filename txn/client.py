@@ -36,6 +36,7 @@ from txn.writes import BatchWriter
 
 T = TypeVar("T")
 
+ISOLATIONS: Final = ("snapshot", "serializable")
 _DRAIN_S: Final = 5.0  # what close() grants to the cleaning under way
 _RERUN: Final = frozenset({"restart_txn", "retry", "reroute"})
 
@@ -152,21 +153,28 @@ class TxnClient:
     ) -> Transaction:
         """A transaction on a fresh snapshot.
 
-        `ttl_ms`: how long its intents may stand without a heartbeat. `owner`: shown to those who
+        `isolation`: "snapshot", or "serializable": what it read, ranges included, still holds when
+        it commits; one that writes nothing never waits or fails for it. `ttl_ms`: how long its
+        intents may stand without a heartbeat. `owner`: shown to those who
         wait for it. `recorded`: `status` knows its end even if it wrote nothing or is aborted,
         which costs one write; for transactions whose id others know.
         """
-        if isolation != "snapshot":
+        if isolation not in ISOLATIONS:
             raise InvalidArgument(
-                f"isolation {isolation!r:.40} is not offered; use 'snapshot', and "
-                "check(key, version) for rows whose reading must hold at the commit"
+                f"isolation {isolation!r:.40} is not offered; it is one of {', '.join(ISOLATIONS)}"
             )
         if not 0 < ttl_ms <= TXN_TTL_MS_MAX:
             raise InvalidArgument(f"ttl_ms must be in 1 … {TXN_TTL_MS_MAX}, got {ttl_ms}")
         start_ts = await self.reader.now()
         budget_ms = budget_ms or self._budget_ms
         return Transaction(
-            self, start_ts, ttl_ms=ttl_ms, owner=owner, recorded=recorded, budget_ms=budget_ms
+            self,
+            start_ts,
+            ttl_ms=ttl_ms,
+            owner=owner,
+            recorded=recorded,
+            budget_ms=budget_ms,
+            serializable=isolation == "serializable",
         )
 
     async def run(
@@ -175,6 +183,7 @@ class TxnClient:
         *,
         attempts: int = RUN_ATTEMPTS_DEFAULT,
         ttl_ms: int = TXN_TTL_MS_DEFAULT,
+        isolation: str = "snapshot",
         owner: str = "",
         budget_ms: int = 0,
     ) -> T:
@@ -190,7 +199,12 @@ class TxnClient:
         attempt = 0
         while True:
             try:
-                t = await self.begin(ttl_ms=ttl_ms, owner=owner, budget_ms=deadline.budget_ms())
+                t = await self.begin(
+                    ttl_ms=ttl_ms,
+                    isolation=isolation,
+                    owner=owner,
+                    budget_ms=deadline.budget_ms(),
+                )
                 async with t:
                     return await fn(t)
             except KvorumError as error:

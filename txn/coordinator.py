@@ -12,7 +12,7 @@ deadline, the rest is for learning the outcome of what was sent last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, assert_never, overload
@@ -29,16 +29,19 @@ from kv.base.methods import (
     COMMIT,
     COMMITTED,
     HEARTBEAT,
+    OP_READ,
     PREWRITE,
     ROLLBACK,
     WRITE,
 )
 from kv.base.ops import Op
 from kv.base.ports import Handle, Rng, Timers
+from kv.base.timestamps import MAX
 from txn import core
 from txn import messages as msg
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
+from txn.readset import cut, split
 from txn.resolver import Outcome, Resolver, resolve
 from txn.waiting import Background, Backoff, Deadline
 
@@ -118,10 +121,10 @@ class Commit:
         self._kv = owner.kv
         self._request = request
         self._core = core.CommitCore(request.start_ts, request.ops)
+        self._keys = [op.key for op in request.ops]
         self._deadline = deadline
         self._work = Deadline(owner.timers, deadline.left_ms() * WORK_SHARE)
         self._patience = Deadline(owner.timers, self._work.left_ms() * PATIENCE_SHARE)
-        self._keys = [op.key for op in request.ops]
         self._answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._running = 0
         self._release = ended
@@ -310,8 +313,21 @@ class Commit:
 
     async def _group(self, effect: msg.Group) -> msg.Grouped:
         await self._wait(effect.attempt, self._work)
-        groups = await by_partition(self._kv, self._keys, effect.indexes)
+        indexes: Sequence[int] = effect.indexes
+        if self._core.serializable:
+            indexes = await self._cut(indexes)
+        groups = await by_partition(self._kv, self._keys, indexes)
         return msg.Grouped(effect, [tuple(group) for group in groups])
+
+    async def _cut(self, indexes: Sequence[int]) -> list[int]:
+        """Ranges that were read lie in one partition each, then."""
+        places: list[int] = []
+        for index in indexes:
+            op = self._core.ops[index]
+            pieces = await cut(self._kv, op) if op.kind == OP_READ else [op]
+            places += self._core.cut(index, pieces) if len(pieces) > 1 else [index]
+        self._keys = [op.key for op in self._core.ops]
+        return places
 
     @property
     def _flags(self) -> int:
@@ -319,32 +335,47 @@ class Commit:
 
     async def _write(self, effect: msg.Write) -> msg.Written:
         await self._wait(effect.attempt, self._work)
-        ops = list(self._request.ops)
-        args = (ops, self._request.start_ts, self._flags)
-        (version,) = await self._past_intents(WRITE, ops[0].key, args, holder_ts=0)
+        ops, options = split(self._core.ops) if self._core.serializable else (self._core.ops, {})
+        args = (ops, self._request.start_ts, self._flags, *_optional(options))
+        (version,) = await self._past_intents(WRITE, ops[0].key, args)
         return msg.Written(version)
 
     async def _prewrite(self, effect: msg.Prewrite) -> msg.Event:
         await self._wait(effect.attempt, self._work)
-        request, ops = self._request, [self._request.ops[i] for i in effect.indexes]
+        if self._core.serializable:
+            return await self._guard(effect)
+        request, ops = self._request, [self._core.ops[i] for i in effect.indexes]
         args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
-        (min_commit_ts,) = await self._past_intents(
-            PREWRITE, ops[0].key, args, holder_ts=request.start_ts
-        )
+        (min_commit_ts,) = await self._past_intents(PREWRITE, ops[0].key, args)
         return msg.Prewritten(effect, min_commit_ts)
 
-    async def _past_intents(
-        self, method: int, key: bytes, args: tuple[Any, ...], *, holder_ts: int
-    ) -> Any:
+    async def _guard(self, effect: msg.Prewrite) -> msg.Event:
+        """Prewrite, and guard what was read; long ranges need several requests."""
+        request, part = self._request, [self._core.ops[i] for i in effect.indexes]
+        ops, options = split(part)
+        min_commit_ts, before_ts = 0, MAX
+        while True:
+            args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
+            bound, *more = await self._past_intents(
+                PREWRITE, part[0].key, (*args, *_optional(options))
+            )
+            min_commit_ts = max(min_commit_ts, bound)
+            left = False
+            if options:
+                _, before, left = more
+                before_ts = min(before_ts, before or MAX)
+            if not left:
+                return msg.Prewritten(effect, min_commit_ts, 0 if before_ts == MAX else before_ts)
+            ops, options = [], {"ranges": options["ranges"]}
+
+    async def _past_intents(self, method: int, key: bytes, args: tuple[Any, ...]) -> Any:
         """Send a write; intents of others on its keys are resolved or waited for."""
         attempt = 0
         while True:
             try:
                 return await self._kv.call(method, key, *args, budget_ms=self._work.budget_ms())
             except KeyLocked as met:
-                await self._owner.resolver.met_by_write(
-                    met, attempt, self._patience, holder_ts=holder_ts
-                )
+                await self._owner.resolver.met_by_write(met, attempt, self._patience)
                 attempt += 1
 
     async def _take(self, effect: msg.TakeTimestamp) -> msg.Event:
@@ -390,7 +421,7 @@ class Commit:
             moved: list[int] = []
             await self._wait(attempt, self._deadline)
             for group in await by_partition(self._kv, self._keys, todo):
-                for part in core.parts(self._request.ops, group):
+                for part in core.parts(self._core.ops, group):
                     try:
                         await self._resolve_part(effect.commit_ts, part)
                     except Reroute:
@@ -400,6 +431,11 @@ class Commit:
                 return
 
     async def _resolve_part(self, commit_ts: int, part: Sequence[int]) -> None:
-        keys = [self._keys[i] for i in part]
+        # an intent and a guard may begin at one key
+        keys = list(dict.fromkeys(self._core.ops[i].key for i in part))
         start_ts = self._request.start_ts
         await resolve(self._kv, keys, start_ts, commit_ts, budget_ms=_CLEANING_BUDGET_MS)
+
+
+def _optional(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return (options,) if options else ()

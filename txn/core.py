@@ -64,9 +64,10 @@ from kv.base.limits import (
     PREWRITES_IN_FLIGHT_MAX,
     TXN_LIFETIME_MS_MAX,
 )
-from kv.base.methods import ABORTED, COMMITTED, PENDING
+from kv.base.methods import ABORTED, COMMITTED, OP_READ, PENDING
 from kv.base.ops import Op
-from kv.base.timestamps import physical_ms
+from kv.base.timestamps import MAX, physical_ms
+from kv.mvcc.refusals import read_expired
 from txn.messages import (
     Answered,
     Beat,
@@ -108,18 +109,23 @@ OPEN = frozenset({State.GROUPING, State.WRITING, State.PREWRITING, State.STAMPIN
 
 
 class CommitCore:
-    """One transaction's commit. `ops` hold each key once; writes first (kv.base.ops)."""
+    """One transaction's commit. `ops` hold each key once; writes first (kv.base.ops), and last what a
+    serializable transaction read (txn.readset), to be guarded until the outcome is known.
+    """
 
     def __init__(self, start_ts: int, ops: Sequence[Op]) -> None:
         if not ops:
             raise ValueError("nothing to commit")
         self.start_ts = start_ts
-        self.ops = ops
+        self.ops = list(ops)
+        # it needs guards, and a timestamp at which what it read still holds: two flips decide it
+        self.serializable = ops[-1].kind == OP_READ
         self.anchor = ops[0].key  # also what a one-entry commit is recorded under
         self.state = State.GROUPING
         self._error: KvorumError | None = None  # why it is aborting
         self._flipped = False  # a flip was sent: failures are uncertain from here
         self._min_commit_ts = start_ts + 1
+        self._before_ts = MAX  # something that was read expires then
         self._waiting: deque[Indexes] = deque()  # parts not sent yet
         self._prewrites = 0  # sent and unanswered
         self._groupings = 0  # asked and unanswered
@@ -127,6 +133,12 @@ class CommitCore:
         self._finished = False
         self._outcome_ts = 0  # commit_ts, for the cleaning
         self._cleaned = False
+
+    def cut(self, index: int, pieces: Sequence[Op]) -> list[int]:
+        """A range that was read lies in several partitions: the indexes of its pieces."""
+        self.ops[index] = pieces[0]
+        self.ops += pieces[1:]
+        return [index, *range(len(self.ops) - len(pieces) + 1, len(self.ops))]
 
     def start(self) -> list[Effect]:
         """The first effects."""
@@ -191,6 +203,8 @@ class CommitCore:
 
     def _fits_one_entry(self) -> bool:
         size = sum(_op_bytes(op) for op in self.ops)
+        if self.serializable and sum(op.kind == OP_READ for op in self.ops) > PREWRITE_KEYS_MAX:
+            return False
         return len(self.ops) <= BATCH_OPS_MAX and size <= BATCH_BYTES_MAX
 
     def _send_prewrites(self) -> list[Effect]:
@@ -207,6 +221,8 @@ class CommitCore:
         if self.state is not State.PREWRITING:
             return []
         self._min_commit_ts = max(self._min_commit_ts, event.min_commit_ts)
+        if event.before_ts:
+            self._before_ts = min(self._before_ts, event.before_ts)
         effects = self._send_prewrites()
         if self._prewrites or self._groupings:
             return effects
@@ -224,6 +240,8 @@ class CommitCore:
         age_ms = physical_ms(ts) - physical_ms(self.start_ts)
         if age_ms > TXN_LIFETIME_MS_MAX:
             return self._abort(too_old(self.start_ts, age_ms))
+        if ts >= self._before_ts:
+            return self._abort(read_expired(self.start_ts, self._before_ts))
         self.state, self._flipped = State.FLIPPING, True
         return [Flip(ts)]
 

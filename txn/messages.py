@@ -97,6 +97,7 @@ class Written:
 class Prewritten:
     request: Prewrite
     min_commit_ts: int
+    before_ts: int = 0  # of a serializable one: what it read here holds below that; 0 = for ever
 
 
 @dataclass(frozen=True, slots=True)

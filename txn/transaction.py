@@ -1,9 +1,10 @@
-"""One transaction of a user: reads at start_ts, writes buffered here until the commit (snapshot
-isolation).
+"""One transaction of a user: reads at start_ts, writes buffered here until the commit.
 
 Two transactions that overlap and write the same key can not both commit (first committer wins,
-checked by the participants). Two that read what the other writes can: write skew is allowed. A row
-whose reading must hold is protected by `check(key, version)`.
+checked by the participants). Under snapshot isolation two that read what the other writes can:
+write skew is allowed, and a row whose reading must hold is protected by `check(key, version)`. A
+serializable one remembers what it read, ranges included, and its commit checks all of it
+(kv.mvcc.validate says why that is enough); one that wrote nothing needs no check.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kv.base.ops import Op, check, delete, put
 from txn.buffer import WriteBuffer
 from txn.coordinator import Request
 from txn.core import too_old
+from txn.readset import ReadSet
 from txn.results import ScanPage
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Transaction:
         owner: str,
         recorded: bool,
         budget_ms: int,
+        serializable: bool = False,
     ) -> None:
         self.id = TxnId(start_ts)
         self.start_ts = start_ts
@@ -67,6 +70,7 @@ class Transaction:
         self._recorded = recorded
         self._budget_ms = budget_ms
         self._buffer = WriteBuffer()
+        self._reads = ReadSet() if serializable else None
         self._began = client.clock.monotonic()
         self._version = 0
         self._why = "it was aborted by its owner"
@@ -79,6 +83,8 @@ class Transaction:
         mine = self._buffer.written(key)
         if mine is not None:
             return mine.value, 0
+        if self._reads is not None:
+            self._reads.add_key(key)
         return await self._client.reader.get(key, self.start_ts, self._budget_ms)
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
@@ -86,6 +92,9 @@ class Transaction:
         self._check_open()
         mine = [self._buffer.written(key) for key in keys]
         others = [key for key, op in zip(keys, mine, strict=True) if op is None]
+        if self._reads is not None:
+            for key in others:
+                self._reads.add_key(key)
         stored = iter(
             await self._client.reader.multi_get(others, self.start_ts, self._budget_ms)
             if others
@@ -108,6 +117,11 @@ class Transaction:
                 start, end, self.start_ts, limit=limit, reverse=reverse, budget_ms=self._budget_ms
             )
             page = self._buffer.overlay(stored, start, end, reverse=reverse, limit=limit)
+            if self._reads is not None:
+                low, high = start, end
+                if page.resume is not None:
+                    low, high = (page.resume, end) if reverse else (start, page.resume)
+                self._reads.add_range(low, high)
             if page.items or page.resume is None:
                 return page
             # every row of the page was deleted by this transaction
@@ -148,6 +162,8 @@ class Transaction:
             return self._version
         self._check_open()
         ops = self._buffer.ops()
+        if ops and self._reads is not None:
+            ops = [*ops, *self._reads.ops()]
         if not ops and self._recorded:
             ops = [check(STATUS_ONLY_KEY, 0)]
         if not ops:

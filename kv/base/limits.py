@@ -53,6 +53,11 @@ RECOVERY_GRACE_MS: Final = 300  # others leave a parallel commit to its coordina
 READS_IN_FLIGHT_MAX: Final = 64  # partitions that one multi_get asks at once
 COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included
 RESOLVES_IN_FLIGHT_MAX: Final = 2_048  # of one client; above it a reader leaves an intent be
+TXN_READS_MAX: Final = 100_000  # keys and ranges that a serializable transaction remembers …
+TXN_READ_BYTES_MAX: Final = 16 * MiB  # … and their bytes
+GUARD_ROWS: Final = 10_000  # of its ranges that one request looks at …
+GUARD_BYTES: Final = 8 * MiB  # … or so many bytes of them; the next one goes on there
+GUARDS_HELD_MAX: Final = 200_000  # keys and ranges of a partition that are guarded at once
 MULTI_WRITE_IN_FLIGHT_MAX: Final = 1_024  # single writes of one non-atomic batch
 LOCK_WAIT_MS_FIRST: Final = 4  # a writer looks again at a living intent after this, doubling …
 LOCK_WAIT_MS_MAX: Final = 200  # … up to this: what an abandoned intent blocks beyond its ttl
@@ -242,3 +247,10 @@ assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "who waits is told before it gives up"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert WAIT_MS_MAX < DEADLINE_MS_MAX
+assert WAIT_PUSH_MS <= WAIT_PUSH_MS_MAX < TXN_TTL_MS_DEFAULT
+assert DEADLOCK_AFTER_MS <= DEADLOCK_AGAIN_MS_MAX < TXN_TTL_MS_DEFAULT
+assert WAITERS_PER_KEY_MAX <= WAITERS_MAX < QUEUE_REQUESTS_MAX
+assert WAITERS_BYTES_MAX <= QUEUE_BYTES_MAX
+assert max(DEADLOCK_WAITS_MAX, LOCKS_TOLD_MAX) <= LIST_ITEMS_MAX
+assert GUARD_ROWS <= DRAIN_ROWS_MAX, "to look them through is no longer step than a drain's scans"
+assert PREWRITE_KEYS_MAX < TXN_READS_MAX < GUARDS_HELD_MAX, "one transaction finds room"

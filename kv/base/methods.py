@@ -87,6 +87,7 @@ NODE_METHODS: Final = 64
 # → node_id
 PING: Final = 64
 # key → descriptor (list), [host, port] of the leader (["", 0] = the node that was asked), the
+OP_READ: Final = 4  # never on the wire: a read of a serializable transaction (txn/readset)
 # leader's node id (0 = nobody leads it as far as this node knows)
 LOOKUP: Final = 65
 # count → first

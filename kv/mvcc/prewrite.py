@@ -38,6 +38,7 @@ from kv.mvcc.refusals import (
     aborted,
     check_age,
     condition_failed,
+    key_guarded,
     key_locked,
     newest_version,
     write_conflict,
@@ -92,6 +93,10 @@ def prewrite(
             exact = exact and lock.min_commit_ts > 0
             repeated = repeated or op.key == anchor
             continue
+        if view.guards is not None and op.kind != OP_CHECK:
+            guard = view.guards.meets(op.key, start_ts)
+            if guard is not None:
+                raise key_guarded(op.key, guard, now_ms)
         _check(view, op, i, start_ts, flags, now_ms)
         if fence:
             _check_fence(view, op.key, start_ts)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from kv.base.methods import ABORTED, COMMITTED, OP_PUT
 from kv.mvcc.prewrite import lived_ms
 from kv.mvcc.records import Lock
-from kv.mvcc.refusals import aborted, check_age, key_locked
+from kv.mvcc.refusals import aborted, check_age, key_guarded, key_locked
 from kv.mvcc.view import Mutations, View
 
 
@@ -51,6 +51,8 @@ def prewrite_rows(
         mine = set(taken)
         left = [(k, v) for k, v in zip(keys, values, strict=True) if k not in mine]
         keys, values = [k for k, _ in left], [v for _, v in left]
+    if view.guards is not None and (met := view.guards.meets_any(keys, start_ts)) is not None:
+        raise key_guarded(*met, now_ms)
     if keys:
         lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
         m.set_chunk(Lock(start_ts, OP_PUT, lock_ttl_ms, anchor, 0, None, tuple(keys)), values)

@@ -14,6 +14,7 @@ from kv.base.errors import (
 from kv.base.keys import from_u64
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.timestamps import physical_ms
+from kv.mvcc.guards import Guard
 from kv.mvcc.records import Lock, payload_at
 
 
@@ -64,6 +65,41 @@ def key_locked(key: bytes, lock: Lock, now_ms: int, also: list[bytes] | None = N
             "ttl_ms": lock.ttl_ms,
             "keys": also if also else [key],
         },
+    )
+
+
+def key_guarded(key: bytes, guard: Guard, now_ms: int) -> KeyLocked:
+    """`keys` names the guard, not the key: it is what a RESOLVE removes."""
+    age_ms = max(0, now_ms - physical_ms(guard.start_ts))
+    return KeyLocked(
+        f"key {shown(key)} was read by serializable transaction {guard.start_ts}, {age_ms} ms old, "
+        f"which is committing (rolled back {guard.ttl_ms} ms after its start or its last "
+        "heartbeat); ask for its status",
+        details={
+            "key": key,
+            "txn": guard.start_ts,
+            "anchor": guard.anchor,
+            "age_ms": age_ms,
+            "ttl_ms": guard.ttl_ms,
+            "keys": [guard.start],
+            "kind": "guard",
+        },
+    )
+
+
+def read_conflict(key: bytes, conflict_ts: int, start_ts: int) -> WriteConflict:
+    return WriteConflict(
+        f"key {shown(key)}, which this serializable transaction read as of {start_ts}, was written "
+        f"at {conflict_ts}; nothing was written. Run the transaction again",
+        details={"key": key, "conflict_ts": conflict_ts, "start_ts": start_ts, "read": True},
+    )
+
+
+def read_expired(start_ts: int, before_ts: int) -> WriteConflict:
+    return WriteConflict(
+        f"a record that serializable transaction {start_ts} read expired before it could be "
+        "committed; nothing was written. Run the transaction again",
+        details={"conflict_ts": before_ts, "start_ts": start_ts, "read": True},
     )
 
 

@@ -25,7 +25,8 @@ def resolve(
     """(intents of `start_ts` that were resolved, keys that still have one); commit_ts 0 = rolled
     back. Keys are distinct.
 
-    Keys without such an intent are left alone. An intent over a version at or above commit_ts is
+    Guards of the transaction that begin at one of the keys go, too. Keys without such an intent are
+    left alone. An intent over a version at or above commit_ts is
     the echo of a prewrite that was sent twice and arrived late: its version was written long ago,
     so it only vanishes. Raises Corruption.
     """
@@ -63,6 +64,11 @@ def resolve(
             commit_ts=commit_ts,
             old=old,
         )
+    if view.guards is not None:
+        for key in keys:
+            if (key, start_ts) in view.guards.by_at:
+                m.drop_guard(key, start_ts)
+                resolved += 1
     return resolved, left
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kv.base.methods import FENCED
+from kv.mvcc.guards import At, Guard, GuardTable, encode_guard, guard_key
 from kv.mvcc.records import (
     FENCE,
     Lock,
@@ -60,6 +61,39 @@ class View(Protocol):
         """Whether the key lies in this partition's range."""
         ...
 
+    @property
+    def guards(self) -> GuardTable | None:
+        """What serializable transactions guard; None if that is nothing."""
+        ...
+
+    # A range, as `validate` needs it: slices of the applied state, with what is in flight to be put
+    # over them.
+
+    def scan(
+        self,
+        family: str,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        limit: int,
+        bytes_max: int = 0,
+    ) -> list[tuple[bytes, bytes]]: ...
+
+    def locked_keys(self, start: bytes, end: bytes) -> Iterable[bytes]:
+        """Keys of `[start, end)` with an applied intent; `lock` says whether it is still there."""
+        ...
+
+    def records_in_flight(self) -> Iterable[tuple[bytes, bytes]]:
+        """Keys that were written and their newest records, the later of two for the same key; b"":
+        there is none any more.
+        """
+        ...
+
+    def locks_in_flight(self) -> Iterable[bytes]:
+        """Keys whose intents were set or removed."""
+        ...
+
 
 class ReadView(Protocol):
     """Applied state. `cur` and `multi_cur` do not verify: the verbs do, because they look at every
@@ -98,17 +132,6 @@ class GcView(View, Protocol):
     flight.
     """
 
-    def scan(
-        self,
-        family: str,
-        start: bytes,
-        end: bytes,
-        *,
-        reverse: bool = False,
-        limit: int,
-        bytes_max: int = 0,
-    ) -> list[tuple[bytes, bytes]]: ...
-
 
 @dataclass(slots=True)
 class Mutations:
@@ -120,6 +143,7 @@ class Mutations:
     others: list[tuple[str, bytes, bytes | None]] = field(default_factory=list)
     locks: dict[bytes, Lock | None] = field(default_factory=dict)
     txns: dict[tuple[bytes, int], TxnRecord | None] = field(default_factory=dict)
+    guards: dict[At, Guard | None] = field(default_factory=dict)
     top_ts: int = 0  # the highest commit timestamp among the rows
     bound_ts: int = 0  # of a parallel commit: its new intents may become versions from here on
     safepoint: int = 0  # 0 = unchanged
@@ -146,6 +170,15 @@ class Mutations:
     def drop_chunk(self, lock: Lock) -> None:
         self.others.append(("lock", lock.chunk[0], None))
         self.locks.update(dict.fromkeys(lock.chunk))
+
+    def set_guard(self, guard: Guard) -> None:
+        at = (guard.start, guard.start_ts)
+        self.others.append(("guard", guard_key(*at), encode_guard(guard)))
+        self.guards[at] = guard
+
+    def drop_guard(self, start: bytes, start_ts: int) -> None:
+        self.others.append(("guard", guard_key(start, start_ts), None))
+        self.guards[start, start_ts] = None
 
     def set_txn(self, anchor: bytes, start_ts: int, record: TxnRecord, *, new: bool) -> None:
         """Store the record; a `new` one also gets its row for the collector and for `find`."""

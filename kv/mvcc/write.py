@@ -22,6 +22,7 @@ from kv.mvcc.refusals import (
     aborted,
     check_age,
     condition_failed,
+    key_guarded,
     key_locked,
     newest_version,
     write_conflict,
@@ -41,6 +42,8 @@ def put_plain(
     lock = view.lock(key)
     if lock is not None:
         raise key_locked(key, lock, now_ms)
+    if view.guards is not None and (guard := view.guards.meets(key, 0)) is not None:
+        raise key_guarded(key, guard, now_ms)
     old = view.cur(key)
     if old is not None and old[8]:
         return None
@@ -76,11 +79,15 @@ def write(
         check_age(start_ts, view.safepoint, now_ms)
     newest_allowed = start_ts if start_ts and not flags & BLIND else 0
     at_ms = physical_ms(commit_ts)
-    superseded = 0
+    superseded, guards = 0, view.guards
     for i, (kind, key, value, cond, ttl_ms) in enumerate(ops):
         lock = view.lock(key)
         if lock is not None:
             raise key_locked(key, lock, now_ms)
+        if guards is not None and kind != OP_CHECK:
+            guard = guards.meets(key, start_ts)
+            if guard is not None:
+                raise key_guarded(key, guard, now_ms)
         old = view.cur(key)
         if old is not None:
             if newest_allowed and kind != OP_CHECK and from_u64(old) > newest_allowed:

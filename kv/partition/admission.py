@@ -10,15 +10,26 @@ from typing import Any, Final
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.limits import MiB
-from kv.base.methods import GET, MGET, PUT, SCAN
+from kv.base.methods import (
+    AWAIT_CHANGES,
+    CHANGES,
+    GET,
+    MGET,
+    PREWRITE,
+    PUT,
+    SCAN,
+    WRITE,
+)
 from kv.partition.answers import moved, too_late
 from kv.partition.ports import Connection
-from kv.partition.requests import check_request, first_and_last, plain
+from kv.partition.requests import check_request, first_and_last, outer_reads, plain
 
-READS: Final = frozenset({GET, MGET, SCAN})
+READS: Final = frozenset({GET, MGET, SCAN, CHANGES, AWAIT_CHANGES})
+_RANGES: Final = frozenset({SCAN, CHANGES, AWAIT_CHANGES})
 READ_AHEAD_BYTES: Final = 16 * MiB
 _KEYS_AT_ONCE: Final = 64  # any of their records may be the largest
 _HOT: Final = frozenset({GET, PUT})
+_READING: Final = frozenset({WRITE, PREWRITE})  # they may say what a transaction read
 
 Item = tuple[Connection, list[Any]]
 Refuse = Callable[[Item, KvorumError], None]
@@ -94,10 +105,14 @@ def in_time(batch: list[Item], now_s: float, refuse: Refuse) -> list[Item]:
 
 def _check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
     """Raises Moved unless every key of the request lies in the range."""
-    if r[1] == SCAN:
+    if r[1] in _RANGES:
         inside = r[5] >= d.start and (not d.end or (r[6] != b"" and r[6] <= d.end))
     else:
         outer = first_and_last(r, keys)
         inside = outer is None or (d.covers(outer[0]) and d.covers(outer[1]))
+        if r[1] in _READING and (read := outer_reads(r)) is not None:
+            low, high, is_end = read
+            ends = not d.end or (high != b"" and high <= d.end) if is_end else d.covers(high)
+            inside = inside and low >= d.start and ends
     if not inside:
         raise moved(d, r[4])

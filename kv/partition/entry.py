@@ -28,6 +28,7 @@ import msgpack
 from kv.base.errors import Corruption
 from kv.base.limits import SHIP_OLD_BYTES_MAX
 from kv.base.timestamps import MAX
+from kv.mvcc.guards import At, Guard
 from kv.mvcc.records import Lock, Row, TxnRecord
 from kv.mvcc.view import Mutations
 
@@ -52,6 +53,7 @@ class Entry:
         "batch",
         "bounds",
         "forgotten_bytes",
+        "guards",
         "live_bytes",
         "locks",
         "low_ts",
@@ -77,6 +79,7 @@ class Entry:
         self.pending: dict[bytes, bytes] = {}  # key → newest record in here, FORGOTTEN = none
         self.locks: dict[bytes, Lock | None] = {}
         self.txns: dict[tuple[bytes, int], TxnRecord | None] = {}
+        self.guards: dict[At, Guard | None] = {}
         self.top_ts = 0
         self.bounds: dict[bytes, int] = {}  # intents of parallel commits → their bounds
         self.low_ts = MAX  # of the versions and bounds in here: a reader below it need not look
@@ -106,6 +109,7 @@ class Entry:
         self.others += m.others
         self.locks.update(m.locks)
         self.txns.update(m.txns)
+        self.guards.update(m.guards)
         self.safepoint = max(self.safepoint, m.safepoint)
         self.forgotten_bytes += m.forgotten_bytes
         self.size += size + kept_of(m)

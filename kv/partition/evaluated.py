@@ -8,11 +8,12 @@ empty, and a transaction of a million rows is not remembered twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
 from kv.base.descriptors import PartitionDescriptor
+from kv.mvcc.guards import At, Guard, GuardTable
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
 from kv.partition.entry import Entry
 from kv.partition.ports import AppliedState
@@ -26,6 +27,7 @@ class Evaluated:
         self._state = state
         self._get = state.cur
         self.scan = state.scan
+        self.locked_keys = state.locked_keys
         self.open = Entry(1)
         self.flying: Entry | None = None
         self._applied_locks: Mapping[bytes, Lock] = {}  # the mirror's
@@ -34,6 +36,7 @@ class Evaluated:
         """Records read ahead for this drain with one sorted multi-get; emptied at its end."""
         self._open_pending = self.open.pending
         self._flying_pending: dict[bytes, bytes] = {}
+        self.guards: GuardTable | None = None
         self.reset()
 
     # -- View
@@ -112,7 +115,23 @@ class Evaluated:
     def holds(self, key: bytes) -> bool:
         return self.descriptor.covers(key)
 
+    def records_in_flight(self) -> Iterable[tuple[bytes, bytes]]:
+        yield from self._flying_pending.items()
+        yield from self._open_pending.items()
+
+    def locks_in_flight(self) -> Iterable[bytes]:
+        return self._locks
+
     # -- for the machine
+
+    def add_guards(self, guards: Mapping[At, Guard | None]) -> None:
+        """Guards have no overlay: readers never ask for the applied ones, so that the table holds
+        what is evaluated, and begins anew from the applied ones when that is lost.
+        """
+        table = GuardTable() if self.guards is None else self.guards
+        for at, guard in guards.items():
+            table.set(at, guard)
+        self.guards = table if table.by_at else None
 
     def add_locks(self, locks: dict[bytes, Lock | None]) -> None:
         self._locks.update(locks)
@@ -143,6 +162,7 @@ class Evaluated:
         entry = self.open
         self._begin(entry.number + 1)
         self._locks, self._applied_locks = {}, self._state.locks.by_key
+        self.guards = self._state.guards.copy() if self._state.guards.by_at else None
         return entry
 
     def lose(self) -> Entry | None:

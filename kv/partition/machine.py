@@ -577,6 +577,8 @@ class PartitionMachine:
         self._replica.prepare(entry)
 
     def applied(self, entry: Entry) -> None:
+        if m.guards:
+            self.view.add_guards(m.guards)
         """Our entry is part of the applied state: advance the read point, seal the next, then
         answer.
         """

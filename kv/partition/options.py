@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import (
+    DEADLINE_MS_MAX,
     KEY_BYTES_MAX,
     NAME_CHARS_MAX,
     PARALLEL_KEY_BYTES_MAX,
     PARALLEL_KEYS_MAX,
     PARALLEL_PARTS_MAX,
+    PREWRITE_KEYS_MAX,
 )
 
 Options = Mapping[str, Any]
@@ -56,8 +58,44 @@ def _stage(value: Any) -> None:
         )
 
 
+def _wait_ms(value: Any) -> None:
+    if type(value) is not int or not 0 <= value <= DEADLINE_MS_MAX:
+        raise InvalidArgument(
+            f"option wait_ms must be an integer from 0 to {DEADLINE_MS_MAX}, got {value!r:.40}"
+        )
+
+
+def _priority(value: Any) -> None:
+    if type(value) is not int or not -1 <= value <= 1:
+        raise InvalidArgument(
+            f"option priority must be -1 (low), 0 (normal) or 1 (high), got {value!r:.40}"
+        )
+
+
+def _reads(name: str) -> Callable[[Any], None]:
+    """Only that it is a list of a legal size: the keys are checked with the request's own."""
+
+    def check(value: Any) -> None:
+        if type(value) is not list or not value:
+            raise InvalidArgument(f"option {name} is a list that is not empty, got {value!r:.40}")
+        if len(value) > PREWRITE_KEYS_MAX:
+            raise TooLarge(
+                f"option {name}: {len(value)}, at most {PREWRITE_KEYS_MAX} in one request; send "
+                "several prewrites",
+                details={"what": name, "limit": PREWRITE_KEYS_MAX, "actual": len(value)},
+            )
+
+    return check
+
+
 CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "owner": _owner,  # who runs the transaction, for people; kept in its status record
+    # how long it may wait for others' intents, 0 = not at all; else nearly until its deadline
+    "wait_ms": _wait_ms,
+    "priority": _priority,  # who waits for the same key with a lower one comes later
+    # of a serializable transaction (kv.mvcc.validate); keys rise, ranges, too, and do not overlap:
+    "reads": _reads("reads"),  # keys that it read here
+    "ranges": _reads("ranges"),  # [start, end) that it read here, end b"" = no bound
     # of a parallel commit (kv.mvcc.recover):
     "stage": _stage,  # with the anchor: the keys of all intents, a list for each part
     "fence": _flag("fence"),  # store the bound with the intents; refused where a key is fenced

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kv.base.errors import KvorumError
+from kv.mvcc.guards import GuardTable
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.view import ReadView
 from kv.partition.entry import Entry
@@ -49,6 +50,7 @@ class AppliedState(ReadView, Protocol):
     """The replica's part of the state DB."""
 
     locks: LockMirror
+    guards: GuardTable
 
     @property
     def top_ts(self) -> int:

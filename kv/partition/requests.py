@@ -49,7 +49,7 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.timestamps import MAX
-from kv.partition.options import check_options
+from kv.partition.options import check_options, options_of
 
 HEAD: Final = 5  # fields before the arguments
 PREFIX_BYTES: Final = 4
@@ -189,7 +189,12 @@ def _delete(r: list[Any]) -> Keys:
 def _write(r: list[Any]) -> Keys:
     check_int(r[6], "start_ts", MAX)
     check_int(r[7], "flags", 0xFFFF)
-    check_options(r[8] if len(r) > 8 else None)
+    options = r[8] if len(r) > 8 else None
+    check_options(options)
+    if options:
+        _check_reads(options)
+        if r[6] == 0 and ("reads" in options or "ranges" in options):
+            raise InvalidArgument("only a transaction has reads and ranges: give its start_ts")
     return check_ops(r[5], ops_max=BATCH_OPS_MAX, bytes_max=BATCH_BYTES_MAX)
 
 
@@ -197,6 +202,40 @@ def _mget(r: list[Any]) -> Keys:
     check_keys(r[5], MULTI_KEYS_MAX)
     check_reader(r[6], r[7])
     return _NO_KEYS  # the verb reads them itself, at once
+
+def _check_reads(options: dict[str, Any]) -> None:
+    """What a serializable transaction read: keys that rise, ranges that rise and do not overlap."""
+    reads = options.get("reads", ())
+    for key in reads:
+        check_key(key)
+    if not all(map(lt, reads, islice(reads, 1, None))):
+        raise InvalidArgument("option reads: keys must rise: they are not sorted, or one is twice")
+    last: bytes | None = b""
+    for row in options.get("ranges", ()):
+        if type(row) is not list or len(row) != 2:
+            raise InvalidArgument("option ranges: each is [start, end]")
+        start, end = row
+        check_key(start)
+        check_bound(end, 1)
+        if last is None or start < last or (end and end <= start):
+            raise InvalidArgument("option ranges: they must rise, not overlap, and not be empty")
+        last = end or None
+
+
+def outer_reads(r: list[Any]) -> tuple[bytes, bytes, bool] | None:
+    """The first and the last key of what a WRITE or PREWRITE says that it read, and whether the
+    last one is where a range ends (b"" = nowhere); None if it read nothing.
+    """
+    options = options_of(r, 8 if r[1] == WRITE else 10)
+    reads, ranges = options.get("reads"), options.get("ranges")
+    if ranges:
+        low = min(reads[0], ranges[0][0]) if reads else ranges[0][0]
+        end = ranges[-1][1]
+        if not end or not reads or reads[-1] < end:
+            return low, end, True
+        return low, reads[-1], False
+    return (reads[0], reads[-1], False) if reads else None
+
 
 
 def _scan(r: list[Any]) -> Keys:
@@ -218,7 +257,12 @@ def _prewrite(r: list[Any]) -> Keys:
     check_key(r[6])
     check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
     check_int(r[9], "flags", 0xFFFF)
-    check_options(r[10] if len(r) > 10 else None)
+    options = r[10] if len(r) > 10 else None
+    check_options(options)
+    if options:
+        _check_reads(options)
+        if r[8] == [] and ("reads" in options or "ranges" in options):
+            return _NO_KEYS  # a partition that was only read
     return check_ops(
         r[8], ops_max=PREWRITE_KEYS_MAX, bytes_max=PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
     )
@@ -378,7 +422,15 @@ def weight(r: list[Any]) -> int:
         if isinstance(arg, bytes):
             size += len(arg)
         elif isinstance(arg, list):
-            for op in arg:
-                fields = op if isinstance(op, list) else (op,)
-                size += sum(len(f) for f in fields if isinstance(f, bytes)) + 64
+            size += _weight_of(arg)
+        elif isinstance(arg, dict):  # options: reads and ranges are lists, too
+            size += sum(_weight_of(value) for value in arg.values() if isinstance(value, list))
     return size + 64
+
+
+def _weight_of(rows: list[Any]) -> int:
+    size = 0
+    for row in rows:
+        fields = row if isinstance(row, list) else (row,)
+        size += sum(len(f) for f in fields if isinstance(f, bytes)) + 64
+    return size

@@ -31,9 +31,10 @@ from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.recover import recover, settle
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
+from kv.mvcc.validate import Reads, guard, validate
 from kv.mvcc.view import Mutations, View
 from kv.mvcc.write import write
-from kv.partition.options import options_of
+from kv.partition.options import Options, options_of
 
 Result = list[Any]
 Handler = Callable[[View, list[Any], int, int, Mutations], Result]
@@ -54,7 +55,16 @@ def _delete(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Res
 
 def _write(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
     ops = [Op(*op) for op in r[5]]
-    return [write(view, ops, start_ts=r[6], flags=r[7], commit_ts=ts, now_ms=now_ms, m=m)]
+    version = write(view, ops, start_ts=r[6], flags=r[7], commit_ts=ts, now_ms=now_ms, m=m)
+    if len(r) > 8 and (reads := _reads(r[8])) is not None and not m.empty:  # no echo of a commit
+        validate(view, reads, start_ts=r[6], commit_ts=ts, now_ms=now_ms)
+    return [version]
+
+
+def _reads(options: Options | None) -> Reads | None:
+    if not options or not ("reads" in options or "ranges" in options):
+        return None
+    return Reads(options.get("reads", ()), [(a, b) for a, b in options.get("ranges", ())])
 
 
 def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
@@ -73,7 +83,13 @@ def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> R
         fence="fence" in options,
         stage=tuple(tuple(part) for part in options.get("stage", ())),
     )
-    return [done.min_commit_ts, True] if done.exact else [done.min_commit_ts]
+    reads = _reads(options)
+    if reads is None:
+        return [done.min_commit_ts, True] if done.exact else [done.min_commit_ts]
+    before_ts, left = guard(
+        view, reads, start_ts=r[5], anchor=r[6], ttl_ms=r[7], now_ms=now_ms, m=m
+    )
+    return [done.min_commit_ts, done.exact, before_ts, left]
 
 
 def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:

@@ -9,8 +9,8 @@
             [family, [key, value, …]]
             ["end", rows in all]
     stream  head first, end last, between them families in the order of FAMILIES and their keys
-            rising: cur, hist, lock and txn rows of the range, gcq rows whose key lies in it, and of
-            family meta the records of services, if it is the meta partition's
+            rising: cur, hist, lock, txn and guard rows of the range, gcq rows whose key lies in it,
+            and of family meta the records of services, if it is the meta partition's
 
 A block has as many rows as a chunk takes; only a row that is larger than a chunk is cut. Every
 record is checked against its own seal where it is read and where it arrives: damage does not
@@ -38,7 +38,7 @@ from kv.mvcc.records import corrupt
 from kv.replica.ranges import is_due_here, services, slices
 
 FORMAT: Final = 1
-FAMILIES: Final = ("cur", "hist", "lock", "txn", "gcq", "meta")
+FAMILIES: Final = ("cur", "hist", "lock", "txn", "guard", "gcq", "meta")
 HEADER_BYTES: Final = 5
 ROW_OVERHEAD: Final = 10  # msgpack's own bytes of a key and a value, from above
 PART_OVERHEAD: Final = 32  # of a part without its rows, and of a block without its parts

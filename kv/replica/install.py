@@ -28,6 +28,7 @@ from kv.base.errors import Corruption
 from kv.base.ids import PartitionId
 from kv.base.keys import u64
 from kv.base.limits import SNAPSHOT_LOOK_ROWS_MAX, MiB
+from kv.mvcc.guards import GuardTable
 from kv.partition.locks import LockMirror
 from kv.replica.chunks import End, Head, Part, Run, Target
 from kv.replica.metakeys import (
@@ -59,13 +60,14 @@ _CHECK_BYTES: Final = 1 * MiB  # read back in one step
 
 
 class Installer:
-    """See the module. Call `step` until it says that it is done; then `head` and `locks` are what
-    was installed.
+    """See the module. Call `step` until it says that it is done; then `head`, `locks` and `guards`
+    are what was installed.
     """
 
     def __init__(self, engine: Engine, staging: Staging, chunks: int) -> None:
         """`chunks` are staged, and durable."""
         self.locks = LockMirror()
+        self.guards = GuardTable()
         self.head: Head | None = None
         self.begun = False  # the marker is written: there is no way back
         self._engine, self._staging, self._chunks = engine, staging, chunks
@@ -138,6 +140,8 @@ class Installer:
                         batch.put(key, value, family)
                         if name == "lock":
                             self.locks.follow(key, value)
+                        elif name == "guard":
+                            self.guards.follow(key, value)
                 case End():
                     pass
                 case _:

@@ -31,6 +31,8 @@ from kv.base.timestamps import physical_ms
 from kv.mvcc.find import find
 from kv.partition.machine import PartitionCounters, PartitionMachine
 from kv.partition.ports import Timestamps
+from kv.mvcc.guards import Guard
+from kv.mvcc.records import Lock
 from kv.partition.scheduler import Scheduler
 from kv.replica.counters import ManagerCounters
 from kv.replica.install import resume
@@ -165,26 +167,32 @@ class ReplicaManager:
         return led, others
 
     def oldest_lock(self) -> int | None:
-        """The smallest start_ts of any intent on this node: bounds `machine.gc(txn_floor=…)`.
+        """The smallest start_ts of any intent or guard here: bounds `machine.gc(txn_floor=…)`.
         OLDEST while a replica cannot know its intents: it is being replaced, or hears no leader.
         """
         if any(replica.installing or replica.leader_hint() is None for replica in self._by_start):
             return OLDEST
-        found = [replica.state.locks.oldest() for replica in self._by_start]
+        states = [replica.state for replica in self._by_start]
+        found = [oldest for s in states for oldest in (s.locks.oldest(), s.guards.oldest())]
         return min((ts for ts in found if ts is not None), default=None)
 
     def abandoned(self, now_ms: int, looks_max: int) -> list[Abandoned]:
-        """Intents older than their time to live, among about `looks_max` of this node's: those that
-        were not looked at for longest.
+        """Intents and guards older than their time to live, among about `looks_max` of this node's:
+        those that were not looked at for longest.
         """
-        locked = [r for r in self._by_start if r.state.locks.by_key and r.serving()]
+        tables = [(r.state.locks, r.state.guards) for r in self._by_start if r.serving()]
+        tables = [(locks, guards) for locks, guards in tables if locks.by_key or guards.by_at]
         found: list[Abandoned] = []
-        for replica in locked:
+        for locks, guards in tables:
+            looks = max(1, looks_max // len(tables))
             here: dict[int, Abandoned] = {}
-            for key, lock in replica.state.locks.turn(max(1, looks_max // len(locked))):
-                if now_ms - physical_ms(lock.start_ts) > lock.ttl_ms:
-                    one = Abandoned(lock.start_ts, lock.anchor, lock.ttl_ms, [])
-                    here.setdefault(lock.start_ts, one).keys.append(key)
+            met: dict[tuple[bytes, int], Lock | Guard] = {}
+            met.update(((key, lock.start_ts), lock) for key, lock in locks.turn(looks))
+            met.update(((one.start, one.start_ts), one) for one in guards.turn(looks))
+            for (key, start_ts), one in met.items():
+                if now_ms - physical_ms(start_ts) > one.ttl_ms:
+                    new = Abandoned(start_ts, one.anchor, one.ttl_ms, [])
+                    here.setdefault(start_ts, new).keys.append(key)
             found += here.values()
         return found
 

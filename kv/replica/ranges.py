@@ -1,7 +1,8 @@
 """Which rows of the state DB are a partition's.
 
 cur, lock   [start, end)
-hist, txn   the same keys, escaped
+hist, txn, guard
+            the same keys, escaped; a guard by where its range begins
 gcq         rows of the whole node in order of their due time: a partition's are told by the key
             inside
 meta        b"r" [partition] …; for the meta partition also the records of SERVICES
@@ -27,7 +28,8 @@ def slices(descriptor: PartitionDescriptor) -> list[tuple[str, bytes, bytes]]:
     """(family, start, end) of the families that are cut at keys; end b"" = no bound."""
     start, end = descriptor.start, descriptor.end
     low, high = escape_open(start), escape_open(end)
-    return [("cur", start, end), ("hist", low, high), ("lock", start, end), ("txn", low, high)]
+    escaped = [(family, low, high) for family in ("txn", "guard")]
+    return [("cur", start, end), ("hist", low, high), ("lock", start, end), *escaped]
 
 
 def services(descriptor: PartitionDescriptor) -> tuple[bytes, ...]:

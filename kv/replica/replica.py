@@ -205,7 +205,7 @@ class Replica:
 
     def _installed(self, installer: Installer) -> None:
         assert installer.head is not None
-        self.state.replaced(installer.head, installer.locks)
+        self.state.replaced(installer.head, installer.locks, installer.guards)
         self._sink = None
         self.log_bytes = 0
         covered: list[Entry] = []
@@ -280,6 +280,8 @@ class Replica:
             )
             for key, lock in entry.locks.items():
                 state.locks.set(key, lock)
+            for at, guard in entry.guards.items():
+                state.guards.set(at, guard)
             return
         batch = state.batch()
         if decoded is None:

@@ -1,4 +1,5 @@
-"""What is applied: one partition's part of the state DB, its intents in memory, and its counters.
+"""What is applied: one partition's part of the state DB, its intents and guards in memory, and its
+counters.
 
 Every entry is one engine batch together with the applied index, so that after a crash the log is
 replayed from exactly there. Implements mvcc's ReadView and partition's AppliedState.
@@ -12,6 +13,7 @@ from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.keys import u64
 from kv.base.limits import SHIP_OLD_BYTES_MAX, MiB
+from kv.mvcc.guards import GuardTable
 from kv.mvcc.records import (
     Lock,
     Row,
@@ -35,6 +37,7 @@ from kv.replica.metakeys import (
     unpack_applied,
     unpack_counters,
 )
+from kv.replica.ranges import slices
 from kv.replica.source import RangeSource
 from kv.storage.engine import Batch, Engine
 
@@ -49,6 +52,7 @@ class PartitionState:
         """Reads what the last run left. Raises Corruption."""
         self.descriptor = descriptor
         self.locks = LockMirror()
+        self.guards = GuardTable()
         self.index = self.term = self.top_ts = self.safepoint = 0
         self.old_versions = self.live_bytes = 0
         self.engine = engine
@@ -58,7 +62,8 @@ class PartitionState:
         self.stored_lock = engine.getter("lock")
         self._get_txn = engine.getter("txn")
         self._families = {
-            name: engine.family(name) for name in ("cur", "hist", "lock", "txn", "gcq", "meta")
+            name: engine.family(name)
+            for name in ("cur", "hist", "lock", "txn", "guard", "gcq", "meta")
         }
         self._load()
 
@@ -160,10 +165,12 @@ class PartitionState:
         self.safepoint = max(self.safepoint, safepoint)
 
     def set_locks(self, others: Iterable[Other]) -> None:
-        """Follow the changes of family lock in an entry that was just written."""
+        """Follow the changes of families lock and guard in an entry that was just written."""
         for family, key, value in others:
             if family == "lock":
                 self.locks.follow(key, value)
+            elif family == "guard":
+                self.guards.follow(key, value)
 
     # ------------------------------------------------------------------ snapshots
 
@@ -183,12 +190,12 @@ class PartitionState:
         )
         return RangeSource(self.engine, d, head, on_close)
 
-    def replaced(self, head: Head, locks: LockMirror) -> None:
+    def replaced(self, head: Head, locks: LockMirror, guards: GuardTable) -> None:
         """The stored range is that of a snapshot now: follow it in memory."""
         self.index, self.term, self.top_ts = head.index, head.term, head.top_ts
         self.safepoint = head.safepoint
         self.old_versions, self.live_bytes = head.old_versions, head.live_bytes
-        self.locks = locks
+        self.locks, self.guards = locks, guards
 
     # ------------------------------------------------------------------ opening
 
@@ -200,12 +207,18 @@ class PartitionState:
             self.old_versions, self.live_bytes = unpack_counters(body(keys[COUNTERS], record))
         if (record := get(keys[SAFEPOINT])) is not None:
             self.safepoint = int.from_bytes(body(keys[SAFEPOINT], record), "big")
-        at, end = self.descriptor.start, self.descriptor.end
+        bounds = {family: (low, high) for family, low, high in slices(self.descriptor)}
+        self._follow("lock", *bounds["lock"], self.locks.follow)
+        self._follow("guard", *bounds["guard"], self.guards.follow)
+
+    def _follow(
+        self, family: str, at: bytes, end: bytes, follow: Callable[[bytes, bytes], None]
+    ) -> None:
         while True:
             # an intent has its value with it, up to megabytes
-            rows = self.engine.scan("lock", at, end, limit=_SLICE_ROWS, bytes_max=_SLICE_BYTES)
+            rows = self.engine.scan(family, at, end, limit=_SLICE_ROWS, bytes_max=_SLICE_BYTES)
             if not rows:
                 return
             for key, value in rows:
-                self.locks.follow(key, value)
+                follow(key, value)
             at = rows[-1][0] + b"\x00"

@@ -35,9 +35,9 @@ Getter = Callable[[bytes], bytes | None]
 MultiGetter = Callable[[list[bytes]], list[bytes | None]]
 EngineKind = Literal["rocks", "memory"]
 
-STATE_FAMILIES: Final = ("cur", "hist", "lock", "txn", "gcq", "meta", "staged")
+STATE_FAMILIES: Final = ("cur", "hist", "lock", "txn", "gcq", "meta", "staged", "guard")
 LOG_FAMILIES: Final = ("log",)
-FAMILIES_SINCE: Final = frozenset({"staged"})
+FAMILIES_SINCE: Final = frozenset({"staged", "guard"})
 """Families that came after the first release: opening a directory without them adds them."""
 
 

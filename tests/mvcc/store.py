@@ -14,6 +14,7 @@ from kv.mvcc.check import Checked, check
 from kv.mvcc.commit import commit
 from kv.mvcc.gc import GcCursor, gc_step
 from kv.mvcc.get import Found, get, multi_get
+from kv.mvcc.guards import GuardTable
 from kv.mvcc.heartbeat import heartbeat
 from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.prewrite_rows import prewrite_rows
@@ -50,10 +51,11 @@ class Store:
 
     def __init__(self, start: bytes = b"", end: bytes = b"") -> None:
         self.rows: dict[str, dict[bytes, bytes]] = {
-            name: {} for name in ("cur", "hist", "lock", "txn", "gcq")
+            name: {} for name in ("cur", "hist", "lock", "txn", "gcq", "guard")
         }
         self.order: dict[str, list[bytes]] = {name: [] for name in self.rows}
         self.mirror = LockMirror()
+        self.table = GuardTable()
         self.safepoint = 0
         self.now_ms = NOW_MS
         self.start, self.end = start, end
@@ -112,6 +114,16 @@ class Store:
         record = self.rows["txn"].get(key)
         return None if record is None else decode_txn(key, record)
 
+    @property
+    def guards(self) -> GuardTable | None:
+        return self.table if self.table.by_at else None
+
+    def records_in_flight(self) -> Sequence[tuple[bytes, bytes]]:
+        return ()
+
+    def locks_in_flight(self) -> Sequence[bytes]:
+        return ()
+
     def holds(self, key: bytes) -> bool:
         return self.start <= key and (not self.end or key < self.end)
 
@@ -126,6 +138,10 @@ class Store:
             self._set(family, key, value)
             if family == "lock":
                 self.mirror.follow(key, value)
+            elif family == "guard":
+                self.table.follow(key, value)
+        for at_, guard in m.guards.items():
+            assert self.table.by_at.get(at_) == guard, "the two ways to tell differ"
         for key, lock in m.locks.items():
             assert (key in self.mirror.by_key) == (lock is not None), "the two ways to tell differ"
         self.safepoint = max(self.safepoint, m.safepoint)

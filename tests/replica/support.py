@@ -18,7 +18,7 @@ from kv.storage.engine import STATE_FAMILIES, Engine
 from raft.api import SnapshotId, SnapshotSink, SnapshotSource
 from raft.memory import VirtualTimers
 
-DATA = ("cur", "hist", "lock", "txn", "gcq", "meta")
+DATA = ("cur", "hist", "lock", "txn", "guard", "gcq", "meta")
 SYNC_S = 0.001
 
 

@@ -1,0 +1,172 @@
+"""Guards: what serializable transactions have read, protected until their outcome is known.
+
+A guard is a shared, durable read lock on a key or on a range `[start, end)`, so that it also keeps
+rows out that nobody has seen yet (phantoms). Guards do not exclude each other; a write of another
+transaction meets one like an intent (KEY_LOCKED, kind "guard") and readers never look at them. A
+guard says nothing about the outcome: whoever finds its transaction finished removes it (`resolve`).
+
+    guard   esc(start) 00 01 [start_ts 8]
+            [msgpack [end | nil = the one key, anchor, ttl_ms, before_ts]], sealed by its key
+
+`end` b"" = no bound. ttl_ms counts from the physical part of start_ts, as that of an intent.
+before_ts: a record that was read expires then, so the transaction must commit below it; 0 = none.
+
+The table is in memory, of what is evaluated and of what is applied. Looking a key up is one dict
+and, if there are ranges, one bisection: they are sorted by start, beside the furthest end of all up
+to there, and sorted anew only when a range came or went since.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Final
+
+import msgpack
+
+from kv.base.checksum import CRC_BYTES, seal
+from kv.base.keys import escape, u64
+from kv.base.limits import KEY_BYTES_MAX
+from kv.mvcc.records import parse_txn_key, verified
+
+_BEYOND: Final = b"\xff" * (KEY_BYTES_MAX + 8)  # above every storage key
+_pack = msgpack.Packer(use_bin_type=True).pack
+
+At = tuple[bytes, int]
+"""(start, start_ts): one guard of one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`end` None: of the key `start` alone."""
+
+    start: bytes
+    end: bytes | None
+    start_ts: int
+    anchor: bytes
+    ttl_ms: int
+    before_ts: int = 0
+
+    @property
+    def past(self) -> bytes:
+        """The first key above the guarded ones, for comparisons."""
+        return self.start + b"\x00" if self.end is None else self.end or _BEYOND
+
+
+def guard_key(start: bytes, start_ts: int) -> bytes:
+    return escape(start) + u64(start_ts)
+
+
+def encode_guard(guard: Guard) -> bytes:
+    body: bytes = _pack([guard.end, guard.anchor, guard.ttl_ms, guard.before_ts])
+    return seal(guard_key(guard.start, guard.start_ts), body)
+
+
+def decode_guard(key: bytes, record: bytes) -> Guard:
+    """Raises Corruption."""
+    verified("guard", key, record)
+    start, start_ts = parse_txn_key(key)
+    end, anchor, ttl_ms, before_ts = msgpack.unpackb(memoryview(record)[:-CRC_BYTES])
+    return Guard(start, end, start_ts, anchor, ttl_ms, before_ts)
+
+
+class GuardTable:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.by_at: dict[At, Guard] = {}
+        self._points: dict[bytes, dict[int, Guard]] = {}
+        self._ranges: dict[At, Guard] = {}
+        self._sorted: list[Guard] | None = None  # the ranges; None = to be sorted
+        self._starts: list[bytes] = []
+        self._furthest: list[bytes] = []  # the largest `past` of the ranges up to each
+
+    def copy(self) -> GuardTable:
+        made = GuardTable()
+        for at, guard in self.by_at.items():
+            made.set(at, guard)
+        return made
+
+    def set(self, at: At, guard: Guard | None) -> None:
+        """Put the guard in the place of what is there; None removes it."""
+        old = self.by_at.pop(at, None)
+        if old is not None and old.end is None:
+            here = self._points[at[0]]
+            del here[at[1]]
+            if not here:
+                del self._points[at[0]]
+        elif old is not None:
+            del self._ranges[at]
+            self._sorted = None
+        if guard is None:
+            return
+        self.by_at[at] = guard
+        if guard.end is None:
+            self._points.setdefault(at[0], {})[at[1]] = guard
+        else:
+            self._ranges[at] = guard
+            self._sorted = None
+
+    def follow(self, key: bytes, record: bytes | None) -> None:
+        """What a log entry wrote (None: deleted) under `key` in family guard. Raises Corruption."""
+        self.set(parse_txn_key(key), None if record is None else decode_guard(key, record))
+
+    def meets(self, key: bytes, start_ts: int) -> Guard | None:
+        """A guard on `key` of another transaction than `start_ts`."""
+        for ts, guard in self._points.get(key, _NONE).items():
+            if ts != start_ts:
+                return guard
+        if not self._ranges:
+            return None
+        ranges = self._in_order()
+        i = bisect_right(self._starts, key) - 1
+        while i >= 0 and self._furthest[i] > key:
+            guard = ranges[i]
+            if guard.start_ts != start_ts and guard.past > key:
+                return guard
+            i -= 1
+        return None
+
+    def meets_any(self, keys: Sequence[bytes], start_ts: int) -> tuple[bytes, Guard] | None:
+        """The first of `keys` (they rise) that another transaction guards."""
+        if self._points.keys().isdisjoint(keys):
+            between = (bisect_left(keys, g.past) - bisect_left(keys, g.start) for g in self._each())
+            if not any(between):
+                return None
+        for key in keys:
+            guard = self.meets(key, start_ts)
+            if guard is not None:
+                return key, guard
+        return None
+
+    def turn(self, n: int) -> list[Guard]:
+        """The `n` guards that were not looked at for longest; they go behind all others."""
+        found = list(islice(self.by_at.items(), n))
+        for at, guard in found:
+            del self.by_at[at]
+            self.by_at[at] = guard
+        return [guard for _, guard in found]
+
+    def oldest(self) -> int | None:
+        """The smallest start_ts, None if there are none. Looks at all of them."""
+        return min((start_ts for _, start_ts in self.by_at), default=None)
+
+    def _each(self) -> Iterator[Guard]:
+        return iter(self._ranges.values())
+
+    def _in_order(self) -> list[Guard]:
+        ranges = self._sorted
+        if ranges is None:
+            ranges = self._sorted = sorted(self._ranges.values(), key=_start_of)
+            self._starts = [guard.start for guard in ranges]
+            self._furthest = list(accumulate((guard.past for guard in ranges), max))
+        return ranges
+
+
+_NONE: Final[dict[int, Guard]] = {}
+
+
+def _start_of(guard: Guard) -> bytes:
+    return guard.start

@@ -1,0 +1,230 @@
+"""Serializable transactions: what was read at start_ts must still be so at commit_ts.
+
+A transaction reads its snapshot; at its commit every partition in which it read checks that no key
+and no range that was read has a version above start_ts, and none of another transaction's intents,
+which may become one. `validate` alone is for a transaction of one entry: nothing can come between
+the check and its versions. `guard` also leaves guards (kv.mvcc.guards), which keep the answer true
+until the outcome is known.
+
+Why commit timestamps are then a serial order. Let T commit at c. No version of what T read has a
+timestamp in (start_ts, c]:
+  * one that was evaluated before T's check is seen by it, as a version or as an intent;
+  * one that is evaluated later is refused while the guard stands. The guard goes only when T's
+    record is final, so after c was taken; and a partition evaluates nothing that writes versions
+    between asking for a timestamp and using it, RESOLVE included (kv.partition.timestamps), so
+    whatever is evaluated behind the guard's end got a timestamp that was asked for after c. An
+    intent's commit timestamp is younger than its prewrite, too;
+  * a record that expires is a version of its own at that moment: `before_ts`.
+So T reads as if it had done everything at c. Timestamps are unique, and a transaction that only
+reads does everything at its start_ts: it needs no check, waits for nobody and never fails here.
+
+Among snapshot-isolated transactions: they meet guards like everybody, so the above holds whatever
+they do; but their own reads are of their start_ts and their writes of their commit_ts, so an
+invariant is safe only if every transaction that writes what it speaks of is serializable.
+
+Source: commit-time validation of reads after Kung and Robinson (1981), with read locks during the
+two phases as in Spanner (2012, section 4.2.1). Deliberately missing: avoiding needless restarts by
+counting dangerous pairs (SSI, Cahill 2008): it needs the reads of finished transactions, too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from kv.base.checksum import CRC_OK
+from kv.base.errors import Busy, TooLarge
+from kv.base.keys import from_u64
+from kv.base.limits import GUARD_BYTES, GUARD_ROWS, GUARDS_HELD_MAX
+from kv.base.methods import ABORTED, COMMITTED, OP_CHECK
+from kv.base.timestamps import MAX, compose, physical_ms
+from kv.mvcc.guards import At, Guard
+from kv.mvcc.prewrite import lived_ms
+from kv.mvcc.records import HAS_TTL, Lock, corrupt, expiry_of
+from kv.mvcc.refusals import key_locked, read_conflict, read_expired
+from kv.mvcc.view import Mutations, View
+
+Range = tuple[bytes, bytes]
+_NOTHING: Final[Mapping[At, Guard]] = {}
+
+
+class Reads(NamedTuple):
+    """What a transaction read in a partition. Keys rise; ranges [start, end) (end b"" = no bound)
+    rise and do not overlap.
+    """
+
+    keys: Sequence[bytes]
+    ranges: Sequence[Range]
+
+
+@dataclass(slots=True)
+class _Checked:
+    """`before_ts` MAX: nothing expires. `reached`: how far each range was looked at."""
+
+    before_ts: int
+    reached: list[bytes]
+
+
+def validate(view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms: int) -> None:
+    """Check that `reads` hold from start_ts to commit_ts; hold nothing. Raises WriteConflict,
+    KeyLocked, Corruption; TooLarge if one step is not enough for it: then use `guard`.
+    """
+    checked = _check(view, reads, [start for start, _ in reads.ranges], start_ts, now_ms)
+    if any(r != end for (_, end), r in zip(reads.ranges, checked.reached, strict=True)):
+        raise TooLarge(
+            f"the ranges that transaction {start_ts} read have more than {GUARD_ROWS} rows or "
+            f"{GUARD_BYTES} bytes here, the limit of a commit in one entry; nothing was written. "
+            "Commit it in two phases, or read less in one transaction",
+            details={"what": "rows read", "limit": GUARD_ROWS, "start_ts": start_ts},
+        )
+    if commit_ts >= checked.before_ts:
+        raise read_expired(start_ts, checked.before_ts)
+
+
+def guard(
+    view: View,
+    reads: Reads,
+    *,
+    start_ts: int,
+    anchor: bytes,
+    ttl_ms: int,
+    now_ms: int,
+    m: Mutations,
+) -> tuple[int, int]:
+    """(timestamp below which the transaction must commit, 0 = none; ranges that are not wholly
+    guarded yet: send it again). A range goes on where its guard ends; a key that the transaction
+    writes, perhaps in `m`, needs no guard.
+
+    Raises WriteConflict, KeyLocked, Busy, Corruption.
+    """
+    known = view.txn(anchor, start_ts) if view.holds(anchor) else None
+    if known is not None and known.status in (COMMITTED, ABORTED):
+        return 0, 0  # an echo; `prewrite` refuses what was rolled back
+    held = view.guards.by_at if view.guards else _NOTHING
+    mine = [held.get((start, start_ts)) for start, _ in reads.ranges]
+    checked = _check(
+        view,
+        reads,
+        [_from(r, old) for r, old in zip(reads.ranges, mine, strict=True)],
+        start_ts,
+        now_ms,
+    )
+    before = min([checked.before_ts, *(old.before_ts or MAX for old in mine if old is not None)])
+    before_ts = 0 if before == MAX else before
+    ttl_ms += lived_ms(start_ts, now_ms)
+    ends: list[tuple[bytes, bytes | None]] = [
+        (key, None) for key in reads.keys if before_ts or not _written(view, key, start_ts, m)
+    ]
+    reached = checked.reached
+    ends += [(start, r) for (start, _), r in zip(reads.ranges, reached, strict=True)]
+    for start, end in ends:
+        made = Guard(start, end, start_ts, anchor, ttl_ms, before_ts)
+        old = held.get((start, start_ts))
+        if old is None or old.past < made.past:
+            m.set_guard(made)
+    if len(held) + len(m.guards) > GUARDS_HELD_MAX:
+        raise _too_many(len(held) + len(m.guards))
+    return before_ts, sum(r != end for (_, end), r in zip(reads.ranges, reached, strict=True))
+
+
+def _from(wanted: Range, old: Guard | None) -> bytes | None:
+    """Where to go on with a range of which `old` is guarded; None: nowhere."""
+    start, end = wanted
+    if old is None or old.end is None:
+        return start
+    return None if not old.end or (end and old.end >= end) else old.end
+
+
+def _written(view: View, key: bytes, start_ts: int, m: Mutations) -> bool:
+    lock = m.locks.get(key) or view.lock(key)
+    return lock is not None and lock.start_ts == start_ts and lock.kind != OP_CHECK
+
+
+def _too_many(actual: int) -> Busy:
+    return Busy(
+        f"{actual} keys and ranges of this partition would be guarded for serializable "
+        f"transactions, at most {GUARDS_HELD_MAX}; nothing was done. Try again, read fewer keys "
+        "or one range instead of many keys in a transaction",
+        details={"what": "guards of a partition", "limit": GUARDS_HELD_MAX, "actual": actual},
+    )
+
+
+def _check(
+    view: View, reads: Reads, begin: Sequence[bytes | None], start_ts: int, now_ms: int
+) -> _Checked:
+    """Conflicts first, over everything: to wait for an intent would be in vain then."""
+    before = MAX
+    for key, record in zip(reads.keys, view.many_cur(reads.keys), strict=True):
+        if record is not None:
+            before = min(before, _valid_until(key, record, start_ts))
+    checked = _Checked(before, [end for _, end in reads.ranges])
+    looked: list[Range] = []
+    rows, size = GUARD_ROWS, GUARD_BYTES
+    fresh = dict(view.records_in_flight()) if reads.ranges else {}
+    for i, (_, end) in enumerate(reads.ranges):
+        at = begin[i]
+        if at is None or (end and at >= end):
+            continue
+        if rows <= 0 or size <= 0:
+            checked.reached[i] = at
+            continue
+        found = view.scan("cur", at, end, limit=rows, bytes_max=size)
+        for key, record in found:
+            size -= len(key) + len(record)
+            if key in fresh:
+                continue  # replaced in flight: that record decides, below
+            if crc32(record, crc32(key)) != CRC_OK:
+                raise corrupt("cur", key)
+            checked.before_ts = min(checked.before_ts, _valid_until(key, record, start_ts))
+        if len(found) >= rows or size <= 0:
+            checked.reached[i] = found[-1][0] + b"\x00"
+        rows -= len(found)
+        looked.append((at, checked.reached[i]))
+    for key in _inside(looked, fresh):
+        if record := fresh[key]:
+            checked.before_ts = min(checked.before_ts, _valid_until(key, record, start_ts))
+    _check_intents(view, reads.keys, looked, start_ts, now_ms)
+    return checked
+
+
+def _valid_until(key: bytes, record: bytes, start_ts: int) -> int:
+    """When a record that a snapshot at start_ts saw expires; MAX = never, or it was not seen.
+    Raises WriteConflict if it is younger.
+    """
+    version = from_u64(record)
+    if version > start_ts:
+        raise read_conflict(key, version, start_ts)
+    if record[8] & HAS_TTL and (expire_ms := expiry_of(record)) > physical_ms(start_ts):
+        return compose(expire_ms)
+    return MAX
+
+
+def _check_intents(
+    view: View, keys: Sequence[bytes], looked: Sequence[Range], start_ts: int, now_ms: int
+) -> None:
+    """Raises KeyLocked for the first intent of another transaction that may become a version."""
+    for key in view.locked(keys):
+        _refuse(view.lock(key), key, start_ts, now_ms)
+    for start, end in looked:
+        for key in view.locked_keys(start, end):
+            _refuse(view.lock(key), key, start_ts, now_ms)
+    if looked:
+        for key in _inside(looked, view.locks_in_flight()):
+            _refuse(view.lock(key), key, start_ts, now_ms)
+
+
+def _refuse(lock: Lock | None, key: bytes, start_ts: int, now_ms: int) -> None:
+    if lock is not None and lock.start_ts != start_ts and lock.kind != OP_CHECK:
+        raise key_locked(key, lock, now_ms)
+
+
+def _inside(ranges: Sequence[Range], keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Those of `keys` that lie in one of the ranges, which rise."""
+    starts = [start for start, _ in ranges]
+    for key in keys:
+        at = bisect_right(starts, key) - 1
+        if at >= 0 and (not ranges[at][1] or key < ranges[at][1]):
+            yield key
