@@ -4,35 +4,32 @@ after CockroachDB).
 A reader never waits for a living writer. It asks the status record at the anchor and, in the same
 message, pushes the writer's commit timestamp above its own: whatever comes of the writer, it is not
 part of the reader's snapshot, so the reader may step over the intent (`ignore`). A writer waits,
-since two writers can not both be right; it looks again at growing distances, and the first look
-after the holder's ttl finds it rolled back.
+since two writers can not both be right: in a queue at the partition (kv/partition/waits.py), which
+answers KEY_LOCKED only when its time is over. Where it was refused without such a wait, it looks
+again at growing distances, and the first look after the holder's ttl finds it rolled back.
 
 Outcomes are final and timestamps only rise, so what was learned once stays true; a bounded cache of
-it saves questions.
-
-Crossing two-phase commits would wait for each other for ever. The younger one (larger start_ts)
-waits LOCK_WAIT_MS_YOUNGER and then gives way, so that waits that last always point from old to
-young and no circle of them can stand. Deliberately missing: a wait-for graph that names the circle
-(D8), wait queues at the partition.
+it saves questions. Crossing commits wait for each other until one of them is named a victim
+(txn/deadlock.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError
 from kv.base.intents import Abandoned
 from kv.base.limits import (
     LOCK_WAIT_MS_FIRST,
     LOCK_WAIT_MS_MAX,
-    LOCK_WAIT_MS_YOUNGER,
     OUTCOMES_CACHED_MAX,
     RESOLVES_IN_FLIGHT_MAX,
 )
 from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE
 from kv.base.ports import Rng, Timers
+from kv.base.waits import WAITED
 from txn.ports import Kv
 from txn.waiting import Background, Backoff, Deadline
 
@@ -73,7 +70,7 @@ class Resolver:
         self._background = background
         self._backoff = Backoff(timers, rng, first_ms=LOCK_WAIT_MS_FIRST, max_ms=LOCK_WAIT_MS_MAX)
         self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
-        self.owners: dict[int, str] = {}  # of this client's own commits under way, for messages
+        self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
 
     def learn(self, start_ts: int, outcome: Outcome) -> None:
         """Remember what is true for ever. A late answer does not replace a final one."""
@@ -109,15 +106,14 @@ class Resolver:
         await self._wait(met, attempt, deadline)
         return None
 
-    async def met_by_write(
-        self, met: KeyLocked, attempt: int, deadline: Deadline, *, holder_ts: int = 0
-    ) -> None:
+    async def met_by_write(self, met: KeyLocked, attempt: int, deadline: Deadline) -> None:
         """A write met an intent: returns when it is worth trying again.
 
-        `holder_ts`: start_ts of the writer if it already holds intents of its own (0: it holds
-        nothing). Raises KeyLocked naming the blocker at the deadline, or earlier to break a circle
-        of waits.
+        Raises KeyLocked naming the blocker at the deadline, or if the partition had it wait as long
+        as it was to (`waited_ms`).
         """
+        if WAITED in met.details:
+            raise met
         keys, start_ts = _keys(met), met.details["txn"]
         outcome = self._known.get(start_ts)
         if outcome is None or outcome.status == PENDING:
@@ -125,10 +121,6 @@ class Resolver:
         if outcome.status != PENDING:
             await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
             return
-        if holder_ts > start_ts and self._waited_ms(attempt) > LOCK_WAIT_MS_YOUNGER:
-            raise self._blocked(
-                met, "this younger transaction gives way, so that both can not wait for ever"
-            )
         await self._wait(met, attempt, deadline)
 
     async def finish(self, intents: Abandoned) -> int:
@@ -138,21 +130,16 @@ class Resolver:
         start_ts = intents.start_ts
         outcome = self._known.get(start_ts)
         if outcome is None or outcome.status == PENDING:
-            status, commit_ts, min_commit_ts, _, *_ = await self._kv.call(
+            status, commit_ts, min_commit_ts, _, *more = await self._kv.call(
                 CHECK, intents.anchor, intents.anchor, start_ts, 0, intents.ttl_ms,
                 budget_ms=_RESOLVE_BUDGET_MS,
             )  # fmt: skip
+            self._learn_owner(start_ts, more)
             outcome = Outcome(status, commit_ts, min_commit_ts)
             self.learn(start_ts, outcome)
         if outcome.status == PENDING:
             return 0
         return await self._resolve(start_ts, outcome, intents.keys, _RESOLVE_BUDGET_MS)
-
-    def _waited_ms(self, attempt: int) -> int:
-        """About how long the waits before this attempt took together."""
-        return sum(
-            min(LOCK_WAIT_MS_MAX, LOCK_WAIT_MS_FIRST << min(i, 30)) for i in range(min(attempt, 16))
-        )
 
     async def pause(self, attempt: int, deadline: Deadline) -> None:
         """Wait before looking again. Raises DeadlineExceeded when there is no time left."""
@@ -172,16 +159,24 @@ class Resolver:
         anchor, start_ts = met.details["anchor"], met.details["txn"]
         ttl_ms = met.details["ttl_ms"]
         try:
-            status, commit_ts, min_commit_ts, age_ms, *_ = await self._kv.call(
+            status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
                 CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=deadline.budget_ms()
             )
         except DeadlineExceeded as error:
             why = "its status could not be learned before the deadline"
             raise self._blocked(met, why) from error
+        self._learn_owner(start_ts, more)
         met.details["age_ms"] = age_ms
         outcome = Outcome(status, commit_ts, min_commit_ts)
         self.learn(start_ts, outcome)
         return outcome
+
+    def _learn_owner(self, start_ts: int, more: Sequence[Any]) -> None:
+        """`more`: what CHECK answers behind the age; older nodes say no owner."""
+        if more and more[0]:
+            self.owners[start_ts] = more[0]
+            if len(self.owners) > OUTCOMES_CACHED_MAX:
+                del self.owners[next(iter(self.owners))]
 
     async def _resolve(
         self, start_ts: int, outcome: Outcome, keys: Sequence[bytes], budget_ms: int

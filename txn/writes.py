@@ -10,8 +10,8 @@ one wins. With a condition it is InvalidArgument, since nobody could say which s
 speaks of.
 
 The first two have no id that could be asked for, so a lost connection is UnknownOutcome at once. An
-atomic batch that meets an older transaction head-on starts again with a fresh timestamp; it read
-nothing, so that is no other batch.
+atomic batch that is the victim of a deadlock starts again with a fresh timestamp; it read nothing,
+so that is no other batch.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kv.base.errors import (
     KvorumError,
     Moved,
     TooLarge,
+    TxnAborted,
 )
 from kv.base.limits import (
     BATCH_BYTES_MAX,
@@ -41,6 +42,7 @@ from kv.base.ops import Op
 from kv.base.ports import Rng, Timers
 from txn.buffer import validate
 from txn.coordinator import Coordinator, Request
+from txn.deadlock import DEADLOCK
 from txn.grouping import by_partition
 from txn.ports import Kv
 from txn.waiting import Backoff, Deadline
@@ -127,7 +129,11 @@ class BatchWriter:
                 if one_entry:
                     await self._coordinator.resolver.met_by_write(met, attempt, deadline)
                 else:
-                    await self._backoff.wait(attempt, deadline)
+                    raise
+            except TxnAborted as error:
+                if error.code != DEADLOCK or deadline.passed:
+                    raise
+                await self._backoff.wait(attempt, deadline)
             except Moved:
                 if deadline.passed:
                     raise

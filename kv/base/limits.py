@@ -61,7 +61,19 @@ GUARDS_HELD_MAX: Final = 200_000  # keys and ranges of a partition that are guar
 MULTI_WRITE_IN_FLIGHT_MAX: Final = 1_024  # single writes of one non-atomic batch
 LOCK_WAIT_MS_FIRST: Final = 4  # a writer looks again at a living intent after this, doubling …
 LOCK_WAIT_MS_MAX: Final = 200  # … up to this: what an abandoned intent blocks beyond its ttl
-LOCK_WAIT_MS_YOUNGER: Final = 50  # a younger two-phase commit gives way to an older one after this
+WAITERS_PER_KEY_MAX: Final = 2_000  # writes that wait for one key; above it: BUSY …
+WAITERS_MAX: Final = 10_000  # … and of one partition …
+WAITERS_BYTES_MAX: Final = 64 * MiB  # … with their requests
+LOCK_WAIT_SHARE: Final = 0.9  # of a request's time may go by in a queue, so that it is told in time
+LOCK_WAIT_MARGIN_MS: Final = 1_000  # … but never more than this is kept for the answer
+WAIT_PUSH_MS: Final = 30  # a holder is asked about after it was waited for so long, then at …
+WAIT_PUSH_MS_MAX: Final = 200  # … growing distances up to this: what a dead one blocks beyond ttl
+PUSHES_IN_FLIGHT_MAX: Final = 32  # holders that a node asks about at once
+DEADLOCK_AFTER_MS: Final = 100  # waits are looked through for a circle after so long, then at …
+DEADLOCK_AGAIN_MS_MAX: Final = 1_000  # … growing distances up to this
+DEADLOCK_WAITS_MAX: Final = 10_000  # that a node tells of, longest first, to those who look
+CYCLE_SHOWN_MAX: Final = 16  # transactions of a circle that an error names
+LOCKS_TOLD_MAX: Final = 1_000  # waits, and intents, that one node tells of, oldest first
 RETRY_WAIT_MS_FIRST: Final = 2  # the same for requests that were refused for now …
 RETRY_WAIT_MS_MAX: Final = 500  # … and for functions that run again
 REROUTE_WAIT_MS_MAX: Final = 100  # … and for those that look for a leader
@@ -74,6 +86,19 @@ OUTCOMES_CACHED_MAX: Final = 10_000  # of transactions that a client met
 BULK_TTL_MS: Final = 30_000  # of a streamed transaction, kept alive by heartbeats
 BULK_PART_BUDGET_MS: Final = 60_000  # for one part of it, waits for others' intents included
 INTERACTIVE_TXNS_MAX: Final = 10_000  # open at one node through HTTP
+
+# -- change feed
+FEED_RECENT_BYTES_MAX: Final = 64 * MiB  # recent entries that a node keeps for watchers
+FEED_WAITERS_MAX: Final = 10_000  # that wait for changes of one partition; more ask again at once
+FEED_INTENTS_LOOKED_MAX: Final = 2_000  # at more intents of a partition it is looked now and then
+FEED_ROWS_MAX: Final = 10_000  # that one watcher holds, of all partitions …
+FEED_BYTES_MAX: Final = 16 * MiB  # … and their bytes; a larger transaction is sent in parts
+FEED_PART_ROWS_MAX: Final = 1_000  # of one part of an event …
+FEED_PART_BYTES_MAX: Final = 1 * MiB  # … and its bytes, but for the last row
+FEED_LEGS_IN_FLIGHT_MAX: Final = 32  # partitions that one watcher asks at once
+FEED_PAUSE_MS: Final = 5  # between two looks of one watcher
+FEED_HEARTBEAT_MS: Final = 5_000  # an idle watcher is told so often how far it has got
+WATCHERS_MAX: Final = 1_000  # of one node, through HTTP
 
 # -- wire
 FRAME_BYTES_MAX: Final = 32 * MiB
@@ -143,7 +168,12 @@ TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
 
 # -- garbage collection
 GC_RETENTION_MS_DEFAULT: Final = 600_000  # versions younger than this stay readable
-GC_STEP_ROWS_MAX: Final = 500
+GC_STEP_ROWS_MAX: Final = 500  # of one partition in one synchronous step of the loop
+LEASES_MAX: Final = 1_000  # snapshots held at once
+LEASE_TTL_MS_DEFAULT: Final = 30_000  # one whose owner is silent for so long ends …
+LEASE_TTL_MS_MAX: Final = 600_000
+LEASE_LIFETIME_MS_MAX: Final = 86_400_000  # … and every one after this: it holds all garbage back
+OWNER_CHARS_MAX: Final = 100  # of who holds a snapshot
 
 # -- procedures
 PROCEDURE_ARGS_BYTES_MAX: Final = 1 * MiB
@@ -194,6 +224,11 @@ SINK_ATTEMPT_CHARS_MAX: Final = 64
 SINK_FETCHED_MAX: Final = 1_000  # answered commits whose records wait to be forgotten
 SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
 
+# -- verify
+VERIFY_CLIENTS_MAX: Final = 256  # of one workload
+VERIFY_SECONDS_MAX: Final = 86_400
+VERIFY_OPERATIONS_MAX: Final = 1_000_000  # of one workload; it then waits for the end of the run
+
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
@@ -236,6 +271,13 @@ assert 2 * UNSTAGE_MS <= RECOVERY_GRACE_MS < TXN_TTL_MS_DEFAULT, "a living coord
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
     "an expired intent is noticed soon"
 )
+assert WAIT_PUSH_MS <= WAIT_PUSH_MS_MAX < TXN_TTL_MS_DEFAULT
+assert DEADLOCK_AFTER_MS <= DEADLOCK_AGAIN_MS_MAX < TXN_TTL_MS_DEFAULT
+assert WAITERS_PER_KEY_MAX <= WAITERS_MAX < QUEUE_REQUESTS_MAX
+assert WAITERS_BYTES_MAX <= QUEUE_BYTES_MAX
+assert max(DEADLOCK_WAITS_MAX, LOCKS_TOLD_MAX) <= LIST_ITEMS_MAX
+assert GUARD_ROWS <= DRAIN_ROWS_MAX, "to look them through is no longer step than a drain's scans"
+assert PREWRITE_KEYS_MAX < TXN_READS_MAX < GUARDS_HELD_MAX, "one transaction finds room"
 assert SWEEP_INTENTS_MAX <= MULTI_KEYS_MAX, "one look is one RESOLVE"
 assert RETRY_WAIT_MS_FIRST <= REROUTE_WAIT_MS_MAX <= RETRY_WAIT_MS_MAX
 assert CONNECT_REST_MS <= REROUTE_WAIT_MS_MAX
@@ -246,11 +288,13 @@ assert BULK_TTL_MS <= TXN_TTL_MS_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "who waits is told before it gives up"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
+assert LEASE_TTL_MS_DEFAULT <= LEASE_TTL_MS_MAX <= LEASE_LIFETIME_MS_MAX
+assert LEASES_MAX * (4 * OWNER_CHARS_MAX + 32) < MiB, "their record is written whole"
+assert LEASES_MAX <= LIST_ITEMS_MAX
 assert WAIT_MS_MAX < DEADLINE_MS_MAX
-assert WAIT_PUSH_MS <= WAIT_PUSH_MS_MAX < TXN_TTL_MS_DEFAULT
-assert DEADLOCK_AFTER_MS <= DEADLOCK_AGAIN_MS_MAX < TXN_TTL_MS_DEFAULT
-assert WAITERS_PER_KEY_MAX <= WAITERS_MAX < QUEUE_REQUESTS_MAX
-assert WAITERS_BYTES_MAX <= QUEUE_BYTES_MAX
-assert max(DEADLOCK_WAITS_MAX, LOCKS_TOLD_MAX) <= LIST_ITEMS_MAX
-assert GUARD_ROWS <= DRAIN_ROWS_MAX, "to look them through is no longer step than a drain's scans"
-assert PREWRITE_KEYS_MAX < TXN_READS_MAX < GUARDS_HELD_MAX, "one transaction finds room"
+assert FEED_PART_ROWS_MAX <= FEED_ROWS_MAX and FEED_PART_BYTES_MAX <= FEED_BYTES_MAX
+assert FEED_BYTES_MAX + VALUE_BYTES_MAX + FEED_ROWS_MAX * 64 < FRAME_BYTES_MAX, (
+    "what one request finds fits a reply"
+)
+assert FEED_ROWS_MAX <= LIST_ITEMS_MAX
+assert 2 * FEED_HEARTBEAT_MS < GC_RETENTION_MS_DEFAULT, "who is idle does not fall behind"

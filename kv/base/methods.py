@@ -34,6 +34,12 @@ WRITE: Final = 4
 MGET: Final = 5
 # start, end, read_ts, limit, reverse, ignore → [[key, value, version], …], resume | None
 SCAN: Final = 6
+# start, end, read_ts, limit, above, closed, bytes_max, cursor | None → [[key, value | None = deleted,
+# version, expire_ms | 0], …], frontier, cursor | None, mark. Versions in (above, frontier]
+# (kv/feed/changes.py)
+CHANGES: Final = 7
+# start, end, mark, wait_ms → mark. Answered when something may be new since `mark`, or in time
+AWAIT_CHANGES: Final = 8
 # start_ts, anchor, ttl_ms, ops, flags[, options] → min_commit_ts; with option fence also: whether
 # that bound lies in the intents and, at the anchor, the record is STAGING
 PREWRITE: Final = 10
@@ -81,13 +87,13 @@ STATUS_NAMES: Final = {PENDING: "pending", COMMITTED: "committed", ABORTED: "abo
 OP_PUT: Final = 1
 OP_DELETE: Final = 2
 OP_CHECK: Final = 3  # condition only, writes nothing
+OP_READ: Final = 4  # never on the wire: a read of a serializable transaction (txn/readset)
 
 # -- node methods
 NODE_METHODS: Final = 64
 # → node_id
 PING: Final = 64
 # key → descriptor (list), [host, port] of the leader (["", 0] = the node that was asked), the
-OP_READ: Final = 4  # never on the wire: a read of a serializable transaction (txn/readset)
 # leader's node id (0 = nobody leads it as far as this node knows)
 LOOKUP: Final = 65
 # count → first
@@ -150,27 +156,52 @@ HOLDS_TXN: Final = 97
 # ticket only the plan is told
 FORCE_MEMBERS: Final = 99
 
+# people → [Wait as list, …], [Held as list, …], whether there is more (kv/base/waits.py). What waits
+# at this node and what its leaders hold; without `people` only waits of transactions that may hold
+# something
+WAITS: Final = 100
+# node, source, id, holder (Wait.edge), error (to_wire) → whether it was. End a wait with an error
+REFUSE_WAIT: Final = 101
+
+# at (0 = now), owner, ttl_ms → id, at. Hold a snapshot: what a reader of `at` sees is not collected
+# until it is released or nobody renews it for ttl_ms (tso/leases.py)
+SNAPSHOT_OPEN: Final = 110
+# id → at
+SNAPSHOT_RENEW: Final = 111
+# id → whether it was held
+SNAPSHOT_RELEASE: Final = 112
+# → [[id, at, owner, ttl_ms, age_ms, left_ms], …], oldest first, the safepoint
+SNAPSHOT_LIST: Final = 113
+# → the cluster's safepoint, durable: what is superseded at or below it may be collected
+COLLECT_BELOW: Final = 114
+
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN}
+    | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
 )
 
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
 # idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
+    | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE}
     | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
     | {STANDING, HOLDS_TXN, CREATE_PARTITION, DROP_PARTITION, CAMPAIGN, JOIN}
-    | {CHANGE_REPLICAS, REPLICA_STATUS}
+    | {CHANGE_REPLICAS, REPLICA_STATUS, WAITS, REFUSE_WAIT}
+    # a snapshot whose answer was lost expires
+    | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
+    | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE}
-    | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS}
+    | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
+    | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
 )
 assert QUERIES <= REPEATABLE

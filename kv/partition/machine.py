@@ -12,12 +12,12 @@ Rules (each has a directed test in tests/partition):
     that is known to be handed out, so that no read is above a timestamp that is on its way;
   * reads look only at the applied state, and wait for versions in flight at or below their
     timestamp;
+  * a write that meets another transaction's intent waits in the key's queue (waits.py);
   * a request whose time is up before it was evaluated is not executed; what was proposed and got
     lost is UNKNOWN_OUTCOME.
 
 Sources: HBase's MultiVersionConcurrencyControl and group commit (DESIGN 5); facts on the hot path
-are in docs/performance.md. Left out: split and merge, follower reads, wait queues for intents (the
-client waits).
+are in docs/performance.md. Left out: split and merge, follower reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ from kv.base.limits import (
     KiB,
 )
 from kv.base.members import Alone, Members
-from kv.base.methods import FENCED, GET, NEW_WRITES, PREWRITE, PREWRITE_ROWS, PUT
+from kv.base.methods import AWAIT_CHANGES, FENCED, GET, NEW_WRITES, PREWRITE, PREWRITE_ROWS, PUT, RESOLVE
+from kv.base.ports import Timers
+from kv.base.waits import Waits
+from kv.feed.recent import Budget, Recent
 from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
@@ -62,6 +65,7 @@ from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution
 from kv.partition.requests import weight
 from kv.partition.scheduler import Callback, Scheduler
 from kv.partition.timestamps import RISING, Asked
+from kv.partition.waits import Waiting
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads
@@ -93,6 +97,9 @@ class PartitionMachine:
         scheduler: Scheduler,
         counters: PartitionCounters | None = None,
         members: Members | None = None,
+        waits: Waits,
+        timers: Timers,
+        feed_budget: Budget,
     ) -> None:
         self.descriptor = descriptor
         self.counters = PartitionCounters() if counters is None else counters
@@ -101,6 +108,11 @@ class PartitionMachine:
         self._replica, self._state = replica, replica.state
         self._timestamps, self._scheduler = timestamps, scheduler
         self._members = members or Alone()
+        self.waits = Waiting(
+            self.view, scheduler, waits, resume=self._resume, answer=self._after_seen
+        )
+        self._parked = self.waits.by_key  # empty: nobody waits for a key
+        self.recent = Recent(timers, feed_budget, self._answer)  # for those who watch
         self._queue: list[Item] = []
         self._scheduled = False
         self._confirming = self._confirmed = False  # whether we lead, while there is no lease
@@ -303,6 +315,9 @@ class PartitionMachine:
     def _read(self, item: Item, now_ms: int) -> int:
         """The bytes of the answer, 0 if there is none yet."""
         conn, r = item
+        if r[1] == AWAIT_CHANGES:
+            self._await_changes(item)
+            return 0
         read_ts = read_ts_of(r)
         if read_ts > self._known_ts:
             self._unsure.append(item)
@@ -313,7 +328,7 @@ class PartitionMachine:
         entry = must_wait(self.view, r, read_ts)
         if entry is None:
             try:
-                result = read(self._state, r, now_ms)
+                result = read(self._state, self.recent, r, now_ms)
             except KeyLocked as refusal:
                 entry = resolution_in_flight(self.view, refusal)
                 if entry is None:
@@ -324,6 +339,14 @@ class PartitionMachine:
         self.counters.waited += 1
         entry.parked.append(item)
         return 0
+
+    def _await_changes(self, item: Item) -> None:
+        """Answer now, or once something was applied for whoever watches the range."""
+        conn, (rid, _, _, _, _, start, end, mark, wait_ms) = item
+        self.recent.begin(self._state.top_ts)
+        found = self.recent.wait(conn, rid, start, end, mark, wait_ms / 1000)
+        if found is not None:
+            self._answer(conn, [rid, 0, found])
 
     def _top_ms(self) -> int:
         """The physical part of the read point: what is expired stays expired when the clock is set
@@ -365,6 +388,7 @@ class PartitionMachine:
         """Evaluate commands in this order; those that need a timestamp get `ts` and the following
         ones, or are refused with `unavailable`.
         """
+        parked = self._parked
         for i, item in enumerate(items):
             if self.view.open.size >= ENTRY_TARGET_BYTES:
                 self._seal()
@@ -377,6 +401,11 @@ class PartitionMachine:
                     self._refuse(item, unavailable)
                     continue
                 mine, ts = ts, ts + 1
+                if parked:
+                    if self._among_waiters(item, mine, now_ms):
+                        continue
+                    self._hold(items[i:])
+                    return
                 if r[1] == PUT and not r[8] and self._put_plain(conn, r, mine, now_ms):
                     continue
             else:
@@ -485,7 +514,7 @@ class PartitionMachine:
         try:
             row = put_plain(self.view, key, value, cond, ts, now_ms)
         except KvorumError as error:
-            self._after_seen(conn, [rid, 1, *to_wire(error)])
+            self._refuse_seen((conn, r), error)
             return True
         if row is None:
             return False
@@ -499,6 +528,17 @@ class PartitionMachine:
         if ts < entry.low_ts:
             entry.low_ts = ts
         entry.replies.append((conn, [rid, 0, ts]))
+        return True
+
+    def _among_waiters(self, item: Item, ts: int, now_ms: int) -> bool:
+        """One write while others wait for keys: behind them, or else in its turn. False: it does
+        not fit the open entry, nothing was done.
+        """
+        if self.waits.joins(item):
+            return True
+        if not self._evaluate(item, ts, now_ms):
+            return False
+        self.waits.evaluated(item[1])
         return True
 
     def _evaluate(self, item: Item, ts: int, now_ms: int) -> bool:
@@ -516,16 +556,18 @@ class PartitionMachine:
             if size > ENTRY_ROOM:
                 raise entry_too_large(size, ENTRY_ROOM)
         except KvorumError as error:
-            self._after_seen(conn, [r[0], 1, *to_wire(error)])
+            self._refuse_seen(item, error)
             return True
         row = [r[0], 0, *result]
         if m.empty:
             # one whose bound is exact says so in a further field
             self._after_seen(conn, row, prewrite=r[1] in _PREWRITES and len(row) == 3)
-            return True
-        if self.view.open.size + size > ENTRY_ROOM:
+        elif self.view.open.size + size > ENTRY_ROOM:
             return False
-        self._accept(conn, r, row, m, size)
+        else:
+            self._accept(conn, r, row, m, size)
+        if self._parked and r[1] == RESOLVE:
+            self.waits.resolved(r, m)
         return True
 
     def _accept(
@@ -535,10 +577,29 @@ class PartitionMachine:
         entry.add(m, size)
         if m.locks:
             self.view.add_locks(m.locks)
+        if m.guards:
+            self.view.add_guards(m.guards)
         self._top_ts = max(self._top_ts, m.top_ts)
         if r[1] in _PREWRITES and not m.bound_ts:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
+
+    def _refuse_seen(self, item: Item, error: KvorumError) -> None:
+        """Answer a command that was refused; a write that met another transaction waits first."""
+        conn, r = item
+        if isinstance(error, KeyLocked) and r[1] in NEEDS_TIMESTAMP:
+            refusal = self.waits.park(item, error)
+            if refusal is None:
+                self.counters.writes -= 1  # counted when its turn comes
+                return
+            error = refusal
+        self._after_seen(conn, [r[0], 1, *to_wire(error)])
+
+    def _resume(self, items: list[Item]) -> None:
+        """Their turn has come: before everything that waits for the next drain."""
+        self._queue[:0] = items
+        if not self._scheduled:
+            self._touch()
 
     def _after_seen(self, conn: Connection, row: list[Any], *, prewrite: bool = False) -> None:
         """Answer a command without effect when everything that it may have seen is applied."""
@@ -577,8 +638,6 @@ class PartitionMachine:
         self._replica.prepare(entry)
 
     def applied(self, entry: Entry) -> None:
-        if m.guards:
-            self.view.add_guards(m.guards)
         """Our entry is part of the applied state: advance the read point, seal the next, then
         answer.
         """
@@ -587,6 +646,8 @@ class PartitionMachine:
             # Reads served while the intents were in flight ignored them, so the bound is settled
             # now.
             row[2] = max(row[2], self._read_high + 1)
+        if self.recent.active:
+            self.recent.applied(entry)
         self.view.land(entry)
         self._seal()
         if entry.parked:
@@ -606,12 +667,15 @@ class PartitionMachine:
             return
         error = self._not_leader()
         waiting = self._held + self._behind + self._queue + self._take_waiting()
+        waiting += self.waits.clear()
         self._held, self._behind, self._queue = [], [], []
         if self._asked is not None:
             waiting += self._asked.reads + self._asked.writes
             self._asked = None
         self._aside = 0
         self._refuse_all(waiting, error)
+        for conn, rid in self.recent.end():
+            self._answer(conn, [rid, 1, *to_wire(error)])
         self._fail(self.view.reset(), error, error)
 
     def dropped(self, entries: list[Entry], *, unknown: bool) -> None:
@@ -633,6 +697,8 @@ class PartitionMachine:
         if lost is not None:
             self._fail(lost, error, error if isinstance(error, TooLarge) else retry)
         self._fail(on_top, retry, retry)
+        if self._parked:
+            self.waits.wake_all()
         self._room = True
         if self._held and not self._scheduled:
             self._touch()
@@ -656,11 +722,16 @@ class PartitionMachine:
 
     def _refuse(self, item: Item, error: KvorumError) -> None:
         self.counters.refused += 1
+        if self._parked:
+            self.waits.forget(item)
         self._answer(item[0], [item[1][0], 1, *to_wire(error)])
 
     def _refuse_all(self, items: list[Item], error: KvorumError) -> None:
         self.counters.refused += len(items)
         fields = to_wire(error)
+        if self._parked:
+            for item in items:
+                self.waits.forget(item)
         for conn, r in items:
             self._answer(conn, [r[0], 1, *fields])
 

@@ -28,11 +28,13 @@ from kv.base.limits import LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.members import Alone, Members
 from kv.base.ports import Timers
 from kv.base.timestamps import physical_ms
+from kv.base.waits import Waits
+from kv.feed.recent import Budget
 from kv.mvcc.find import find
-from kv.partition.machine import PartitionCounters, PartitionMachine
-from kv.partition.ports import Timestamps
 from kv.mvcc.guards import Guard
 from kv.mvcc.records import Lock
+from kv.partition.machine import PartitionCounters, PartitionMachine
+from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
 from kv.replica.counters import ManagerCounters
 from kv.replica.install import resume
@@ -83,11 +85,13 @@ class ReplicaManager:
         members: Members | None = None,
         syncer: Syncer | None = None,
         witness: bool = False,
+        waits: Waits | None = None,
     ) -> None:
         """`room`: without one, writes are admitted whatever the disk has left. `members`: for
         refusals that say where the leader is. `syncer`: of the state DB, beside the loop; without
         one no snapshot of another node is taken in. `witness`: this node votes in its partitions
-        and keeps nothing of them: their replicas here stay empty, and only know who leads.
+        and keeps nothing of them: their replicas here stay empty, and only know who leads. `waits`:
+        where what waits here is told of.
         """
         self.counters = ManagerCounters()
         self.partition_counters = PartitionCounters()
@@ -105,6 +109,8 @@ class ReplicaManager:
         self._syncs = None if syncer is None else Syncs(syncer, on_fatal)
         self._room = room or Room(())
         self._members = members or Alone()
+        self.waits = waits or Waits(0, timers.call_later)
+        self._feed_budget = Budget()
         self._replicas: dict[PartitionId, Replica] = {}
         self._starts: list[bytes] = []  # of the open partitions, in order …
         self._by_start: list[Replica] = []  # … and their replicas
@@ -267,7 +273,11 @@ class ReplicaManager:
             scheduler=self._scheduler,
             counters=self.partition_counters,
             members=self._members,
+            waits=self.waits,
+            timers=self._timers,
+            feed_budget=self._feed_budget,
         )
+        self.waits.add(descriptor.id, replica.machine.waits)
         self._replicas[descriptor.id] = replica
         at = bisect_right(self._starts, descriptor.start)
         self._starts.insert(at, descriptor.start)
@@ -324,6 +334,7 @@ class ReplicaManager:
         if replica is not None:
             at = self._by_start.index(replica)
             del self._starts[at], self._by_start[at]
+            self.waits.remove(partition)
             self.logs.forget(partition)
         return replica
 

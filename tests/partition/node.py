@@ -155,7 +155,7 @@ class Node:
     async def _in_thread(fn: Callable[[], None]) -> None:
         fn()
 
-    def settle(self, until: Callable[[], bool], seconds: float = 5.0) -> None:
+    def settle(self, until: Callable[[], bool], seconds: float = 15.0) -> None:
         assert self.timers.run(seconds, until=until), "it never happened"
 
     def machine(self, key: bytes = b"") -> PartitionMachine:

@@ -93,6 +93,8 @@ class Cluster:
     down: set[int] = field(default_factory=set)
     safepoint: int = 0
     last_ts: int = 0
+    waits_for: dict[int, int] = field(default_factory=dict)
+    """By transaction: the one whose intent its prewrite met last; nobody waits in a queue here."""
 
     def __post_init__(self) -> None:
         self.clock = SimClock(self.loop)
@@ -253,8 +255,13 @@ class Cluster:
         if record and record.status == ABORTED:
             raise TxnAborted("rolled back", details={"txn": start_ts, "reason": "record"})
         self._age(start_ts)
+        self.waits_for.pop(start_ts, None)
         for i, op in enumerate(ops):
-            self._admit(i, op, start_ts, blind=bool(flags & BLIND))
+            try:
+                self._admit(i, op, start_ts, blind=bool(flags & BLIND))
+            except KeyLocked as met:
+                self._wait(start_ts, met.details["txn"])
+                raise
         now = self.clock.now_ms()
         lived = max(0, now - physical_ms(start_ts))
         for op in ops:
@@ -266,6 +273,17 @@ class Cluster:
             self.records[anchor, start_ts] = Record(PENDING, 0, known, now, ttl_ms)
         return [bound]
 
+    def _wait(self, start_ts: int, holder: int) -> None:
+        """Raises TxnAborted for the youngest of a circle."""
+        self.waits_for[start_ts] = holder
+        circle = [start_ts]
+        while (after := self.waits_for.get(circle[-1])) is not None and after not in circle:
+            circle.append(after)
+        if after == start_ts == max(circle):
+            del self.waits_for[start_ts]
+            details = {"txn": start_ts, "reason": "deadlock"}
+            raise TxnAborted("deadlock", code="DEADLOCK", details=details)
+
     def _commit(self, anchor: bytes, start_ts: int, commit_ts: int) -> list[Any]:
         record = self.records.get((anchor, start_ts))
         if record is None or (record.status == PENDING and anchor not in self.locks):
@@ -275,6 +293,7 @@ class Cluster:
         return [record.status, record.commit_ts, record.min_commit_ts]
 
     def _rollback(self, anchor: bytes, start_ts: int) -> list[Any]:
+        self.waits_for.pop(start_ts, None)
         record = self.records.get((anchor, start_ts))
         if record is None or record.status == PENDING:
             record = self.records[anchor, start_ts] = Record(ABORTED)

@@ -13,6 +13,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId
 from kv.base.methods import PENDING
 from kv.base.timestamps import compose
+from kv.base.waits import Waits
 from kv.client.client import KvClient, local_client
 from kv.mvcc.records import decode_txn, parse_txn_key
 from kv.partition.ports import Taken
@@ -25,6 +26,9 @@ from kv.storage.memory import MemoryEngine
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemorySyncer
 from tests.support.simloop import SimClock, SimLoop, SimRng
+from txn.resolver import Resolver
+from txn.waiting import Background
+from txn.waits import Alone, WaitCare
 
 
 class Late:
@@ -82,6 +86,7 @@ class RealCluster:
             timers=self._timers,
             in_thread=self._at_once,
             on_fatal=self.fatal.append,
+            waits=Waits(1, self._timers.call_later),
         )
         self.dispatcher = Dispatcher(
             node_id=NodeId(1), partitions=self.manager, timers=self._timers, rng=SimRng(2)
@@ -98,9 +103,15 @@ class RealCluster:
             await self.manager.create(
                 PartitionDescriptor(PartitionId(i + 1), start, end, 1, (NodeId(1),))
             )
+        waits = self.manager.waits
+        background = Background()
+        resolver = Resolver(self.kv(), self._timers, SimRng(4), background)
+        self.care = WaitCare(waits, resolver, Alone(waits), self._timers)
+        self._caring = background.spawn(self.care.run(), "waits")
 
     def crash(self) -> RealCluster:
         """The node after a power loss: both databases keep some prefix of what was not synced."""
+        self._caring.cancel()
         self.manager.close()
         self.host.close()
         rng = self.loop.rng
@@ -115,6 +126,7 @@ class RealCluster:
         )
 
     def close(self) -> None:
+        self._caring.cancel()
         self.host.close()
         assert not self.fatal, self.fatal
 

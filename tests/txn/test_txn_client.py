@@ -24,7 +24,7 @@ from kv.base.timestamps import MAX
 from tests.support.simloop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.test_txn_protocol import FIVE, abandoned, methods
-from tests.txn.world import WORLDS, World, failure, k
+from tests.txn.world import WORLDS, Hooked, RealWorld, World, failure, k
 from txn.reader import last_below
 from txn.transaction import Transaction, TxnState
 
@@ -373,8 +373,9 @@ def test_d8_crossing_waits_end_soon(seed: int) -> None:
     """Two commits that hold what the other wants would both wait until their deadlines."""
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop)
-        kvs = [FakeKv(world.cluster, latency_ms=8) for _ in range(6)]
+        world = RealWorld(loop)
+        await world.start()
+        kvs = [Hooked(loop, world.kv(), latency_ms=8) for _ in range(6)]
 
         async def write(i: int) -> None:
             ops = [put(key, b"%d" % i) for key in (FIVE if i % 2 else FIVE[::-1])]
@@ -384,8 +385,10 @@ def test_d8_crossing_waits_end_soon(seed: int) -> None:
         await asyncio.gather(*(write(i) for i in range(6)))
         assert loop.time() - began < 4
         await asyncio.sleep(1)
-        assert len({world.cluster.newest(key) for key in FIVE}) == 1
-        assert not world.cluster.locks
+        found, _ = await world.client().multi_get(FIVE)
+        assert len({row[0] for row in found if row is not None}) == 1
+        assert not world.locked()
+        world.close()
 
     run(main, seed)
 

@@ -1,0 +1,102 @@
+"""Who waits for whom at one node: one registry for partitions, procedures and whatever else waits.
+
+Nothing is stored twice: whoever lets others wait registers a *source*, and is asked when somebody
+wants to know: people (`kvorum locks`, GET /v1/locks), the push service and the deadlock detector
+(txn/waits.py, txn/deadlock.py). Error texts take owners from here, too. All of it is in memory: a
+wait ends with its node, and the waiter asks elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any, Final, Protocol
+
+from kv.base.errors import KvorumError
+from kv.base.ports import Handle
+
+INTENT: Final = "intent"  # a write waits for another transaction's intent …
+GUARD: Final = "guard"  # … or for the guard of a serializable one
+PROCEDURE: Final = "procedure"  # a procedure waits for an event or for its children
+# Detail of a KeyLocked: the request waited so many ms in a queue, as long as it was to
+WAITED: Final = "waited_ms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One wait, for one thing."""
+
+    node: int
+    source: int  # who knows of it at this node: a partition's id; 0 = the procedures
+    id: int  # unique and rising in its source
+    kind: str
+    resource: bytes | str  # the storage key, or what a procedure waits for
+    waiter: int  # id of the transaction or procedure; 0 = a write without one
+    waiter_owner: str
+    holder: int  # the transaction that stands in the way; 0 = nobody any more, its turn comes
+    holder_owner: str
+    held: bytes  # the key that ends with the holder: the resource, or where its guard begins
+    anchor: bytes  # of the holder: where its status record lies
+    ttl_ms: int  # of the holder's intent, counted from the holder's start
+    waited_ms: int
+    priority: int  # 1 before 0 before -1
+    holding: bool  # whether the waiter may hold something that others wait for
+
+    @property
+    def edge(self) -> tuple[int, int, int, int]:
+        """What must be the same for it to be the same wait for the same holder."""
+        return self.node, self.source, self.id, self.holder
+
+    def to_wire(self) -> list[Any]:
+        return list(astuple(self))
+
+    @staticmethod
+    def from_wire(row: Sequence[Any]) -> Wait:
+        return Wait(**dict(zip(_NAMES, row, strict=False)))
+
+
+_NAMES: Final = tuple(field.name for field in fields(Wait))
+
+
+class Source(Protocol):
+    """Somebody who lets others wait."""
+
+    def waits(self) -> Iterable[Wait]:
+        """Those that wait now, longest first."""
+        ...
+
+    def refuse_wait(self, id: int, holder: int, error: KvorumError) -> bool:
+        """End a wait with an error, if it is still there and for the same holder."""
+        ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Handle]
+
+
+class Waits:
+    """The registry of one node."""
+
+    def __init__(self, node: int, call_later: CallLater) -> None:
+        self.node = node
+        self.call_later = call_later  # for sources that have no timers of their own
+        self.owners: dict[int, str] = {}
+        """Of transactions that somebody here waits for, as the push service learnt them."""
+        self.on_wait: Callable[[], object] = lambda: None  # told of every new wait
+        self._sources: dict[int, Source] = {}
+
+    def add(self, number: int, source: Source) -> None:
+        """`number`: what its waits have as `source`."""
+        self._sources[number] = source
+
+    def remove(self, number: int) -> None:
+        self._sources.pop(number, None)
+
+    def all(self) -> list[Wait]:
+        """Every wait of this node, by source."""
+        return [wait for source in list(self._sources.values()) for wait in source.waits()]
+
+    def refuse(self, edge: Sequence[int], error: KvorumError) -> bool:
+        """End the wait with this `Wait.edge` with an error; False if there is none any more."""
+        node, source, id_, holder = edge
+        found = self._sources.get(source) if node == self.node else None
+        return found is not None and found.refuse_wait(id_, holder, error)

@@ -1,0 +1,474 @@
+"""Writes that met another transaction's intent wait here, first come first served (D8).
+
+A request waits at one key at a time, in the key's queue: priority first, then arrival. When the key
+is released in the evaluated state, those at the head go back to the partition's input, as many as
+can run one after the other, and stay in the queue until they were evaluated, in a later drain with
+new timestamps. A newcomer that wants a key with a queue joins it, so nobody overtakes. What meets
+the next key moves to that queue, at the place that its arrival gives it: among requests of one
+partition, the older never waits for the younger *in a queue*, so queues alone make no circle.
+Circles of intents are found elsewhere (txn/deadlock.py), who asks about holders: txn/waits.py.
+
+Invariants
+  * a request is in at most one queue; one that was woken is also in a list of the machine, which
+    alone answers it, and tells `forget` if it did so without evaluating it;
+  * a key has a queue only while somebody is in it, so an empty `by_key` says that nobody waits;
+  * every wait ends: by its turn, its time, the end of its transaction, or of the leadership.
+
+Source: the lock wait-queues of CockroachDB's concurrency control, without its lock table: here the
+intents are one. Deliberately missing: reservations (who was woken may be overtaken by a higher
+priority), and ageing of priorities: a stream of high ones starves the low.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+from kv.base.errors import Busy, KeyLocked, KvorumError, to_wire
+from kv.base.limits import (
+    LOCK_WAIT_MARGIN_MS,
+    LOCK_WAIT_SHARE,
+    WAITERS_BYTES_MAX,
+    WAITERS_MAX,
+    WAITERS_PER_KEY_MAX,
+)
+from kv.base.methods import DELETE, PREWRITE, PREWRITE_ROWS, PUT, WRITE
+from kv.base.ports import Handle
+from kv.base.waits import INTENT, WAITED, Wait, Waits
+from kv.mvcc.refusals import aborted, key_guarded, key_locked, shown
+from kv.mvcc.view import Mutations
+from kv.partition.admission import Item
+from kv.partition.evaluated import Evaluated
+from kv.partition.options import options_of
+from kv.partition.requests import weight
+from kv.partition.scheduler import Scheduler
+
+_OPTIONS_AT: Final = {WRITE: 8, PREWRITE: 10}
+_LEAVES_INTENT: Final = frozenset({PREWRITE, PREWRITE_ROWS})
+_COMPACT_FROM: Final = 64
+RETRY_AFTER_MS: Final = 50
+
+
+class Waiter:
+    """A request in a queue."""
+
+    __slots__ = (
+        "item",
+        "key",
+        "met",
+        "owner",
+        "priority",
+        "since_ms",
+        "size",
+        "ticket",
+        "txn",
+        "until_s",
+        "wait_ms",
+        "woken",
+    )
+
+    def __init__(self, item: Item, ticket: int, now_ms: int, now_s: float) -> None:
+        r = item[1]
+        at = _OPTIONS_AT.get(r[1])
+        options = options_of(r, at) if at is not None else {}
+        self.item: Item | None = item  # None once it has left
+        self.ticket = ticket
+        self.priority: int = options.get("priority", 0)
+        self.owner: str = options.get("owner", "")
+        self.txn = txn_of(r)
+        self.size = weight(r)
+        self.since_ms = now_ms
+        left_s = max(0.0, r[2] - now_s)
+        until_s = r[2] - min(LOCK_WAIT_MARGIN_MS / 1000, left_s * (1 - LOCK_WAIT_SHARE))
+        wait_ms = options.get("wait_ms")
+        if wait_ms is not None:
+            until_s = min(until_s, now_s + wait_ms / 1000)
+        self.until_s = until_s
+        self.key = b""
+        self.met: dict[str, Any] = {}  # details of the KeyLocked that it met last
+        self.woken = False  # it is in a list of the machine, to be evaluated
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return -self.priority, self.ticket
+
+    @property
+    def holding(self) -> bool:
+        """Whether its transaction may hold intents elsewhere."""
+        assert self.item is not None
+        return self.item[1][1] in _LEAVES_INTENT
+
+
+def txn_of(r: list[Any]) -> int:
+    """The transaction of a write request, 0 if it is none's."""
+    txn: int = 0
+    if r[1] in _LEAVES_INTENT:
+        txn = r[5]
+    elif r[1] == WRITE:
+        txn = r[6]
+    return txn
+
+
+def keys_of(r: list[Any]) -> Iterable[bytes]:
+    """The keys that a write request changes or checks."""
+    method = r[1]
+    if method in (PUT, DELETE):
+        return (r[5],)
+    if method == WRITE:
+        return [op[1] for op in r[5]]
+    if method == PREWRITE:
+        return [op[1] for op in r[8]]
+    keys: list[bytes] = r[8]
+    return keys
+
+
+class Waiting:
+    """The queues of one partition. All on the loop; the machine is the only caller but for
+    `waits` and `refuse_wait`, which the registry's users call.
+    """
+
+    def __init__(
+        self,
+        view: Evaluated,
+        scheduler: Scheduler,
+        registry: Waits,
+        *,
+        resume: Callable[[list[Item]], None],
+        answer: Callable[[Any, list[Any]], None],
+    ) -> None:
+        """`resume(items)`: evaluate them in the next drain, before what came meanwhile.
+        `answer(conn, row)`: reply once everything that was seen is applied.
+        """
+        self.by_key: dict[bytes, list[Waiter]] = {}
+        self._view, self._scheduler, self._registry = view, scheduler, registry
+        self._resume, self._answer = resume, answer
+        self._by_request: dict[int, Waiter] = {}  # by id of the request's list
+        self._expiries: list[tuple[float, int, Waiter]] = []
+        self._timer: Handle | None = None
+        self._timer_at = 0.0
+        self._ticket = 0
+        self._bytes = 0
+        self.counters = WaitCounters()
+
+    def __len__(self) -> int:
+        return len(self._by_request)
+
+    # ------------------------------------------------------------------ coming
+
+    def park(self, item: Item, met: KeyLocked) -> KvorumError | None:
+        """A write met another transaction: queue it. None if it waits now, else what to answer: it
+        was not to wait, or too many wait.
+        """
+        waiter = self._by_request.get(id(item[1]))
+        key: bytes = met.details["key"]
+        if waiter is None:
+            waiter = self._newcomer(item)
+            refusal = self._bounded(key, waiter) or self._no_time(waiter, met)
+            if refusal is not None:
+                return refusal
+            self._enter(waiter)
+        elif waiter.key != key:
+            self._unlink(waiter)
+        waiter.met = met.details
+        waiter.woken = False
+        self._link(waiter, key)
+        return None
+
+    def joins(self, item: Item) -> bool:
+        """Whether somebody who is ahead waits for one of the keys that a write wants: it was queued
+        behind. Only while somebody waits at all.
+        """
+        r = item[1]
+        mine = self._by_request.get(id(r))
+        order = None if mine is None else mine.order
+        by_key = self.by_key
+        for key in keys_of(r):
+            queue = by_key.get(key)
+            if queue is None or queue[0] is mine:
+                continue
+            if order is None:
+                at = _OPTIONS_AT.get(r[1])
+                priority = options_of(r, at).get("priority", 0) if at is not None else 0
+                order = (-priority, self._ticket + 1)
+            if queue[0].order > order or self._owns(r, key):
+                continue
+            return self._behind(item, key, queue[0])
+        return False
+
+    def _owns(self, r: list[Any], key: bytes) -> bool:
+        """Whether the request's own transaction holds the key: it must not wait for those who wait
+        for itself.
+        """
+        lock = self._view.lock(key)
+        return lock is not None and lock.start_ts == txn_of(r)
+
+    def _behind(self, item: Item, key: bytes, head: Waiter) -> bool:
+        lock = self._view.lock(key)
+        if lock is None:
+            met = KeyLocked(f"others wait for key {shown(key)}", details={**head.met, "key": key})
+        else:
+            met = key_locked(key, lock, self._scheduler.clock.now_ms())
+        refusal = self.park(item, met)
+        if refusal is not None:
+            conn, r = item
+            self._answer(conn, [r[0], 1, *to_wire(refusal)])
+        return True
+
+    def _newcomer(self, item: Item) -> Waiter:
+        clock = self._scheduler.clock
+        if not self._ticket:
+            self._ticket = clock.now_ms() << 20  # not those of a run before this one
+        self._ticket += 1
+        return Waiter(item, self._ticket, clock.now_ms(), clock.monotonic())
+
+    def _bounded(self, key: bytes, waiter: Waiter) -> Busy | None:
+        at_key = len(self.by_key.get(key, ()))
+        for what, actual, limit in (
+            ("writes waiting for one key", at_key, WAITERS_PER_KEY_MAX),
+            ("writes waiting in one partition", len(self._by_request), WAITERS_MAX),
+            ("bytes of waiting writes", self._bytes + waiter.size, WAITERS_BYTES_MAX),
+        ):
+            if actual >= limit:
+                return Busy(
+                    f"key {shown(key)}: {actual} {what}, at most {limit}; nothing was done. "
+                    "Send again a little later",
+                    details={
+                        "what": what,
+                        "limit": limit,
+                        "actual": actual,
+                        "retry_after_ms": RETRY_AFTER_MS,
+                    },
+                )
+        return None
+
+    def _no_time(self, waiter: Waiter, met: KeyLocked) -> KeyLocked | None:
+        if waiter.until_s > self._scheduler.clock.monotonic():
+            return None
+        return self._locked(waiter, met.details, "the request was not to wait")
+
+    def _enter(self, waiter: Waiter) -> None:
+        assert waiter.item is not None
+        self._by_request[id(waiter.item[1])] = waiter
+        self._bytes += waiter.size
+        heappush(self._expiries, (waiter.until_s, waiter.ticket, waiter))
+        if self._timer is None or waiter.until_s < self._timer_at:
+            self._arm(waiter.until_s)
+        self.counters.parked += 1
+        self._registry.on_wait()
+
+    # ------------------------------------------------------------------ going
+
+    def released(self, keys: Iterable[bytes]) -> None:
+        """Nobody holds these keys any more, in the evaluated state."""
+        for key in keys:
+            if key in self.by_key:
+                self._wake(key)
+
+    def resolved(self, r: list[Any], m: Mutations) -> None:
+        """A RESOLVE was evaluated: its keys are free; if it rolled a transaction back, what that
+        still waits for ends, too.
+        """
+        if not r[6]:
+            self._end(r[5])
+        self.released([key for key, lock in m.locks.items() if lock is None])
+        if m.guards:
+            ended: int = r[5]
+            guarded = [
+                key
+                for key, queue in self.by_key.items()
+                if any(waiter.met["txn"] == ended for waiter in queue)
+            ]
+            self.released(guarded)
+
+    def evaluated(self, r: list[Any]) -> None:
+        """A write was evaluated: if it waited, and does not wait again, it leaves its queue."""
+        waiter = self._by_request.get(id(r))
+        if waiter is not None and waiter.woken:
+            self._leave(waiter)
+
+    def forget(self, item: Item) -> None:
+        """The machine refused it without evaluating it."""
+        waiter = self._by_request.get(id(item[1]))
+        if waiter is not None:
+            self._leave(waiter)
+
+    def wake_all(self) -> None:
+        """What was evaluated is lost: nobody knows who holds what before trying."""
+        for key in list(self.by_key):
+            self._wake(key)
+
+    def clear(self) -> list[Item]:
+        """Forget everybody; those whom the machine does not have in its lists."""
+        left = [w.item for w in self._by_request.values() if not w.woken and w.item is not None]
+        self.by_key.clear()
+        self._by_request.clear()
+        self._expiries.clear()
+        self._bytes = 0
+        self._disarm()
+        return left
+
+    def _wake(self, key: bytes) -> None:
+        """Those at the head who can run one after the other: up to the first that leaves an
+        intent.
+        """
+        woken: list[Item] = []
+        for waiter in self.by_key[key]:
+            assert waiter.item is not None
+            if not waiter.woken:
+                waiter.woken = True
+                woken.append(waiter.item)
+            if waiter.item[1][1] in _LEAVES_INTENT:
+                break
+        if woken:
+            self._resume(woken)
+
+    def _link(self, waiter: Waiter, key: bytes) -> None:
+        if waiter.key == key and key:
+            return
+        waiter.key = key
+        insort(self.by_key.setdefault(key, []), waiter, key=_order)
+
+    def _unlink(self, waiter: Waiter) -> None:
+        """Out of its queue; the next has its turn if nobody holds the key."""
+        key = waiter.key
+        queue = self.by_key[key]
+        queue.remove(waiter)
+        waiter.key = b""
+        if not queue:
+            del self.by_key[key]
+        elif self._view.lock(key) is None:
+            self._wake(key)
+
+    def _leave(self, waiter: Waiter) -> None:
+        assert waiter.item is not None
+        del self._by_request[id(waiter.item[1])]
+        waiter.item = None
+        self._bytes -= waiter.size
+        self._unlink(waiter)
+        if not self._by_request:
+            self._expiries.clear()
+            self._disarm()
+
+    def _end(self, start_ts: int) -> None:
+        """The transaction was rolled back."""
+        for waiter in [w for w in self._by_request.values() if w.txn == start_ts]:
+            if not waiter.woken:
+                self._refuse(waiter, aborted(start_ts, "while it waited for a key"))
+
+    def _refuse(self, waiter: Waiter, error: KvorumError) -> None:
+        assert waiter.item is not None
+        conn, r = waiter.item
+        self._leave(waiter)
+        self._answer(conn, [r[0], 1, *to_wire(error)])
+
+    # ------------------------------------------------------------------ time
+
+    def _arm(self, at_s: float) -> None:
+        self._disarm()
+        self._timer_at = at_s
+        delay_s = max(0.0, at_s - self._scheduler.clock.monotonic())
+        self._timer = self._registry.call_later(delay_s, self._expire)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        """The time of some is over: they are told who stands in their way."""
+        self._timer = None
+        now_s = self._scheduler.clock.monotonic()
+        heap = self._expiries
+        while heap and (heap[0][2].item is None or heap[0][0] <= now_s):
+            _, _, waiter = heappop(heap)
+            if waiter.item is not None and not waiter.woken:
+                self.counters.timed_out += 1
+                met = self._met(waiter)
+                details = waiter.met if met is None else met.details
+                self._refuse(waiter, self._locked(waiter, details, "it was not over by then"))
+        if len(heap) > _COMPACT_FROM and len(heap) > 2 * len(self._by_request):
+            self._expiries = heap = [e for e in heap if e[2].item is not None]
+            heapify(heap)
+        if heap:
+            self._arm(heap[0][0])
+
+    # ------------------------------------------------------------------ telling
+
+    def _met(self, waiter: Waiter) -> KeyLocked | None:
+        """Who holds its key now; None if its turn comes."""
+        view, now_ms = self._view, self._scheduler.clock.now_ms()
+        lock = view.lock(waiter.key)
+        if lock is not None:
+            return key_locked(waiter.key, lock, now_ms)
+        guard = None if view.guards is None else view.guards.meets(waiter.key, waiter.txn)
+        return None if guard is None else key_guarded(waiter.key, guard, now_ms)
+
+    def _locked(self, waiter: Waiter, met: dict[str, Any], why: str) -> KeyLocked:
+        waited_ms = max(0, self._scheduler.clock.now_ms() - waiter.since_ms)
+        owner = self._registry.owners.get(met["txn"], "")
+        details = {**met, WAITED: waited_ms}
+        if owner:
+            details["owner"] = owner
+        return KeyLocked(
+            f"key {shown(met['key'])} is held by transaction {met['txn']}"
+            f"{' of ' + owner if owner else ''}, {met['age_ms']} ms old, and was waited for "
+            f"{waited_ms} ms: {why}; nothing was written. Try again, wait longer (lock_wait_ms or "
+            f"deadline), or abort that one (it ends {met['ttl_ms']} ms after its last heartbeat)",
+            details=details,
+        )
+
+    def waits(self) -> list[Wait]:
+        """kv.base.waits.Source."""
+        registry, now_ms = self._registry, self._scheduler.clock.now_ms()
+        return [self._told(waiter, registry, now_ms) for waiter in self._by_request.values()]
+
+    def _told(self, waiter: Waiter, registry: Waits, now_ms: int) -> Wait:
+        met = self._met(waiter)
+        details = waiter.met if met is None else met.details
+        holder: int = 0 if met is None else details["txn"]
+        return Wait(
+            node=registry.node,
+            source=self._view.descriptor.id,
+            id=waiter.ticket,
+            kind=details.get("kind", INTENT),
+            resource=waiter.key,
+            waiter=waiter.txn,
+            waiter_owner=waiter.owner,
+            holder=holder,
+            holder_owner=registry.owners.get(holder, ""),
+            held=details["keys"][0],
+            anchor=details["anchor"],
+            ttl_ms=details["ttl_ms"],
+            waited_ms=max(0, now_ms - waiter.since_ms),
+            priority=waiter.priority,
+            holding=waiter.holding,
+        )
+
+    def refuse_wait(self, id: int, holder: int, error: KvorumError) -> bool:
+        """kv.base.waits.Source."""
+        for waiter in self._by_request.values():
+            if waiter.ticket == id:
+                met = self._met(waiter)
+                if waiter.woken or met is None or met.details["txn"] != holder:
+                    return False
+                self.counters.deadlocks += 1
+                self._refuse(waiter, error)
+                return True
+        return False
+
+
+class WaitCounters:
+    """Figures since the start."""
+
+    __slots__ = ("deadlocks", "parked", "timed_out")
+
+    def __init__(self) -> None:
+        self.parked = 0
+        self.timed_out = 0
+        self.deadlocks = 0
+
+
+def _order(waiter: Waiter) -> tuple[int, int]:
+    return waiter.order
