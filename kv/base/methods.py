@@ -61,7 +61,7 @@ RESOLVE: Final = 14
 # will flip
 HEARTBEAT: Final = 15
 # start_ts, anchor, keys, fence → whether all of them have an intent with a bound, the highest
-# bound. With fence, keys without one are closed to late prewrites first
+# bound. If they have, or with fence in any case, they are closed to late prewrites
 RECOVER: Final = 17
 # anchor, start_ts, commit_ts (0 = rolled back) → status, commit_ts. Ends a STAGING one, after
 # RECOVER of all its parts

@@ -5,9 +5,10 @@ has an intent of it with a bound in the log of its partition, and then its commi
 highest of these bounds. The coordinator knows it from the answers to its prewrites, and answers its
 caller before anybody has written it down. Everybody else finds out in two steps:
 
-    RECOVER   at every partition that serves keys of K: are all intents there? If not, the missing
-              keys are *fenced*: a record of status FENCED in the log, after which no prewrite of
-              this transaction lays an intent on them (kv.mvcc.prewrite looks before it writes);
+    RECOVER   at every partition that serves keys of K: are all intents there? The keys are
+              *fenced* at once, missing ones and those that have one: a record of status FENCED in
+              the log, after which no prewrite of this transaction lays an intent on them again
+              (kv.mvcc.prewrite looks before it writes);
     SETTLE    at the anchor: COMMITTED at the highest bound if all were there, else ABORTED;
               whatever else the record says by then is the answer.
 
@@ -27,6 +28,9 @@ Why there is exactly one outcome, whoever asks, how often and in whatever order:
       * an earlier RECOVER found none of the keys missing: it would have fenced it, in the log of
         that key before the prewrite, which would have been refused and not answered. So no SETTLE
         that is still under way says ABORTED;
+      * none of the answers came from an echo: a prewrite sent a second time when others had
+        committed and resolved the transaction already would lay another intent, with another
+        bound. They fenced its key before, or it is the anchor's, where the record refuses it;
       * the coordinator itself sends COMMIT at C and nothing else. It sends ROLLBACK or HEARTBEAT
         only while it has not answered, and from the first of them on it waits for the record
         instead of answering early; a copy of one that still travels tells the same.
@@ -63,25 +67,22 @@ def recover(
 ) -> tuple[bool, int]:
     """(whether every key has an intent of the transaction with a bound, the highest bound).
 
-    With `fence`, keys without one are closed to it. The anchor is not: its intent was written
-    together with the STAGING record, so without one the transaction is over, and its record says
-    how.
+    If so, or with `fence` in any case, the keys are closed to further prewrites of it. The anchor
+    is not: its intent was written together with the STAGING record, so without one the transaction
+    is over, and its record says how.
     """
-    bound = 0
-    missing: list[bytes] = []
+    bound, whole = 0, True
     for key in keys:
         lock = view.lock(key)
         if lock is not None and lock.start_ts == start_ts and lock.min_commit_ts:
             bound = max(bound, lock.min_commit_ts)
         else:
-            missing.append(key)
-    if not missing:
-        return True, bound
-    if fence:
-        for key in missing:
+            whole = False
+    if whole or fence:
+        for key in keys:
             if key != anchor and view.txn(key, start_ts) is None:
                 m.set_fence(key, start_ts)
-    return False, 0
+    return whole, bound if whole else 0
 
 
 def settle(view: View, anchor: bytes, *, start_ts: int, commit_ts: int, m: Mutations) -> TxnRecord:

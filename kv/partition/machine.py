@@ -71,6 +71,7 @@ from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads
 ENTRY_ROOM = ENTRY_BYTES_MAX - 256 * KiB
 _PREWRITES = frozenset({PREWRITE, PREWRITE_ROWS})
+_EXACT = [True]  # second field of the answer to a prewrite whose bound lies in its intents
 
 
 @dataclass(slots=True)
@@ -560,8 +561,8 @@ class PartitionMachine:
             return True
         row = [r[0], 0, *result]
         if m.empty:
-            # one whose bound is exact says so in a further field
-            self._after_seen(conn, row, prewrite=r[1] in _PREWRITES and len(row) == 3)
+            again = r[1] in _PREWRITES and row[3:4] != _EXACT
+            self._after_seen(conn, row, prewrite=again)
         elif self.view.open.size + size > ENTRY_ROOM:
             return False
         else:
@@ -580,7 +581,7 @@ class PartitionMachine:
         if m.guards:
             self.view.add_guards(m.guards)
         self._top_ts = max(self._top_ts, m.top_ts)
-        if r[1] in _PREWRITES and not m.bound_ts:
+        if r[1] in _PREWRITES and row[3:4] != _EXACT:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
 
