@@ -216,13 +216,7 @@ class LocalCluster:
         node = self.node(number)
         if node.process() is not None:
             return
-        command = [
-            *(sys.executable, "-m", "kvorum", "start"),
-            *("--data", str(self.data(number)), "--port", str(node.base)),
-            *("--fault-injection", "true"),
-            *self._place(node),
-            *options,
-        ]
+        command = [sys.executable, "-m", "kvorum", *self._arguments(node), *options]
         secret = (self.directory / "secret").read_text().strip()
         environment = {**os.environ, "KVORUM_CLUSTER_SECRET": secret}
         with self.log(number).open("ab") as log:
@@ -236,6 +230,29 @@ class LocalCluster:
             )
         self._children.append(child)
         self._note(replace(node, pid=child.pid, started=psutil.Process(child.pid).create_time()))
+
+    def options(self, number: int) -> list[str]:
+        """The `options` that a living node was started with, so that it can be started so again.
+        Raises Unavailable if it does not live.
+        """
+        node = self.node(number)
+        process = node.process()
+        if process is None:
+            raise Unavailable(f"node {number} does not run")
+        try:
+            told = process.cmdline()
+        except psutil.Error as error:
+            raise Unavailable(f"node {number}: {error}") from error
+        ours = self._arguments(node)
+        return told[told.index(ours[0]) + len(ours) :] if ours[0] in told else []
+
+    def _arguments(self, node: LocalNode) -> list[str]:
+        """What every start of this node gives to `kvorum`."""
+        return [
+            *("start", "--data", str(self.data(node.id)), "--port", str(node.base)),
+            *("--fault-injection", "true"),
+            *self._place(node),
+        ]
 
     def _place(self, node: LocalNode) -> list[str]:
         """Its place in the cluster: a founder is named by its number, a later node is told one."""

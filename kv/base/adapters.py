@@ -42,3 +42,12 @@ class SystemRng:
 
     def token(self, n_bytes: int) -> bytes:
         return secrets.token_bytes(n_bytes)
+
+
+class SeededRng:
+    """The same choices for the same seed: for runs that are to be repeated, never for secrets."""
+
+    def __init__(self, seed: str | int) -> None:
+        generator = random.Random(seed)
+        self.random = generator.random
+        self.token = generator.randbytes

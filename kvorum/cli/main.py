@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kvorum.cli import cluster, data, doctor, members, nodes, output, procs, tables
+from kvorum.cli import cluster, data, doctor, members, nodes, output, procs, tables, verify
 
 app = typer.Typer(
     name="kvorum",
@@ -46,6 +46,7 @@ for command in (
     data.scan,
     data.txn,
     doctor.doctor,
+    verify.verify,
 ):
     app.command(command.__name__)(command)
 app.add_typer(cluster.app, name="cluster")

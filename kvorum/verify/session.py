@@ -1,0 +1,146 @@
+"""A whole run against real nodes: connect, prepare, load and hurt, heal, read the end.
+
+The order of the end matters: the faults are over before the end is read, whatever happened, and
+before anybody's exception (Ctrl-C is one) leaves this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kv.base.adapters import SeededRng, SystemClock
+from kv.base.errors import InvalidArgument
+from kv.base.limits import VERIFY_CLIENTS_MAX, VERIFY_SECONDS_MAX
+from kvorum.database import AsyncDatabase
+from kvorum.sdk import aconnect
+from kvorum.verify.catalog import workload
+from kvorum.verify.client import NAMESPACE
+from kvorum.verify.drive import Run, Settings
+from kvorum.verify.history import Event, History
+from kvorum.verify.nemesis import Nemesis
+from kvorum.verify.workloads.base import Workload
+
+CONNECTIONS_MAX: Final = 4  # of the load, each with caches of its own, as separate programs have
+OPERATION_MS: Final = 5_000
+ISOLATIONS: Final = ("snapshot", "serializable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be run. `run_id` makes the names of its tables new."""
+
+    workloads: Sequence[str]
+    seconds: float
+    clients: int
+    seed: int
+    run_id: str
+    isolation: str = "snapshot"
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument."""
+        if not self.workloads:
+            raise InvalidArgument("no workload is named")
+        for name in self.workloads:
+            workload(name)
+        if not 0 < self.seconds <= VERIFY_SECONDS_MAX:
+            raise InvalidArgument(f"seconds must be 1 to {VERIFY_SECONDS_MAX}, got {self.seconds}")
+        if not 0 < self.clients <= VERIFY_CLIENTS_MAX:
+            raise InvalidArgument(f"clients must be 1 to {VERIFY_CLIENTS_MAX}, got {self.clients}")
+        if self.isolation not in ISOLATIONS:
+            raise InvalidArgument(f"isolation is {' or '.join(ISOLATIONS)}, not {self.isolation!r}")
+
+
+@dataclass
+class Session:
+    """The runs of one command; their histories can be read whatever became of it."""
+
+    wanted: Wanted
+    told: Callable[[Event], None]
+    """Hears of every event of every run."""
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> list[type[Workload]]:
+        return [workload(name) for name in self.wanted.workloads]
+
+    @property
+    def histories(self) -> list[History]:
+        return [run.history for run in self.runs]
+
+    def fault(self, what: str, nodes: list[int]) -> None:
+        """A fault is noted in every history."""
+        named = f"{what} {','.join(map(str, nodes))}" if nodes else what
+        for run in self.runs:
+            run.recorder.note(named, fault=True)
+
+    async def run(self, url: str, nemesis: Callable[[], Nemesis] | None) -> list[str]:
+        """Everything, in order. Returns what the nemesis found (nodes that ended by themselves).
+
+        The nemesis is made when the tables are. Raises KvorumError when the cluster cannot be
+        used, or does not answer after the faults are over.
+        """
+        async with self._databases(url) as databases:
+            self.runs = [self._run(name, databases) for name in self.wanted.workloads]
+            for run in self.runs:
+                await run.prepare()
+            hurt = nemesis() if nemesis else None
+            try:
+                await self._load(hurt)
+            finally:
+                if hurt is not None:
+                    await hurt.heal()
+            for run in self.runs:
+                await run.final()
+            return hurt.deaths if hurt else []
+
+    async def drop(self, url: str) -> None:
+        """Remove the tables of this run."""
+        async with await aconnect(url) as db:
+            for name in self.wanted.workloads:
+                await db.drop_table(NAMESPACE, self._table(name))
+
+    async def _load(self, nemesis: Nemesis | None) -> None:
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for run in self.runs:
+                group.create_task(run.load(stop))
+            faults = group.create_task(nemesis.run()) if nemesis else None
+            await asyncio.sleep(self.wanted.seconds)
+            if faults is not None:
+                faults.cancel()  # a plan ends in time, but starting a node may take longer
+            stop.set()
+
+    def _run(self, name: str, databases: Sequence[AsyncDatabase]) -> Run:
+        wanted = self.wanted
+        settings = Settings(
+            table=self._table(name),
+            clients=wanted.clients,
+            seed=wanted.seed,
+            isolation=wanted.isolation,
+        )
+
+        def rng(what: str) -> SeededRng:
+            return SeededRng(f"{wanted.seed}/{what}")
+
+        clock = SystemClock()
+        return Run(
+            workload(name)(), settings, databases,
+            monotonic=clock.monotonic, rng=rng, told=self.told,
+        )  # fmt: skip
+
+    def _table(self, name: str) -> str:
+        return f"{name.replace('-', '_')}_{self.wanted.run_id}"
+
+    @asynccontextmanager
+    async def _databases(self, url: str) -> AsyncIterator[list[AsyncDatabase]]:
+        count = min(CONNECTIONS_MAX, self.wanted.clients * len(self.wanted.workloads))
+        async with AsyncExitStack() as stack:
+            opened: list[Any] = [
+                await stack.enter_async_context(await aconnect(url, timeout_ms=OPERATION_MS))
+                for _ in range(count)
+            ]
+            yield opened

@@ -1,0 +1,109 @@
+"""Transfers between accounts: money is neither made nor lost, in any snapshot.
+
+    transfer    {"id", "from", "to", "amount"} → {"from": balance, "to": balance} after it,
+                                                 null if there was too little
+    read        {"how"}                        → {account: balance}
+    final read  null                           → {account: balance}
+    final journal  null                        → {id: [from, to, amount]}
+
+Each transfer also writes a row of a journal, in the same transaction and another partition. So the
+end is checked exactly: balances are what the journal says, every acknowledged transfer is in it,
+and none that was refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from kvorum.model import Put
+from kvorum.tables import AsyncTransaction
+from kvorum.verify.client import NAMESPACE, Client
+from kvorum.verify.workloads.base import Workload, make_table
+
+_JOURNAL = "j"
+
+
+class Bank(Workload):
+    name: ClassVar[str] = "bank"
+    about: ClassVar[str] = "transfers between accounts: the total is the same in every snapshot"
+    splits: ClassVar = ("a3", "a6", _JOURNAL)
+
+    def __init__(self, *, accounts: int = 9, balance: int = 100) -> None:
+        super().__init__()
+        assert 2 <= accounts <= 10
+        self._accounts = [f"a{i}" for i in range(accounts)]
+        self._balance = balance
+
+    def parameters(self) -> dict[str, Any]:
+        return {"accounts": self._accounts, "balance": self._balance}
+
+    async def prepare(self, db: Any, table: str) -> None:
+        await make_table(db, table, self.splits)
+        await db.batch(
+            [Put(NAMESPACE, table, account, str(self._balance)) for account in self._accounts]
+        )
+
+    async def step(self, client: Client) -> None:
+        if client.chance.happens(0.3):
+            await self._read(client, "read")
+            return
+        source, target = client.chance.some(self._accounts, 2)
+        args = {"id": self.unique(), "from": source, "to": target}
+        args["amount"] = 1 + client.chance.below(10)
+
+        async def transfer(t: AsyncTransaction) -> dict[str, int] | None:
+            return await _transfer(t, client, args)
+
+        await client.transact("transfer", args, transfer)
+
+    async def final(self, client: Client) -> bool:
+        async def journal() -> dict[str, Any]:
+            rows = client.table.rows(prefix=_JOURNAL)
+            return {item.key.decode()[1:]: json.loads(item.value) async for item in rows}
+
+        if not await self._read(client, "final read"):
+            return False
+        return await client.read("final journal", None, journal)
+
+    async def _read(self, client: Client, f: str) -> bool:
+        how = client.chance.pick(("multi_get", "scan", "transaction", "snapshot"))
+
+        async def call() -> dict[str, int]:
+            match how:
+                case "multi_get":
+                    rows = await client.table.multi_get(self._accounts)
+                    found = dict(zip(self._accounts, rows, strict=True))
+                    return {k: int(row.value) for k, row in found.items() if row}
+                case "scan":
+                    page = await client.table.scan(prefix="a")
+                case "transaction":
+                    t = await client.db.transaction(isolation=client.isolation)
+                    page = await t.table(NAMESPACE, client.table_name).scan(prefix="a")
+                    await t.commit()
+                case _:
+                    snapshot = await client.db.snapshot()
+                    half = len(self._accounts) // 2
+                    table = snapshot.table(NAMESPACE, client.table_name)
+                    first = await table.scan(prefix="a", end=f"a{half}")
+                    page = await table.scan(start=f"a{half}", end="b")
+                    page.items[:0] = first.items
+            return {item.key.decode(): int(item.value) for item in page.items}
+
+        return await client.read(f, {"how": how}, call)
+
+
+async def _transfer(
+    t: AsyncTransaction, client: Client, args: dict[str, Any]
+) -> dict[str, int] | None:
+    table = t.table(NAMESPACE, client.table_name)
+    source, target = await table.get(args["from"]), await table.get(args["to"])
+    have, had = (int(row.value) if row else 0 for row in (source, target))
+    amount = args["amount"]
+    if have < amount:
+        return None
+    await table.put(args["from"], str(have - amount))
+    await table.put(args["to"], str(had + amount))
+    entry = [args["from"], args["to"], amount]
+    await table.put(f"{_JOURNAL}{args['id']}", json.dumps(entry))
+    return {"from": have - amount, "to": had + amount}
