@@ -16,37 +16,49 @@ Nothing is kept but how long ago somebody was asked about. What fails is done in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from kv.base.errors import KvorumError
 from kv.base.intents import Abandoned
 from kv.base.limits import (
     DEADLOCK_AFTER_MS,
     DEADLOCK_AGAIN_MS_MAX,
+    DEADLOCK_WAITS_MAX,
+    MULTI_KEYS_MAX,
     PUSHES_IN_FLIGHT_MAX,
     WAIT_PUSH_MS,
     WAIT_PUSH_MS_MAX,
 )
 from kv.base.ports import Timers
-from kv.base.waits import PROCEDURE, Wait, Waits
-from txn.deadlock import cycles, refusal, still, victim
+from kv.base.waits import HeldUp, Wait, Waits
+from txn.deadlock import Cycle, cycles, refusal, still, victim
 from txn.resolver import Resolver
 from txn.waiting import sleep
 
-_ROUND_MS: Final = WAIT_PUSH_MS // 2
+Edge: TypeAlias = tuple[int, int, int, int]  # Wait.edge
+_PUSH_S: Final = WAIT_PUSH_MS / 1000
+_LOOK_S: Final = DEADLOCK_AFTER_MS / 1000
+_LOOK_SHARE: Final = 20  # a look may take one part of so many of the time
 
 
 class Others(Protocol):
-    """The other nodes' waits."""
+    """The waits of a cluster."""
 
     async def all(self) -> Sequence[Wait]:
-        """Waits of transactions that may hold something: of this node and of all that answer."""
+        """Older than DEADLOCK_AFTER_MS, of transactions that may hold something: of this node and
+        of all others that answer.
+        """
         ...
 
     async def refuse(self, wait: Wait, error: KvorumError) -> bool:
         """End a wait at whichever node it is; False if it has ended by itself."""
         ...
+
+
+def circling(waits: Waits) -> list[Wait]:
+    """The waits of this node that may be part of a circle."""
+    return waits.all(DEADLOCK_WAITS_MAX, older_ms=DEADLOCK_AFTER_MS, holding=True)
 
 
 class Alone:
@@ -56,7 +68,7 @@ class Alone:
         self._waits = waits
 
     async def all(self) -> Sequence[Wait]:
-        return self._waits.all()
+        return circling(self._waits)
 
     async def refuse(self, wait: Wait, error: KvorumError) -> bool:
         return self._waits.refuse(wait.edge, error)
@@ -72,63 +84,50 @@ class WaitCare:
         self._timers = timers
         self._some = asyncio.Event()
         waits.on_wait = self._some.set
-        self._asked: dict[int, tuple[float, float]] = {}  # by holder: (when again, then after), s
-        self._look_at = 0.0
-        self._look_after_s = DEADLOCK_AFTER_MS / 1000
-        self._looked: frozenset[tuple[int, int, int, int]] = frozenset()  # edges of the last look
+        self._holders: dict[int, _Holder] = {}
+        self._looked: frozenset[Edge] = frozenset()  # edges of the last look
+        self._look_at_s = 0.0
+        self._distance_s = _LOOK_S
 
     async def run(self) -> None:
         """Rounds while somebody waits."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._rounds(self._push))
-            group.create_task(self._rounds(self._look))
-
-    async def _rounds(self, round_: Callable[[list[Wait]], Awaitable[None]]) -> None:
-        while True:
-            waits = [w for w in self._waits.all() if w.kind != PROCEDURE]
-            if waits:
-                await round_(waits)
-            else:
-                self._forget()
-                await self._some.wait()
-            await sleep(self._timers, _ROUND_MS / 1000)
-
-    def _forget(self) -> None:
-        self._some.clear()
-        self._asked.clear()
-        self._waits.owners.clear()
-        self._looked = frozenset()
+            group.create_task(self._push_rounds())
+            group.create_task(self._look_rounds())
 
     # -- holders
 
-    async def _push(self, waits: list[Wait]) -> None:
+    async def _push_rounds(self) -> None:
+        while True:
+            held_up = self._waits.held_up()
+            if held_up:
+                await self._push(held_up)
+            else:
+                self._some.clear()
+                self._holders.clear()
+                self._waits.owners = {}
+                await self._some.wait()
+            await sleep(self._timers, _PUSH_S / 2)
+
+    async def _push(self, held_up: Sequence[tuple[int, HeldUp]]) -> None:
         """Ask about the holders whose turn it is."""
         now_s = self._timers.monotonic()
-        due: dict[int, dict[int, Abandoned]] = {}  # by holder, by partition
-        held: set[int] = set()
-        for wait in waits:
-            holder = wait.holder
-            if not holder:
-                continue
-            held.add(holder)
-            again_s, _ = self._asked.get(holder, (0.0, 0.0))
-            if (wait.waited_ms >= WAIT_PUSH_MS and again_s <= now_s) or holder in due:
-                here = due.setdefault(holder, {})
-                new = Abandoned(holder, wait.anchor, wait.ttl_ms, [])
-                keys = here.setdefault(wait.source, new).keys
-                if wait.held not in keys:
-                    keys.append(wait.held)
-        for holder in due:
-            _, after_s = self._asked.get(holder, (0.0, WAIT_PUSH_MS / 1000))
-            self._asked[holder] = now_s + after_s, min(2 * after_s, WAIT_PUSH_MS_MAX / 1000)
-        self._asked = {h: asked for h, asked in self._asked.items() if h in held}
-        if due:
-            turns = iter(due.values())
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(len(due), PUSHES_IN_FLIGHT_MAX)):
-                    group.create_task(self._finish_each(turns))
+        by_holder: dict[int, dict[int, Abandoned]] = {}  # then by partition
+        for partition, held in held_up:
+            here = by_holder.setdefault(held.holder, {})
+            new = Abandoned(held.holder, held.anchor, held.ttl_ms, [])
+            keys = here.setdefault(partition, new).keys
+            if held.key not in keys and len(keys) < MULTI_KEYS_MAX:
+                keys.append(held.key)
+        known = self._holders
+        self._holders = {h: known.get(h) or _Holder(now_s + _PUSH_S) for h in by_holder}
+        due = [by_holder[h] for h, holder in self._holders.items() if holder.due(now_s)]
+        turns = iter(due)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(due), PUSHES_IN_FLIGHT_MAX)):
+                group.create_task(self._finish_each(turns))
         owners = self._resolver.owners
-        self._waits.owners = {h: owners[h] for h in held if h in owners}
+        self._waits.owners = {h: owners[h] for h in by_holder if h in owners}
 
     async def _finish_each(self, turns: Iterator[dict[int, Abandoned]]) -> None:
         for turn in turns:
@@ -140,38 +139,53 @@ class WaitCare:
 
     # -- circles
 
-    async def _look(self, waits: list[Wait]) -> None:
-        """Look for circles when a wait is old enough that none was looked at with, or it is time
-        again.
-        """
-        mine = [w for w in waits if w.holding and w.holder and w.waited_ms >= DEADLOCK_AFTER_MS]
-        if not mine:
-            return
-        now_s = self._timers.monotonic()
-        edges = frozenset(wait.edge for wait in mine)
-        new = not edges <= self._looked
-        if now_s < self._look_at and not new:
-            return
-        self._look_after_s = (
-            DEADLOCK_AFTER_MS / 1000
-            if new
-            else min(2 * self._look_after_s, DEADLOCK_AGAIN_MS_MAX / 1000)
-        )
-        self._looked = edges
-        self._look_at = now_s + self._look_after_s
-        await self._end_circles({wait.waiter for wait in mine})
-        await sleep(self._timers, (DEADLOCK_AFTER_MS - _ROUND_MS) / 1000)
+    async def _look_rounds(self) -> None:
+        while True:
+            mine = circling(self._waits)
+            edges = frozenset(wait.edge for wait in mine if wait.holder)
+            began_s = self._timers.monotonic()
+            if not edges <= self._looked:
+                self._distance_s = _LOOK_S
+                await self._look(mine, edges)
+            elif edges and began_s >= self._look_at_s:
+                self._distance_s = min(2 * self._distance_s, DEADLOCK_AGAIN_MS_MAX / 1000)
+                await self._look(mine, edges)
+            elif not edges:
+                await self._some.wait()
+            took_s = self._timers.monotonic() - began_s
+            await sleep(self._timers, max(_LOOK_S, _LOOK_SHARE * took_s))
 
-    async def _end_circles(self, roots: set[int]) -> None:
-        found = cycles(await self._others.all(), roots)
-        if not found:
-            return
-        again = await self._others.all()
-        for cycle in found:
-            if still(cycle, again):
-                chosen = victim(cycle)
-                try:
-                    ended = await self._others.refuse(chosen, refusal(cycle, chosen))
-                except KvorumError:
-                    continue  # its node does not answer; the next look finds the circle again
-                self.deadlocks += ended
+    async def _look(self, mine: Sequence[Wait], edges: frozenset[Edge]) -> None:
+        """Look for circles through waits of this node, and end what is one."""
+        self._looked = edges
+        found = cycles(await self._others.all(), {wait.waiter for wait in mine})
+        if found:
+            again = await self._others.all()
+            for cycle in found:
+                if still(cycle, again):
+                    await self._end(cycle)
+        self._look_at_s = self._timers.monotonic() + self._distance_s
+
+    async def _end(self, cycle: Cycle) -> None:
+        chosen = victim(cycle)
+        try:
+            self.deadlocks += await self._others.refuse(chosen, refusal(cycle, chosen))
+        except KvorumError:
+            self._looked = frozenset()  # its node does not answer: the next look finds it again
+
+
+class _Holder:
+    """When to ask about somebody who is waited for."""
+
+    __slots__ = ("_after_s", "_at_s")
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s, self._after_s = at_s, _PUSH_S
+
+    def due(self, now_s: float) -> bool:
+        """Whether it is time; then the next time is later."""
+        if now_s < self._at_s:
+            return False
+        self._at_s = now_s + self._after_s
+        self._after_s = min(2 * self._after_s, WAIT_PUSH_MS_MAX / 1000)
+        return True

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
+from heapq import nlargest
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from kv.base.errors import KvorumError
@@ -58,11 +60,49 @@ class Wait:
 _NAMES: Final = tuple(field.name for field in fields(Wait))
 
 
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """A key that somebody waits for, and who holds it."""
+
+    holder: int
+    anchor: bytes
+    ttl_ms: int
+    key: bytes  # what ends with the holder
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An intent, or a guard."""
+
+    node: int
+    partition: int
+    kind: str
+    key: bytes  # of a chunk intent, one of its keys; of a guard, where it begins …
+    end: bytes | None  # … and ends, None = the one key
+    txn: int
+    owner: str  # "" = not known at this node
+    age_ms: int
+    ttl_ms: int
+
+    def to_wire(self) -> list[Any]:
+        return list(astuple(self))
+
+    @staticmethod
+    def from_wire(row: Sequence[Any]) -> Held:
+        return Held(*row[: len(fields(Held))])
+
+
 class Source(Protocol):
     """Somebody who lets others wait."""
 
-    def waits(self) -> Iterable[Wait]:
-        """Those that wait now, longest first."""
+    def waits(self, *, older_ms: int = 0, holding: bool = False) -> Iterable[Wait]:
+        """Those that wait now, at least so long; `holding`: only of transactions that may hold
+        something.
+        """
+        ...
+
+    def held_up(self) -> Iterable[HeldUp]:
+        """Each key once that somebody waits for."""
         ...
 
     def refuse_wait(self, id: int, holder: int, error: KvorumError) -> bool:
@@ -91,9 +131,18 @@ class Waits:
     def remove(self, number: int) -> None:
         self._sources.pop(number, None)
 
-    def all(self) -> list[Wait]:
-        """Every wait of this node, by source."""
-        return [wait for source in list(self._sources.values()) for wait in source.waits()]
+    def all(self, most: int, *, older_ms: int = 0, holding: bool = False) -> list[Wait]:
+        """The `most` longest waits of this node, longest first."""
+        found = chain.from_iterable(
+            source.waits(older_ms=older_ms, holding=holding) for source in self._sources.values()
+        )
+        return nlargest(most, found, key=lambda wait: wait.waited_ms)
+
+    def held_up(self) -> list[tuple[int, HeldUp]]:
+        """Each key that somebody waits for, with the number of its source."""
+        return [
+            (number, held) for number, source in self._sources.items() for held in source.held_up()
+        ]
 
     def refuse(self, edge: Sequence[int], error: KvorumError) -> bool:
         """End the wait with this `Wait.edge` with an error; False if there is none any more."""

@@ -22,7 +22,7 @@ priority), and ageing of priorities: a stream of high ones starves the low.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import DELETE, PREWRITE, PREWRITE_ROWS, PUT, WRITE
 from kv.base.ports import Handle
-from kv.base.waits import INTENT, WAITED, Wait, Waits
+from kv.base.waits import INTENT, WAITED, HeldUp, Wait, Waits
 from kv.mvcc.refusals import aborted, key_guarded, key_locked, shown
 from kv.mvcc.view import Mutations
 from kv.partition.admission import Item
@@ -419,10 +419,21 @@ class Waiting:
             details=details,
         )
 
-    def waits(self) -> list[Wait]:
+    def waits(self, *, older_ms: int = 0, holding: bool = False) -> Iterator[Wait]:
         """kv.base.waits.Source."""
         registry, now_ms = self._registry, self._scheduler.clock.now_ms()
-        return [self._told(waiter, registry, now_ms) for waiter in self._by_request.values()]
+        for waiter in self._by_request.values():
+            old = now_ms - waiter.since_ms >= older_ms
+            if old and (waiter.holding or not holding):
+                yield self._told(waiter, registry, now_ms)
+
+    def held_up(self) -> Iterator[HeldUp]:
+        """kv.base.waits.Source."""
+        for queue in self.by_key.values():
+            met = self._met(queue[0])
+            if met is not None:
+                d = met.details
+                yield HeldUp(d["txn"], d["anchor"], d["ttl_ms"], d["keys"][0])
 
     def _told(self, waiter: Waiter, registry: Waits, now_ms: int) -> Wait:
         met = self._met(waiter)
