@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,34 +54,36 @@ def busy(node: Node, rng: random.Random, steps: int) -> None:
     keys = [b"tab.k%02d" % i for i in range(30)] + [b"tab.z%02d" % i for i in range(10)]
     open_txns: list[tuple[int, bytes]] = []
     rids: list[int] = []
+    send = partial(node.send, budget_s=0.03)  # whoever meets an intent does not wait long
     for _ in range(steps):
         key = rng.choice(keys)
         value = bytes(rng.choice((1, 20, 700, 3000)))
         match rng.randrange(9):
             case 0 | 1 | 2:
                 ttl = rng.choice((0, 0, 50))
-                rids.append(node.send(methods.PUT, key, key, value, None, ttl))
+                rids.append(send(methods.PUT, key, key, value, None, ttl))
             case 3:
-                rids.append(node.send(methods.DELETE, key, key, None))
+                rids.append(send(methods.DELETE, key, key, None))
             case 4:
                 group = [k for k in keys if k[:5] == key[:5]]
                 ops = [[OP_PUT, k, value, None, 0] for k in rng.sample(group, 5)]
                 start = rng.choice((0, node.oracle(1)))
-                rids.append(node.send(methods.WRITE, key, ops, start, 0))
+                rids.append(send(methods.WRITE, key, ops, start, 0))
             case 5:
                 start = node.oracle(1)
                 op = [OP_PUT, key, value, None, 0]
-                rids.append(node.send(methods.PREWRITE, key, start, key, 1000, [op], 0))
+                more = [{"ranges": [[key, key + b"\xff"]]}] if len(open_txns) % 2 == 0 else []
+                rids.append(send(methods.PREWRITE, key, start, key, 1000, [op], 0, *more))
                 open_txns.append((start, key))
             case 6 if open_txns:
                 start, anchor = open_txns.pop()
                 ts = node.oracle(1)
-                rids.append(node.send(methods.COMMIT, anchor, anchor, start, ts))
-                rids.append(node.send(methods.CHECK, anchor, anchor, start, 0, 1000))
+                rids.append(send(methods.COMMIT, anchor, anchor, start, ts))
+                rids.append(send(methods.CHECK, anchor, anchor, start, 0, 1000))
             case 7 if open_txns:
                 start, anchor = open_txns.pop()
-                rids.append(node.send(methods.ROLLBACK, anchor, anchor, start))
-                rids.append(node.send(methods.RESOLVE, anchor, start, 0, [anchor]))
+                rids.append(send(methods.ROLLBACK, anchor, anchor, start))
+                rids.append(send(methods.RESOLVE, anchor, start, 0, [anchor]))
             case _:
                 node.timers.run(rng.random() * 0.003)
     for rid in rids:
@@ -756,5 +759,5 @@ def test_busy_partition_on_both_engines(engine: Engine) -> None:
     busy(node, random.Random(9), 200)
     other = MemoryEngine(STATE_FAMILIES)
     Node(splits=(b"tab.m",), engine=other, log=node.log.crash(0), oracle_last=node.oracle.last)
-    for family in ("cur", "hist", "lock", "txn", "gcq"):
+    for family in ("cur", "hist", "lock", "txn", "guard", "gcq"):
         assert engine.scan(family, b"", b"") == other.scan(family, b"", b"")

@@ -131,6 +131,7 @@ def rows_of(engine: Engine, descriptor: PartitionDescriptor) -> dict[str, Any]:
         "lock": engine.scan("lock", start, end),
         "hist": engine.scan("hist", low, high),
         "txn": engine.scan("txn", low, high),
+        "guard": engine.scan("guard", low, high),
         "meta": [
             row
             for row in engine.scan("meta", b"", b"")

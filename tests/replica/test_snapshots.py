@@ -37,8 +37,8 @@ def leader(seed: int = 1, steps: int = 200) -> Node:
     busy(node, random.Random(seed), steps)
     node.machine(b"tab.k").put_meta(b"tso", seal(b"tso", b"\x07" * 8), lambda _error: None)
     done: list[Any] = []
-    node.machine(b"tab.k").gc(node.oracle(1) - (5 << 18), 0, done.append)
-    node.machine(b"tab.z").gc(node.oracle(1) - (5 << 18), 0, done.append)
+    node.machine(b"tab.k").gc(node.oracle(1) - (60 << 18), 0, done.append)
+    node.machine(b"tab.z").gc(node.oracle(1) - (60 << 18), 0, done.append)
     node.settle(lambda: len(done) == 2)
     node.timers.run(1.0)
     return node
@@ -98,6 +98,7 @@ def test_f5_a_range_arrives_whole_and_nothing_else_changes(
         assert (state.safepoint, state.old_versions) == (was.safepoint, was.old_versions)
         assert state.live_bytes == was.live_bytes
         assert state.locks.by_key == was.locks.by_key
+        assert state.guards.by_at == was.guards.by_at
         assert was.locks.by_key or key == b"tab.z"
 
 
@@ -433,7 +434,7 @@ def test_f5_redoing_an_installation_survives_crashes_too() -> None:
     follower = Follower(engine, descriptor)
     sink = follower.replica.restore(id_of(sender.snapshot()))
     follower.stage(sink, chunks)
-    engine.at = engine.count + len(chunks) // 2
+    engine.at = engine.count + len(chunks) // 3
     with pytest.raises(Crash):
         follower.install(sink)
     half = dump(engine.crash(Draws(0.999)))
