@@ -8,9 +8,9 @@ over every backend.
         await t.table("app", "users").delete("ada")
 
 Single operations are atomic and linearizable. A transaction reads one snapshot and commits all or
-nothing (snapshot isolation: write skew is possible). Everything raises the errors of `kvorum`;
-`error.disposition` says what to do. An object may be shared by the tasks of one loop; a transaction
-belongs to one task.
+nothing: with snapshot isolation, which permits write skew, or on request serializable. Everything
+raises the errors of `kvorum`; `error.disposition` says what to do. An object may be shared by the
+tasks of one loop; a transaction belongs to one task.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class AsyncDatabase:
         self, *, ttl_ms: int = TXN_TTL_MS_DEFAULT, isolation: str = "snapshot"
     ) -> _Beginning:
         """Begin a transaction: `async with db.transaction() as t`, or `t = await
-        db.transaction()`.
+        db.transaction()`. `isolation`: "snapshot", or "serializable".
         """
 
         async def begin() -> AsyncTransaction:
@@ -141,7 +141,7 @@ class AsyncDatabase:
         ttl_ms: int = TXN_TTL_MS_DEFAULT,
     ) -> T:
         """Run `fn` in a transaction and commit it; on a conflict run it again on a new snapshot,
-        after a pause.
+        after a pause. `isolation`: "snapshot", or "serializable".
 
         `fn` may run several times: effects outside the transaction belong behind it. `attempts` 0 =
         the default.
@@ -149,7 +149,7 @@ class AsyncDatabase:
         retries = Retries(self._rng, attempts)
         while True:
             try:
-                t = await self.transaction(ttl_ms=ttl_ms)
+                t = await self.transaction(ttl_ms=ttl_ms, isolation=isolation)
                 try:
                     result = await fn(t)
                 except BaseException as e:
@@ -186,6 +186,7 @@ class AsyncDatabase:
         await self._backend.create_namespace(name)
 
     async def drop_namespace(self, name: str) -> None:
+        isolation: str = "snapshot",
         """Remove an empty namespace. Raises Refused while it has tables."""
         await self._backend.drop_namespace(name)
 

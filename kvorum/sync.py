@@ -98,7 +98,7 @@ class Database:
         retries = Retries(self._rng, attempts)
         while True:
             try:
-                t = self.transaction(ttl_ms=ttl_ms)
+                t = self.transaction(ttl_ms=ttl_ms, isolation=isolation)
                 try:
                     result = fn(t)
                 except BaseException as e:
@@ -126,6 +126,7 @@ class Database:
         return self._call(self._db.namespaces())
 
     def create_namespace(self, name: str) -> None:
+        isolation: str = "snapshot",
         self._call(self._db.create_namespace(name))
 
     def drop_namespace(self, name: str) -> None:

@@ -109,8 +109,8 @@ OPEN = frozenset({State.GROUPING, State.WRITING, State.PREWRITING, State.STAMPIN
 
 
 class CommitCore:
-    """One transaction's commit. `ops` hold each key once; writes first (kv.base.ops), and last what a
-    serializable transaction read (txn.readset), to be guarded until the outcome is known.
+    """One transaction's commit. `ops` hold each key once; writes first (kv.base.ops), and last what
+    a serializable transaction read (txn.readset), to be guarded until the outcome is known.
     """
 
     def __init__(self, start_ts: int, ops: Sequence[Op]) -> None:

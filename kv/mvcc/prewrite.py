@@ -38,9 +38,9 @@ from kv.mvcc.refusals import (
     aborted,
     check_age,
     condition_failed,
-    key_guarded,
     key_locked,
     newest_version,
+    refuse_guarded,
     write_conflict,
 )
 from kv.mvcc.view import Mutations, View
@@ -94,9 +94,7 @@ def prewrite(
             repeated = repeated or op.key == anchor
             continue
         if view.guards is not None and op.kind != OP_CHECK:
-            guard = view.guards.meets(op.key, start_ts)
-            if guard is not None:
-                raise key_guarded(op.key, guard, now_ms)
+            refuse_guarded(view.guards, op.key, start_ts, now_ms)
         _check(view, op, i, start_ts, flags, now_ms)
         if fence:
             _check_fence(view, op.key, start_ts)

@@ -14,7 +14,7 @@ from kv.base.errors import (
 from kv.base.keys import from_u64
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.timestamps import physical_ms
-from kv.mvcc.guards import Guard
+from kv.mvcc.guards import Guard, GuardTable
 from kv.mvcc.records import Lock, payload_at
 
 
@@ -85,6 +85,13 @@ def key_guarded(key: bytes, guard: Guard, now_ms: int) -> KeyLocked:
             "kind": "guard",
         },
     )
+
+
+def refuse_guarded(guards: GuardTable, key: bytes, start_ts: int, now_ms: int) -> None:
+    """Raises KeyLocked if another transaction than `start_ts` (0 = none) guards the key."""
+    guard = guards.meets(key, start_ts)
+    if guard is not None:
+        raise key_guarded(key, guard, now_ms)
 
 
 def read_conflict(key: bytes, conflict_ts: int, start_ts: int) -> WriteConflict:

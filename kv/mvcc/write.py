@@ -22,9 +22,9 @@ from kv.mvcc.refusals import (
     aborted,
     check_age,
     condition_failed,
-    key_guarded,
     key_locked,
     newest_version,
+    refuse_guarded,
     write_conflict,
 )
 from kv.mvcc.versions import add_version
@@ -42,8 +42,8 @@ def put_plain(
     lock = view.lock(key)
     if lock is not None:
         raise key_locked(key, lock, now_ms)
-    if view.guards is not None and (guard := view.guards.meets(key, 0)) is not None:
-        raise key_guarded(key, guard, now_ms)
+    if view.guards is not None:
+        refuse_guarded(view.guards, key, 0, now_ms)
     old = view.cur(key)
     if old is not None and old[8]:
         return None
@@ -85,9 +85,7 @@ def write(
         if lock is not None:
             raise key_locked(key, lock, now_ms)
         if guards is not None and kind != OP_CHECK:
-            guard = guards.meets(key, start_ts)
-            if guard is not None:
-                raise key_guarded(key, guard, now_ms)
+            refuse_guarded(guards, key, start_ts, now_ms)
         old = view.cur(key)
         if old is not None:
             if newest_allowed and kind != OP_CHECK and from_u64(old) > newest_allowed:
@@ -106,16 +104,16 @@ def write(
                 old=old,
             )
     if superseded > SUPERSEDED_BYTES_MAX:
-        raise TooLarge(
-            f"the batch replaces {superseded} bytes of old versions, at most "
-            f"{SUPERSEDED_BYTES_MAX} at once; nothing was written. Split it",
-            details={
-                "what": "superseded bytes",
-                "limit": SUPERSEDED_BYTES_MAX,
-                "actual": superseded,
-            },
-        )
+        raise _too_much(superseded)
     if start_ts:
         record = TxnRecord(status=COMMITTED, commit_ts=commit_ts)
         m.set_txn(ops[0].key, start_ts, record, new=known is None)
     return commit_ts
+
+
+def _too_much(superseded: int) -> TooLarge:
+    return TooLarge(
+        f"the batch replaces {superseded} bytes of old versions, at most {SUPERSEDED_BYTES_MAX} at "
+        "once; nothing was written. Split it",
+        details={"what": "superseded bytes", "limit": SUPERSEDED_BYTES_MAX, "actual": superseded},
+    )

@@ -233,7 +233,7 @@ BEGIN: Fields = (
     Field(
         "isolation",
         one_of("snapshot", "serializable"),
-        "snapshot if left out; serializable is refused by this version.",
+        "snapshot if left out; serializable: what was read still holds at the commit.",
         False,
     ),
 )
