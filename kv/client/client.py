@@ -50,6 +50,8 @@ from kv.base.ids import PartitionId
 from kv.base.limits import ADDRESSES_MAX, CONNECT_MS_MAX, DEADLINE_MS_DEFAULT
 from kv.base.members import address_in
 from kv.base.methods import (
+    AWAIT_CHANGES,
+    CHANGES,
     LOOKUP,
     MASTER_METHODS,
     MGET,
@@ -68,7 +70,9 @@ from kv.client.links import Link, LinkExpired, LinkLost, Submitter
 from kv.client.router import ANYWHERE, Address, Location, Router
 from kv.client.turns import Turn
 
-MULTI_KEY: Final = frozenset({MGET, SCAN, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER})
+MULTI_KEY: Final = frozenset(
+    {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
+)
 NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log: what may be repeated is asked of the next.

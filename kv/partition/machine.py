@@ -40,7 +40,16 @@ from kv.base.limits import (
     KiB,
 )
 from kv.base.members import Alone, Members
-from kv.base.methods import AWAIT_CHANGES, FENCED, GET, NEW_WRITES, PREWRITE, PREWRITE_ROWS, PUT, RESOLVE
+from kv.base.methods import (
+    AWAIT_CHANGES,
+    FENCED,
+    GET,
+    NEW_WRITES,
+    PREWRITE,
+    PREWRITE_ROWS,
+    PUT,
+    RESOLVE,
+)
 from kv.base.ports import Timers
 from kv.base.waits import Waits
 from kv.feed.recent import Budget, Recent

@@ -1,4 +1,4 @@
-"""GET, MGET and SCAN: answered from the applied state, in the synchronous step that looks.
+"""GET, MGET, SCAN and CHANGES: answered from the applied state, in the synchronous step that looks.
 
 A read at R must wait while a version at or below R is in flight on its keys: its timestamp was
 taken before, so the snapshot contains it. The same for an intent of a parallel commit whose bound
@@ -16,7 +16,9 @@ from typing import Any
 from kv.base import methods
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_STEP_ROWS_MAX
-from kv.base.methods import GET, MGET, SCAN
+from kv.base.methods import CHANGES, GET, MGET, SCAN
+from kv.feed import serve
+from kv.feed.recent import Recent
 from kv.mvcc.get import get, multi_get
 from kv.mvcc.scan import scan
 from kv.partition.entry import Entry
@@ -25,14 +27,16 @@ from kv.partition.ports import AppliedState
 
 
 def read_ts_of(r: list[Any]) -> int:
-    """The timestamp of a GET, MGET or SCAN, 0 = the newest."""
+    """The timestamp that decides what a read must wait for, 0 = the newest."""
+    if r[1] == CHANGES:
+        return serve.read_ts_of(r)
     ts: int = r[7] if r[1] == SCAN else r[6]
     return ts
 
 
 def rows_of(r: list[Any]) -> int:
     """How many rows a read may look at in one step."""
-    if r[1] == SCAN:
+    if r[1] == SCAN or r[1] == CHANGES:
         return min(int(r[8]), SCAN_STEP_ROWS_MAX)
     return len(r[5]) if r[1] == MGET else 1
 
@@ -43,6 +47,8 @@ def bytes_of(r: list[Any], result: list[Any]) -> int:
         return len(result[0] or b"")
     if r[1] == MGET:
         return sum(len(found[0]) for found in result[0] if found is not None)
+    if r[1] == CHANGES:
+        return serve.bytes_of(result)
     return sum(len(key) + len(value) for key, value, _ in result[0])
 
 
@@ -84,8 +90,10 @@ def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
     return None
 
 
-def read(state: AppliedState, r: list[Any], now_ms: int) -> list[Any]:
+def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list[Any]:
     """The result fields of the reply. Raises KeyLocked, SnapshotTooOld, Corruption."""
+    if r[1] == CHANGES:
+        return serve.changes(state, recent, r)
     if r[1] == GET:
         return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms))
     if r[1] == MGET:

@@ -18,6 +18,8 @@ from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import (
     BATCH_BYTES_MAX,
     BATCH_OPS_MAX,
+    FEED_BYTES_MAX,
+    FEED_ROWS_MAX,
     KEY_BYTES_MAX,
     MULTI_KEYS_MAX,
     PARALLEL_KEYS_MAX,
@@ -27,8 +29,11 @@ from kv.base.limits import (
     TTL_MS_MAX,
     TXN_TTL_MS_MAX,
     VALUE_BYTES_MAX,
+    WAIT_MS_MAX,
 )
 from kv.base.methods import (
+    AWAIT_CHANGES,
+    CHANGES,
     CHECK,
     COMMIT,
     DELETE,
@@ -198,11 +203,6 @@ def _write(r: list[Any]) -> Keys:
     return check_ops(r[5], ops_max=BATCH_OPS_MAX, bytes_max=BATCH_BYTES_MAX)
 
 
-def _mget(r: list[Any]) -> Keys:
-    check_keys(r[5], MULTI_KEYS_MAX)
-    check_reader(r[6], r[7])
-    return _NO_KEYS  # the verb reads them itself, at once
-
 def _check_reads(options: dict[str, Any]) -> None:
     """What a serializable transaction read: keys that rise, ranges that rise and do not overlap."""
     reads = options.get("reads", ())
@@ -237,18 +237,47 @@ def outer_reads(r: list[Any]) -> tuple[bytes, bytes, bool] | None:
     return (reads[0], reads[-1], False) if reads else None
 
 
+def _mget(r: list[Any]) -> Keys:
+    check_keys(r[5], MULTI_KEYS_MAX)
+    check_reader(r[6], r[7])
+    return _NO_KEYS  # the verb reads them itself, at once
 
-def _scan(r: list[Any]) -> Keys:
+
+def _check_bounds(r: list[Any]) -> None:
     check_bound(r[5], 1)
     check_bound(r[6], 1)
     if r[6] and r[6] < r[5]:
         raise InvalidArgument(
-            f"scan from {r[5][:64]!r} to {r[6][:64]!r}: the end lies before the start"
+            f"range from {r[5][:64]!r} to {r[6][:64]!r}: the end lies before the start"
         )
+
+
+def _scan(r: list[Any]) -> Keys:
+    _check_bounds(r)
     check_int(r[8], "limit", SCAN_ROWS_MAX, 1)
     if type(r[9]) is not bool:
         raise InvalidArgument(f"reverse must be true or false, got {r[9]!r:.40}")
     check_reader(r[7], r[10])
+    return _NO_KEYS
+
+
+def _changes(r: list[Any]) -> Keys:
+    _check_bounds(r)
+    check_int(r[7], "read_ts", MAX, 1)
+    check_int(r[8], "limit", FEED_ROWS_MAX, 1)
+    check_int(r[9], "above", MAX)
+    if type(r[10]) is not bool:
+        raise InvalidArgument(f"closed must be true or false, got {r[10]!r:.40}")
+    check_int(r[11], "bytes_max", FEED_BYTES_MAX, 1)
+    if r[12] is not None and type(r[12]) is not bytes:
+        raise InvalidArgument(f"cursor must be bytes or nil, got {type(r[12]).__name__}")
+    return _NO_KEYS
+
+
+def _await_changes(r: list[Any]) -> Keys:
+    _check_bounds(r)
+    check_int(r[7], "mark", MAX)
+    check_int(r[8], "wait_ms", WAIT_MS_MAX)
     return _NO_KEYS
 
 
@@ -345,6 +374,8 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     WRITE: (3, _write),
     MGET: (3, _mget),
     SCAN: (6, _scan),
+    CHANGES: (8, _changes),
+    AWAIT_CHANGES: (4, _await_changes),
     PREWRITE: (5, _prewrite),
     PREWRITE_ROWS: (5, _prewrite_rows),
     COMMIT: (3, _commit),

@@ -148,6 +148,8 @@ _KEY_AT: Final[dict[int, tuple[int, ...]]] = {
     methods.WRITE: (5, 0, 1),
     methods.MGET: (5, 0),
     methods.SCAN: (5,),
+    methods.CHANGES: (5,),
+    methods.AWAIT_CHANGES: (5,),
     methods.PREWRITE: (8, 0, 1),
     methods.PREWRITE_ROWS: (8, 0),
     methods.COMMIT: (5,),

@@ -1,0 +1,73 @@
+"""CHANGES at the partition: which way to the versions, and how far they are complete. The argument
+is in kv/feed/changes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from kv.feed.changes import Versions, check_above, size_of, walk, whole_versions
+from kv.feed.recent import Recent
+from kv.mvcc.records import Lock
+
+
+class Mirror(Protocol):
+    by_key: dict[bytes, Lock]
+
+
+class Applied(Versions, Protocol):
+    """The partition's applied state."""
+
+    @property
+    def locks(self) -> Mirror: ...
+
+    @property
+    def top_ts(self) -> int: ...
+
+
+def read_ts_of(r: list[Any]) -> int:
+    """The timestamp that the request must wait for, 0 = it is a closed one."""
+    return 0 if r[10] else int(r[7])
+
+
+def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
+    """The result fields: rows, frontier, cursor, mark. Nothing at or below `read_ts` is in flight
+    on the range. Raises SnapshotTooOld, Corruption, InvalidArgument.
+    """
+    start, end, read_ts, limit, above, closed, bytes_max, cursor = r[5:]
+    recent.begin(state.top_ts)
+    check_above(above, state.safepoint)
+    frontier = read_ts
+    if not closed:
+        cursor = None
+        locks: Mapping[bytes, Lock] = state.locks.by_key
+        frontier = max(above, recent.below_intents(locks, read_ts))
+    if frontier <= above:
+        return [[], above, None, recent.mark]
+    if above >= recent.floor and cursor is None:
+        found = whole_versions(
+            recent.versions(start, end, above, frontier),
+            frontier,
+            limit=limit,
+            bytes_max=bytes_max,
+        )
+        if found is not None:
+            rows, frontier = found
+            return [rows, frontier, None, recent.mark]
+    rows, rest = walk(
+        state,
+        start,
+        end,
+        above=above,
+        upto=frontier,
+        limit=limit,
+        bytes_max=bytes_max,
+        cursor=cursor,
+    )
+    return [rows, frontier, rest, recent.mark]
+
+
+def bytes_of(result: list[Any]) -> int:
+    """Of the keys and values in a result."""
+    return sum(map(size_of, result[0]))
