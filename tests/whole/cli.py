@@ -1,0 +1,125 @@
+"""`python -m tests.whole`: many seeds, or one seed with its trace.
+
+python -m tests.whole --seeds 1..5000 --jobs 2       the long run: clean, and every probe hit
+python -m tests.whole --seeds 17 --trace             one seed, line by line
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from tests.whole.probes import RARE, probes
+from tests.whole.world import Outcome, run_seed
+
+CHUNK = 10
+"""Seeds per job."""
+SEEDS_FOR_PROBES = 1000
+"""A run of so many seeds must have been everywhere."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: clean; 1: a violation, or a probe that a long run never hit; 2: wrong arguments."""
+    logging.disable(logging.CRITICAL)  # nodes complain of everything that is done to them
+    options = _parser().parse_args(argv)
+    first, last = options.seeds
+    if options.trace or options.digests:
+        for seed in range(first, last + 1):
+            outcome = run_seed(seed, show=_print if options.trace else None)
+            if options.digests:
+                _print(f"{seed} {outcome.digest:08x}")
+            else:
+                _say(f"seed {seed}: {outcome.violation or 'clean'}; trace {outcome.digest:08x}")
+        return 1 if outcome.violation else 0
+    return _run_many(first, last, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.whole",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=_range, default=(1, 200), metavar="A..B")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--keep-going", action="store_true", help="after a violation")
+    parser.add_argument("--trace", action="store_true", help="show the seeds line by line")
+    parser.add_argument("--digests", action="store_true", help="only tell the traces' numbers")
+    return parser
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dots, last = text.partition("..")
+    return int(first), int(last) if dots else int(first)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def replay_command(seed: int) -> str:
+    """What to type to see this seed again, line by line."""
+    return f"python -m tests.whole --seeds {seed} --trace"
+
+
+Chunk = tuple[list[tuple[int, Outcome]], Counter[str]]
+
+
+def _run_chunk(seeds: range, keep_going: bool) -> Chunk:
+    logging.disable(logging.CRITICAL)
+    probes.counts.clear()
+    outcomes = []
+    for seed in seeds:
+        outcomes.append((seed, run_seed(seed)))
+        if outcomes[-1][1].violation and not keep_going:
+            break
+    return outcomes, probes.counts
+
+
+def _run_many(first: int, last: int, options: argparse.Namespace) -> int:
+    began_s = time.monotonic()
+    chunks = [range(at, min(at + CHUNK, last + 1)) for at in range(first, last + 1, CHUNK)]
+    outcomes: list[tuple[int, Outcome]] = []
+    hits: Counter[str] = Counter()
+    bad = 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        jobs = [pool.submit(_run_chunk, chunk, options.keep_going) for chunk in chunks]
+        for job in as_completed(jobs):
+            done, counts = job.result()
+            hits += counts
+            outcomes += done
+            for seed, outcome in done:
+                if outcome.violation:
+                    bad += 1
+                    _say(f"seed {seed}: {outcome.violation}\n  {replay_command(seed)}")
+            if bad and not options.keep_going:
+                pool.shutdown(cancel_futures=True)
+                break
+            if len(outcomes) % (20 * CHUNK) < len(done):
+                _say(f"{len(outcomes)} seeds, {time.monotonic() - began_s:.0f} s")
+    return _summary(outcomes, hits, bad, time.monotonic() - began_s)
+
+
+def _summary(
+    outcomes: list[tuple[int, Outcome]], hits: Counter[str], bad: int, wall_s: float
+) -> int:
+    seeds = len(outcomes)
+    operations = sum(outcome.operations for _, outcome in outcomes)
+    _say(
+        f"{seeds} seeds, {bad} violations, {wall_s:.1f} s, {seeds / wall_s:.1f} seeds/s, "
+        f"{operations / max(1, seeds):.0f} operations per seed"
+    )
+    for name in sorted(hits):
+        _say(f"  {hits[name]:9} {name}")
+    missed = [name for name in RARE if not hits[name]] if seeds >= SEEDS_FOR_PROBES else []
+    if missed:
+        _say(f"never happened in {seeds} seeds: {', '.join(missed)}")
+    return 1 if bad or missed else 0

@@ -1,0 +1,309 @@
+"""Nodes and clients as processes: production code from `build` and from the client's `connect` on,
+with disks, clocks and a network of the simulation.
+
+A node that fails for good (its `fatal` says why) is ended and started again, as a supervisor does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kv.base.config import NodeConfig
+from kv.base.errors import KvorumError, Unavailable
+from kv.base.ids import META_PARTITION
+from kv.base.ports import Rng
+from kv.client.channels import SocketChannels, tcp_connector
+from kv.client.client import KvClient
+from kv.storage.engine import Engine
+from kv.storage.memory import MemoryEngine, TimedSyncer
+from kvorum import heap
+from kvorum.database import AsyncDatabase
+from kvorum.native import NativeBackend
+from kvorum.node import Node, build
+from kvorum.ports import Ports
+from tests.support.simloop import SimRng
+from tests.whole.clock import Clock, Timers
+from tests.whole.life import Life, LivesLoop, State
+from tests.whole.network import Network
+from tests.whole.plan import Plan
+from tests.whole.probes import probes
+from tests.whole.trace import Trace
+from tso.client import remote_tso
+from txn.client import TxnClient
+
+PORT = 7600
+SECRET = "sixteen characters"
+CLIENTS_FROM = 100
+"""Numbers of clients; below it are nodes."""
+
+
+class _Syncer(TimedSyncer):
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class NodeProcess:
+    """A machine with disks, and the node that runs on it, if one does."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.number, self.cluster = number, cluster
+        self.life: Life | None = None
+        self.node: Node | None = None
+        self.ready = False
+        self.sync_fails = False
+        self.clock = Clock(cluster.loop, rate=cluster.plan.rate_of(number))
+        self._disks: dict[str, MemoryEngine] = {}
+        self._epoch = 0
+
+    @property
+    def up(self) -> bool:
+        return self.life is not None
+
+    @property
+    def running(self) -> bool:
+        return self.life is not None and self.life.state is State.RUNNING
+
+    def start(self) -> None:
+        if self.life is not None:
+            return
+        cluster = self.cluster
+        self._epoch += 1
+        self.ready = False
+        self.life = life = Life(cluster.loop, self.number, self._epoch)
+        cluster.lives.append(life)
+        cluster.network.back(self.number)
+        cluster.note("start", life)
+        life.spawn(self._run(life))
+
+    async def _run(self, life: Life) -> None:
+        try:
+            self.node = await build(self._config(), self._ports())
+            self.node.fatal.add_done_callback(partial(self._fatal, life), context=Context())
+            await self.node.start()
+        except KvorumError as error:
+            self.cluster.loop.call_soon(self._ended, life, error, context=Context())
+            return
+        self.ready = True
+        self.cluster.note("ready", life)
+
+    def _fatal(self, life: Life, done: asyncio.Future[BaseException]) -> None:
+        self._ended(life, done.result())
+
+    def _ended(self, life: Life, error: BaseException) -> None:
+        """The process gives up; its supervisor starts another one."""
+        if self.life is not life:
+            return
+        self.cluster.note("ended", life, error)
+        if not self.sync_fails:
+            self.cluster.fail(f"node {self.number} gave up: {error!r}")
+        self.kill(power=False)
+        self.cluster.later(0.1 + self.cluster.rng.random(), self.start)
+
+    def kill(self, *, power: bool) -> None:
+        """Not a line of it runs again. `power`: what was not synced may be gone, and the others are
+        not told before the machine is back.
+        """
+        life, self.life = self.life, None
+        if life is None:
+            return
+        cluster = self.cluster
+        cluster.note("power lost" if power else "killed", life)
+        if self.node is not None:
+            cluster.look_at_the_dead(self.node)
+        self.node, self.ready, self.sync_fails = None, False, False
+        life.kill()
+        cluster.network.died(life, told=not power)
+        for name, disk in self._disks.items():
+            if power and disk.stats()["unsynced_batches"]:
+                probes.hit("unsynced writes at a power loss")
+            self._disks[name] = disk.crash(cluster.disk_rng) if power else disk.reopen()
+
+    def fail_syncs(self) -> None:
+        self.sync_fails = True
+        for disk in self._disks.values():
+            disk.fail_sync(Unavailable("the disk reports an error"))
+
+    def engine(self, name: str) -> MemoryEngine:
+        return self._disks[name]
+
+    def leads(self, partition: int = META_PARTITION) -> bool:
+        if self.node is None or not self.ready:
+            return False
+        replica = self.node.store.manager.replica(partition)
+        return replica is not None and replica.serving()
+
+    def led(self) -> list[int]:
+        """The partitions that it leads."""
+        if self.node is None or not self.ready:
+            return []
+        return [r.descriptor.id for r in self.node.store.manager.replicas() if r.leads()]
+
+    # -- what the node is made of
+
+    def _config(self) -> NodeConfig:
+        plan = self.cluster.plan
+        return NodeConfig(
+            data=Path(f"node{self.number}"),
+            listen=host(self.number),
+            port=PORT,
+            node_id=self.number,
+            join=tuple(f"{host(i)}:{PORT}" for i in range(1, plan.nodes + 1)),
+            cluster_secret=SECRET,
+            engine="memory",
+            http=False,
+            procedure_modules=plan.modules,
+            gc_retention_ms=plan.gc_retention_ms,
+            gc_interval_ms=plan.gc_interval_ms,
+        )
+
+    def _ports(self) -> Ports:
+        cluster = self.cluster
+        return Ports(
+            clock=self.clock,
+            timers=Timers(cluster.loop, self.clock),
+            rng=SimRng(cluster.rng.getrandbits(64)),
+            open_engine=self._open_engine,
+            syncer=self._syncer,
+            in_thread=_in_thread,
+            network=cluster.network,
+        )
+
+    def _open_engine(self, path: Path, families: Sequence[str]) -> Engine:
+        if path.name not in self._disks:
+            self._disks[path.name] = MemoryEngine(families)
+        return self._disks[path.name]
+
+    def _syncer(self, engine: Engine) -> _Syncer:
+        assert isinstance(engine, MemoryEngine)
+        return _Syncer(engine, Timers(self.cluster.loop, self.clock), self._sync_s)
+
+    def _sync_s(self) -> float:
+        cluster = self.cluster
+        self.cluster.on_persist(self)
+        random, plan = cluster.disk_rng.random, cluster.plan
+        if cluster.faulty and random() < plan.slow_syncs:
+            probes.hit("slow sync")
+            return random() * plan.slow_sync_s
+        return plan.sync_s * (0.5 + random())
+
+
+async def _in_thread(call: Callable[[], None]) -> None:
+    if call is not heap.trim:  # of the machine that the simulation runs on
+        call()
+
+
+def host(number: int) -> str:
+    return f"node{number}"
+
+
+class ClientProcess:
+    """A program that uses the database over the native protocol: its own coordinator."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.cluster, self.number = cluster, number
+        self.clock = Clock(cluster.loop, rate=1.0)
+        self._epoch = 0
+        self.life = self._new_life()
+
+    def _new_life(self) -> Life:
+        self._epoch += 1
+        life = Life(self.cluster.loop, self.number, self._epoch)
+        self.cluster.lives.append(life)
+        return life
+
+    def kill(self) -> None:
+        """Its process ends; the next one of its number is another."""
+        self.cluster.note("client killed", self.life)
+        self.life.kill()
+        self.cluster.network.died(self.life, told=True)
+        self.life = self._new_life()
+
+    def database(self) -> AsyncDatabase:
+        """To be called, and used, in its life. As kvorum.sdk.connect_backend."""
+        cluster = self.cluster
+        rng: Rng = SimRng(cluster.rng.getrandbits(64))
+        timers = Timers(cluster.loop, self.clock)
+        addresses = [(host(i), PORT) for i in range(1, cluster.plan.nodes + 1)]
+        cluster.rng.shuffle(addresses)
+        kv, tso_kv = (
+            KvClient(SocketChannels(addresses, tcp_connector(timers, "")), timers, rng)
+            for _ in range(2)
+        )
+        oracle = remote_tso(tso_kv, timers, rng)
+        txn = TxnClient(kv, oracle, self.clock, rng, timers)
+
+        async def close() -> None:
+            await txn.close()
+            tso_kv.close()
+            kv.close()
+
+        return AsyncDatabase(NativeBackend(kv, txn, oracle.take, timers, close=close), rng)
+
+
+class Cluster:
+    """All processes of a run."""
+
+    def __init__(self, loop: LivesLoop, seed: int, plan: Plan, trace: Trace) -> None:
+        self.loop, self.plan, self.trace = loop, plan, trace
+        self.rng = random.Random(seed * 4 + 1)
+        self.disk_rng = random.Random(seed * 4 + 2)
+        self.network = Network(loop, random.Random(seed * 4 + 3), trace)
+        loop.network = self.network
+        self.lives: list[Life] = []
+        self.violations: list[str] = []
+        self.faulty = False
+        self.on_persist: Callable[[NodeProcess], object] = lambda _node: None
+        """Told of each sync that begins."""
+        self.nodes = {n: NodeProcess(self, n) for n in range(1, plan.nodes + 1)}
+        self.clients = {
+            n: ClientProcess(self, n) for n in range(CLIENTS_FROM, CLIENTS_FROM + plan.clients)
+        }
+
+    def note(self, what: str, *of: object) -> None:
+        self.trace.note(" ".join([what, *map(str, of)]))
+
+    def fail(self, violation: str) -> None:
+        self.note("VIOLATION", violation)
+        self.violations.append(violation)
+
+    def later(self, delay_s: float, fn: Callable[..., object], *args: Any) -> None:
+        """In no process' name."""
+        self.loop.call_later(delay_s, fn, *args, context=Context())
+
+    def look_at_the_dead(self, node: Node) -> None:
+        """What it would have told its operator."""
+        dispatcher = getattr(node.store, "dispatcher", None)
+        if dispatcher is not None and dispatcher.counters.internal_errors:
+            self.fail(f"node {node.config.node_id}: internal errors, see the log")
+
+    async def until(self, holds: Callable[[], bool], within_s: float, what: str) -> bool:
+        """Look until it holds; a violation if it does not in time."""
+        deadline = self.loop.time() + within_s
+        while not holds():
+            if self.loop.time() > deadline:
+                self.fail(f"not within {within_s:.0f} s: {what}")
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    async def start(self) -> None:
+        for node in self.nodes.values():
+            node.start()
+        await self.until(self.all_ready, 60, "the cluster is ready")
+
+    def all_ready(self) -> bool:
+        return all(node.ready and node.running for node in self.nodes.values())
+
+
+async def outcome_of(work: Awaitable[Any]) -> Any:
+    """Its result, or its KvorumError as a value."""
+    try:
+        return await work
+    except KvorumError as error:
+        return error

@@ -1,0 +1,218 @@
+"""One seed: a cluster, clients that work, faults, then peace, and the verdict.
+
+start      the cluster forms, the workload's table is made; no faults
+phase 1    clients work while the nemesis does
+phase 2    everything is healed: within a bound every client gets an answer, every partition
+           serves again, every intent is gone, and all replicas are equal
+verdict    the workload's own last reads, and the checkers on the history
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kv.base.errors import KvorumError
+from kvorum.verify.catalog import WORKLOADS, judge
+from kvorum.verify.chance import Chance
+from kvorum.verify.client import Client
+from kvorum.verify.history import Header, Recorder
+from kvorum.verify.workloads.base import Workload
+from tests.whole.cluster import CLIENTS_FROM, ClientProcess, Cluster
+from tests.whole.life import LivesLoop, run
+from tests.whole.nemesis import Nemesis
+from tests.whole.plan import Plan, draw
+from tests.whole.trace import Trace
+
+HEALED_S = 30.0
+ANSWER_S = 40.0
+"""A client's operation has a deadline of 10 s, and its status is asked for once more."""
+INTENTS_S = 30.0
+TABLE = "t"
+FAMILIES = ("cur", "hist", "lock", "txn")
+"""Of the state database, all that belongs to partitions alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`violation`: what was broken first, None for nothing. `digest`: of the whole trace."""
+
+    violation: str | None
+    digest: int
+    events: int
+    operations: int
+    committed: int
+
+
+Show = Callable[[str], None]
+
+
+class World:
+    """See the module; `play` once."""
+
+    def __init__(self, loop: LivesLoop, seed: int, plan: Plan, show: Show | None = None) -> None:
+        self.seed, self.plan = seed, plan
+        self.trace = Trace(loop.time, show)
+        self.cluster = Cluster(loop, seed, plan, self.trace)
+        self.nemesis = Nemesis(self.cluster)
+        self.workload: Workload = WORKLOADS[plan.workload]()
+        header = Header(plan.workload, seed, "snapshot", self.workload.parameters())
+        self.recorder = Recorder(header, loop.time, self._told)
+        self._loop = loop
+        self._working = 0
+        self._stop = False
+        self._processes = 0
+
+    def _told(self, event: Any) -> None:
+        told = f"{event.type} {event.process} {event.f} {event.value} {event.error} {event.info}"
+        self.trace.note(f"history {told}")
+
+    async def play(self) -> None:
+        cluster = self.cluster
+        await cluster.start()
+        if cluster.violations:
+            return
+        await self._in_client(self._prepare, "the table is made")
+        if cluster.violations:
+            return
+        cluster.note("phase 1")
+        cluster.faulty = True
+        cluster.network.chances = self.plan.chances
+        for client in cluster.clients.values():
+            self._employ(client)
+        self.nemesis.begin()
+        await asyncio.sleep(self.plan.faults_s)
+        cluster.note("phase 2")
+        cluster.faulty = False
+        self.nemesis.heal()
+        await cluster.until(cluster.all_ready, HEALED_S, "all nodes are ready again")
+        await asyncio.sleep(1.0)
+        self._stop = True
+        await cluster.until(lambda: not self._working, ANSWER_S, "every client has an answer")
+        await cluster.until(self._no_intents, INTENTS_S, "all intents are gone")
+        if not cluster.violations:
+            await self._in_client(self._final, "the last reads are answered")
+        await cluster.until(self._replicas_agree, HEALED_S, "all replicas are equal")
+        self._judge()
+
+    # -- clients
+
+    def _employ(self, process: ClientProcess) -> None:
+        """Let it work, and whoever comes in its place when it dies."""
+        if self._stop:
+            return
+        self._processes += 1
+        life = process.life
+        self._working += 1
+        task = life.spawn(self._work(process, self._processes))
+
+        def look() -> None:
+            if life.state.value == "dead" or task.done():
+                self._working -= 1
+                if task.done() and not task.cancelled() and (error := task.exception()):
+                    self.cluster.fail(f"a client broke: {error!r}")
+                elif not task.done():
+                    self._employ(process)
+            else:
+                self.cluster.later(0.05, look)
+
+        look()
+
+    def _client(self, process: ClientProcess, number: int) -> Client:
+        chance = Chance(_Rng(self.cluster.rng.getrandbits(64)))
+        return Client(
+            process.database(), self.recorder, chance, number=number, clients=1_000, table=TABLE
+        )
+
+    async def _work(self, process: ClientProcess, number: int) -> None:
+        client = self._client(process, number)
+        rng = random.Random(number)
+        while not self._stop:
+            await self.workload.step(client)
+            await asyncio.sleep(rng.expovariate(1 / self.plan.think_s))
+
+    async def _in_client(self, work: Callable[[Client], Any], what: str) -> None:
+        process = self.cluster.clients[CLIENTS_FROM]
+        self._processes += 1
+        task = process.life.spawn(work(self._client(process, self._processes)))
+        await self.cluster.until(task.done, ANSWER_S, what)
+        if task.done():
+            task.result()
+
+    async def _prepare(self, client: Client) -> None:
+        for _ in range(50):
+            try:
+                await self.workload.prepare(client.db, TABLE)
+            except KvorumError as error:
+                refusal = error
+                await asyncio.sleep(0.1)
+            else:
+                return
+        self.cluster.fail(f"the table could not be made without faults: {refusal!r}")
+
+    async def _final(self, client: Client) -> None:
+        while not await self.workload.final(client):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+
+    # -- the state at the end
+
+    def _no_intents(self) -> bool:
+        return not any(
+            replica.state.locks.by_key
+            for node in self.cluster.nodes.values()
+            if node.node is not None
+            for replica in node.node.store.manager.replicas()
+        )
+
+    def _replicas_agree(self) -> bool:
+        """The state databases, row by row."""
+        disks = [node.engine("state") for node in self.cluster.nodes.values()]
+        states = [[disk.scan(family, b"", b"") for family in FAMILIES] for disk in disks]
+        return all(state == states[0] for state in states)
+
+    def _judge(self) -> None:
+        for error in self._loop.errors:
+            told = error.get("exception") or error["message"]
+            self.cluster.fail(f"an error that nobody saw: {told!r}")
+        for node in self.cluster.nodes.values():
+            if node.node is not None:
+                self.cluster.look_at_the_dead(node.node)
+        for anomaly in judge(self.recorder.history):
+            self.cluster.fail(f"{anomaly.kind}: {anomaly.text}")
+
+    def outcome(self) -> Outcome:
+        operations = self.recorder.history.operations()
+        return Outcome(
+            self.cluster.violations[0] if self.cluster.violations else None,
+            self.trace.digest,
+            self.trace.count,
+            len(operations),
+            sum(op.acknowledged for op in operations),
+        )
+
+
+class _Rng:
+    """kv.base.ports.Rng."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.random = self._random.random
+
+    def token(self, n_bytes: int) -> bytes:
+        return self._random.randbytes(n_bytes)
+
+
+def run_seed(seed: int, *, plan: Plan | None = None, show: Show | None = None) -> Outcome:
+    """One run. A violation is in the outcome; an exception is the harness's own."""
+    made = plan or draw(random.Random(seed))
+
+    async def main(loop: LivesLoop) -> World:
+        world = World(loop, seed, made, show)
+        await world.play()
+        return world
+
+    world: World = run(main, seed)
+    return world.outcome()
