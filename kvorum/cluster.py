@@ -17,7 +17,7 @@ from typing import Any, Final
 from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
 from kv.base.errors import InvalidArgument, NotLeader, Refused
 from kv.base.limits import ENTRY_BYTES_MAX, NODES_MAX
-from kv.base.members import leader_details
+from kv.base.members import leader_details, others_details
 from kv.client.client import KvClient
 from kv.client.links import Submitter
 from kv.client.router import ANYWHERE, Address
@@ -193,7 +193,8 @@ class Cluster:
     def not_leader(self, leader: int | None, what: str) -> NotLeader:
         """The refusal of something that another node does."""
         who = "nobody leads it now" if leader is None else f"ask node {leader}"
-        return NotLeader(f"{what}: {who}", details=leader_details(leader, self.peers))
+        details = leader_details(leader, self.peers) | others_details(self.peers)
+        return NotLeader(f"{what}: {who}", details=details)
 
     # --------------------------------------------------------------------------- fault injection
 

@@ -127,6 +127,8 @@ DEADLINE_MS_MAX: Final = 120_000
 # -- log and queues
 ENTRY_BYTES_MAX: Final = 32 * MiB
 ENTRY_TARGET_BYTES: Final = 4 * MiB  # an open entry is sealed above this
+# a leader that was deposed waits so long to hear what became of its last entry; then it is unknown
+UNSETTLED_MS: Final = 300
 QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
 QUEUE_BYTES_MAX: Final = 128 * MiB
 LOG_RECENT_BYTES_MAX: Final = 64 * MiB  # entries kept in memory, per node
@@ -287,6 +289,7 @@ assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "who waits is told before it gives up"
+assert UNSETTLED_MS < PING_MS, "who waits is told before its client doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert LEASE_TTL_MS_DEFAULT <= LEASE_TTL_MS_MAX <= LEASE_LIFETIME_MS_MAX
 assert LEASES_MAX * (4 * OWNER_CHARS_MAX + 32) < MiB, "their record is written whole"

@@ -13,6 +13,7 @@ Timestamps are plain integers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 PROTOCOL: Final = "kvorum-rpc"
@@ -205,3 +206,9 @@ QUERIES: Final = frozenset(
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
 )
 assert QUERIES <= REPEATABLE
+
+
+def repeatable(method: int, args: Sequence[object]) -> bool:
+    """Whether this request may be sent again after a lost reply: a submission with a nonce, too."""
+    has_nonce = method == PROC_SUBMIT and len(args) > 3 and args[3] is not None
+    return has_nonce or method in REPEATABLE

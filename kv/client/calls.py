@@ -6,6 +6,7 @@ nothing was done, so a call in doubt that runs out of time ends as UNKNOWN_OUTCO
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from kv.base.errors import (
@@ -25,7 +26,7 @@ from kv.base.limits import (
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
 )
-from kv.base.methods import QUERIES, REPEATABLE
+from kv.base.methods import QUERIES, repeatable
 from kv.client.links import LinkExpired, LinkLost
 
 # codes of Unavailable that another attempt may cure: kv.server.dispatcher when it closes,
@@ -42,10 +43,11 @@ _NOTHING_DONE: Final = (Moved, NotLeader, Busy, Unavailable, DeadlineExceeded)
 class Call:
     """One call of a KvClient, over all its attempts."""
 
-    __slots__ = ("attempts", "deadline", "doubt", "last", "method", "not_before")
+    __slots__ = ("attempts", "deadline", "doubt", "last", "method", "not_before", "repeatable")
 
-    def __init__(self, method: int, deadline: float) -> None:
+    def __init__(self, method: int, deadline: float, args: Sequence[object] = ()) -> None:
         self.method = method
+        self.repeatable = repeatable(method, args)
         self.deadline = deadline
         self.attempts = 0
         self.doubt = False
@@ -62,7 +64,7 @@ class Call:
         self.not_before = 0.0
         match error:
             case LinkLost() if error.sent:
-                if self.method not in REPEATABLE:
+                if not self.repeatable:
                     raise UnknownOutcome(
                         f"the reply was lost, it may or may not have been done: {error.reason}"
                     ) from error
@@ -71,7 +73,7 @@ class Call:
                 self.doubt = self.doubt or (error.sent and self.method not in QUERIES)
                 raise self.out_of_time() from error
             case UnknownOutcome():  # its leader was deposed while it was in the log
-                if self.method not in REPEATABLE:
+                if not self.repeatable:
                     raise error
                 self.doubt = self.doubt or self.method not in QUERIES
             case Busy():
@@ -124,8 +126,8 @@ class Call:
         return max(1, int(left_s * 1000))
 
 
-def started(method: int, budget_ms: int, deadline: float) -> Call:
-    """A call that begins. Raises InvalidArgument."""
+def started(method: int, budget_ms: int, deadline: float, args: Sequence[object] = ()) -> Call:
+    """A call that begins; `args` of a node method. Raises InvalidArgument."""
     if not 0 < budget_ms <= DEADLINE_MS_MAX:
         raise InvalidArgument(f"budget_ms must be in 0 … {DEADLINE_MS_MAX}, got {budget_ms}")
-    return Call(method, deadline)
+    return Call(method, deadline, args)

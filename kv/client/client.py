@@ -48,7 +48,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import PartitionId
 from kv.base.limits import ADDRESSES_MAX, CONNECT_MS_MAX, DEADLINE_MS_DEFAULT
-from kv.base.members import address_in
+from kv.base.members import address_in, others_in
 from kv.base.methods import (
     AWAIT_CHANGES,
     CHANGES,
@@ -75,8 +75,9 @@ MULTI_KEY: Final = frozenset(
 )
 NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
-# A deposed leader may have had the command in its log: what may be repeated is asked of the next.
-_SOON_AT_PARTITIONS: Final = (*_SOON, UnknownOutcome)
+# A deposed leader may have had the command in its log, a master that stops have begun it: what may
+# be repeated is asked of the next.
+_SOON_AT_ANOTHER: Final = (*_SOON, UnknownOutcome)
 
 
 class KvClient:
@@ -122,7 +123,7 @@ class KvClient:
                 return await link.send(
                     method, budget_ms, deadline, (descriptor.id, descriptor.epoch, *args)
                 )
-            except _SOON_AT_PARTITIONS as error:
+            except _SOON_AT_ANOTHER as error:
                 call = started(method, budget_ms, deadline)
                 self._note(call, error, location)
         else:
@@ -137,7 +138,7 @@ class KvClient:
         others at the node in use; another one if that is gone.
         """
         budget_ms = budget_ms or DEADLINE_MS_DEFAULT
-        call = started(method, budget_ms, self._monotonic() + budget_ms * 0.001)
+        call = started(method, budget_ms, self._monotonic() + budget_ms * 0.001, args)
         try:
             return (await self._ask_a_node(call, args))[0]
         except KvorumError as error:
@@ -217,7 +218,7 @@ class KvClient:
                     call.deadline,
                     (descriptor.id, descriptor.epoch, *args),
                 )
-            except _SOON_AT_PARTITIONS as error:
+            except _SOON_AT_ANOTHER as error:
                 self._note(call, error, location)
 
     def _note(self, call: Call, error: BaseException, used: Location) -> None:
@@ -292,6 +293,12 @@ class KvClient:
         if len(self._learnt) < ADDRESSES_MAX and address not in self._addresses():
             self._learnt.append(address)
 
+    def _learn_of(self, error: BaseException) -> None:
+        """A node that cannot say who serves named those that may know."""
+        if isinstance(error, KvorumError):
+            for address in others_in(error.details):
+                self._learn(address)
+
     async def _ask_a_node(
         self, call: Call, args: tuple[Any, ...], skip: int = 0
     ) -> tuple[list[Any], Address]:
@@ -307,7 +314,8 @@ class KvClient:
                 return await link.send(
                     call.method, call.left_ms(self._monotonic()), call.deadline, args
                 ), address
-            except _SOON as error:
+            except _SOON_AT_ANOTHER as error:
+                self._learn_of(error)
                 if _is_elsewhere(error):
                     leader = address_in(error.details) if isinstance(error, NotLeader) else None
                     if leader is not None:
@@ -425,7 +433,7 @@ def _is_elsewhere(error: BaseException) -> bool:
     """Whether another node should be asked."""
     if isinstance(error, Unavailable):
         return error.code in GONE
-    return isinstance(error, Moved | NotLeader | LinkLost | OSError)
+    return isinstance(error, Moved | NotLeader | UnknownOutcome | LinkLost | OSError)
 
 
 def local_client(submitter: Submitter, timers: Timers, rng: Rng) -> KvClient:

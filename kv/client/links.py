@@ -8,7 +8,8 @@ Invariants
   * a future ends exactly once: with the result, the peer's error, `LinkExpired` or `LinkLost`;
   * `sent` in those two is False only if the request certainly never left this process;
   * a link may be *doubted* for a while: its peer owes replies and says nothing. It takes no new
-    requests then, and what may be repeated is given back to its callers; the rest waits on;
+    requests then, and what waits on it is given back to its callers: they know what may be sent
+    again, and what is unknown;
   * at most IN_FLIGHT_PER_CONNECTION_MAX requests are pending; one timer serves all their deadlines.
 
 Deadlines: the timer is set to the earliest deadline among those pending when it was set, and looks
@@ -25,7 +26,6 @@ from typing import Any, Final, Protocol
 
 from kv.base.errors import Busy, Unavailable
 from kv.base.limits import IN_FLIGHT_PER_CONNECTION_MAX, REQUESTS_PER_FRAME_MAX
-from kv.base.methods import REPEATABLE
 from kv.base.ports import Handle, Timers
 from kv.base.rpc import OK, error_of
 
@@ -62,7 +62,7 @@ class Link(ABC):
         self.frames = 0
         self._timers = timers
         self._new_future = asyncio.get_running_loop().create_future
-        self._pending: dict[int, tuple[Reply, float, int]] = {}  # … deadline, method
+        self._pending: dict[int, tuple[Reply, float]] = {}  # … deadline
         self._out: list[list[Any]] = []
         self._rid = 0  # of the newest request
         self._transmitted = 0  # rid of the newest request that left
@@ -93,7 +93,7 @@ class Link(ABC):
             raise _too_many(len(pending))
         self._rid = rid = self._rid + 1
         future = self._new_future()
-        pending[rid] = (future, deadline, method)
+        pending[rid] = (future, deadline)
         out = self._out
         out.append([rid, method, budget_ms, *args])
         if len(out) == 1:
@@ -166,11 +166,9 @@ class Link(ABC):
     def _doubt(self, reason: str) -> None:
         """The peer may be gone: its callers shall look for another one, as far as they may."""
         self.usable = False
-        for rid, (_, _, method) in list(self._pending.items()):
-            if method in REPEATABLE:
-                self._fail(rid, LinkLost(reason, sent=rid <= self._transmitted))
-        if self._out:
-            self._out = [row for row in self._out if row[0] in self._pending]
+        self._out = []
+        for rid in list(self._pending):
+            self._fail(rid, LinkLost(reason, sent=rid <= self._transmitted))
 
     def _trust(self) -> None:
         """It said something."""
@@ -197,7 +195,7 @@ class Link(ABC):
         now = self._timers.monotonic()
         limit = now + _SWEEP_S
         overdue = []
-        for rid, (_, deadline, _) in self._pending.items():
+        for rid, (_, deadline) in self._pending.items():
             if deadline <= limit:
                 overdue.append(rid)
             elif deadline < earliest:

@@ -33,14 +33,10 @@ class Turn:
         self._named = address
 
     def failed(self, address: Address, addresses: Sequence[Address]) -> None:
-        """`address` is not the right one, or gone."""
-        if self._named is not None:
-            if self._named == address:
-                self._named = None
-                self._skip(address, addresses)
-        else:
-            self._skip(address, addresses)
-
-    def _skip(self, address: Address, addresses: Sequence[Address]) -> None:
-        if addresses[self._at % len(addresses)] == address:
+        """`address` is not the right one, or gone. Whoever named it is not asked again at once: it
+        may have nothing newer to say.
+        """
+        in_use = addresses[self._at % len(addresses)] if self._named is None else self._named
+        if in_use == address:
+            self._named = None
             self._at += 1

@@ -699,6 +699,15 @@ class PartitionMachine:
             else:
                 self._fail(entry, error, self._not_leader())
 
+    def give_up(self) -> None:
+        """We lead no more and do not hear what became of the entry in flight, perhaps for long:
+        answer for it now. It is still ours, and gets its `applied` or `dropped` in the end.
+        """
+        entry = self.view.flying
+        if entry is not None:
+            self._fail(entry, unknown_outcome(self.descriptor), self._not_leader())
+            entry.replies, entry.quiet, entry.parked, entry.prewrites = [], [], [], []
+
     def _lose(self, error: KvorumError) -> None:
         """The entry in flight is lost, and with it the one that was evaluated on top of it."""
         retry = self._not_leader()

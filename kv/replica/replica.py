@@ -22,6 +22,7 @@ from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, KvorumError, NotLeader, TooLarge, Unavailable
+from kv.base.limits import UNSETTLED_MS
 from kv.base.ports import Handle, Timers
 from kv.partition.entry import Decoded, Entry, decode
 from kv.partition.machine import PartitionMachine
@@ -77,6 +78,7 @@ class Replica:
         self._retry: Handle | None = None
         self._refused: Unavailable | None = None
         self._leading = False
+        self._unsettled: Handle | None = None  # until its last entry is given up: it was deposed
         self._stopped = False
         self._syncs = syncs
         self._sources: set[RangeSource] = set()  # snapshots that are being read
@@ -302,6 +304,12 @@ class Replica:
     def _set_role(self, *, leader: bool) -> None:
         if leader != self._leading:
             self._leading = leader
+            if self._unsettled is not None:
+                self._unsettled.cancel()
+                self._unsettled = None
+            if not leader and not self._stopped:
+                give_up_s = UNSETTLED_MS / 1000
+                self._unsettled = self._timers.call_later(give_up_s, self.machine.give_up)
             self.machine.role(leader=leader)
             if self.on_role is not None:
                 self.on_role(self, leader)
@@ -311,8 +319,9 @@ class Replica:
         host.
         """
         self._stopped = True
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._unsettled):
+            if timer is not None:
+                timer.cancel()
         if self._sink is not None:
             self._sink.stop()
         for source in list(self._sources):

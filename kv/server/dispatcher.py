@@ -38,7 +38,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
-from kv.base.members import Alone, Members, leader_details
+from kv.base.members import Alone, Members, leader_details, others_details
 from kv.base.methods import (
     FIND_TXN,
     LOOKUP,
@@ -297,7 +297,7 @@ class Dispatcher:
         if isinstance(error, NotLeader) and "address" not in error.details:
             # Not a partition's refusal: of what only the leader of the meta partition serves.
             leader = self._partitions.leader_of(META_PARTITION)
-            error.details |= leader_details(leader, self._members)
+            error.details |= leader_details(leader, self._members) | others_details(self._members)
         conn.reply(error_row(rid, error))
 
     def _internal(self, context: Context, error: Exception) -> KvorumError:
@@ -314,7 +314,9 @@ class Dispatcher:
         found = self._partitions.covering(args[0])
         if found is None:
             raise Unavailable(
-                f"node {self._node_id} knows no partition of this key: try again", code=NO_PARTITION
+                f"node {self._node_id} knows no partition of this key: try again",
+                code=NO_PARTITION,
+                details=others_details(self._members),
             )
         leader = self._partitions.leader_of(found.id)
         if leader is None or leader == self._node_id:

@@ -42,6 +42,14 @@ class History:
     ops: list[Op] = field(default_factory=list)
     unknown: dict[str, tuple[str, float]] = field(default_factory=dict)  # value → key, begun
     acknowledged_s: list[float] = field(default_factory=list)
+    slowest_s: float = 0.0  # of any answer, refusals and unknown outcomes included
+    unknown_s: list[float] = field(default_factory=list)  # how long the unknown ones took
+
+    def answered(self, began_s: float, *, unknown: bool = False) -> None:
+        took_s = time.monotonic() - began_s
+        self.slowest_s = max(self.slowest_s, took_s)
+        if unknown:
+            self.unknown_s.append(took_s)
 
 
 async def use(db: kvorum.AsyncDatabase, history: History, seen: Seen, stop: asyncio.Event) -> None:
@@ -72,9 +80,12 @@ async def _write(
             version = await table.put(key, value)
         except kvorum.UnknownOutcome:
             history.unknown[value] = key, began_s
+            history.answered(began_s, unknown=True)
             continue
         except MAYBE:
+            history.answered(began_s)
             continue
+        history.answered(began_s)
         ended_s = time.monotonic()
         seen.took(began_at, version)
         history.ops.append(Op(key, True, value, version, began_s, ended_s))
@@ -88,7 +99,9 @@ async def _read(db: kvorum.AsyncDatabase, key: str, history: History, stop: asyn
         try:
             row = await table.get(key)
         except MAYBE:
+            history.answered(began_s)
             continue
+        history.answered(began_s)
         value, version = (None, 0) if row is None else (row.value.decode(), row.version)
         history.ops.append(Op(key, False, value, version, began_s, time.monotonic()))
         await asyncio.sleep(0.005)

@@ -29,6 +29,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 CUT_S = 4.0
 # A new leader is there about a second after the cut, on a machine that has nothing else to do.
 GAP_S_MAX = 5.0
+# A deposed leader says within a third of a second that it does not know; a client asks a silent one
+# after a second. Their deadline is 10 s.
+ANSWER_S_MAX = 5.0
 
 
 class Cabled(Nodes):
@@ -129,8 +132,27 @@ def test_a8_an_isolated_leader_is_replaced_and_fools_nobody(tmp_path: Path) -> N
             time.sleep(CUT_S)
             assert not nodes.led_by(old)
 
-        seen, _ = under_load(nodes, fault)
+        seen, history = under_load(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
+    assert history.slowest_s < ANSWER_S_MAX, "somebody waited for a deadline"
+
+
+def test_a8_a_paused_leader_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """What was in flight at a leader that stands still is unknown: whoever waited for it to wake
+    would learn nothing that another read does not tell.
+    """
+    with cabled(tmp_path / "c") as nodes:
+
+        def fault() -> None:
+            old = nodes.leader()
+            nodes.pause(old)
+            time.sleep(2 * CUT_S)
+            nodes.resume(old)
+
+        seen, history = under_load(nodes, fault)
+    assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
+    assert history.unknown_s, "nothing was in flight at the leader"
+    assert history.slowest_s < ANSWER_S_MAX, "somebody waited for a deadline, or for the leader"
 
 
 def test_f3_a_leader_that_hears_nobody_steps_down(tmp_path: Path) -> None:

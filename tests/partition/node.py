@@ -101,7 +101,7 @@ class Node:
         engine: Engine | None = None,
         log: MemoryLogDB | None = None,
         oracle_last: int = 0,
-        sync_s: float = 0.001,
+        sync_s: float | Callable[[], float] = 0.001,
         keep: int = 1000,
         keep_bytes: int = LOG_KEEP_BYTES,
         timestamps: Timestamps | None = None,

@@ -100,7 +100,8 @@ class Several:
         self.dispatcher.register(TSO, self._tso)
 
     def _tso(self, _context: object, args: list[Any]) -> list[Any]:
-        if not self.replicas[META_PARTITION].leads:
+        meta = self.replicas.get(META_PARTITION)
+        if meta is None or not meta.leads:
             raise NotLeader("the oracle is elsewhere")
         first = self.cluster.last_ts + 1
         self.cluster.last_ts += args[0]

@@ -346,6 +346,41 @@ def test_rpc_a_node_that_lacks_a_partition_is_not_believed() -> None:
     run(main)
 
 
+def test_a3_a_client_of_a_node_without_replicas_is_sent_on() -> None:
+    """Its replicas were taken away, it still runs, and it is the only address that a client has:
+    "ask again" would be true for ever.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        for master in (False, True):
+            cluster = Cluster(loop)
+            cluster.lead(1, 3)
+            cluster.node(1).replicas.clear()
+            client = cluster.client(1)
+            if master:
+                assert await client.call_node(TSO, 1) == [1]
+            else:
+                assert await get(client, A) == [None, 0]
+            cluster.node(1).stop()
+            assert await get(client, A) == [None, 0], "it knows the others by now"
+
+    run(main)
+
+
+def test_a3_a_leader_that_was_true_once_leads_nobody_astray() -> None:
+    """A node that was left alone repeats what it last heard; that leader may be dead."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = Cluster(loop)
+        cluster.lead(1, 2)
+        cluster.node(2).stop()
+        cluster.lead(1, 3, told=False)
+        client = cluster.client(1)
+        assert await client.call_node(TSO, 1, budget_ms=2_000) == [1]
+
+    run(main)
+
+
 def test_d4_a_record_is_missing_only_if_every_leader_says_so() -> None:
     """A node that does not lead may not have the record yet: its "none" would call a committed
     transaction aborted.

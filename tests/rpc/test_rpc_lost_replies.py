@@ -98,15 +98,42 @@ async def test_rpc_lost_write_is_unknown_and_never_repeated(method: int, args: l
 
 
 async def test_rpc_lost_node_methods() -> None:
-    """The same rule for procedures: submit is unknown, abort (idempotent) is sent again."""
+    """The same rule for procedures: submit is unknown, abort (idempotent) is sent again, and so is
+    a submission whose nonce makes it one and the same.
+    """
     async with FaultyServer(dies_first) as server:
         client = await server.client()
         with pytest.raises(UnknownOutcome):
             await client.call_node(PROC_SUBMIT, "n", b"\x80", "o", None)
+        assert len(server.seen) == 1
+        client.close()
+    async with FaultyServer(dies_first) as server:
+        client = await server.client()
+        assert await client.call_node(PROC_SUBMIT, "n", b"\x80", "o", "once") == [b"again", 9]
+        assert [row[3:] for row in server.seen] == [["n", b"\x80", "o", "once"]] * 2
         client.close()
     async with FaultyServer(dies_first) as server:
         client = await server.client()
         assert await client.call_node(PROC_ABORT, 5, "why", False) == [b"again", 9]
+        client.close()
+
+
+async def test_rpc_a_master_that_stops_is_not_the_end_of_a_submission() -> None:
+    """It may have begun it, so it cannot say no; the next master knows by the nonce."""
+
+    def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
+        unknown = error_row(rows[0][0], UnknownOutcome("the node stopped while it worked on it"))
+        reply(transport, unknown if len(server.seen) == 1 else [rows[0][0], 0, 7])
+
+    async with FaultyServer(script) as server:
+        client = await server.client()
+        assert await client.call_node(PROC_SUBMIT, "n", b"\x80", "o", "once") == [7]
+        client.close()
+    async with FaultyServer(script) as server:
+        client = await server.client()
+        with pytest.raises(UnknownOutcome):
+            await client.call_node(PROC_SUBMIT, "n", b"\x80", "o", None)
+        assert len(server.seen) == 1, "without a nonce it might run twice"
         client.close()
 
 
@@ -414,7 +441,8 @@ def idle(node: Node) -> bool:
 
 async def test_a8_callers_of_a_silent_node_turn_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that is stopped keeps its connections: reads would wait until their deadline though
-    another node leads by now, and a write given up too soon would be called unknown for nothing.
+    another node leads by now. A write that it may have taken is unknown then, and nobody knows more
+    by waiting; it is neither sent again nor called a failure.
     """
     monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.06)
     asleep: list[tuple[Any, Any]] = []
@@ -433,14 +461,17 @@ async def test_a8_callers_of_a_silent_node_turn_to_another(monkeypatch: pytest.M
         began = asyncio.get_running_loop().time()
         assert await asyncio.gather(*reads) == [[None, 0]] * 20
         assert asyncio.get_running_loop().time() - began < 0.06 * 4
-        assert not write.done(), "it may still be answered"
+        with pytest.raises(UnknownOutcome, match="silent"):
+            await write
+        assert asyncio.get_running_loop().time() - began < 0.06 * 4
         assert await put(client, A) == [1], "new requests go elsewhere at once"
         assert client.refreshes == 1
         assert [row[1] for _, row in asleep].count(PING) == 1
         for transport, row in asleep:
             if row[1] in (PUT, PING):
                 reply(transport, [row[0], 0, 77])
-        assert await write == [77]
+        assert await put(client, A) == [2], "a reply that comes too late disturbs nobody"
+        assert [row[1] for _, row in asleep].count(PUT) == 1
         assert stopped.connections == 1
         client.close()
 
