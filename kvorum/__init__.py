@@ -51,13 +51,15 @@ if TYPE_CHECKING:
         ProcedureInfo,
         Put,
         Record,
+        SnapshotInfo,
         TableInfo,
         TxnState,
     )
     from kvorum.sdk import aconnect, aopen, connect, open
+    from kvorum.snapshots import AsyncSnapshot
     from kvorum.sync import Database
     from kvorum.sync_tables import Snapshot, Table, Transaction
-    from kvorum.tables import AsyncSnapshot, AsyncTable, AsyncTransaction
+    from kvorum.tables import AsyncTable, AsyncTransaction
     from procedures.engine.procedure import (
         again,
         children,
@@ -77,9 +79,12 @@ _HOMES = {
         "TxnAborted Unavailable UnknownOutcome WriteConflict"
     ),
     "kvorum.database": "AsyncDatabase",
-    "kvorum.model": "Column Delete Item Page ProcedureInfo Put Record TableInfo TxnState",
+    "kvorum.model": (
+        "Column Delete Item Page ProcedureInfo Put Record SnapshotInfo TableInfo TxnState"
+    ),
     "kvorum.sdk": "aconnect aopen connect open",
-    "kvorum.tables": "AsyncSnapshot AsyncTable AsyncTransaction",
+    "kvorum.snapshots": "AsyncSnapshot",
+    "kvorum.tables": "AsyncTable AsyncTransaction",
     "kvorum.sync": "Database",
     "kvorum.sync_tables": "Snapshot Table Transaction",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
@@ -97,12 +102,14 @@ __all__ = [
     "Column",
     "ConditionFailed",
     "Corruption",
+    "Change",
     "Database",
     "DeadlineExceeded",
     "Delete",
     "InvalidArgument",
     "Item",
     "KeyLocked",
+    "Event",
     "KvorumError",
     "NotFound",
     "Page",
@@ -117,6 +124,7 @@ __all__ = [
     "SnapshotTooOld",
     "Table",
     "TableInfo",
+    "SnapshotInfo",
     "TooLarge",
     "Transaction",
     "TryLater",

@@ -22,6 +22,7 @@ from kvorum.model import (
     ProcedureInfo,
     Record,
     ScanSpec,
+    SnapshotInfo,
     TableInfo,
     TableKey,
     TableSpec,
@@ -101,6 +102,22 @@ class Backend(Protocol):
     async def create_namespace(self, name: str) -> None: ...
 
     async def drop_namespace(self, name: str) -> None: ...
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
+        """Hold the versions that a reader of `at` sees (0 = now). Raises SnapshotTooOld,
+        InvalidArgument (the future), Busy.
+        """
+        ...
+
+    async def renew_snapshot(self, id: int) -> None:
+        """Raises NotFound when it has ended."""
+        ...
+
+    async def release_snapshot(self, id: int) -> bool:
+        """Whether it was held."""
+        ...
+
+    async def snapshots(self) -> list[SnapshotInfo]: ...
+
 
     async def tables(self, ns: str) -> list[TableInfo]: ...
 

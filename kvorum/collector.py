@@ -1,18 +1,18 @@
 """The garbage timer: raises every partition's safepoint, and lets it collect what lies below.
 
-The safepoint follows the clock at the distance of the retention: versions younger than that stay
-readable. A snapshot that somebody still reads holds nothing back yet; a read below the safepoint
-gets SnapshotTooOld.
+The safepoint is the cluster's, of the meta partition's leader (tso/safepoint.py): it follows the
+retention and stays below every snapshot that is held. A read below it gets SnapshotTooOld.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from kv.base.errors import KvorumError
-from kv.base.ports import Clock
-from kv.base.timestamps import compose
+from kv.base.methods import COLLECT_BELOW
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 
@@ -23,12 +23,16 @@ class Collector:
     """Collects on one node until it is cancelled."""
 
     def __init__(
-        self, manager: ReplicaManager, clock: Clock, *, retention_ms: int, interval_ms: int
+        self,
+        manager: ReplicaManager,
+        ask: Callable[[int], Awaitable[list[Any]]],
+        *,
+        interval_ms: int,
     ) -> None:
+        """`ask(method)`: a method of the meta partition's leader."""
         self.rounds = 0
         self._manager = manager
-        self._clock = clock
-        self._retention_ms = retention_ms
+        self._ask = ask
         self._interval_s = interval_ms / 1000
 
     async def run(self) -> None:
@@ -39,7 +43,11 @@ class Collector:
 
     async def collect(self) -> None:
         """One round over the partitions that this node leads."""
-        safepoint = compose(max(0, self._clock.now_ms() - self._retention_ms))
+        try:
+            (safepoint,) = await self._ask(COLLECT_BELOW)
+        except KvorumError as error:
+            log.info("the safepoint could not be learned: %s; next round", error)
+            return
         # Without any intent here, nothing older than the safepoint can still need its record.
         floor = min(self._manager.oldest_lock() or safepoint, safepoint)
         for replica in self._manager.replicas():

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError, UnknownOutcome
-from kv.base.limits import TXN_TTL_MS_DEFAULT, WAIT_MS_MAX
+from kv.base.limits import LEASE_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT, WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.backend import Backend
 from kvorum.model import (
@@ -32,6 +32,7 @@ from kvorum.model import (
     ProcedureInfo,
     Put,
     Record,
+    SnapshotInfo,
     TableInfo,
     TableKey,
     TableSpec,
@@ -43,7 +44,14 @@ from kvorum.model import (
     user_value,
 )
 from kvorum.outcome import Retries, committed_version, result_of
-from kvorum.tables import AsyncSnapshot, AsyncTable, AsyncTransaction, snapshot_at
+from kvorum.snapshots import (
+    AsyncSnapshot,
+    Holder,
+    SnapshotBeginning,
+    checked_lease_ttl,
+    checked_owner,
+)
+from kvorum.tables import AsyncTable, AsyncTransaction, snapshot_at
 from procedures.engine.procedure import procedure_name
 
 T = TypeVar("T")
@@ -82,6 +90,7 @@ class AsyncDatabase:
         self._backend = backend
         self._rng = rng
 
+        self._holder = Holder(backend)
     @property
     def backend(self) -> Backend:
         return self._backend
@@ -109,11 +118,31 @@ class AsyncDatabase:
         wanted = [TableKey(ns, table, user_key(k)) for ns, table, k in keys]
         return (await self._backend.multi_get(wanted, snapshot_at(at)))[0]
 
-    async def snapshot(self, at: int | None = None) -> AsyncSnapshot:
-        """A view of everything as it is now, or was at the timestamp `at` (which is then not
-        checked yet).
+    def snapshot(
+        self, at: int | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
+    ) -> SnapshotBeginning:
+        """Everything as it is now, or was at the timestamp `at`, held until it is closed: `async
+        with db.snapshot() as s`, or `s = await db.snapshot()`.
+
+        Nothing that it sees is collected meanwhile; it is renewed by itself, and ends when this
+        process is silent for `ttl_ms`. `owner` is shown to whoever lists the snapshots. Raises
+        SnapshotTooOld, InvalidArgument for an `at` in the future.
         """
-        return AsyncSnapshot(self._backend, snapshot_at(at) or await self._backend.timestamps(1))
+        args = (snapshot_at(at), checked_owner(owner), checked_lease_ttl(ttl_ms))
+
+        async def open() -> AsyncSnapshot:
+            return self._holder.hold(await self._backend.open_snapshot(*args))
+
+        return SnapshotBeginning(open)
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        """Who holds which snapshots, oldest first."""
+        return await self._backend.snapshots()
+
+    async def release_snapshot(self, id: int) -> bool:
+        """End a snapshot, whoever holds it; whether it was held."""
+        return await self._backend.release_snapshot(id)
+
 
     async def timestamp(self) -> int:
         """A fresh timestamp of the oracle: above every version acknowledged before."""
@@ -292,6 +321,8 @@ def checked_ops(ops: Sequence[BatchOp]) -> list[BatchOp]:
                 ttl = checked_ttl(op.ttl_ms)
                 key, value = user_key(op.key), user_value(op.value)
                 checked.append(Put(op.ns, op.table, key, value, op.if_absent, op.if_version, ttl))
+        """Close the connection, or stop the embedded node. Snapshots are released."""
+        await self._holder.close()
             case Delete():
                 condition(False, op.if_version)
                 checked.append(Delete(op.ns, op.table, user_key(op.key), op.if_version))

@@ -92,6 +92,36 @@ class TxnState:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A snapshot that somebody holds: nothing that a reader of `at` sees is collected."""
+
+    id: int
+    at: int
+    owner: str  # for people
+    ttl_ms: int  # after so long a silence of its owner it ends
+    age_ms: int = 0
+    left_ms: int = 0
+    """How long it lives if nobody renews it."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "id": str(self.id),
+            "at": str(self.at),
+            "owner": self.owner,
+            "ttl_ms": self.ttl_ms,
+            "age_ms": self.age_ms,
+            "left_ms": self.left_ms,
+        }
+
+    @staticmethod
+    def of(told: Mapping[str, Any]) -> SnapshotInfo:
+        """The map that `to_plain` made."""
+        times = (told["ttl_ms"], told["age_ms"], told["left_ms"])
+        return SnapshotInfo(int(told["id"]), int(told["at"]), told["owner"], *times)
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A declared column; `type` is a name of the SQL layer (`bigint`, `text`, …)."""
 

@@ -9,6 +9,7 @@ name is looked up again.
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from kv.base.errors import KvorumError, Moved, NotFound, TooLarge, Unavailable
 from kv.base.keys import show_user_key, successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
 from kv.base.ops import Op
+from kv.base.methods import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kvorum import cursor, standing
@@ -34,6 +36,7 @@ from kvorum.model import (
     Record,
     ScanSpec,
     TableInfo,
+    SnapshotInfo,
     TableKey,
     TableSpec,
     TxnState,
@@ -383,6 +386,28 @@ class NativeBackend:
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
         args: dict[str, Any] = {
+    # ------------------------------------------------------------------------------- snapshots
+
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
+        id, at = await self._master(SNAPSHOT_OPEN, at, owner, ttl_ms)
+        return SnapshotInfo(id, at, owner, ttl_ms, 0, ttl_ms)
+
+    async def renew_snapshot(self, id: int) -> None:
+        await self._master(SNAPSHOT_RENEW, id)
+
+    async def release_snapshot(self, id: int) -> bool:
+        return bool((await self._master(SNAPSHOT_RELEASE, id))[0])
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        rows, _ = await self._master(SNAPSHOT_LIST)
+        return [SnapshotInfo(*row) for row in rows]
+
+    async def _master(self, method: int, *args: Any) -> list[Any]:
+        try:
+            return await self._kv.call_node(method, *args)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+
             "namespace": ns,
             "name": name,
             "split_keys": list(spec.split_keys),

@@ -24,7 +24,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from kv.base.methods import LINKS, STANDING, TSO
+from kv.base.methods import LINKS, REFUSE_WAIT, STANDING, TSO, WAITS
 from kv.partition.scheduler import Scheduler
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
@@ -41,15 +41,18 @@ from kvorum.peers import KnownPeers
 from kvorum.ports import Ports, Syncer
 from raft.host import RaftHost
 from tso.client import remote_tso
+from kvorum.retention import RetentionMethods
 from tso.node import NodeTso
 from tso.service import Done, TsoService, bound_of, bound_record
 from txn.client import TxnClient
 
+from tso.safepoint import SafepointService
 _TSO_KEY: Final = b"tso"
 _LAST_SYNC_S_MAX: Final = 10.0
 _CLEAN_S_MAX: Final = 0.5
 _ROOM_S: Final = 0.25
 
+_LEASES_KEY: Final = b"leases"
 log = logging.getLogger(__name__)
 
 
@@ -112,6 +115,15 @@ class Store:
         self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
         self.room = Room(self._engines)
         await self._open_partitions()
+        self.safepoint = SafepointService(
+            _LEASES_KEY,
+            self.tso,
+            ports.timers,
+            read=lambda: self.state.getter("meta")(_LEASES_KEY),
+            persist=self._persist_leases,
+            retention_ms=config.gc_retention_ms,
+            not_leader=lambda: self.not_master("snapshots are kept by the meta partition's leader"),
+        )
         self.dispatcher = Dispatcher(
             node_id=self.identity.node,
             partitions=self.manager,
@@ -211,6 +223,7 @@ class Store:
         self._on_meta_role = None
 
     def _serves_meta(self) -> bool:
+            self.safepoint.role(leader=leader)
         meta = self.manager.replica(META_PARTITION)
         return meta is not None and meta.serving()
 
@@ -271,6 +284,13 @@ class Store:
             await asyncio.sleep(_ROOM_S)
 
     # --------------------------------------------------------------------------------- figures
+    def _persist_leases(self, record: bytes, done: Done) -> None:
+        machine = self.manager.by_id(META_PARTITION)
+        if machine is None:
+            done(Unavailable("the meta partition is not open"))
+            return
+        machine.put_meta(_LEASES_KEY, record, done)
+
 
     def replica_figures(self) -> Mapping[str, int]:
         """For metrics: how each partition stands, by names of kvorum/http/figures.py."""
@@ -350,3 +370,4 @@ class Store:
                 await self.ports.in_thread(engine.close)
             except KvorumError as e:
                 self._on_fatal(e)
+        self.safepoint.close()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kv.base.errors import KvorumError, UnknownOutcome
-from kv.base.limits import TXN_TTL_MS_DEFAULT
+from kv.base.limits import LEASE_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT
 from kv.base.ports import Rng
 from kvorum.database import AsyncDatabase
 from kvorum.model import (
@@ -22,11 +22,13 @@ from kvorum.model import (
     Column,
     ProcedureInfo,
     Record,
+    SnapshotInfo,
     TableInfo,
     TxnState,
 )
 from kvorum.outcome import Retries, committed_version
 from kvorum.portal import Portal
+from kvorum.snapshots import AsyncSnapshot
 from kvorum.sync_tables import Snapshot, Table, Transaction
 from kvorum.tables import AsyncTransaction
 
@@ -64,9 +66,26 @@ class Database:
         """The records of many `(namespace, table, key)` at one snapshot."""
         return self._call(self._db.multi_get(keys, at=at))
 
-    def snapshot(self, at: int | None = None) -> Snapshot:
-        """A view of everything as it is now, or was at the timestamp `at`."""
-        return Snapshot(self._portal, self._call(self._db.snapshot(at)))
+    def snapshot(
+        self, at: int | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
+    ) -> Snapshot:
+        """Everything as it is now, or was at the timestamp `at`, held until it is closed: use it in
+        `with`. See `kvorum.database.AsyncDatabase.snapshot`.
+        """
+
+        async def open() -> AsyncSnapshot:
+            return await self._db.snapshot(at, owner=owner, ttl_ms=ttl_ms)
+
+        return Snapshot(self._portal, self._call(open()))
+
+    def snapshots(self) -> list[SnapshotInfo]:
+        """Who holds which snapshots, oldest first."""
+        return self._call(self._db.snapshots())
+
+    def release_snapshot(self, id: int) -> bool:
+        """End a snapshot, whoever holds it; whether it was held."""
+        return self._call(self._db.release_snapshot(id))
+
 
     def timestamp(self) -> int:
         """A fresh timestamp of the oracle."""

@@ -9,13 +9,8 @@ from typing import Self
 
 from kvorum.model import Bytes, Item, Page, Record
 from kvorum.portal import Portal
-from kvorum.tables import (
-    AsyncSnapshot,
-    AsyncSnapshotTable,
-    AsyncTable,
-    AsyncTransaction,
-    AsyncTransactionTable,
-)
+from kvorum.snapshots import AsyncSnapshot, AsyncSnapshotTable
+from kvorum.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
 
 
 def _rows(
@@ -117,13 +112,18 @@ class Table:
 
 
 class Snapshot:
-    """The database as it was at `at`."""
+    """The database as it was at `at`. Close it, or use it in `with`."""
 
     __slots__ = ("_portal", "_snapshot")
 
     def __init__(self, portal: Portal, snapshot: AsyncSnapshot) -> None:
         self._portal = portal
         self._snapshot = snapshot
+
+    @property
+    def id(self) -> int:
+        """What lists and `kvorum snapshot release` call it."""
+        return self._snapshot.id
 
     @property
     def at(self) -> int:
@@ -135,6 +135,21 @@ class Snapshot:
     def multi_get(self, keys: Sequence[tuple[str, str, Bytes]]) -> list[Record | None]:
         """The records of many `(namespace, table, key)`."""
         return self._portal.call(self._snapshot.multi_get(keys))
+
+    def close(self) -> None:
+        """Let go of it: what only it needed may be collected. A second time it does nothing."""
+        self._portal.call(self._snapshot.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._portal.call(self._snapshot.__aexit__(kind, error, trace))
 
 
 class SnapshotTable:

@@ -47,10 +47,7 @@ class Upkeep:
         self._master = master
         self._sink = sink
         self._collector = Collector(
-            store.manager,
-            ports.clock,
-            retention_ms=config.gc_retention_ms,
-            interval_ms=config.gc_interval_ms,
+            store.manager, store.kv.call_node, interval_ms=config.gc_interval_ms
         )
         self._sweeper = Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
         self.audit = Audit(store.state, store.txn, ports.in_thread)

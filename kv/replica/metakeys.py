@@ -29,7 +29,7 @@ COUNTERS: Final = b"s"
 SAFEPOINT: Final = b"g"
 DROPPING: Final = b"x"
 INSTALLING: Final = b"i"
-SERVICES: Final = (b"tso",)
+SERVICES: Final = (b"tso", b"leases")
 
 pack_applied = struct.Struct(">QQQ").pack
 unpack_applied = struct.Struct(">QQQ").unpack_from

@@ -94,12 +94,20 @@ def mapping(what: str, value: Any) -> None:
         raise InvalidArgument(f"{what} must be a map, got {_kind(value)}")
 
 
+def _error(what: str, value: Any) -> None:
+    """kv.base.errors.to_wire."""
+    kinds = [type(field) for field in value] if type(value) is list else []
+    if kinds != [str, str, str, dict]:
+        raise InvalidArgument(f"{what} must be a class, a code, a message and details")
+
+
 timestamp: Final = integer(0, MAX)
 _u64: Final = integer(0, MAX)
 _name: Final = text(limits.NAME_CHARS_MAX)
 _args: Final = octets(limits.PROCEDURE_ARGS_BYTES_MAX)
 _nonce: Final = text(limits.NONCE_CHARS_MAX)
 _reason: Final = text(limits.REASON_CHARS_MAX)
+_owner: Final = text(limits.OWNER_CHARS_MAX)
 
 # ----------------------------------------------------------------------------------------- methods
 
@@ -125,6 +133,19 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
         "PROC_ABORT",
         (("id", _u64), ("reason", _reason), ("dry_run", boolean)),
     ),
+    methods.WAITS: ("WAITS", (("people", boolean),)),
+    methods.REFUSE_WAIT: (
+        "REFUSE_WAIT",
+        (("node", _u64), ("source", _u64), ("id", _u64), ("holder", _u64), ("error", _error)),
+    ),
+    methods.SNAPSHOT_OPEN: (
+        "SNAPSHOT_OPEN",
+        (("at", timestamp), ("owner", _owner), ("ttl_ms", integer(1, limits.LEASE_TTL_MS_MAX))),
+    ),
+    methods.SNAPSHOT_RENEW: ("SNAPSHOT_RENEW", (("id", timestamp),)),
+    methods.SNAPSHOT_RELEASE: ("SNAPSHOT_RELEASE", (("id", timestamp),)),
+    methods.SNAPSHOT_LIST: ("SNAPSHOT_LIST", ()),
+    methods.COLLECT_BELOW: ("COLLECT_BELOW", ()),
 }
 
 

@@ -11,7 +11,18 @@ from typing import Annotated
 
 import typer
 
-from kvorum.cli import cluster, data, doctor, members, nodes, output, procs, tables, verify
+from kvorum.cli import (
+    cluster,
+    data,
+    doctor,
+    members,
+    nodes,
+    output,
+    procs,
+    snapshots,
+    tables,
+    verify,
+)
 
 app = typer.Typer(
     name="kvorum",
@@ -55,6 +66,7 @@ app.add_typer(members.partitions, name="partition")
 app.add_typer(procs.app, name="proc")
 app.add_typer(tables.namespaces, name="namespace")
 app.add_typer(tables.tables, name="table")
+app.add_typer(snapshots.app, name="snapshot")
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ from kvorum.model import (
     ScanSpec,
     TableInfo,
     TableKey,
+    SnapshotInfo,
     TableSpec,
     TxnState,
 )
@@ -139,6 +140,24 @@ class HttpBackend:
 
     async def drop_namespace(self, name: str) -> None:
         await self._call("DELETE", f"/v1/namespaces/{_q(name)}")
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
+        body: dict[str, Any] = {"owner": owner, "ttl_ms": ttl_ms}
+        if at:
+            body["at"] = str(at)
+        # One whose answer was lost expires: taking another is harmless.
+        return SnapshotInfo.of(await self._call("POST", "/v1/snapshots", body, twice="none"))
+
+    async def renew_snapshot(self, id: int) -> None:
+        await self._call("POST", f"/v1/snapshots/{id}/heartbeat", {}, twice="none")
+
+    async def release_snapshot(self, id: int) -> bool:
+        answer = await self._send("DELETE", f"/v1/snapshots/{id}", b"", _HEADERS, twice="none")
+        return bool(_decode(answer.body)["held"])
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        told = await self._call("GET", "/v1/snapshots")
+        return [SnapshotInfo.of(one) for one in told["items"]]
+
 
     async def tables(self, ns: str) -> list[TableInfo]:
         told = await self._call("GET", f"/v1/namespaces/{_q(ns)}/tables")

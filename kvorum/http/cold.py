@@ -17,7 +17,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from kv.base.errors import KvorumError, Unavailable
-from kv.base.limits import HTTP_BODY_BYTES_MAX, NONCE_CHARS_MAX, WAIT_MS_MAX
+from kv.base.limits import (
+    HTTP_BODY_BYTES_MAX,
+    LEASE_TTL_MS_DEFAULT,
+    NONCE_CHARS_MAX,
+    WAIT_MS_MAX,
+)
 from kvorum import logs
 from kvorum.backend import Backend
 from kvorum.http import fields
@@ -27,6 +32,7 @@ from kvorum.http.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.page import docs_page
 from kvorum.http.routes import openapi
 from kvorum.model import Column, ProcedureInfo, TableInfo, TableSpec
+from kvorum.snapshots import checked_owner
 
 
 class Health(NamedTuple):
@@ -70,6 +76,10 @@ class ColdApi:
             ("GET", "/v1/procedures/{id}", self._procedure),
             ("POST", "/v1/procedures/{name}", self._submit),
             ("POST", "/v1/procedures/{id}/abort", self._abort),
+            ("GET", "/v1/snapshots", self._snapshots),
+            ("POST", "/v1/snapshots", self._open_snapshot),
+            ("POST", "/v1/snapshots/{id}/heartbeat", self._renew_snapshot),
+            ("DELETE", "/v1/snapshots/{id}", self._release_snapshot),
             ("GET", "/v1/nodes", self._nodes),
             ("GET", "/v1/partitions", self._partitions),
             ("GET", "/healthz", self._healthz),
@@ -162,6 +172,34 @@ class ColdApi:
         return reply({"first": str(first), "count": count}, raw.formats.reply)
 
     # ------------------------------------------------------------------------------ procedures
+    # ------------------------------------------------------------------------------- snapshots
+
+    async def _snapshots(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        found = await self._backend.snapshots()
+        return reply({"items": [one.to_plain() for one in found]}, raw.formats.reply)
+
+    async def _open_snapshot(self, raw: http.Request, request: Request) -> Reply:
+        body = await raw.fields(fields.OPEN_SNAPSHOT)
+        snapshot = await self._backend.open_snapshot(
+            body.get("at", 0),
+            checked_owner(body.get("owner", "")),
+            body.get("ttl_ms", LEASE_TTL_MS_DEFAULT),
+        )
+        return reply(snapshot.to_plain(), raw.formats.reply, 201)
+
+    async def _renew_snapshot(self, raw: http.Request, request: Request) -> Reply:
+        await raw.fields(())
+        id = _number(request, "snapshot")
+        await self._backend.renew_snapshot(id)
+        return reply({"id": str(id)}, raw.formats.reply)
+
+    async def _release_snapshot(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        id = _number(request, "snapshot")
+        held = await self._backend.release_snapshot(id)
+        return reply({"id": str(id), "held": held}, raw.formats.reply)
+
 
     async def _submit(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
@@ -244,7 +282,12 @@ def _methods_of(request: Request) -> list[str]:
 
 
 def _procedure_id(request: Request) -> int:
-    found: int = fields.VERSION.convert(request.path_params["id"], "procedure id")
+    return _number(request, "procedure")
+
+
+def _number(request: Request, what: str) -> int:
+    """The id in the path."""
+    found: int = fields.VERSION.convert(request.path_params["id"], f"{what} id")
     return found
 
 

@@ -270,6 +270,16 @@ NEW_TABLE: Fields = (
     Field("columns", array(record(COLUMN), limits.COLUMNS_MAX), "Columns of a SQL table.", False),
     Field("primary_key", array(TEXT, limits.COLUMNS_MAX), "Columns of the primary key.", False),
 )
+OPEN_SNAPSHOT: Fields = (
+    Field("at", AT.kind, "The moment; now if left out.", False),
+    Field("owner", TEXT, "Who holds it, for people.", False),
+    Field(
+        "ttl_ms",
+        integer(1, limits.LEASE_TTL_MS_MAX),
+        f"It ends after so long without a heartbeat; {limits.LEASE_TTL_MS_DEFAULT} if left out.",
+        False,
+    ),
+)
 ABORT: Fields = (
     Field("dry_run", BOOL, "Only say whether it could be aborted.", False),
     Field("reason", TEXT, "Why, for the records.", False),

@@ -77,6 +77,14 @@ _PROCEDURE = _object(
     result={},
     error={"type": "object"},
 )
+_SNAPSHOT = _object(
+    id=_TS,
+    at=_TS,
+    owner={"type": "string"},
+    ttl_ms={"type": "integer"},
+    age_ms={"type": "integer"},
+    left_ms={"type": "integer"},
+)
 _ENC = Field(
     "enc", fields.one_of("b64"), "`b64`: keys are base64url instead of %-encoded text.", False
 )
@@ -225,6 +233,29 @@ _OTHER_ROUTES = (
     Route(
         "POST", "/v1/namespaces/{ns}/tables", "tables", "Create a table",
         "Without `columns` it is a plain key-value table. Waits until the table can be used.",
+_SNAPSHOT_ROUTES = (
+    Route(
+        "POST", "/v1/snapshots", "snapshots", "Hold a snapshot",
+        "Nothing that a read with `at` = its `at` sees is collected until it is released or nobody "
+        "sends a heartbeat for `ttl_ms`. 410 `SNAPSHOT_TOO_OLD`: `at` lies below the safepoint.",
+        body=fields.OPEN_SNAPSHOT, ok=201, answer=_SNAPSHOT, errors=(410, 429),
+    ),
+    Route(
+        "GET", "/v1/snapshots", "snapshots", "List snapshots",
+        "Oldest first. `left_ms`: how long it lives without another heartbeat.",
+        answer=_items(_SNAPSHOT),
+    ),
+    Route(
+        "POST", "/v1/snapshots/{id}/heartbeat", "snapshots", "Keep a snapshot",
+        "404 `SNAPSHOT_NOT_FOUND`: it has ended.", body=(), errors=(404,),
+    ),
+    Route(
+        "DELETE", "/v1/snapshots/{id}", "snapshots", "Release a snapshot",
+        "Whoever holds it; `held`: whether it was there.",
+        answer=_object(id=_TS, held={"type": "boolean"}),
+    ),
+)  # fmt: skip
+
         body=fields.NEW_TABLE, ok=201, answer=_TABLE_INFO, errors=(404, 409),
     ),
     Route(
@@ -283,7 +314,7 @@ _OTHER_ROUTES = (
     Route("GET", "/metrics", "cluster", "Prometheus metrics", "", raw_answer=True),
 )  # fmt: skip
 
-ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_OTHER_ROUTES)
+ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_SNAPSHOT_ROUTES, *_OTHER_ROUTES)
 
 TAGS: Final = {
     "data": "Records",
@@ -309,6 +340,7 @@ _DESCRIPTION = (
     "Bodies are JSON, or msgpack with `Content-Type: application/msgpack`; replies too, chosen by "
     '`Accept`. In JSON, keys and values are text, or `{"b64": "…"}` for other bytes. Versions and '
     "timestamps are decimal strings. An error has a `code`, and `retry` says what to do: `no`, "
+    "snapshots": "Snapshots that are held",
     "`retry` (the same request later), `restart_txn` (the same work in a new transaction), "
     "`reroute`, `unknown_outcome` (ask for the status)."
 )

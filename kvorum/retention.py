@@ -1,0 +1,69 @@
+"""The node methods of snapshots and of the safepoint (SNAPSHOT_*, COLLECT_BELOW): the doors to
+tso/safepoint.py. What changes something is answered when it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kv.base import methods
+from kv.base.errors import KvorumError
+from tso.safepoint import SafepointService
+
+Handler = Callable[[object, list[Any]], Awaitable[list[Any]] | list[Any]]
+
+
+class RetentionMethods:
+    """Handlers for `Dispatcher.register`; only the meta partition's leader serves them."""
+
+    def __init__(self, service: SafepointService) -> None:
+        self._service = service
+
+    def handlers(self) -> dict[int, Handler]:
+        """By method."""
+        return {
+            methods.SNAPSHOT_OPEN: self._open,
+            methods.SNAPSHOT_RENEW: self._renew,
+            methods.SNAPSHOT_RELEASE: self._release,
+            methods.SNAPSHOT_LIST: self._list,
+            methods.COLLECT_BELOW: self._collect_below,
+        }
+
+    async def _open(self, _context: object, args: list[Any]) -> list[Any]:
+        at, owner, ttl_ms = args
+        lease = self._service.open(at, owner, ttl_ms)
+        await self._durable()
+        return [lease.id, lease.at]
+
+    def _renew(self, _context: object, args: list[Any]) -> list[Any]:
+        return [self._service.renew(args[0]).at]
+
+    async def _release(self, _context: object, args: list[Any]) -> list[Any]:
+        held = self._service.release(args[0])
+        await self._durable()
+        return [held]
+
+    def _list(self, _context: object, _args: list[Any]) -> list[Any]:
+        return [self._service.rows(), self._service.safepoint]
+
+    async def _collect_below(self, _context: object, _args: list[Any]) -> list[Any]:
+        self._service.look()
+        await self._durable()
+        return [self._service.safepoint]
+
+    async def _durable(self) -> None:
+        """Everything that was done so far. Raises NotLeader: ask the next leader."""
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: KvorumError | None) -> None:
+            if told.done():
+                return
+            if error is None:
+                told.set_result(None)
+            else:
+                told.set_exception(error)
+
+        self._service.when_durable(done)
+        await told
