@@ -398,7 +398,7 @@ def test_begin_refuses_what_it_can_not_give() -> None:
 
     async def main(loop: SimLoop) -> None:
         client = World(loop).client()
-        for bad in ({"isolation": "serializable"}, {"ttl_ms": 0}, {"ttl_ms": 10**9}):
+        for bad in ({"isolation": "dirty"}, {"ttl_ms": 0}, {"ttl_ms": 10**9}):
             assert isinstance(await failure(client.begin(**bad)), InvalidArgument)  # type: ignore[arg-type]
 
     run(main)
