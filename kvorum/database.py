@@ -89,8 +89,8 @@ class AsyncDatabase:
     def __init__(self, backend: Backend, rng: Rng) -> None:
         self._backend = backend
         self._rng = rng
-
         self._holder = Holder(backend)
+
     @property
     def backend(self) -> Backend:
         return self._backend
@@ -297,6 +297,8 @@ class AsyncDatabase:
         return await self._backend.partitions()
 
     async def close(self) -> None:
+        """Close the connection, or stop the embedded node. Snapshots are released."""
+        await self._holder.close()
         await self._backend.close()
 
     async def __aenter__(self) -> Self:
@@ -321,8 +323,6 @@ def checked_ops(ops: Sequence[BatchOp]) -> list[BatchOp]:
                 ttl = checked_ttl(op.ttl_ms)
                 key, value = user_key(op.key), user_value(op.value)
                 checked.append(Put(op.ns, op.table, key, value, op.if_absent, op.if_version, ttl))
-        """Close the connection, or stop the embedded node. Snapshots are released."""
-        await self._holder.close()
             case Delete():
                 condition(False, op.if_version)
                 checked.append(Delete(op.ns, op.table, user_key(op.key), op.if_version))

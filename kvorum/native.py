@@ -9,7 +9,6 @@ name is looked up again.
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -19,8 +18,8 @@ from kv.base import ops
 from kv.base.errors import KvorumError, Moved, NotFound, TooLarge, Unavailable
 from kv.base.keys import show_user_key, successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
-from kv.base.ops import Op
 from kv.base.methods import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
+from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kvorum import cursor, standing
@@ -35,8 +34,8 @@ from kvorum.model import (
     Put,
     Record,
     ScanSpec,
-    TableInfo,
     SnapshotInfo,
+    TableInfo,
     TableKey,
     TableSpec,
     TxnState,
@@ -94,6 +93,7 @@ class Names:
         self._tables.invalidate(ns, table)
         return await self.prefix(ns, table) != prefix
 
+        key = step.get("key")
     def told(self, error: KvorumError, *, op: int | None = None) -> KvorumError:
         """An error as its user should see it: with the user's key instead of the storage key.
         `op`: the place in the user's request of an op that was sent alone.
@@ -107,6 +107,8 @@ class Names:
             prefix = key[:_PREFIX_BYTES]
             if prefix in self._of:
                 show_user_key(error, prefix, *self._of[prefix])
+        for step in error.details.get("cycle", ()):
+            self._told_step(error, step)
         for field in _TIMESTAMP_FIELDS:
             if type(error.details.get(field)) is int:
                 error.details[field] = str(error.details[field])
@@ -351,6 +353,7 @@ class NativeBackend:
         """The key prefix of every table that is named."""
         return {name: await self._names.prefix(*name) for name in dict.fromkeys(names)}
 
+        prefix = await self._names.prefix(ns, table)
     # ---------------------------------------------------------------------------- transactions
 
     async def begin(self, *, ttl_ms: int, isolation: str, recorded: bool = False) -> NativeSession:
@@ -369,23 +372,6 @@ class NativeBackend:
     async def timestamps(self, count: int) -> int:
         return await self._take(count)
 
-    # ------------------------------------------------------------------- namespaces and tables
-
-    async def namespaces(self) -> list[str]:
-        return [n.name for n in await catalog.list_namespaces(self._txn)]
-
-    async def create_namespace(self, name: str) -> None:
-        await self._ddl("CreateNamespace", {"namespace": name})
-
-    async def drop_namespace(self, name: str) -> None:
-        await self._ddl("DropNamespace", {"namespace": name})
-
-    async def tables(self, ns: str) -> list[TableInfo]:
-        await catalog.lookup_namespace(self._txn, ns)
-        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state == PUBLIC]
-
-    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
-        args: dict[str, Any] = {
     # ------------------------------------------------------------------------------- snapshots
 
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
@@ -408,6 +394,23 @@ class NativeBackend:
         except KvorumError as e:
             raise self._names.told(e) from None
 
+    # ------------------------------------------------------------------- namespaces and tables
+
+    async def namespaces(self) -> list[str]:
+        return [n.name for n in await catalog.list_namespaces(self._txn)]
+
+    async def create_namespace(self, name: str) -> None:
+        await self._ddl("CreateNamespace", {"namespace": name})
+
+    async def drop_namespace(self, name: str) -> None:
+        await self._ddl("DropNamespace", {"namespace": name})
+
+    async def tables(self, ns: str) -> list[TableInfo]:
+        await catalog.lookup_namespace(self._txn, ns)
+        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state == PUBLIC]
+
+    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
+        args: dict[str, Any] = {
             "namespace": ns,
             "name": name,
             "split_keys": list(spec.split_keys),
@@ -461,6 +464,7 @@ class NativeBackend:
         told = await standing.ask(self._kv, await all_nodes(self._txn))
         return standing.partition_rows(await partition_map(self._txn), told)
 
+    async def locks(self) -> dict[str, Any]:
     async def close(self) -> None:
         await self._close()
 

@@ -24,7 +24,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from kv.base.methods import LINKS, REFUSE_WAIT, STANDING, TSO, WAITS
+from kv.base.methods import LINKS, STANDING, TSO
 from kv.partition.scheduler import Scheduler
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
@@ -39,20 +39,20 @@ from kvorum.identity import Identity
 from kvorum.measure import Histogram, TimedSyncer
 from kvorum.peers import KnownPeers
 from kvorum.ports import Ports, Syncer
+from kvorum.retention import RetentionMethods
 from raft.host import RaftHost
 from tso.client import remote_tso
-from kvorum.retention import RetentionMethods
 from tso.node import NodeTso
+from tso.safepoint import SafepointService
 from tso.service import Done, TsoService, bound_of, bound_record
 from txn.client import TxnClient
 
-from tso.safepoint import SafepointService
 _TSO_KEY: Final = b"tso"
+_LEASES_KEY: Final = b"leases"
 _LAST_SYNC_S_MAX: Final = 10.0
 _CLEAN_S_MAX: Final = 0.5
 _ROOM_S: Final = 0.25
 
-_LEASES_KEY: Final = b"leases"
 log = logging.getLogger(__name__)
 
 
@@ -111,10 +111,6 @@ class Store:
             lease=self._serves_meta,
             not_leader=lambda: self.not_master("timestamps come from the meta partition's leader"),
         )
-        asked = remote_tso(self.cluster.oracle, ports.timers, ports.rng)
-        self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
-        self.room = Room(self._engines)
-        await self._open_partitions()
         self.safepoint = SafepointService(
             _LEASES_KEY,
             self.tso,
@@ -124,6 +120,10 @@ class Store:
             retention_ms=config.gc_retention_ms,
             not_leader=lambda: self.not_master("snapshots are kept by the meta partition's leader"),
         )
+        asked = remote_tso(self.cluster.oracle, ports.timers, ports.rng)
+        self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
+        self.room = Room(self._engines)
+        await self._open_partitions()
         self.dispatcher = Dispatcher(
             node_id=self.identity.node,
             partitions=self.manager,
@@ -210,6 +210,7 @@ class Store:
     def _role(self, replica: Replica, leader: bool) -> None:
         if replica.descriptor.id == META_PARTITION:
             self.tso.role(leader=leader)
+            self.safepoint.role(leader=leader)
             if self._on_meta_role is not None:
                 self._on_meta_role(leader)
 
@@ -223,7 +224,6 @@ class Store:
         self._on_meta_role = None
 
     def _serves_meta(self) -> bool:
-            self.safepoint.role(leader=leader)
         meta = self.manager.replica(META_PARTITION)
         return meta is not None and meta.serving()
 
@@ -271,6 +271,13 @@ class Store:
             return
         machine.put_meta(_TSO_KEY, bound_record(_TSO_KEY, bound), done)
 
+    def _persist_leases(self, record: bytes, done: Done) -> None:
+        machine = self.manager.by_id(META_PARTITION)
+        if machine is None:
+            done(Unavailable("the meta partition is not open"))
+            return
+        machine.put_meta(_LEASES_KEY, record, done)
+
     async def watch_room(self) -> None:
         """Refuse new writes at the door while a database has no room for them, until cancelled.
         (Partitions look at it by themselves after so many bytes: kv.replica.room.)
@@ -284,13 +291,6 @@ class Store:
             await asyncio.sleep(_ROOM_S)
 
     # --------------------------------------------------------------------------------- figures
-    def _persist_leases(self, record: bytes, done: Done) -> None:
-        machine = self.manager.by_id(META_PARTITION)
-        if machine is None:
-            done(Unavailable("the meta partition is not open"))
-            return
-        machine.put_meta(_LEASES_KEY, record, done)
-
 
     def replica_figures(self) -> Mapping[str, int]:
         """For metrics: how each partition stands, by names of kvorum/http/figures.py."""
@@ -344,6 +344,7 @@ class Store:
     async def close(self) -> None:
         """Stop everything and let go of the directory."""
         self.tso.close()
+        self.safepoint.close()
         await self.oracle.close()
         await self._let_go()
 
@@ -370,4 +371,3 @@ class Store:
                 await self.ports.in_thread(engine.close)
             except KvorumError as e:
                 self._on_fatal(e)
-        self.safepoint.close()

@@ -96,7 +96,7 @@ class Database:
     def transaction(
         self, *, ttl_ms: int = TXN_TTL_MS_DEFAULT, isolation: str = "snapshot"
     ) -> Transaction:
-        """Begin a transaction."""
+        """Begin a transaction; the arguments are those of `AsyncDatabase.transaction`."""
 
         async def begin() -> AsyncTransaction:
             return await self._db.transaction(ttl_ms=ttl_ms, isolation=isolation)

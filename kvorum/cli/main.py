@@ -64,9 +64,9 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(members.nodes, name="node")
 app.add_typer(members.partitions, name="partition")
 app.add_typer(procs.app, name="proc")
+app.add_typer(snapshots.app, name="snapshot")
 app.add_typer(tables.namespaces, name="namespace")
 app.add_typer(tables.tables, name="table")
-app.add_typer(snapshots.app, name="snapshot")
 
 
 def main() -> None:

@@ -34,9 +34,9 @@ from kvorum.model import (
     Put,
     Record,
     ScanSpec,
+    SnapshotInfo,
     TableInfo,
     TableKey,
-    SnapshotInfo,
     TableSpec,
     TxnState,
 )
@@ -130,16 +130,6 @@ class HttpBackend:
         told = await self._call("POST", "/v1/tso", {"count": count}, twice="none")
         return int(told["first"])
 
-    # ------------------------------------------------------------------- namespaces and tables
-
-    async def namespaces(self) -> list[str]:
-        return [n["name"] for n in (await self._call("GET", "/v1/namespaces"))["items"]]
-
-    async def create_namespace(self, name: str) -> None:
-        await self._call("POST", "/v1/namespaces", {"name": name})
-
-    async def drop_namespace(self, name: str) -> None:
-        await self._call("DELETE", f"/v1/namespaces/{_q(name)}")
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
         body: dict[str, Any] = {"owner": owner, "ttl_ms": ttl_ms}
         if at:
@@ -158,6 +148,16 @@ class HttpBackend:
         told = await self._call("GET", "/v1/snapshots")
         return [SnapshotInfo.of(one) for one in told["items"]]
 
+    # ------------------------------------------------------------------- namespaces and tables
+
+    async def namespaces(self) -> list[str]:
+        return [n["name"] for n in (await self._call("GET", "/v1/namespaces"))["items"]]
+
+    async def create_namespace(self, name: str) -> None:
+        await self._call("POST", "/v1/namespaces", {"name": name})
+
+    async def drop_namespace(self, name: str) -> None:
+        await self._call("DELETE", f"/v1/namespaces/{_q(name)}")
 
     async def tables(self, ns: str) -> list[TableInfo]:
         told = await self._call("GET", f"/v1/namespaces/{_q(ns)}/tables")

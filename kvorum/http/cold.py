@@ -171,7 +171,6 @@ class ColdApi:
         first = await self._backend.timestamps(count)
         return reply({"first": str(first), "count": count}, raw.formats.reply)
 
-    # ------------------------------------------------------------------------------ procedures
     # ------------------------------------------------------------------------------- snapshots
 
     async def _snapshots(self, raw: http.Request, request: Request) -> Reply:
@@ -200,6 +199,7 @@ class ColdApi:
         held = await self._backend.release_snapshot(id)
         return reply({"id": str(id), "held": held}, raw.formats.reply)
 
+    # ------------------------------------------------------------------------------ procedures
 
     async def _submit(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()

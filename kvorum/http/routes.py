@@ -77,14 +77,6 @@ _PROCEDURE = _object(
     result={},
     error={"type": "object"},
 )
-_SNAPSHOT = _object(
-    id=_TS,
-    at=_TS,
-    owner={"type": "string"},
-    ttl_ms={"type": "integer"},
-    age_ms={"type": "integer"},
-    left_ms={"type": "integer"},
-)
 _ENC = Field(
     "enc", fields.one_of("b64"), "`b64`: keys are base64url instead of %-encoded text.", False
 )
@@ -212,27 +204,6 @@ _TXN_ROUTES = (
     ),
 )  # fmt: skip
 
-_WAIT = Field("wait_ms", integer(0, limits.WAIT_MS_MAX), "Wait so long for its end.", False)
-_OTHER_ROUTES = (
-    Route(
-        "GET", "/v1/namespaces", "tables", "List namespaces", "By name.",
-        answer=_items(_object(name={"type": "string"})),
-    ),
-    Route(
-        "POST", "/v1/namespaces", "tables", "Create a namespace", "",
-        body=fields.NAMESPACE, ok=201, answer=_object(name={"type": "string"}), errors=(409,),
-    ),
-    Route(
-        "DELETE", "/v1/namespaces/{ns}", "tables", "Drop a namespace", "It must have no tables.",
-        answer=_object(name={"type": "string"}), errors=(404, 409),
-    ),
-    Route(
-        "GET", "/v1/namespaces/{ns}/tables", "tables", "List tables", "By name.",
-        answer=_items(_TABLE_INFO), errors=(404,),
-    ),
-    Route(
-        "POST", "/v1/namespaces/{ns}/tables", "tables", "Create a table",
-        "Without `columns` it is a plain key-value table. Waits until the table can be used.",
 _SNAPSHOT_ROUTES = (
     Route(
         "POST", "/v1/snapshots", "snapshots", "Hold a snapshot",
@@ -256,6 +227,27 @@ _SNAPSHOT_ROUTES = (
     ),
 )  # fmt: skip
 
+_WAIT = Field("wait_ms", integer(0, limits.WAIT_MS_MAX), "Wait so long for its end.", False)
+_OTHER_ROUTES = (
+    Route(
+        "GET", "/v1/namespaces", "tables", "List namespaces", "By name.",
+        answer=_items(_object(name={"type": "string"})),
+    ),
+    Route(
+        "POST", "/v1/namespaces", "tables", "Create a namespace", "",
+        body=fields.NAMESPACE, ok=201, answer=_object(name={"type": "string"}), errors=(409,),
+    ),
+    Route(
+        "DELETE", "/v1/namespaces/{ns}", "tables", "Drop a namespace", "It must have no tables.",
+        answer=_object(name={"type": "string"}), errors=(404, 409),
+    ),
+    Route(
+        "GET", "/v1/namespaces/{ns}/tables", "tables", "List tables", "By name.",
+        answer=_items(_TABLE_INFO), errors=(404,),
+    ),
+    Route(
+        "POST", "/v1/namespaces/{ns}/tables", "tables", "Create a table",
+        "Without `columns` it is a plain key-value table. Waits until the table can be used.",
         body=fields.NEW_TABLE, ok=201, answer=_TABLE_INFO, errors=(404, 409),
     ),
     Route(
@@ -319,6 +311,7 @@ ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_SNAPSHOT_ROUTES, *_OTHER_ROUTES)
 TAGS: Final = {
     "data": "Records",
     "transactions": "Transactions and timestamps",
+    "snapshots": "Snapshots that are held",
     "tables": "Namespaces and tables",
     "procedures": "Procedures",
     "cluster": "Nodes, health, metrics",
@@ -340,7 +333,6 @@ _DESCRIPTION = (
     "Bodies are JSON, or msgpack with `Content-Type: application/msgpack`; replies too, chosen by "
     '`Accept`. In JSON, keys and values are text, or `{"b64": "…"}` for other bytes. Versions and '
     "timestamps are decimal strings. An error has a `code`, and `retry` says what to do: `no`, "
-    "snapshots": "Snapshots that are held",
     "`retry` (the same request later), `restart_txn` (the same work in a new transaction), "
     "`reroute`, `unknown_outcome` (ask for the status)."
 )
