@@ -28,6 +28,8 @@ from kvorum.model import (
     TableSpec,
     TxnState,
 )
+from kvorum.watching import Watcher, WatchSpec
+from txn.terms import USUAL, Terms
 
 
 class Session(Protocol):
@@ -85,11 +87,18 @@ class Backend(Protocol):
 
     async def batch(self, ops: Sequence[BatchOp]) -> int: ...
 
+    async def watch(self, ns: str, table: str, spec: WatchSpec) -> Watcher:
+        """Raises NotFound. What else is wrong is told by the first `next`."""
+        ...
+
     async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]: ...
 
-    async def begin(self, *, ttl_ms: int, isolation: str, recorded: bool = False) -> Session:
-        """`recorded`: its end is known to `status` after a restart, too, whatever it did; costs a
-        write where it wrote nothing. A transaction over HTTP always is.
+    async def begin(
+        self, *, ttl_ms: int, isolation: str, terms: Terms = USUAL, recorded: bool = False
+    ) -> Session:
+        """`terms`: how it waits for others. `recorded`: its end is known to `status` after a
+        restart, too, whatever it did; costs a write where it wrote nothing. A transaction over HTTP
+        always is.
         """
         ...
 
@@ -140,5 +149,9 @@ class Backend(Protocol):
     async def nodes(self) -> list[dict[str, Any]]: ...
 
     async def partitions(self) -> list[dict[str, Any]]: ...
+
+    async def locks(self) -> dict[str, Any]:
+        """What is held and who waits for it, in the whole cluster (kvorum/waiting.py)."""
+        ...
 
     async def close(self) -> None: ...

@@ -52,7 +52,9 @@ from kvorum.snapshots import (
     checked_owner,
 )
 from kvorum.tables import AsyncTable, AsyncTransaction, snapshot_at
+from kvorum.watching import AsyncWatch, watch_spec
 from procedures.engine.procedure import procedure_name
+from txn.terms import terms
 
 T = TypeVar("T")
 
@@ -143,6 +145,23 @@ class AsyncDatabase:
         """End a snapshot, whoever holds it; whether it was held."""
         return await self._backend.release_snapshot(id)
 
+    def watch(
+        self,
+        ns: str,
+        table: str,
+        *,
+        from_version: int | None = None,
+        prefix: Bytes | None = None,
+        heartbeats: bool = False,
+    ) -> AsyncWatch:
+        """The committed transactions that change a table, whole and in commit order: `async for
+        event in db.watch(…)`, or `async with` to end it.
+
+        With versions above `from_version`; 0 sends all rows first; None begins now, at the first
+        event that is asked for. `heartbeats`: also events of kind "resolved", every few seconds.
+        """
+        spec = watch_spec(from_version, prefix)
+        return AsyncWatch(lambda: self._backend.watch(ns, table, spec), heartbeats=heartbeats)
 
     async def timestamp(self) -> int:
         """A fresh timestamp of the oracle: above every version acknowledged before."""
@@ -151,14 +170,27 @@ class AsyncDatabase:
     # ---------------------------------------------------------------------------- transactions
 
     def transaction(
-        self, *, ttl_ms: int = TXN_TTL_MS_DEFAULT, isolation: str = "snapshot"
+        self,
+        *,
+        ttl_ms: int = TXN_TTL_MS_DEFAULT,
+        isolation: str = "snapshot",
+        owner: str = "",
+        priority: str = "normal",
+        lock_wait_ms: int | None = None,
     ) -> _Beginning:
         """Begin a transaction: `async with db.transaction() as t`, or `t = await
         db.transaction()`. `isolation`: "snapshot", or "serializable".
+
+        `owner`: shown to those who wait for it. `priority`: "low", "normal" or "high", its place
+        where several wait for a key; of transactions that wait for each other the lowest, then the
+        youngest, is given up (TxnAborted, DEADLOCK). `lock_wait_ms`: how long its commit waits for
+        others' intents: 0 = not at all (KeyLocked), None = nearly until its deadline.
         """
+        how = terms(owner=owner, priority=priority, lock_wait_ms=lock_wait_ms)
 
         async def begin() -> AsyncTransaction:
-            return AsyncTransaction(await self._backend.begin(ttl_ms=ttl_ms, isolation=isolation))
+            session = await self._backend.begin(ttl_ms=ttl_ms, isolation=isolation, terms=how)
+            return AsyncTransaction(session)
 
         return _Beginning(begin)
 
@@ -168,9 +200,13 @@ class AsyncDatabase:
         *,
         attempts: int = 0,
         ttl_ms: int = TXN_TTL_MS_DEFAULT,
+        isolation: str = "snapshot",
+        owner: str = "",
+        priority: str = "normal",
+        lock_wait_ms: int | None = None,
     ) -> T:
         """Run `fn` in a transaction and commit it; on a conflict run it again on a new snapshot,
-        after a pause. `isolation`: "snapshot", or "serializable".
+        after a pause. The other arguments are those of `transaction`.
 
         `fn` may run several times: effects outside the transaction belong behind it. `attempts` 0 =
         the default.
@@ -178,7 +214,13 @@ class AsyncDatabase:
         retries = Retries(self._rng, attempts)
         while True:
             try:
-                t = await self.transaction(ttl_ms=ttl_ms, isolation=isolation)
+                t = await self.transaction(
+                    ttl_ms=ttl_ms,
+                    isolation=isolation,
+                    owner=owner,
+                    priority=priority,
+                    lock_wait_ms=lock_wait_ms,
+                )
                 try:
                     result = await fn(t)
                 except BaseException as e:
@@ -215,7 +257,6 @@ class AsyncDatabase:
         await self._backend.create_namespace(name)
 
     async def drop_namespace(self, name: str) -> None:
-        isolation: str = "snapshot",
         """Remove an empty namespace. Raises Refused while it has tables."""
         await self._backend.drop_namespace(name)
 
@@ -295,6 +336,12 @@ class AsyncDatabase:
 
     async def partitions(self) -> list[dict[str, Any]]:
         return await self._backend.partitions()
+
+    async def locks(self) -> dict[str, Any]:
+        """Who holds which keys and who waits for them, in the whole cluster, oldest first:
+        `locks`, `waits`, `missing` (ids of nodes that did not answer), `more` (lists were cut).
+        """
+        return await self._backend.locks()
 
     async def close(self) -> None:
         """Close the connection, or stop the embedded node. Snapshots are released."""

@@ -9,6 +9,7 @@ name is looked up again.
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,13 +17,14 @@ from typing import Any, Final
 
 from kv.base import ops
 from kv.base.errors import KvorumError, Moved, NotFound, TooLarge, Unavailable
+from kv.base.ids import TableId
 from kv.base.keys import show_user_key, successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
 from kv.base.methods import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
-from kvorum import cursor, standing
+from kvorum import cursor, standing, waiting
 from kvorum.cursor import Span
 from kvorum.members import partition_map
 from kvorum.model import (
@@ -41,6 +43,8 @@ from kvorum.model import (
     TxnState,
     condition,
 )
+from kvorum.native_watch import NativeWatcher
+from kvorum.watching import WatchSpec
 from procedures.engine.client import ProcedureClient
 from procedures.master.audit import all_forced
 from procedures.master.nodes import all_nodes
@@ -49,6 +53,7 @@ from sqlproxy.catalog import CatalogCache
 from sqlproxy.schema import PUBLIC, Table
 from txn.client import TxnClient
 from txn.results import ScanPage
+from txn.terms import USUAL, Terms
 from txn.transaction import Transaction
 
 _PREFIX_BYTES: Final = 4
@@ -93,7 +98,17 @@ class Names:
         self._tables.invalidate(ns, table)
         return await self.prefix(ns, table) != prefix
 
+    def _told_step(self, error: KvorumError, step: dict[str, Any]) -> None:
+        """One of the waits of a deadlock, if its table is known here."""
         key = step.get("key")
+        name = self._of.get(key[:_PREFIX_BYTES]) if isinstance(key, bytes) else None
+        if isinstance(key, bytes) and name is not None:
+            wait = KvorumError(error.message, details={"key": key})
+            show_user_key(wait, key[:_PREFIX_BYTES], *name)
+            error.message = wait.message
+            error.args = (error.message,)
+            step.update(wait.details)
+
     def told(self, error: KvorumError, *, op: int | None = None) -> KvorumError:
         """An error as its user should see it: with the user's key instead of the storage key.
         `op`: the place in the user's request of an op that was sent alone.
@@ -230,6 +245,7 @@ class NativeBackend:
         self._names = Names(self._tables)
         self._ended = EndedTransactions()
         self._close = close
+        self._watchers: weakref.WeakSet[NativeWatcher] = weakref.WeakSet()
 
     # ------------------------------------------------------------------------------------ data
 
@@ -353,11 +369,27 @@ class NativeBackend:
         """The key prefix of every table that is named."""
         return {name: await self._names.prefix(*name) for name in dict.fromkeys(names)}
 
+    async def watch(self, ns: str, table: str, spec: WatchSpec) -> NativeWatcher:
         prefix = await self._names.prefix(ns, table)
+        watcher = NativeWatcher(
+            self._txn,
+            prefix,
+            spec,
+            lambda: self._names.changed(ns, table, prefix),
+            self._names.told,
+            f"{ns}.{table}",
+        )
+        self._watchers.add(watcher)
+        return watcher
+
     # ---------------------------------------------------------------------------- transactions
 
-    async def begin(self, *, ttl_ms: int, isolation: str, recorded: bool = False) -> NativeSession:
-        transaction = await self._txn.begin(ttl_ms=ttl_ms, isolation=isolation, recorded=recorded)
+    async def begin(
+        self, *, ttl_ms: int, isolation: str, terms: Terms = USUAL, recorded: bool = False
+    ) -> NativeSession:
+        transaction = await self._txn.begin(
+            ttl_ms=ttl_ms, isolation=isolation, terms=terms, recorded=recorded
+        )
         return NativeSession(transaction, self._names, self._ended)
 
     async def status(self, txn: int) -> TxnState:
@@ -465,7 +497,16 @@ class NativeBackend:
         return standing.partition_rows(await partition_map(self._txn), told)
 
     async def locks(self) -> dict[str, Any]:
+        found = await waiting.ask(self._kv, await all_nodes(self._txn))
+        tables = {
+            prefix: await catalog.find_by_id(self._txn, TableId(_table_id(prefix)))
+            for prefix in waiting.table_prefixes(found)
+        }
+        return waiting.shown(found, tables, self._txn.clock.now_ms())
+
     async def close(self) -> None:
+        for watcher in list(self._watchers):
+            await watcher.close()
         await self._close()
 
 

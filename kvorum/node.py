@@ -23,7 +23,7 @@ import contextlib
 import importlib
 import logging
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from kv.base import methods
@@ -44,7 +44,9 @@ from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry, declared_in
+from procedures.engine.roster import Live
 from procedures.engine.service import ProcedureService
+from procedures.engine.waits import NUMBER, ProcedureWaits
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_service import SinkService
 from procedures.master import membership
@@ -137,6 +139,7 @@ class Node:
             stack.push_async_callback(self.master.close)
             stack.push_async_callback(self._end_background)
             self._in_background(self.master.run())
+            self._in_background(self.store.wait_care.run())
             if self.store.alone:
                 await self._until_ready()
             await self._listen(stack)
@@ -267,6 +270,9 @@ class Node:
         self._sink = SinkService(store.txn, self.master, ports.clock)
         for method, handler in self._sink.handlers().items():
             store.dispatcher.register(method, handler)
+        store.waits.add(
+            NUMBER, ProcedureWaits(store.waits.node, ports.clock, self._live_procedures)
+        )
         self.upkeep = Upkeep(store, self.config, self.master, self._sink, groups)
         join = joining.JoinMethod(
             self.config, store.identity, store.txn, self.master, self.upkeep.learn
@@ -326,6 +332,10 @@ class Node:
         for cls in declared_in(self.config.procedure_modules):
             registry.add(cls)
         return registry
+
+    def _live_procedures(self) -> Sequence[Live]:
+        executor = self.master.executor
+        return () if executor is None else executor.live()
 
     def partition_figures(self) -> Mapping[str, int]:
         """Per partition: live bytes, and how many entries its log ever had."""

@@ -24,8 +24,10 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from kv.base.methods import LINKS, STANDING, TSO
+from kv.base.methods import LINKS, REFUSE_WAIT, STANDING, TSO, WAITS
+from kv.base.waits import Held, Waits
 from kv.partition.scheduler import Scheduler
+from kv.replica.held import held
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.replica.room import Room
@@ -40,12 +42,14 @@ from kvorum.measure import Histogram, TimedSyncer
 from kvorum.peers import KnownPeers
 from kvorum.ports import Ports, Syncer
 from kvorum.retention import RetentionMethods
+from kvorum.waiting import Everywhere, WaitMethods
 from raft.host import RaftHost
 from tso.client import remote_tso
 from tso.node import NodeTso
 from tso.safepoint import SafepointService
 from tso.service import Done, TsoService, bound_of, bound_record
 from txn.client import TxnClient
+from txn.waits import WaitCare
 
 _TSO_KEY: Final = b"tso"
 _LEASES_KEY: Final = b"leases"
@@ -123,6 +127,7 @@ class Store:
         asked = remote_tso(self.cluster.oracle, ports.timers, ports.rng)
         self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
         self.room = Room(self._engines)
+        self.waits = Waits(self.identity.node, ports.timers.call_later)
         await self._open_partitions()
         self.dispatcher = Dispatcher(
             node_id=self.identity.node,
@@ -132,11 +137,18 @@ class Store:
             members=self.cluster.peers,
         )
         self.dispatcher.register(TSO, self.tso.handle)
+        for method, handler in RetentionMethods(self.safepoint).handlers().items():
+            self.dispatcher.register(method, handler)
         self.dispatcher.register(LINKS, self.cluster.links, check_links)
         self.dispatcher.register(STANDING, self._standing)
+        waits = WaitMethods(self.waits, self._held)
+        self.dispatcher.register(WAITS, waits.told)
+        self.dispatcher.register(REFUSE_WAIT, waits.refuse)
         self.cluster.connect(self.host, self.dispatcher)
         self.kv = self.cluster.kv
         self.txn = TxnClient(self.kv, self.oracle, ports.clock, ports.rng, ports.timers)
+        others = Everywhere(self.waits, self.cluster.calls, lambda: self.cluster.peers.nodes)
+        self.wait_care = WaitCare(self.waits, self.txn.resolver, others, ports.timers)
         self._truncating = asyncio.get_running_loop().create_task(self.manager.run(), name="logs")
         await self.cluster.start()
 
@@ -155,6 +167,7 @@ class Store:
             members=self.cluster.peers,
             syncer=self._state_syncer,
             witness=self.identity.witness,
+            waits=self.waits,
         )
         self.manager.on_role = self._role
         await self.manager.open_all()
@@ -311,6 +324,20 @@ class Store:
     def _standing(self, _context: object, _args: list[Any]) -> list[Any]:
         """The method STANDING."""
         return [standing.told(self.identity.node, self.manager.replicas())]
+
+    def _held(self, most: int) -> tuple[list[Held], bool]:
+        return held(self.manager.replicas(), self.identity.node, self.ports.clock.now_ms(), most)
+
+    def wait_figures(self) -> Mapping[str, int]:
+        """For metrics: writes that waited for others."""
+        counters = [replica.machine.waits.counters for replica in self.manager.replicas()]
+        return {
+            "waiting": sum(len(replica.machine.waits) for replica in self.manager.replicas()),
+            "parked": sum(c.parked for c in counters),
+            "timed_out": sum(c.timed_out for c in counters),
+            "deadlocks": sum(c.deadlocks for c in counters),
+            "pushed": self.wait_care.pushed,
+        }
 
     def tso_figures(self) -> Mapping[str, int]:
         """For metrics: the oracle."""

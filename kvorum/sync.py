@@ -31,6 +31,7 @@ from kvorum.portal import Portal
 from kvorum.snapshots import AsyncSnapshot
 from kvorum.sync_tables import Snapshot, Table, Transaction
 from kvorum.tables import AsyncTransaction
+from kvorum.watching import Watch
 
 T = TypeVar("T")
 
@@ -86,6 +87,22 @@ class Database:
         """End a snapshot, whoever holds it; whether it was held."""
         return self._call(self._db.release_snapshot(id))
 
+    def watch(
+        self,
+        ns: str,
+        table: str,
+        *,
+        from_version: int | None = None,
+        prefix: Bytes | None = None,
+        heartbeats: bool = False,
+    ) -> Watch:
+        """The committed transactions that change a table, whole and in commit order: `for event
+        in db.watch(…)`, or `with` to end it. See AsyncDatabase.watch.
+        """
+        watch = self._db.watch(
+            ns, table, from_version=from_version, prefix=prefix, heartbeats=heartbeats
+        )
+        return Watch(self._portal, watch)
 
     def timestamp(self) -> int:
         """A fresh timestamp of the oracle."""
@@ -94,12 +111,24 @@ class Database:
     # ---------------------------------------------------------------------------- transactions
 
     def transaction(
-        self, *, ttl_ms: int = TXN_TTL_MS_DEFAULT, isolation: str = "snapshot"
+        self,
+        *,
+        ttl_ms: int = TXN_TTL_MS_DEFAULT,
+        isolation: str = "snapshot",
+        owner: str = "",
+        priority: str = "normal",
+        lock_wait_ms: int | None = None,
     ) -> Transaction:
         """Begin a transaction; the arguments are those of `AsyncDatabase.transaction`."""
 
         async def begin() -> AsyncTransaction:
-            return await self._db.transaction(ttl_ms=ttl_ms, isolation=isolation)
+            return await self._db.transaction(
+                ttl_ms=ttl_ms,
+                isolation=isolation,
+                owner=owner,
+                priority=priority,
+                lock_wait_ms=lock_wait_ms,
+            )
 
         return Transaction(self._portal, self._call(begin()))
 
@@ -109,6 +138,10 @@ class Database:
         *,
         attempts: int = 0,
         ttl_ms: int = TXN_TTL_MS_DEFAULT,
+        isolation: str = "snapshot",
+        owner: str = "",
+        priority: str = "normal",
+        lock_wait_ms: int | None = None,
     ) -> T:
         """Run `fn` in a transaction and commit it; on a conflict run it again on a new snapshot.
 
@@ -117,7 +150,13 @@ class Database:
         retries = Retries(self._rng, attempts)
         while True:
             try:
-                t = self.transaction(ttl_ms=ttl_ms, isolation=isolation)
+                t = self.transaction(
+                    ttl_ms=ttl_ms,
+                    isolation=isolation,
+                    owner=owner,
+                    priority=priority,
+                    lock_wait_ms=lock_wait_ms,
+                )
                 try:
                     result = fn(t)
                 except BaseException as e:
@@ -145,7 +184,6 @@ class Database:
         return self._call(self._db.namespaces())
 
     def create_namespace(self, name: str) -> None:
-        isolation: str = "snapshot",
         self._call(self._db.create_namespace(name))
 
     def drop_namespace(self, name: str) -> None:
@@ -221,6 +259,10 @@ class Database:
 
     def partitions(self) -> list[dict[str, Any]]:
         return self._call(self._db.partitions())
+
+    def locks(self) -> dict[str, Any]:
+        """See AsyncDatabase.locks."""
+        return self._call(self._db.locks())
 
     def close(self) -> None:
         """Close the connection, or stop the embedded node. A second time it does nothing."""

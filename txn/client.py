@@ -26,10 +26,12 @@ from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
 from txn.bulk import BulkTransactions
 from txn.coordinator import Coordinator
+from txn.feed import Feed
 from txn.ports import Kv, Tso
 from txn.reader import Reader
 from txn.resolver import Resolver
 from txn.results import ScanPage, TxnStatus
+from txn.terms import USUAL, Terms
 from txn.transaction import Transaction
 from txn.waiting import Background, Backoff, Deadline
 from txn.writes import BatchWriter
@@ -57,6 +59,7 @@ class TxnClient:
         self.clock = clock
         self.timers = timers
         self._kv = kv
+        self._rng = rng
         self._budget_ms = budget_ms
         self._background = Background()
         self.resolver = Resolver(kv, timers, rng, self._background)
@@ -122,6 +125,26 @@ class TxnClient:
             start, end, at, limit=limit, reverse=reverse, budget_ms=budget_ms or self._budget_ms
         )
 
+    def feed(
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        above: int | None,
+        check: Callable[[], Awaitable[None]],
+    ) -> Feed:
+        """The transactions that change `[start, end)`, in commit order (txn/feed.py)."""
+        return Feed(
+            self._kv,
+            self.reader,
+            self.timers,
+            self._rng,
+            start,
+            end,
+            above=above,
+            check=check,
+        )
+
     # -- writes
 
     def write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> Coroutine[Any, Any, int]:
@@ -147,7 +170,7 @@ class TxnClient:
         *,
         ttl_ms: int = TXN_TTL_MS_DEFAULT,
         isolation: str = "snapshot",
-        owner: str = "",
+        terms: Terms = USUAL,
         recorded: bool = False,
         budget_ms: int = 0,
     ) -> Transaction:
@@ -155,9 +178,9 @@ class TxnClient:
 
         `isolation`: "snapshot", or "serializable": what it read, ranges included, still holds when
         it commits; one that writes nothing never waits or fails for it. `ttl_ms`: how long its
-        intents may stand without a heartbeat. `owner`: shown to those who
-        wait for it. `recorded`: `status` knows its end even if it wrote nothing or is aborted,
-        which costs one write; for transactions whose id others know.
+        intents may stand without a heartbeat. `terms`: how it waits for others. `recorded`:
+        `status` knows its end even if it wrote nothing or is aborted, which costs one write; for
+        transactions whose id others know.
         """
         if isolation not in ISOLATIONS:
             raise InvalidArgument(
@@ -171,7 +194,7 @@ class TxnClient:
             self,
             start_ts,
             ttl_ms=ttl_ms,
-            owner=owner,
+            terms=terms,
             recorded=recorded,
             budget_ms=budget_ms,
             serializable=isolation == "serializable",
@@ -184,7 +207,7 @@ class TxnClient:
         attempts: int = RUN_ATTEMPTS_DEFAULT,
         ttl_ms: int = TXN_TTL_MS_DEFAULT,
         isolation: str = "snapshot",
-        owner: str = "",
+        terms: Terms = USUAL,
         budget_ms: int = 0,
     ) -> T:
         """`fn(t)` and a commit; on a conflict again from the start, on a new snapshot, after a
@@ -202,7 +225,7 @@ class TxnClient:
                 t = await self.begin(
                     ttl_ms=ttl_ms,
                     isolation=isolation,
-                    owner=owner,
+                    terms=terms,
                     budget_ms=deadline.budget_ms(),
                 )
                 async with t:

@@ -43,6 +43,7 @@ from txn.grouping import by_partition
 from txn.ports import Kv, Tso
 from txn.readset import cut, split
 from txn.resolver import Outcome, Resolver, resolve
+from txn.terms import USUAL, Terms
 from txn.waiting import Background, Backoff, Deadline
 
 WORK_SHARE: Final = 0.8
@@ -58,7 +59,7 @@ class Request:
     ops: Sequence[Op]
     ttl_ms: int
     blind: bool = False
-    owner: str = ""
+    terms: Terms = USUAL
 
 
 class Coordinator:
@@ -129,8 +130,9 @@ class Commit:
         self._running = 0
         self._release = ended
         self._released = False
-        if request.owner:
-            owner.resolver.owners[request.start_ts] = request.owner
+        self._said = request.terms.options()
+        if request.terms.owner:
+            owner.resolver.owners[request.start_ts] = request.terms.owner
         self._timers: list[Handle] = []
 
     async def run(self) -> int:
@@ -336,7 +338,8 @@ class Commit:
     async def _write(self, effect: msg.Write) -> msg.Written:
         await self._wait(effect.attempt, self._work)
         ops, options = split(self._core.ops) if self._core.serializable else (self._core.ops, {})
-        args = (ops, self._request.start_ts, self._flags, *_optional(options))
+        said = _optional(self._said | options)
+        args = (ops, self._request.start_ts, self._flags, *said)
         (version,) = await self._past_intents(WRITE, ops[0].key, args)
         return msg.Written(version)
 
@@ -346,7 +349,8 @@ class Commit:
             return await self._guard(effect)
         request, ops = self._request, [self._core.ops[i] for i in effect.indexes]
         args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
-        (min_commit_ts,) = await self._past_intents(PREWRITE, ops[0].key, args)
+        said = _optional(self._said)
+        (min_commit_ts,) = await self._past_intents(PREWRITE, ops[0].key, (*args, *said))
         return msg.Prewritten(effect, min_commit_ts)
 
     async def _guard(self, effect: msg.Prewrite) -> msg.Event:
@@ -357,7 +361,7 @@ class Commit:
         while True:
             args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
             bound, *more = await self._past_intents(
-                PREWRITE, part[0].key, (*args, *_optional(options))
+                PREWRITE, part[0].key, (*args, *_optional(self._said | options))
             )
             min_commit_ts = max(min_commit_ts, bound)
             left = False

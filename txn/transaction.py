@@ -25,6 +25,7 @@ from txn.coordinator import Request
 from txn.core import too_old
 from txn.readset import ReadSet
 from txn.results import ScanPage
+from txn.terms import Terms
 
 if TYPE_CHECKING:
     from txn.client import TxnClient
@@ -56,7 +57,7 @@ class Transaction:
         start_ts: int,
         *,
         ttl_ms: int,
-        owner: str,
+        terms: Terms,
         recorded: bool,
         budget_ms: int,
         serializable: bool = False,
@@ -64,7 +65,7 @@ class Transaction:
         self.id = TxnId(start_ts)
         self.start_ts = start_ts
         self.ttl_ms = ttl_ms
-        self.owner = owner
+        self.terms = terms
         self.state = TxnState.OPEN
         self._client = client
         self._recorded = recorded
@@ -177,7 +178,7 @@ class Transaction:
         outcome = (
             TxnState.UNKNOWN
         )  # also when the caller is cancelled: the coordinator goes on alone
-        request = Request(self.start_ts, ops, self.ttl_ms, owner=self.owner)
+        request = Request(self.start_ts, ops, self.ttl_ms, terms=self.terms)
         try:
             self._version = await self._client.coordinator.commit(request, self._budget_ms)
             outcome = TxnState.COMMITTED

@@ -157,9 +157,9 @@ HOLDS_TXN: Final = 97
 # ticket only the plan is told
 FORCE_MEMBERS: Final = 99
 
-# people → [Wait as list, …], [Held as list, …], whether there is more (kv/base/waits.py). What waits
-# at this node and what its leaders hold; without `people` only waits of transactions that may hold
-# something
+# people → [Wait as list, …], [Held as list, …], whether there is more (kv/base/waits.py). What
+# waits at this node and what its leaders hold; without `people` only waits of transactions that may
+# hold something
 WAITS: Final = 100
 # node, source, id, holder (Wait.edge), error (to_wire) → whether it was. End a wait with an error
 REFUSE_WAIT: Final = 101

@@ -63,11 +63,12 @@ def write(
     commit_ts: int,
     now_ms: int,
     m: Mutations,
+    owner: str = "",
 ) -> int:
     """The version of the batch: commit_ts, or the recorded one if it was committed before.
 
-    Keys of `ops` are distinct. Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted,
-    TooLarge, Corruption.
+    `owner`: for the record. Keys of `ops` are distinct. Raises KeyLocked, WriteConflict,
+    ConditionFailed, TxnAborted, TooLarge, Corruption.
     """
     known: TxnRecord | None = None
     if start_ts:
@@ -106,7 +107,7 @@ def write(
     if superseded > SUPERSEDED_BYTES_MAX:
         raise _too_much(superseded)
     if start_ts:
-        record = TxnRecord(status=COMMITTED, commit_ts=commit_ts)
+        record = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=owner)
         m.set_txn(ops[0].key, start_ts, record, new=known is None)
     return commit_ts
 

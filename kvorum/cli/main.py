@@ -15,6 +15,7 @@ from kvorum.cli import (
     cluster,
     data,
     doctor,
+    locks,
     members,
     nodes,
     output,
@@ -22,6 +23,7 @@ from kvorum.cli import (
     snapshots,
     tables,
     verify,
+    watch,
 )
 
 app = typer.Typer(
@@ -56,6 +58,8 @@ for command in (
     data.delete,
     data.scan,
     data.txn,
+    watch.watch,
+    locks.locks,
     doctor.doctor,
     verify.verify,
 ):

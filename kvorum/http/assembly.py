@@ -19,6 +19,7 @@ from kvorum.http.hot import HotApi
 from kvorum.http.metrics import Metrics
 from kvorum.http.server import HttpServer
 from kvorum.http.sessions import Sessions
+from kvorum.http.watch import Watches
 from kvorum.version import VERSION
 
 if TYPE_CHECKING:
@@ -47,16 +48,21 @@ class HttpApi:
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
         cold = ColdApi(backend, self.metrics, Health(not_ready), VERSION, now)
-        hot = HotApi(backend, self.sessions, cold.application(), self.metrics.requests, now)
+        requests = self.metrics.requests
+        self._watches = watches = Watches(backend, requests, now)
+        hot = HotApi(backend, self.sessions, cold.application(), requests, now, watches)
         self._server = HttpServer(hot, sock)
         sessions = self.sessions
-        self.metrics.add("http", lambda: {"transactions_open": len(sessions)})
+        self.metrics.add(
+            "http", lambda: {"transactions_open": len(sessions), "watches_open": len(watches)}
+        )
 
     async def start(self) -> None:
         await self._server.start()
 
     async def stop(self) -> None:
         """Requests under way finish; transactions that clients hold open are aborted."""
+        self._watches.close()
         await self._server.stop()
         await self.sessions.close()
 
@@ -98,6 +104,7 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     metrics.add("replica", partial(asdict, store.manager.counters))
     metrics.add("partition", store.replica_figures)
     metrics.add("tso", store.tso_figures)
+    metrics.add("waits", store.wait_figures)
     metrics.add("client", store.kv.figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)

@@ -8,6 +8,7 @@ itself.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -24,6 +25,7 @@ from kv.base.errors import (
 )
 from kv.base.limits import WAIT_MS_MAX
 from kvorum.http.transport import Answer, HttpTransport, Lost
+from kvorum.http.watching import HttpWatcher
 from kvorum.model import (
     BatchOp,
     Column,
@@ -40,6 +42,8 @@ from kvorum.model import (
     TableSpec,
     TxnState,
 )
+from kvorum.watching import WatchSpec
+from txn.terms import NAMES, USUAL, Terms
 
 _MSGPACK = "application/msgpack"
 _HEADERS = (("content-type", _MSGPACK), ("accept", _MSGPACK))
@@ -57,6 +61,7 @@ class HttpBackend:
     def __init__(self, transport: HttpTransport, timeout_ms: int) -> None:
         self._transport = transport
         self._timeout_ms = timeout_ms
+        self._watchers: weakref.WeakSet[HttpWatcher] = weakref.WeakSet()
 
     # ------------------------------------------------------------------------------------ data
 
@@ -113,10 +118,24 @@ class HttpBackend:
         told = await self._call("POST", "/v1/multi-write", {"ops": [_op(o) for o in ops]})
         return [_version(r) if "version" in r else from_json(409, r) for r in told["results"]]
 
+    async def watch(self, ns: str, table: str, spec: WatchSpec) -> HttpWatcher:
+        host, port = self._transport.address
+        watcher = HttpWatcher(host, port, ns, table, spec, self._timeout_ms)
+        self._watchers.add(watcher)
+        return watcher
+
     # ---------------------------------------------------------------------------- transactions
 
-    async def begin(self, *, ttl_ms: int, isolation: str, recorded: bool = False) -> HttpSession:
-        body = {"ttl_ms": ttl_ms, "isolation": isolation}
+    async def begin(
+        self, *, ttl_ms: int, isolation: str, terms: Terms = USUAL, recorded: bool = False
+    ) -> HttpSession:
+        body: dict[str, Any] = {"ttl_ms": ttl_ms, "isolation": isolation}
+        if terms.owner:
+            body["owner"] = terms.owner
+        if terms.priority:
+            body["priority"] = NAMES[terms.priority]
+        if terms.lock_wait_ms is not None:
+            body["lock_wait_ms"] = terms.lock_wait_ms
         # An answer that was lost leaves a transaction that expires: beginning another is harmless.
         told = await self._call("POST", "/v1/txn", body, twice="none")
         return HttpSession(self, int(told["txn"]), int(told["start_ts"]))
@@ -217,7 +236,12 @@ class HttpBackend:
     async def partitions(self) -> list[dict[str, Any]]:
         return list((await self._call("GET", "/v1/partitions"))["items"])
 
+    async def locks(self) -> dict[str, Any]:
+        return dict(await self._call("GET", "/v1/locks"))
+
     async def close(self) -> None:
+        for watcher in list(self._watchers):
+            await watcher.close()
         self._transport.close()
 
     # -------------------------------------------------------------------------------- requests

@@ -82,6 +82,7 @@ class ColdApi:
             ("DELETE", "/v1/snapshots/{id}", self._release_snapshot),
             ("GET", "/v1/nodes", self._nodes),
             ("GET", "/v1/partitions", self._partitions),
+            ("GET", "/v1/locks", self._locks),
             ("GET", "/healthz", self._healthz),
             ("GET", "/readyz", self._readyz),
             ("GET", "/metrics", self._metrics_page),
@@ -246,6 +247,10 @@ class ColdApi:
         Query(raw.query_string).done()
         packed = raw.formats.reply
         return reply({"items": plain(await self._backend.partitions(), packed)}, packed)
+
+    async def _locks(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        return reply(plain(await self._backend.locks(), raw.formats.reply), raw.formats.reply)
 
     async def _healthz(self, raw: http.Request, request: Request) -> Reply:
         return reply({"status": "ok"}, raw.formats.reply)

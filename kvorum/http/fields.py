@@ -236,6 +236,20 @@ BEGIN: Fields = (
         "snapshot if left out; serializable: what was read still holds at the commit.",
         False,
     ),
+    Field("owner", TEXT, "Who runs it: shown to those who wait for it.", False),
+    Field(
+        "priority",
+        one_of("low", "normal", "high"),
+        "Its place where several wait for a key, and who is given up in a deadlock; normal.",
+        False,
+    ),
+    Field(
+        "lock_wait_ms",
+        integer(0, limits.DEADLINE_MS_MAX),
+        "How long the commit waits for other transactions: 0 = not at all (`KEY_LOCKED` at once); "
+        "if left out, nearly until its deadline.",
+        False,
+    ),
 )
 SCAN: Fields = (
     _NS,

@@ -25,6 +25,7 @@ _METHODS: Final = (
     "PING LOOKUP TSO STATS FIND_TXN SAFEPOINT PROC_SUBMIT PROC_GET PROC_LIST PROC_ACK PROC_ABORT "
     "SINK_BEGIN SINK_STAGE SINK_SEAL SINK_COMMIT SINK_ABORT LINKS CREATE_PARTITION DROP_PARTITION "
     "CAMPAIGN JOIN CHANGE_REPLICAS REPLICA_STATUS STANDING HOLDS_TXN FORCE_MEMBERS "
+    "WAITS REFUSE_WAIT "
     "SNAPSHOT_OPEN SNAPSHOT_RENEW SNAPSHOT_RELEASE SNAPSHOT_LIST COLLECT_BELOW"
 )
 METHOD_NAMES: Final = {str(getattr(methods, name)): name for name in _METHODS.split()}
@@ -100,4 +101,5 @@ FIGURES: Final = {
     "procedure_commits": Figure("Transactions of steps and undos."),
     "procedure_retries": Figure("Attempts of steps and undos that will be repeated."),
     "http_transactions_open": Figure("Transactions that HTTP clients hold open.", True),
+    "http_watches_open": Figure("Watches that HTTP clients hold open.", True),
 }  # fmt: skip

@@ -77,6 +77,44 @@ _PROCEDURE = _object(
     result={},
     error={"type": "object"},
 )
+_SNAPSHOT = _object(
+    id=_TS,
+    at=_TS,
+    owner={"type": "string"},
+    ttl_ms={"type": "integer"},
+    age_ms={"type": "integer"},
+    left_ms={"type": "integer"},
+)
+_NAME: Final[Schema] = {"type": ["string", "null"]}  # null: not a user's table
+_COUNT: Final[Schema] = {"type": "integer"}
+_PLACE: Final[dict[str, Schema]] = {"ns": _NAME, "table": _NAME, "key": _D}
+_LOCK = _object(
+    kind={"type": "string", "enum": ["intent", "guard"]},
+    **_PLACE,
+    end=_D,
+    txn=_TS,
+    owner={"type": "string"},
+    age_ms=_COUNT,
+    ttl_ms=_COUNT,
+    partition=_COUNT,
+    node=_COUNT,
+    waiting=_COUNT,
+)
+_WAITING = _object(
+    kind={"type": "string", "enum": ["intent", "guard", "procedure"]},
+    **_PLACE,
+    txn={"type": ["string", "null"]},
+    owner={"type": "string"},
+    priority={"type": "string", "enum": ["low", "normal", "high"]},
+    waited_ms=_COUNT,
+    holder={"type": ["string", "null"]},
+    holder_owner={"type": "string"},
+    holder_age_ms=_COUNT,
+    partition=_COUNT,
+    node=_COUNT,
+    procedure={"type": "string"},
+    resource={"type": "string"},
+)
 _ENC = Field(
     "enc", fields.one_of("b64"), "`b64`: keys are base64url instead of %-encoded text.", False
 )
@@ -139,6 +177,27 @@ _DATA_ROUTES = (
         body=fields.OPS,
         answer=_object(results={"type": "array", "items": {"oneOf": [_VERSIONED, _ERROR]}}),
         errors=(413,),
+    ),
+    Route(
+        "GET", "/v1/watch/{ns}/{table}", "data", "Watch a table",
+        "Server-sent events, until you hang up: the committed transactions that change the table, "
+        "whole and in commit order. `event: changes`, `id:` the version, `data:` `{\"version\", "
+        "\"part\", \"last\", \"changes\": [{\"key\", \"value\" | null = deleted, "
+        "\"expires_ms\"?}]}`; a large transaction comes in parts, only the last has an `id`. "
+        "`event: resolved` every few seconds without: all up to its version was told. "
+        "`event: error`: the body of an error, the last event. Go on with `from` = the last `id`; "
+        "`Last-Event-ID` does the same. 410: that is too long ago, read the table or begin at 0.",
+        query=(
+            Field(
+                "from", VERSION,
+                "Changes above this version; 0: all records first, as `event: snapshot`; from now "
+                "on if left out.", False,
+            ),
+            Field("prefix", TEXT, "Only keys that begin with this.", False),
+            _ENC,
+        ),
+        headers=(Field("Last-Event-ID", VERSION, "Instead of `from`.", False),),
+        raw_answer=True, errors=(404, 410, 429),
     ),
 )  # fmt: skip
 
@@ -297,6 +356,20 @@ _OTHER_ROUTES = (
         "`leader`: a node's id, null while none answers; `lag`: log entries that each other member "
         "still lacks, by node id.",
         answer=_items({"type": "object"}),
+    ),
+    Route(
+        "GET", "/v1/locks", "cluster", "Who holds and who waits",
+        "Of all nodes, oldest first. `locks`: keys that transactions hold (`kind` `intent`: being "
+        "written; `guard`: read by a serializable one, up to `end` if there is one). `waits`: a "
+        "write that waits (`txn` null: it is none's) for `holder` (null: its turn comes), or a "
+        "procedure. `missing`: nodes that did not answer; `more`: the lists were cut at "
+        f"{limits.LOCKS_TOLD_MAX}.",
+        answer=_object(
+            locks={"type": "array", "items": _LOCK},
+            waits={"type": "array", "items": _WAITING},
+            missing={"type": "array", "items": {"type": "integer"}},
+            more={"type": "boolean"},
+        ),
     ),
     Route("GET", "/healthz", "cluster", "Is the process alive", "", answer=_STATUS),
     Route(

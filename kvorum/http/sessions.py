@@ -20,6 +20,7 @@ from kv.base.limits import INTERACTIVE_TXNS_MAX
 from kv.base.ports import Handle, Timers
 from kvorum.backend import Backend, Session
 from kvorum.model import TxnState
+from txn.terms import USUAL, Terms
 
 _SWEEP_S = 0.25
 
@@ -56,7 +57,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def begin(self, *, ttl_ms: int, isolation: str) -> Session:
+    async def begin(self, *, ttl_ms: int, isolation: str, terms: Terms = USUAL) -> Session:
         """Open a transaction. Raises Busy when too many are open."""
         if len(self._open) >= INTERACTIVE_TXNS_MAX:
             raise Busy(
@@ -65,7 +66,9 @@ class Sessions:
                 details={"limit": INTERACTIVE_TXNS_MAX, "actual": len(self._open)},
             )
         # Its id is known outside, so that its end must be known whatever becomes of this node.
-        session = await self._backend.begin(ttl_ms=ttl_ms, isolation=isolation, recorded=True)
+        session = await self._backend.begin(
+            ttl_ms=ttl_ms, isolation=isolation, terms=terms, recorded=True
+        )
         ttl_s = ttl_ms / 1000
         dies_at = self._timers.monotonic() + ttl_s
         self._open[session.id] = _Open(session, ttl_s, dies_at)

@@ -31,6 +31,7 @@ from procedures.engine.records import Entry, Record
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
 from txn.client import TxnClient
 from txn.results import ScanPage
+from txn.terms import Terms
 from txn.transaction import Transaction
 
 _RECORDS: Final = table_prefix(system.PROCEDURES)
@@ -42,6 +43,7 @@ _ID_MAX: Final = (1 << 64) - 1
 _RACES: Final = 10
 _READ_CHUNK: Final = 100
 _FORGET_CHUNK: Final = 1_000
+_TERMS: Final = Terms(owner="procedure")
 
 
 class KvReads:
@@ -124,7 +126,7 @@ class KvStore:
 
     async def _begin(self) -> Transaction:
         # its intents live only while the step commits; after a crash the same step meets them
-        return await self._txn.begin(ttl_ms=limits.PROCEDURE_TXN_TTL_MS, owner="procedure")
+        return await self._txn.begin(ttl_ms=limits.PROCEDURE_TXN_TTL_MS, terms=_TERMS)
 
     async def reads(self) -> Reads:
         return KvReads(await self._begin())
