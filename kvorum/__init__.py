@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from kvorum.sync import Database
     from kvorum.sync_tables import Snapshot, Table, Transaction
     from kvorum.tables import AsyncTable, AsyncTransaction
+    from kvorum.watching import AsyncWatch, Change, Event, Watch
     from procedures.engine.procedure import (
         again,
         children,
@@ -87,6 +88,7 @@ _HOMES = {
     "kvorum.tables": "AsyncTable AsyncTransaction",
     "kvorum.sync": "Database",
     "kvorum.sync_tables": "Snapshot Table Transaction",
+    "kvorum.watching": "AsyncWatch Change Event Watch",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.engine.registry": "procedure step undo",
 }
@@ -98,6 +100,7 @@ __all__ = [
     "AsyncSnapshot",
     "AsyncTable",
     "AsyncTransaction",
+    "AsyncWatch",
     "Busy",
     "Change",
     "Column",
@@ -132,6 +135,7 @@ __all__ = [
     "TxnState",
     "Unavailable",
     "UnknownOutcome",
+    "Watch",
     "WriteConflict",
     "__version__",
     "aconnect",

@@ -128,6 +128,10 @@ class HttpTransport:
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
         self._authority = f"[{host}]" if ":" in host else host
 
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._host, self._port
+
     async def request(
         self, method: str, target: str, body: bytes, headers: tuple[tuple[str, str], ...]
     ) -> Answer:
