@@ -132,6 +132,7 @@ class CommitCore:
         self._touched: list[int] = []  # ops that may have left an intent
         self._finished = False
         self._outcome_ts = 0  # commit_ts, for the cleaning
+        self._told = False  # those whose prewrites are under way, of the abort
         self._cleaned = False
 
     def cut(self, index: int, pieces: Sequence[Op]) -> list[int]:
@@ -413,10 +414,15 @@ class CommitCore:
         return [Finish(outcome)]
 
     def _cleaning(self) -> list[Effect]:
-        """The intents' end, when the outcome is known and no prewrite is under way any more."""
-        if self.state not in (State.COMMITTED, State.ABORTED) or self._prewrites or self._cleaned:
+        """The intents' end, when the outcome is known and no prewrite is under way any more; of an
+        abort also before that, because prewrites that wait for others end when it arrives.
+        """
+        if self.state not in (State.COMMITTED, State.ABORTED) or self._cleaned:
             return []
-        self._cleaned = True
+        if self._prewrites and (self._told or self.state is not State.ABORTED):
+            return []
+        self._told = True
+        self._cleaned = not self._prewrites
         keys = tuple(sorted(set(self._touched)))
         return [Resolve(self._outcome_ts, keys)] if keys else []
 

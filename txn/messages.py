@@ -69,7 +69,7 @@ class Finish:
 @dataclass(frozen=True, slots=True)
 class Resolve:
     """Turn the intents of these ops into versions of commit_ts, or remove them (0). The last
-    effect.
+    effect; one before it if prewrites of an aborted transaction are under way.
     """
 
     commit_ts: int

@@ -97,11 +97,14 @@ def test_commit_waits_for_keys_that_are_being_regrouped() -> None:
 
 
 def test_cleaning_waits_for_the_last_prewrite() -> None:
-    """An intent that arrives behind the cleaner would wait for a reader to remove it."""
+    """An intent that arrives behind the cleaner would wait for a reader to remove it; and a prewrite
+    that waits in a queue would go on waiting for a transaction that is over.
+    """
     made, (a, b, c) = prewriting(3)
     refused = WriteConflict("no", details={"key": b"tab10"})
     assert made.step(Failed(a, refused)) == [Rollback()]
-    assert made.step(Answered(Rollback(), ABORTED, 0)) == [Finish(refused)]
+    early = Resolve(0, (0, 1, 2))
+    assert made.step(Answered(Rollback(), ABORTED, 0)) == [Finish(refused), early]
     assert made.step(Prewritten(b, START + 1)) == []
     assert made.step(Failed(c, Unavailable("late"))) == [Resolve(0, (0, 1, 2))]
 
