@@ -134,10 +134,12 @@ class _Command:
         from kvorum.verify.session import Session, Wanted
 
         names = self.wanted_workloads.split(",")
+        if names == ["all"]:
+            names = [name for name, w in WORKLOADS.items() if self.isolation in w.isolations]
         rng = SystemRng()
         drawn = int.from_bytes(rng.token(4))
         wanted = Wanted(
-            workloads=list(WORKLOADS) if names == ["all"] else list(dict.fromkeys(names)),
+            workloads=list(dict.fromkeys(names)),
             seconds=self.seconds,
             clients=self.clients,
             seed=drawn if self.seed is None else self.seed,

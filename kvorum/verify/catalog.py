@@ -15,7 +15,10 @@ from kvorum.verify.checkers import (
     linearizable,
     longfork,
     monotonic,
+    procedures,
+    refusals,
     sets,
+    skew,
     transactions,
     unique,
     versions,
@@ -28,8 +31,10 @@ from kvorum.verify.workloads.batches import Batch
 from kvorum.verify.workloads.cycle import Cycle
 from kvorum.verify.workloads.longfork import LongFork
 from kvorum.verify.workloads.monotonic import Monotonic
+from kvorum.verify.workloads.procedure import Procedures
 from kvorum.verify.workloads.register import Register
 from kvorum.verify.workloads.sets import Set
+from kvorum.verify.workloads.skew import Skew
 from kvorum.verify.workloads.uniqueids import UniqueIds
 
 Checker = Callable[[History], list[Anomaly]]
@@ -44,9 +49,13 @@ _ALL: Final[Sequence[tuple[type[Workload], Sequence[Checker]]]] = (
     (Monotonic, (monotonic.check, counters.check)),
     (Batch, (batches.check,)),
     (UniqueIds, (unique.check,)),
+    (Procedures, (procedures.check,)),
+    (Skew, (skew.check,)),
 )
 WORKLOADS: Final[Mapping[str, type[Workload]]] = {kind.name: kind for kind, _ in _ALL}
-CHECKERS: Final[Mapping[str, Sequence[Checker]]] = {kind.name: judges for kind, judges in _ALL}
+CHECKERS: Final[Mapping[str, Sequence[Checker]]] = {
+    kind.name: (refusals.check, *judges) for kind, judges in _ALL
+}
 
 
 def workload(name: str) -> type[Workload]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from kv.base.errors import KvorumError
+from kv.base.errors import ConditionFailed, KvorumError, TxnAborted
 from kvorum.database import AsyncDatabase
 from kvorum.model import TxnState
 from kvorum.tables import AsyncTable, AsyncTransaction
@@ -66,19 +66,19 @@ class Client:
         self.refusals = 0
         self.recorder.ok(op, result, **info)
 
-    def failed(self, op: int, code: str, **info: Any) -> None:
-        """It certainly did nothing."""
+    def failed(self, op: int, error: KvorumError, **info: Any) -> None:
+        """It certainly did nothing: it only reads, or the error says so."""
         self.refusals += 1
-        self.recorder.fail(op, code, **info)
+        self.recorder.fail(op, error.code, **info, **_wrong(error))
 
     def refused(self, op: int, error: KvorumError, **info: Any) -> None:
         """The end of a write that was not acknowledged: what the error says that it is."""
         if outcome_of(error) == "unknown":
             self.refusals += 1
-            self.recorder.unknown(op, error.code, **info)
+            self.recorder.unknown(op, error.code, **info, **_wrong(error))
             self.process += self._clients
         else:
-            self.failed(op, error.code, **info)
+            self.failed(op, error, **info)
 
     # ------------------------------------------------------------------------------ operations
 
@@ -88,7 +88,7 @@ class Client:
         try:
             result = await call()
         except KvorumError as e:
-            self.failed(op, e.code)
+            self.failed(op, e)
             return False
         self.ok(op, result)
         return True
@@ -128,7 +128,7 @@ class Client:
                 await t.__aexit__(type(e), e, None)
                 raise
         except KvorumError as e:
-            self.failed(op, e.code)
+            self.failed(op, e)
             return False
         try:
             version = await t.commit()
@@ -152,7 +152,13 @@ class Client:
             self.ok(op, result, txn=t.id, version=state.commit_ts, asked=True)
             return True
         if state.status == "aborted":
-            self.failed(op, "ABORTED", txn=t.id, asked=True)
+            self.failed(op, TxnAborted("asked"), txn=t.id, asked=True)
             return False
         self.refused(op, error, txn=t.id, status=state.status)
         return False
+
+
+def _wrong(error: KvorumError) -> dict[str, str]:
+    """The text of an error that no workload should ever meet; checkers/refusals.py tells of it."""
+    meant = error.disposition != "no" or isinstance(error, ConditionFailed)
+    return {} if meant else {"wrong": error.message}

@@ -25,8 +25,8 @@ PHASE_FINAL: Final = "final"
 
 FINAL_S: Final = 60.0
 _PAUSE_S = 0.002  # between two operations of a client, on average
-_REFUSED_S = 0.02  # … after a refusal, doubling …
-_REFUSED_S_MAX = 0.5  # … up to this
+_REFUSED_S = 0.004  # … after a refusal, doubling …
+_REFUSED_S_MAX = 0.25  # … up to this
 _AGAIN_S = 0.25  # between two attempts of what must succeed
 
 

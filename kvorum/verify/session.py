@@ -22,11 +22,10 @@ from kvorum.verify.client import NAMESPACE
 from kvorum.verify.drive import Run, Settings
 from kvorum.verify.history import Event, History
 from kvorum.verify.nemesis import Nemesis
-from kvorum.verify.workloads.base import Workload
+from kvorum.verify.workloads.base import ISOLATIONS, Workload
 
 CONNECTIONS_MAX: Final = 4  # of the load, each with caches of its own, as separate programs have
 OPERATION_MS: Final = 5_000
-ISOLATIONS: Final = ("snapshot", "serializable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +43,6 @@ class Wanted:
         """Raises InvalidArgument."""
         if not self.workloads:
             raise InvalidArgument("no workload is named")
-        for name in self.workloads:
-            workload(name)
         if not 0 < self.seconds <= VERIFY_SECONDS_MAX:
             raise InvalidArgument(f"seconds must be 1 to {VERIFY_SECONDS_MAX}, got {self.seconds}")
         if not 0 < self.clients <= VERIFY_CLIENTS_MAX:

@@ -69,8 +69,10 @@ class ListAppend(Workload):
         """A transaction that only reads, all at once."""
 
         async def call() -> list[Micro]:
-            found = await client.table.multi_get(keys)
-            return [["r", key, _list(row)] for key, row in zip(keys, found, strict=True)]
+            different = sorted(set(keys))
+            rows = await client.table.multi_get(different)
+            found = dict(zip(different, rows, strict=True))
+            return [["r", key, _list(found[key])] for key in keys]
 
         return await client.read(f, [["r", key, None] for key in keys], call)
 

@@ -82,11 +82,11 @@ class Bank(Workload):
                     page = await t.table(NAMESPACE, client.table_name).scan(prefix="a")
                     await t.commit()
                 case _:
-                    snapshot = await client.db.snapshot()
-                    half = len(self._accounts) // 2
-                    table = snapshot.table(NAMESPACE, client.table_name)
-                    first = await table.scan(prefix="a", end=f"a{half}")
-                    page = await table.scan(start=f"a{half}", end="b")
+                    half = f"a{len(self._accounts) // 2}"
+                    async with client.db.snapshot(owner="kvorum verify") as snapshot:
+                        table = snapshot.table(NAMESPACE, client.table_name)
+                        first = await table.scan(prefix="a", end=half)
+                        page = await table.scan(start=half, end="b")
                     page.items[:0] = first.items
             return {item.key.decode(): int(item.value) for item in page.items}
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from kv.base.errors import AlreadyExists
 from kvorum.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
+
+ISOLATIONS: Final = ("snapshot", "serializable")
 
 
 class Workload:
@@ -21,6 +23,8 @@ class Workload:
     """Where its table is cut into partitions, so that its transactions cross them."""
     modules: ClassVar[Sequence[str]] = ()
     """Modules of procedures that the nodes must have been started with."""
+    isolations: ClassVar[Sequence[str]] = ISOLATIONS
+    """Under which of them the workload has something to check."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -61,7 +61,7 @@ class Monotonic(Workload):
         try:
             row = await client.table.get(key)
         except KvorumError as e:
-            client.failed(op, e.code)
+            client.failed(op, e)
             return False
         value, version = (int(row.value), row.version) if row else (None, 0)
         client.ok(op, value, version=version)
@@ -74,13 +74,13 @@ async def _by_version(client: Client, key: str) -> None:
     try:
         row = await client.table.get(key)
     except KvorumError as e:
-        client.failed(op, e.code)
+        client.failed(op, e)
         return
     value, known = (int(row.value), row.version) if row else (0, 0)
     try:
         version = await client.table.put(key, str(value + 1), if_version=known or None)
     except ConditionFailed as e:
-        client.failed(op, e.code)
+        client.failed(op, e)
     except KvorumError as e:
         client.refused(op, e)
     else:

@@ -64,12 +64,12 @@ class Register(Workload):
     # ------------------------------------------------------------------------------ operations
 
     async def _read(self, client: Client, f: str, key: str) -> bool:
-        how = client.chance.pick((_get, _multi_get, _scan, _transaction_get, _snapshot_get))
+        how = client.chance.pick((_get, _multi_get, _scan, _transaction_get, _get_now))
         op = client.invoke(f, {"key": key})
         try:
             found = await how(client, key)
         except KvorumError as e:
-            client.failed(op, e.code, how=how.__name__)
+            client.failed(op, e, how=how.__name__)
             return False
         value, version = (found.value.decode(), found.version) if found else (None, 0)
         client.ok(op, value, version=version, how=how.__name__)
@@ -140,6 +140,6 @@ async def _transaction_get(client: Client, key: str) -> Record | None:
         return await t.table(NAMESPACE, client.table_name).get(key)
 
 
-async def _snapshot_get(client: Client, key: str) -> Record | None:
-    snapshot = await client.db.snapshot()
-    return await snapshot.table(NAMESPACE, client.table_name).get(key)
+async def _get_now(client: Client, key: str) -> Record | None:
+    """At a timestamp that is fresh: everything acknowledged before is below it."""
+    return await client.table.get(key, at=await client.db.timestamp())

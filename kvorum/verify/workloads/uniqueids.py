@@ -35,7 +35,7 @@ class UniqueIds(Workload):
                     key = f"k{client.chance.below(10)}"
                     taken = await client.table.put(key, str(self.unique()))
         except KvorumError as e:
-            client.failed(op, e.code)  # a timestamp that nobody got proves nothing
+            client.failed(op, e)  # a timestamp that nobody got proves nothing
         else:
             client.ok(op, taken)
 

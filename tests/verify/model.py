@@ -1,0 +1,373 @@
+"""A correct database in memory, behind the same `Backend` protocol, with a network that refuses and
+loses answers; and ways to break it.
+
+Every operation takes effect at one moment between two random delays, so what clients see is
+strictly serializable unless `broken` names a fault:
+
+    stale-read       reads see the state of some time ago
+    forgets          now and then an acknowledged write is not done
+    no-conflicts     transactions commit without looking for conflicts
+    torn             a batch or a transaction takes effect in two moments
+    refused-but-done now and then a refusal comes after the write was done
+    twice            now and then a write is done again later
+    oracle-back      now and then a timestamp is an old one
+    skips-guards     serializable transactions are not checked for what they read
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kv.base.errors import ConditionFailed, Unavailable, UnknownOutcome, WriteConflict
+from kvorum.database import AsyncDatabase
+from kvorum.model import (
+    Item,
+    Page,
+    ProcedureInfo,
+    Put,
+    Record,
+    ScanSpec,
+    SnapshotInfo,
+    TableKey,
+    TxnState,
+)
+from kvorum.verify.catalog import workload
+from kvorum.verify.counting import STEPS
+from kvorum.verify.drive import Run, Settings
+from kvorum.verify.history import History
+from tests.support import simloop
+
+Write = tuple[str, str | None]
+TABLE = "t"
+
+
+@dataclass
+class Model:
+    """The state, and how it answers. `faults`: the share of refusals, and that of lost answers."""
+
+    rng: random.Random
+    faults: float = 0.0
+    broken: str = ""
+    now: int = 0
+    rows: dict[str, list[tuple[int, str | None]]] = field(default_factory=dict)
+    outcomes: dict[int, TxnState] = field(default_factory=dict)
+    procedures: dict[str, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+    # ------------------------------------------------------------------------------- the state
+
+    def tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    def seen(self, key: str, at: int) -> Record | None:
+        for version, value in reversed(self.rows.get(key, [])):
+            if version <= at:
+                return None if value is None else Record(value.encode(), version)
+        return None
+
+    def newest(self, key: str) -> int:
+        return self.rows[key][-1][0] if self.rows.get(key) else 0
+
+    def apply(self, writes: Sequence[Write]) -> int:
+        if self.broken == "forgets" and self.rng.random() < 0.02:
+            return self.tick()
+        version = self.tick()
+        loop = asyncio.get_running_loop()
+        at_once = 1 if self.broken == "torn" else len(writes)
+        self._put(writes[:at_once], version)
+        if writes[at_once:]:
+            loop.call_later(0.004, lambda: self._put(writes[at_once:], self.tick()))
+        if self.broken == "twice" and self.rng.random() < 0.02:
+            loop.call_later(0.02, lambda: self._put(writes, self.tick()))
+        return version
+
+    def _put(self, writes: Sequence[Write], version: int) -> None:
+        for key, value in writes:
+            self.rows.setdefault(key, []).append((version, value))
+
+    def read_at(self) -> int:
+        return max(1, self.now - 15) if self.broken == "stale-read" else self.now
+
+    # ----------------------------------------------------------------------------- the network
+
+    async def read(self, call: Callable[[], Any]) -> Any:
+        await self.delay()
+        if self.rng.random() < self.faults:
+            raise Unavailable("the model says no")
+        result = call()
+        await self.delay()
+        return result
+
+    async def write(self, call: Callable[[], Any]) -> Any:
+        await self.delay()
+        roll = self.rng.random()
+        if roll < self.faults:
+            if self.broken == "refused-but-done":
+                call()
+            raise Unavailable("the model says no")
+        if roll < 2 * self.faults:
+            self._lose(call)
+            await self.delay()
+            raise UnknownOutcome("the model lost the answer")
+        result = call()
+        await self.delay()
+        return result
+
+    def _lose(self, call: Callable[[], Any]) -> None:
+        """Done, not done, or done later."""
+
+        def late() -> None:
+            with contextlib.suppress(WriteConflict, ConditionFailed):
+                call()
+
+        fate = self.rng.random()
+        if fate < 0.4:
+            late()
+        elif fate < 0.7:
+            asyncio.get_running_loop().call_later(self.rng.random() * 0.1, late)
+
+    async def delay(self) -> None:
+        await asyncio.sleep(self.rng.random() * 0.003)
+
+
+class ModelBackend:
+    """`kvorum.backend.Backend` over a model, as far as workloads use it."""
+
+    def __init__(self, model: Model) -> None:
+        self.m = model
+
+    async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
+        m = self.m
+        return await m.read(lambda: m.seen(key.decode(), at or m.read_at()))
+
+    async def multi_get(self, keys: Sequence[TableKey], at: int) -> Any:
+        m = self.m
+
+        def call() -> list[Record | None]:
+            snapshot = at or m.read_at()
+            return [m.seen(k.key.decode(), snapshot) for k in keys]
+
+        return await m.read(call), at
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
+        m = self.m
+        return await m.read(lambda: scanned(m, spec, spec.at or m.read_at()))
+
+    async def put(
+        self, ns: str, table: str, key: bytes, value: bytes, cond: int | None, ttl_ms: int
+    ) -> int:
+        return await self._checked([(key.decode(), value.decode(), cond)])
+
+    async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int:
+        return await self._checked([(key.decode(), None, cond)])
+
+    async def batch(self, ops: Sequence[Any]) -> int:
+        rows: list[tuple[str, str | None, int | None]] = []
+        for op in ops:
+            if isinstance(op, Put):
+                cond = 0 if op.if_absent else op.if_version
+                rows.append((op.key.decode(), op.value.decode(), cond))
+            else:
+                rows.append((op.key.decode(), None, op.if_version))
+        return await self._checked(rows)
+
+    async def _checked(self, rows: Sequence[tuple[str, str | None, int | None]]) -> int:
+        m = self.m
+
+        def call() -> int:
+            for key, _, cond in rows:
+                there = m.seen(key, m.now)
+                if cond is not None and cond != (there.version if there else 0):
+                    version = str(there.version) if there else None
+                    raise ConditionFailed("not so", details={"version": version})
+            return m.apply([(key, value) for key, value, _ in rows])
+
+        return await m.write(call)
+
+    async def begin(self, *, isolation: str, **_how: Any) -> Any:
+        return await self.m.read(lambda: ModelSession(self.m, isolation))
+
+    async def status(self, txn: int) -> TxnState:
+        return await self.m.read(lambda: self.m.outcomes.get(txn, TxnState("pending")))
+
+    async def timestamps(self, count: int) -> int:
+        m = self.m
+
+        def call() -> int:
+            if m.broken == "oracle-back" and m.rng.random() < 0.02 and m.now > 3:
+                return m.now - 2
+            return m.tick()
+
+        return await m.read(call)
+
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
+        m = self.m
+        return await m.read(lambda: SnapshotInfo(m.tick(), at or m.read_at(), owner, ttl_ms))
+
+    async def renew_snapshot(self, id: int) -> None:
+        await self.m.delay()
+
+    async def release_snapshot(self, id: int) -> bool:
+        return await self.m.read(lambda: True)
+
+    async def create_namespace(self, name: str) -> None:
+        await self.m.delay()
+
+    async def create_table(self, ns: str, name: str, spec: Any) -> Any:
+        await self.m.delay()
+
+    async def submit(self, name: str, args: Any, nonce: str) -> int:
+        m = self.m
+
+        def call() -> int:
+            if nonce not in m.procedures:
+                m.procedures[nonce] = number = len(m.procedures) + 1
+                for step in range(STEPS):
+                    last = step == STEPS - 1
+                    asyncio.get_running_loop().call_later(
+                        0.001 * (step + 1), lambda last=last: self._step(number, args["key"], last)
+                    )
+            return m.procedures[nonce]
+
+        return await m.write(call)
+
+    def _step(self, number: int, key: str, last: bool) -> None:
+        there = self.m.seen(key, self.m.now)
+        self.m.apply([(key, str(int(there.value) + 1 if there else 1))])
+        if last:
+            self.m.ended.add(number)
+
+    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
+        for _ in range(wait_ms):
+            if procedure in self.m.ended:
+                break
+            await asyncio.sleep(0.001)
+        ended = procedure in self.m.ended
+        state, result = ("SUCCESS", STEPS) if ended else ("RUNNABLE", None)
+        return await self.m.read(lambda: ProcedureInfo(procedure, "count", state, result=result))
+
+    async def close(self) -> None:
+        pass
+
+
+class ModelSession:
+    """`kvorum.backend.Session`."""
+
+    def __init__(self, model: Model, isolation: str) -> None:
+        self.m = model
+        self.id = self.start_ts = model.tick()
+        self._serializable = isolation == "serializable"
+        self._writes: dict[str, str | None] = {}
+        self._reads: set[str] = set()
+        self._ranges: list[ScanSpec] = []
+
+    async def get(self, ns: str, table: str, key: bytes) -> Record | None:
+        name = key.decode()
+        if name in self._writes:
+            value = self._writes[name]
+            return None if value is None else Record(value.encode(), 0)
+        self._reads.add(name)
+        return await self.m.read(lambda: self.m.seen(name, self.start_ts))
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
+        self._ranges.append(spec)
+        page = await self.m.read(lambda: scanned(self.m, spec, self.start_ts))
+        items = {item.key.decode(): item for item in page.items}
+        for name, value in self._writes.items():
+            if inside(spec, name):
+                items.pop(name, None)
+                if value is not None:
+                    items[name] = Item(name.encode(), value.encode(), 0)
+        return Page([items[name] for name in sorted(items)], None, self.start_ts)
+
+    async def put(self, ns: str, table: str, key: bytes, value: bytes) -> None:
+        self._writes[key.decode()] = value.decode()
+
+    async def delete(self, ns: str, table: str, key: bytes) -> None:
+        self._writes[key.decode()] = None
+
+    async def commit(self) -> int:
+        if not self._writes:
+            return self.start_ts
+        return await self.m.write(self._commit)
+
+    def _commit(self) -> int:
+        m = self.m
+        if m.broken != "no-conflicts" and any(map(self._in_the_way, self._changed())):
+            m.outcomes[self.id] = TxnState("aborted")
+            raise WriteConflict("somebody was faster")
+        version = m.apply(list(self._writes.items()))
+        m.outcomes[self.id] = TxnState("committed", version)
+        return version
+
+    def _changed(self) -> list[str]:
+        return [name for name in self.m.rows if self.m.newest(name) > self.start_ts]
+
+    def _in_the_way(self, name: str) -> bool:
+        if name in self._writes:
+            return True
+        guards = self._serializable and self.m.broken != "skips-guards"
+        return guards and (name in self._reads or any(inside(s, name) for s in self._ranges))
+
+    async def abort(self) -> None:
+        await self.m.delay()
+
+    async def heartbeat(self) -> None:
+        await self.m.delay()
+
+
+def inside(spec: ScanSpec, name: str) -> bool:
+    key = name.encode()
+    return (
+        (spec.prefix is None or key.startswith(spec.prefix))
+        and (spec.start is None or key >= spec.start)
+        and (spec.end is None or key < spec.end)
+    )
+
+
+def scanned(m: Model, spec: ScanSpec, at: int) -> Page:
+    found = [
+        Item(name.encode(), row.value, row.version)
+        for name in sorted(m.rows, reverse=spec.reverse)
+        if inside(spec, name) and (row := m.seen(name, at)) is not None
+    ]
+    return Page(found, None, at)
+
+
+def history_of(
+    name: str,
+    *,
+    seed: int,
+    faults: float = 0.0,
+    broken: str = "",
+    isolation: str = "snapshot",
+    clients: int = 5,
+    seconds: float = 1.0,
+) -> History:
+    """What the clients of a workload saw of a model, in virtual time."""
+
+    async def main(loop: simloop.SimLoop) -> History:
+        model = Model(random.Random(f"model {seed}"), faults, broken)
+        databases = [AsyncDatabase(ModelBackend(model), simloop.SimRng(seed)) for _ in range(2)]
+
+        def rng(what: str) -> random.Random:
+            return random.Random(f"{seed} {what}")
+
+        settings = Settings(table=TABLE, clients=clients, seed=seed, isolation=isolation)
+        run = Run(workload(name)(), settings, databases, monotonic=loop.time, rng=rng)
+        await run.prepare()
+        stop = asyncio.Event()
+        loop.call_later(seconds, stop.set)
+        await run.load(stop)
+        model.faults = 0.0
+        await asyncio.sleep(1.0)  # what is late is done
+        await run.final()
+        return run.history
+
+    return simloop.run(main, seed)
