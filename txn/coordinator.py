@@ -406,13 +406,15 @@ class Commit:
         return msg.Answered(effect, status, commit_ts)
 
     async def _heartbeat(self) -> msg.Event:
-        anchor = self._core.anchor
+        anchor, ttl_ms = self._core.anchor, self._request.ttl_ms
+        options = {"ttl_ms": ttl_ms, "owner": self._request.terms.owner}
         (status,) = await self._kv.call(
             HEARTBEAT,
             anchor,
             anchor,
             self._request.start_ts,
-            budget_ms=max(1, self._request.ttl_ms // 3),
+            options,
+            budget_ms=max(1, ttl_ms // 3),
         )
         return msg.Beat(status)
 

@@ -36,7 +36,7 @@ MGET: Final = 5
 # start, end, read_ts, limit, reverse, ignore → [[key, value, version], …], resume | None
 SCAN: Final = 6
 # start, end, read_ts, limit, above, closed, bytes_max, cursor | None → [[key, value | None = deleted,
-# version, expire_ms | 0], …], frontier, cursor | None, mark. Versions in (above, frontier]
+# version, expire_ms | 0], …], frontier, cursor | None, mark, resolved. Versions in (above, frontier]
 # (kv/feed/changes.py)
 CHANGES: Final = 7
 # start, end, mark, wait_ms → mark. Answered when something may be new since `mark`, or in time
@@ -58,8 +58,8 @@ CHECK: Final = 13
 # start_ts, commit_ts (0 = rolled back), keys → intents resolved, keys left. A chunk intent is
 # resolved whole, and few chunks at once: ask again while keys are left
 RESOLVE: Final = 14
-# anchor, start_ts → status. A STAGING one becomes PENDING: its coordinator waits for something, and
-# will flip
+# anchor, start_ts[, options] → status. A STAGING one becomes PENDING: its coordinator waits for
+# something, and will flip
 HEARTBEAT: Final = 15
 # start_ts, anchor, keys, fence → whether all of them have an intent with a bound, the highest
 # bound. If they have, or with fence in any case, they are closed to late prewrites
@@ -175,6 +175,9 @@ SNAPSHOT_RELEASE: Final = 112
 SNAPSHOT_LIST: Final = 113
 # → the cluster's safepoint, durable: what is superseded at or below it may be collected
 COLLECT_BELOW: Final = 114
+# → the smallest start_ts of any intent among this node's replicas (0: none), [ids of the partitions
+# that it leads]
+OLDEST_INTENT: Final = 115
 
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
@@ -195,6 +198,7 @@ REPEATABLE: Final = frozenset(
     | {CHANGE_REPLICAS, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     # a snapshot whose answer was lost expires
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
+    | {OLDEST_INTENT}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided
@@ -204,6 +208,7 @@ QUERIES: Final = frozenset(
     | {RECOVER, SETTLE}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
+    | {OLDEST_INTENT}
 )
 assert QUERIES <= REPEATABLE
 

@@ -9,18 +9,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kv.base.methods import PENDING, STAGING
+from kv.mvcc.records import TxnRecord
 from kv.mvcc.refusals import check_age
 from kv.mvcc.view import Mutations, View
 
 
-def heartbeat(view: View, anchor: bytes, *, start_ts: int, now_ms: int, m: Mutations) -> int:
-    """The status; PENDING also while there is no record yet (nothing is written then). Raises
-    TxnAborted: too old.
+def heartbeat(
+    view: View,
+    anchor: bytes,
+    *,
+    start_ts: int,
+    now_ms: int,
+    m: Mutations,
+    ttl_ms: int = 0,
+    owner: str = "",
+) -> int:
+    """The status; PENDING also while there is no record yet. Raises TxnAborted: too old.
+
+    `ttl_ms`: begin the record if there is none, as a push does: the prewrite of the anchor waits in
+    a queue, and who meets the other intents must find that somebody cares for them. 0: write
+    nothing then.
     """
     record = view.txn(anchor, start_ts)
     if record is not None and record.status not in (PENDING, STAGING):
         return record.status
     check_age(start_ts, 0, now_ms)
+    if record is None and ttl_ms:
+        born = TxnRecord(status=PENDING, heartbeat_ms=now_ms, ttl_ms=ttl_ms, owner=owner)
+        m.set_txn(anchor, start_ts, born, new=True)
     if record is not None and (record.heartbeat_ms != now_ms or record.status == STAGING):
         alive = replace(record, status=PENDING, heartbeat_ms=now_ms, parts=())
         m.set_txn(anchor, start_ts, alive, new=False)

@@ -19,6 +19,7 @@ from kv.base.limits import (
     PARALLEL_KEYS_MAX,
     PARALLEL_PARTS_MAX,
     PREWRITE_KEYS_MAX,
+    TXN_TTL_MS_MAX,
 )
 
 Options = Mapping[str, Any]
@@ -65,6 +66,13 @@ def _wait_ms(value: Any) -> None:
         )
 
 
+def _ttl_ms(value: Any) -> None:
+    if type(value) is not int or not 1 <= value <= TXN_TTL_MS_MAX:
+        raise InvalidArgument(
+            f"option ttl_ms must be an integer from 1 to {TXN_TTL_MS_MAX}, got {value!r:.40}"
+        )
+
+
 def _priority(value: Any) -> None:
     if type(value) is not int or not -1 <= value <= 1:
         raise InvalidArgument(
@@ -92,6 +100,8 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "owner": _owner,  # who runs the transaction, for people; kept in its status record
     # how long it may wait for others' intents, 0 = not at all; else nearly until its deadline
     "wait_ms": _wait_ms,
+    # of a HEARTBEAT: begin the status record, if the anchor's prewrite still waits
+    "ttl_ms": _ttl_ms,
     "priority": _priority,  # who waits for the same key with a lower one comes later
     # of a serializable transaction (kv.mvcc.validate); keys rise, ranges, too, and do not overlap:
     "reads": _reads("reads"),  # keys that it read here

@@ -382,13 +382,12 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     ROLLBACK: (2, _rollback),
     CHECK: (4, _check),
     RESOLVE: (3, _resolve),
-    HEARTBEAT: (2, _anchored),
+    HEARTBEAT: (2, _rollback),
     RECOVER: (4, _recover),
     SETTLE: (3, _settle),
 }
-WITH_OPTIONS: Final = frozenset(
-    {WRITE, PREWRITE, ROLLBACK}
-)  # one more argument (kv.partition.options)
+# one more argument (kv.partition.options)
+WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, ROLLBACK, HEARTBEAT})
 
 
 def check_request(r: list[Any]) -> Keys:

@@ -140,7 +140,18 @@ def _resolve(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Re
 
 
 def _heartbeat(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    return [heartbeat(view, r[5], start_ts=r[6], now_ms=now_ms, m=m)]
+    options = options_of(r, 7)
+    return [
+        heartbeat(
+            view,
+            r[5],
+            start_ts=r[6],
+            now_ms=now_ms,
+            m=m,
+            ttl_ms=options.get("ttl_ms", 0),
+            owner=options.get("owner", ""),
+        )
+    ]
 
 
 def _recover(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:

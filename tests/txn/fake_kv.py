@@ -325,8 +325,12 @@ class Cluster:
                 self._apply(lock.op, commit_ts)
         return [count, 0]
 
-    def _heartbeat(self, anchor: bytes, start_ts: int) -> list[Any]:
+    def _heartbeat(
+        self, anchor: bytes, start_ts: int, options: dict[str, Any] | None = None
+    ) -> list[Any]:
         record = self.records.get((anchor, start_ts))
+        if record is None and options:
+            record = Record(PENDING, ttl_ms=options["ttl_ms"])
         if record and record.status == PENDING:
             now = self.clock.now_ms()
             self.records[anchor, start_ts] = replace(record, heartbeat_ms=now)
