@@ -5,6 +5,7 @@ guards, validation, and who meets them.
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -85,13 +86,8 @@ def test_serializable_guard_records_are_checked() -> None:
 def test_serializable_guard_keys_lie_in_their_range() -> None:
     """Guards would be left behind, or be a neighbour's, when a range is moved or dropped."""
     rng = random.Random(1)
-    ats = sorted(
-        (
-            bytes(rng.choice(b"\x00\x01ab\xff") for _ in range(rng.randint(1, 5))),
-            rng.getrandbits(62),
-        )
-        for _ in range(500)
-    )
+    starts = [bytes(rng.choices(b"\x00\x01ab\xff", k=rng.randint(1, 5))) for _ in range(500)]
+    ats = sorted((start, rng.getrandbits(62)) for start in starts)
     keys = [guard_key(*one) for one in ats]
     assert keys == sorted(keys)
 
@@ -184,11 +180,9 @@ def test_serializable_reads_that_changed_are_found(name: str, way: str) -> None:
         validated(store, EVERYTHING, start=T, ts=at(20))
         return
     store.write(op, ts=at(11))
+    look = hold if way == "guard" else partial(validated, ts=at(20))
     with pytest.raises(WriteConflict) as conflict:
-        if way == "guard":
-            hold(store, EVERYTHING, start=T)
-        else:
-            validated(store, EVERYTHING, start=T, ts=at(20))
+        look(store, EVERYTHING, start=T)
     assert conflict.value.details["key"] == op.key
     assert conflict.value.details["conflict_ts"] == at(11)
     assert held(store) == []
@@ -347,7 +341,7 @@ def test_serializable_guards_stop_nobody_else() -> None:
         assert store.get(b"k3", read_ts) == (b"old", at(1))
         assert len(store.page(b"k", b"l", ts=read_ts, limit=9).items) == 3
     store.write(check(b"k3", at(1)), put(b"k2", b"new"), ts=at(20), start=at(15))
-    store.prewrite(check(b"k3", at(1)), start=at(16), anchor=b"k3", fresh=at(21))
+    store.prewrite(check(b"k5", at(2)), start=at(16), anchor=b"k5", fresh=at(21))
     store.prewrite(put(b"k3", b"mine"), delete(b"k8"), start=T, anchor=b"k3", fresh=at(22))
     assert hold(store, read(b"k1", ranges=[(b"k10", b"k3")]), start=at(21)) == (0, 0), "shared"
 

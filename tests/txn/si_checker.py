@@ -43,9 +43,9 @@ def anomalies(history: Sequence[Txn], final: Mapping[str, Sequence[int]]) -> lis
             if t.ended < float("inf") and value not in final.get(key, ()):
                 wrong.append(f"lost: {t.id} was acknowledged, but {key} does not hold {value}")
         wrong += _reads(t, final, writer, first, rw)
-    _real_time(history, first)
+    real_time(history, first)
     composed = {t: after | {c for b in after for c in rw[b]} for t, after in first.items()}
-    cycle = _cycle(composed)
+    cycle = find_cycle(composed)
     if cycle:
         wrong.append(f"cycle without two rw edges in a row: {cycle}")
     return wrong
@@ -65,7 +65,7 @@ def _writes(final: Mapping[str, Sequence[int]], writer: Writer, first: Edges) ->
             if (key, value) not in writer:
                 wrong.append(f"G1a: {key} holds {value}, which nobody committed")
         for a, b in pairwise(values):
-            _edge(first, writer.get((key, a)), writer.get((key, b)))
+            edge(first, writer.get((key, a)), writer.get((key, b)))
     return wrong
 
 
@@ -80,27 +80,27 @@ def _reads(
             wrong.append(f"{t.id} read {key} as {seen}, which is no prefix of {values}")
             continue
         if seen:
-            _edge(first, writer.get((key, seen[-1])), t.id)
+            edge(first, writer.get((key, seen[-1])), t.id)
         if len(seen) < len(values):
-            _edge(rw, t.id, writer.get((key, values[len(seen)])))
+            edge(rw, t.id, writer.get((key, values[len(seen)])))
     return wrong
 
 
-def _real_time(history: Sequence[Txn], first: Edges) -> None:
+def real_time(history: Sequence[Txn], first: Edges) -> None:
     by_end = sorted(history, key=lambda t: t.ended)
     for t in history:
         for earlier in by_end:
             if earlier.ended >= t.began:
                 break
-            _edge(first, earlier.id, t.id)
+            edge(first, earlier.id, t.id)
 
 
-def _edge(edges: Edges, a: int | None, b: int | None) -> None:
+def edge(edges: Edges, a: int | None, b: int | None) -> None:
     if a is not None and b is not None and a != b:
         edges[a].add(b)
 
 
-def _cycle(edges: Mapping[int, set[int]]) -> list[int]:
+def find_cycle(edges: Mapping[int, set[int]]) -> list[int]:
     """The transactions of some cycle, [] if there is none."""
     state: dict[int, int] = {}
     for root in edges:

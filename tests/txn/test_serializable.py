@@ -1,0 +1,820 @@
+"""Serializable transactions over several partitions: what snapshot isolation permits does not
+happen, whoever dies and whatever is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kv.base.errors import KeyLocked, KvorumError, TooLarge, WriteConflict
+from kv.base.limits import TXN_TTL_MS_DEFAULT
+from kv.base.methods import COMMIT, PREWRITE, PUT, RESOLVE, WRITE
+from kv.base.ops import put
+from kv.base.timestamps import compose, physical_ms
+from kv.mvcc import validate as validating
+from kv.mvcc.view import Mutations
+from kv.partition import writes as participants
+from tests.support.simloop import SimLoop, run
+from tests.txn.ser_checker import Txn, anomalies
+from tests.txn.world import (
+    FarWorld,
+    Hooked,
+    LossyKv,
+    RealWorld,
+    World,
+    doomed_client,
+    failure,
+    k,
+)
+from txn import readset
+from txn.client import TxnClient
+from txn.readset import ReadSet
+from txn.sweeper import Sweeper
+from txn.transaction import Transaction
+
+REAL = pytest.mark.parametrize("make", [RealWorld, FarWorld], ids=["real", "far oracle"])
+LEVELS = ("snapshot", "serializable")
+PLACES = pytest.mark.parametrize(
+    "places", [("a", "b"), ("b", "z")], ids=["one partition", "two partitions"]
+)
+
+
+def in_world(
+    test: Callable[..., Awaitable[None]], make: type[World] = RealWorld, seed: int = 0, **more: Any
+) -> None:
+    """Run `test(world, client, **more)`; nothing may be left behind."""
+
+    async def main(loop: SimLoop) -> None:
+        world = make(loop)
+        await world.start()
+        client = world.client()
+        await test(world, client, **more)
+        await client.close()
+        await asyncio.sleep(1)
+        assert at_rest(world)
+        assert not world.locked()
+        world.close()
+
+    run(main, seed)
+
+
+def guards(world: World) -> list[tuple[bytes, int]]:
+    """What is guarded, in memory and on disk, which must agree."""
+    assert isinstance(world, RealWorld)
+    found = []
+    for replica in world.real.manager.replicas():
+        found += replica.state.guards.by_at
+    assert len(world.real._engine.scan("guard", b"", b"\xff" * 8192)) == len(found)
+    return sorted(found)
+
+
+def at_rest(world: World) -> bool:
+    """Whether nothing is guarded, in the evaluated state neither."""
+    assert isinstance(world, RealWorld)
+    views = [replica.machine.view for replica in world.real.manager.replicas()]
+    return guards(world) == [] and all(view.guards is None for view in views)
+
+
+async def both(*work: Coroutine[Any, Any, int]) -> list[int | KvorumError]:
+    """The outcomes of commits that run side by side."""
+    outcomes: list[int | KvorumError] = []
+    for outcome in await asyncio.gather(*work, return_exceptions=True):
+        assert isinstance(outcome, int | KvorumError), outcome
+        outcomes.append(outcome)
+    return outcomes
+
+
+def failed(outcomes: list[int | KvorumError]) -> list[KvorumError]:
+    found = [o for o in outcomes if isinstance(o, KvorumError)]
+    assert all(error.disposition in ("restart_txn", "retry") for error in found), found
+    return found
+
+
+# ------------------------------------------------------------------ the anomalies, by hand
+
+
+async def doctors(
+    world: World, client: TxnClient, isolation: str, places: tuple[str, str], left: int
+) -> None:
+    """Each of two doctors on call signs off because the other one is there."""
+    await client.write([put(k(key), b"on") for key in places])
+    first, second = [await client.begin(isolation=isolation) for _ in range(2)]
+    for t, me, other in ((first, *places), (second, *places[::-1])):
+        assert (await t.get(k(other)))[0] == b"on"
+        t.put(k(me), b"off")
+    outcomes = await both(first.commit(), second.commit())
+    on = [(await client.get(k(key)))[0] for key in places].count(b"on")
+    assert (on, len(failed(outcomes))) == (left, left)
+
+
+@REAL
+@PLACES
+def test_d1_write_skew_happens_between_snapshot_transactions(
+    make: type[World], places: tuple[str, str]
+) -> None:
+    """It is documented so: whoever relies on the documentation would be surprised."""
+    in_world(doctors, make, isolation="snapshot", places=places, left=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@REAL
+@PLACES
+def test_serializable_write_skew_does_not_happen(
+    make: type[World], places: tuple[str, str], seed: int
+) -> None:
+    """Nobody would be on call."""
+    in_world(doctors, make, seed, isolation="serializable", places=places, left=1)
+
+
+async def phantoms(
+    world: World,
+    client: TxnClient,
+    isolation: str,
+    places: tuple[str, str],
+    left: int,
+    change: str,
+) -> None:
+    """Two count the rows of a range, and each changes their number by one, elsewhere in it."""
+    low, high = k("a"), k("zz")
+    mine = [k(place + "1") for place in places]
+    if change == "delete":
+        await client.write([put(key, b"row") for key in mine])
+    first, second = [await client.begin(isolation=isolation) for _ in range(2)]
+    for t, key, reverse in ((first, mine[0], False), (second, mine[1], True)):
+        page = await t.scan(low, high, limit=10, reverse=reverse)
+        assert len(page.items) == (2 if change == "delete" else 0)
+        if change == "delete":
+            t.delete(key)
+        else:
+            t.put(key, b"row")
+    outcomes = await both(first.commit(), second.commit())
+    rows = len((await client.scan(low, high, limit=10)).items)
+    assert len(failed(outcomes)) == left
+    assert rows == (left if change == "delete" else 2 - left)
+
+
+@REAL
+@PLACES
+@pytest.mark.parametrize("change", ["insert", "delete"])
+def test_d1_phantoms_happen_between_snapshot_transactions(
+    make: type[World], places: tuple[str, str], change: str
+) -> None:
+    """It is documented so."""
+    more = {"isolation": "snapshot", "places": places, "left": 0, "change": change}
+    in_world(phantoms, make, **more)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@REAL
+@PLACES
+@pytest.mark.parametrize("change", ["insert", "delete"])
+def test_serializable_no_phantoms(
+    make: type[World], places: tuple[str, str], change: str, seed: int
+) -> None:
+    """A limit on the number of rows could be broken by rows that nobody could have read."""
+    more = {"isolation": "serializable", "places": places, "left": 1, "change": change}
+    in_world(phantoms, make, seed, **more)
+
+
+async def fekete(
+    world: World, client: TxnClient, isolation: str, places: tuple[str, str], passes: bool
+) -> None:
+    """Fekete, O'Neil and O'Neil 2004: savings x and checking y, both 0. A withdrawal of 10 from y
+    reads 0 + 0 and so pays a charge of 1; a deposit of 20 into x comes first; a report sees the
+    deposit, but no charge. It says that the charge was wrong: in no serial order were all three.
+    """
+    x, y = k(places[0]), k(places[1])
+    await client.write([put(x, b"0"), put(y, b"0")])
+    withdrawal = await client.begin(isolation=isolation)
+    total = int((await withdrawal.get(x))[0] or 0) + int((await withdrawal.get(y))[0] or 0)
+    withdrawal.put(y, b"%d" % (total - 10 - 1))
+    deposit = await client.begin(isolation=isolation)
+    deposit.put(x, b"%d" % (int((await deposit.get(x))[0] or 0) + 20))
+    await deposit.commit()
+    report = await client.begin(isolation=isolation)
+    seen = [(await report.get(key))[0] for key in (x, y)]
+    assert await report.commit() == report.start_ts
+    assert seen == [b"20", b"0"]
+    if passes:
+        await withdrawal.commit()
+    else:
+        assert isinstance(await failure(withdrawal.commit()), WriteConflict)
+
+
+@REAL
+@PLACES
+def test_d1_the_read_only_anomaly_happens_among_snapshot_transactions(
+    make: type[World], places: tuple[str, str]
+) -> None:
+    """It is documented so."""
+    in_world(fekete, make, isolation="snapshot", places=places, passes=True)
+
+
+@REAL
+@PLACES
+def test_serializable_what_a_report_saw_stays_explainable(
+    make: type[World], places: tuple[str, str]
+) -> None:
+    """A report would show a state that no serial order has, though it wrote nothing."""
+    in_world(fekete, make, isolation="serializable", places=places, passes=False)
+
+
+@REAL
+@pytest.mark.parametrize("elsewhere", ["a", "z"], ids=["one partition", "two partitions"])
+@pytest.mark.parametrize("how", ["get", "scan"])
+def test_serializable_what_expired_before_the_commit_was_not_read(
+    make: type[World], elsewhere: str, how: str
+) -> None:
+    """A voucher that ran out would be honoured by a transaction that is dated after its end."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        for late in (False, True):
+            await client.write([put(k("b"), b"voucher", ttl_ms=200)])
+            t = await client.begin(isolation="serializable")
+            if how == "get":
+                assert (await t.get(k("b")))[0] == b"voucher"
+            else:
+                assert len((await t.scan(k("b"), k("c"), limit=9)).items) == 1
+            t.put(k(elsewhere), b"sold")
+            if late:
+                await asyncio.sleep(0.25)
+                assert isinstance(await failure(t.commit()), WriteConflict)
+            else:
+                assert physical_ms(await t.commit()) < physical_ms(t.start_ts) + 200
+        used = await client.begin(isolation="serializable")
+        assert await used.get(k("b")) == (None, 0)
+        used.put(k(elsewhere), b"other")
+        await used.commit()  # what was gone already stays so
+
+    in_world(main, make)
+
+
+@PLACES
+def test_serializable_transactions_are_safe_among_snapshot_ones(places: tuple[str, str]) -> None:
+    """What a serializable transaction read could be changed by one that is less careful."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        await client.write([put(k(key), b"on") for key in places])
+        careful = await client.begin(isolation="serializable")
+        await careful.get(k(places[1]))
+        careful.put(k(places[0]), b"off")
+        other = await client.begin()
+        other.put(k(places[1]), b"off")
+        await other.commit()
+        assert isinstance(await failure(careful.commit()), WriteConflict)
+
+    in_world(main)
+
+
+# ------------------------------------------------------------------ costs
+
+
+class Counting(Hooked):
+    """Counts messages by method; `stops(method)` holds some back."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.loop, world.kv(), latency_ms=1.0)
+        self.sent: list[int] = []
+        self.held: dict[int, asyncio.Event] = {}
+
+    async def arrives(self, method: int) -> None:
+        self.sent.append(method)
+        if method in self.held:
+            await self.held[method].wait()
+
+
+def test_serializable_reading_alone_sends_nothing_and_waits_for_nobody() -> None:
+    """Reports would be slowed down by, and slow down, those who write."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        kv = Counting(world)
+        writer = world.client(kv)
+        await client.write([put(k("b"), b"1"), put(k("z"), b"1")])
+        report = await client.begin(isolation="serializable")
+        t = await writer.begin(isolation="serializable")
+        await t.scan(k("a"), k("zz"), limit=9)
+        t.put(k("b"), b"2")
+        t.put(k("z"), b"2")
+        kv.held[COMMIT] = asyncio.Event()
+        committing = world.loop.create_task(t.commit())
+        while not guards(world):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        began = world.loop.time()
+        page = await report.scan(k("a"), k("zz"), limit=9)
+        assert [value for _, value, _ in page.items] == [b"1", b"1"]
+        again = await client.begin(isolation="serializable")
+        assert (await again.get(k("z")))[0] == b"1"
+        assert await again.commit() == again.start_ts
+        assert await report.commit() == report.start_ts
+        assert world.loop.time() - began < 0.2, "it pushed them, and did not wait"
+        kv.held[COMMIT].set()
+        await committing
+        await writer.close()
+
+    in_world(main)
+
+
+@pytest.mark.parametrize("reads", ["b1", "scan"])
+def test_serializable_in_one_partition_is_one_message(reads: str) -> None:
+    """Guards would be written, and removed, for nothing."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        kv = Counting(world)
+        mine = world.client(kv)
+        t = await mine.begin(isolation="serializable")
+        await (t.scan(k("b"), k("c"), limit=9) if reads == "scan" else t.get(k(reads)))
+        t.put(k("b2"), b"x")
+        kv.sent.clear()
+        await t.commit()
+        await mine.close()
+        assert kv.sent == [WRITE]
+
+    in_world(main)
+
+
+def test_serializable_a_partition_that_was_only_read_gets_guards_and_loses_them() -> None:
+    """Its part of the answer would hold for a moment only; or block it for the whole ttl."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        kv = Counting(world)
+        mine = world.client(kv)
+        t = await mine.begin(isolation="serializable")
+        await t.get(k("z"))
+        await t.scan(k("f"), k("q"), limit=9)  # three partitions
+        t.put(k("b"), b"x")
+        kv.sent.clear()
+        kv.held[RESOLVE] = asyncio.Event()
+        await t.commit()
+        assert {start for start, _ in guards(world)} == {k("z"), k("f"), k("j"), k("o")}
+        assert kv.sent.count(PREWRITE) == 5
+        blocked = await failure(client.write_one(put(k("l"), b"x"), budget_ms=1))
+        assert blocked.disposition == "retry"
+        # whoever meets them knows what to do: the transaction is committed
+        assert await client.write_one(put(k("l"), b"x"), budget_ms=2_000) > 0
+        kv.held[RESOLVE].set()
+        await mine.close()
+
+    in_world(main)
+
+
+def test_serializable_long_ranges_take_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report over many rows that writes its result could not be serializable."""
+    monkeypatch.setattr(validating, "GUARD_ROWS", 10)
+
+    async def main(world: World, client: TxnClient) -> None:
+        keys = [k(f"{c}{i:02}") for c in "bg" for i in range(35)]
+        await client.write([put(key, b"row") for key in keys])
+        kv = Counting(world)
+        mine = world.client(kv)
+        for changed in (False, True):
+            t = await mine.begin(isolation="serializable")
+            assert len((await t.scan(k("a"), k("i"), limit=100)).items) == len(keys)
+            t.put(k("y"), b"sum")
+            if changed:
+                await client.write([put(k("g34"), b"new")])
+                assert isinstance(await failure(t.commit()), WriteConflict)
+            else:
+                kv.sent.clear()
+                await t.commit()
+                assert kv.sent.count(PREWRITE) >= 8
+        await asyncio.sleep(0.1)
+        t = await mine.begin(isolation="serializable")
+        await t.scan(k("b"), k("b20"), limit=100)
+        t.put(k("a"), b"sum")  # too much for one entry, though one partition has it all
+        await t.commit()
+        await mine.close()
+
+    in_world(main)
+
+
+# ------------------------------------------------------------------ accidents
+
+
+def test_serializable_guards_outlive_a_power_loss() -> None:
+    """A transaction that is committing would not find protected what it was told is."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        assert isinstance(world, RealWorld)
+        start = await client.now()
+        args = (start, k("b"), TXN_TTL_MS_DEFAULT)
+        reads = {"reads": [k("c")], "ranges": [[k("d"), k("e")]]}
+        kv = world.kv()
+        await kv.call(PREWRITE, k("b"), *args, [put(k("b"), b"x")], 0, reads, budget_ms=1000)
+        await kv.call(PREWRITE, k("g"), *args, [], 0, {"reads": [k("g")]}, budget_ms=1000)
+        await asyncio.sleep(0.1)
+        before = guards(world)
+        assert len(before) == 3
+        await world.crash()
+        kv = world.kv()
+        await asyncio.sleep(2)
+        assert guards(world) == before
+        for key in ("c", "d1", "g"):
+            call = kv.call(PUT, k(key), k(key), b"x", None, 0, budget_ms=100)
+            met = await failure(call)
+            assert isinstance(met, KeyLocked)
+            assert (met.details["txn"], met.details["kind"]) == (start, "guard")
+        flip = await kv.call(COMMIT, k("b"), k("b"), start, await client.now(), budget_ms=1000)
+        for keys in ([k("b"), k("c"), k("d")], [k("g")]):
+            await kv.call(RESOLVE, keys[0], start, flip[1], keys, budget_ms=1000)
+        await world.client().write([put(k(key), b"y") for key in ("c", "d1", "g")])
+
+    in_world(main)
+
+
+@pytest.mark.parametrize("dies_at", range(4, 26, 2))
+def test_serializable_guards_of_a_dead_coordinator_are_removed(dies_at: int) -> None:
+    """Keys that it only read would be closed to writers for ever."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        await client.write([put(k(key), b"0") for key in "bgz"])
+        doomed, _ = doomed_client(world, dies_at)
+
+        async def work() -> None:
+            t = await doomed.begin(isolation="serializable", ttl_ms=1000)
+            await t.get(k("g"))
+            await t.scan(k("u"), k("zz"), limit=9)
+            t.put(k("b"), b"1")
+            t.put(k("c"), b"1")
+            await t.commit()
+
+        task = world.loop.create_task(work())
+        await asyncio.wait([task], timeout=1)
+        began = world.loop.time()
+        writes = [client.write([put(k(key), b"2")], budget_ms=8_000) for key in ("g", "z", "v")]
+        await asyncio.gather(*writes)
+        assert world.loop.time() - began < 2, "its ttl and a bounded delay"
+        b, c = [(await client.get(k(key)))[0] for key in "bc"]
+        assert (b, c) in ((b"0", None), (b"1", b"1"))
+        task.cancel()
+        await asyncio.sleep(7)  # a message of the dead one may arrive this late …
+        await client.write([put(k(key), b"3") for key in ("b", "c", "g", "v", "z")])
+        await asyncio.sleep(0.5)
+        sweeper = world_sweeper(world, client)
+        for _ in range(3):
+            await sweeper()
+
+    in_world(main)
+
+
+def world_sweeper(world: World, client: TxnClient) -> Callable[[], Coroutine[Any, Any, None]]:
+    """One round of the node's sweeper."""
+    assert isinstance(world, RealWorld)
+    real = world.real
+    return Sweeper(real.manager, client.resolver, real.clock, client.timers).sweep
+
+
+def test_serializable_guards_that_nobody_meets_are_swept() -> None:
+    """They would hold back the collection of all younger transactions' records, for ever."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        assert isinstance(world, RealWorld)
+        start = await client.now()
+        for key in ("b", "z"):
+            args = (start, k("b"), 500, [], 0, {"ranges": [[k(key), k(key + "9")]]})
+            await client._kv.call(PREWRITE, k(key), *args, budget_ms=1000)
+        await asyncio.sleep(0.1)
+        assert world.real.manager.oldest_lock() == start
+        sweep = world_sweeper(world, client)
+        await sweep()
+        assert len(guards(world)) == 2, "it may be alive"
+        await asyncio.sleep(1)
+        await sweep()
+        await asyncio.sleep(0.1)
+        assert guards(world) == []
+        assert world.real.manager.oldest_lock() is None
+        assert (await client.status(start)).status == "aborted"
+
+    in_world(main)
+
+
+@REAL
+def test_serializable_a_timestamp_from_before_the_release_of_a_guard_is_not_used(
+    make: type[World],
+) -> None:
+    """A write would be dated before the transaction whose read it changes, though it came after it:
+    between the two dates a reader sees one without the other.
+    """
+
+    async def main(world: World, client: TxnClient) -> None:
+        for _ in range(20):
+            await client.write([put(k("b"), b"0"), put(k("z"), b"0")])
+            t = await client.begin(isolation="serializable")
+            await t.get(k("z"))
+            t.put(k("b"), b"1")
+            committing = world.loop.create_task(t.commit())
+            while not guards(world) and not committing.done():  # noqa: ASYNC110
+                await asyncio.sleep(0.0002)
+            version = await client.write_one(put(k("z"), b"1"))
+            try:
+                committed = await committing
+            except WriteConflict:
+                continue
+            assert version > committed
+            await asyncio.sleep(0.05)
+
+    in_world(main, make)
+
+
+# ------------------------------------------------------------------ what is remembered
+
+
+def test_serializable_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of a client would have no bound; and a limit that is not named helps nobody."""
+    monkeypatch.setattr(readset, "TXN_READS_MAX", 10)
+    reads = ReadSet()
+    for i in range(10):
+        reads.add_key(b"tab.%d" % i)
+    reads.add_key(b"tab.3")
+    with pytest.raises(TooLarge) as refused:
+        reads.add_key(b"tab.x")
+    assert (refused.value.details["limit"], refused.value.details["actual"]) == (10, 11)
+    with pytest.raises(TooLarge):
+        reads.add_range(b"tab.a", b"tab.z")
+    assert len(reads.ops()) == 10
+    monkeypatch.setattr(readset, "TXN_READS_MAX", 100)
+    monkeypatch.setattr(readset, "TXN_READ_BYTES_MAX", 100)
+    with pytest.raises(TooLarge) as refused:
+        reads.add_key(b"tab." + bytes(100))
+    assert refused.value.details["limit"] == 100
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_serializable_remembered_ranges_cover_what_was_read(seed: int) -> None:
+    """A part of a scan that is forgotten is a phantom that is let in."""
+    rng = random.Random(seed)
+    for _ in range(200):
+        reads, wanted = ReadSet(), list[tuple[bytes, bytes]]()
+        for _ in range(rng.randint(1, 8)):
+            start, end = sorted(rng.randint(0, 30) for _ in range(2))
+            low = b"tab.%02d" % start
+            high = rng.choice([b"", b"tab.%02d" % end, b"tab.%02d" % end])
+            reads.add_range(low, high)
+            wanted.append((low, high))
+        keys = [b"tab.%02d" % rng.randint(0, 30) for _ in range(4)]
+        for key in keys:
+            reads.add_key(key)
+        ops = reads.ops()
+        ranges = [(op.key, op.value) for op in ops if op.value is not None]
+        singles = {op.key for op in ops if op.value is None}
+        assert ranges == sorted(ranges)
+        assert all(a[1] and a[1] < b[0] for a, b in pairwise(ranges))
+        for i in range(32):
+            key = b"tab.%02d" % i
+            covered = any(a <= key and (not b or key < b) for a, b in ranges)
+            assert covered == any(a <= key and (not b or key < b) for a, b in wanted)
+            assert (key in singles) == (key in keys and not covered)
+
+
+def test_serializable_own_writes_are_not_read() -> None:
+    """A transaction would be restarted for what it never asked the store."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        t = await client.begin(isolation="serializable")
+        t.put(k("b"), b"mine")
+        assert await t.get(k("b")) == (b"mine", 0)
+        assert (await t.multi_get([k("b")]))[0] == (b"mine", 0)
+        await client.write([put(k("zz"), b"x")])
+        await t.commit()
+        bare = await client.begin(isolation="serializable")
+        bare.check(k("b"), t._version)
+        bare.put(k("z"), b"1")
+        await bare.commit()
+        wrong = await client.begin(isolation="serializable")
+        await wrong.get(k("b"))
+        wrong.check(k("b"), 0)
+        wrong.delete(k("z"))
+        assert (await failure(wrong.commit())).code == "CONDITION_FAILED"
+
+    in_world(main)
+
+
+def test_serializable_run_repeats_until_it_fits() -> None:
+    """Every conflict would be the caller's own work."""
+
+    async def main(world: World, client: TxnClient) -> None:
+        async def take(t: Transaction) -> int:
+            taken = len((await t.scan(k("a"), k("zz"), limit=99)).items)
+            t.put(k(f"{'bgz'[taken % 3]}{taken}"), b"")
+            return taken
+
+        clients = [world.client() for _ in range(3)]
+        work = [
+            c.run(take, isolation="serializable", budget_ms=60_000) for c in clients for _ in "1234"
+        ]
+        assert sorted(await asyncio.gather(*work)) == list(range(12)), "every number once"
+        for c in clients:
+            await c.close()
+
+    in_world(main)
+
+
+# ------------------------------------------------------------------ random histories
+
+
+def txn(
+    id: int,
+    reads: dict[str, str | None],
+    writes: dict[str, str | None],
+    *,
+    commit: int = 0,
+    at: float = 0.0,
+) -> Txn:
+    return Txn(id, commit or (id + 10 if writes else 0), at, at + 1 if at else 1e9, reads, writes)
+
+
+KNOWN_BAD = {
+    "write skew": [
+        txn(1, {"x": None, "y": None}, {"x": "a"}, commit=11),
+        txn(2, {"x": None, "y": None}, {"y": "b"}, commit=12),
+    ],
+    "lost update": [
+        txn(1, {"x": None}, {"x": "a"}, commit=11),
+        txn(2, {"x": None}, {"x": "b"}, commit=12),
+    ],
+    "read-only anomaly": [
+        txn(1, {"x": None, "y": None}, {"y": "-11"}, commit=20),
+        txn(2, {"x": None}, {"x": "20"}, commit=5),
+        txn(8, {"x": "20", "y": None}, {}),
+    ],
+    "a delete that was not seen": [
+        txn(1, {}, {"x": "a"}, commit=2),
+        txn(3, {"x": "a"}, {"y": "b"}, commit=10),
+        txn(4, {"y": None}, {"x": None}, commit=9),
+    ],
+    "read of nobody's value": [txn(1, {"x": "a"}, {})],
+    "stale read": [txn(1, {}, {"x": "a"}, commit=2, at=1.0), txn(0, {"x": None}, {}, at=5.0)],
+    "expired read": [
+        Txn(1, 2, 0, 1e9, {}, {"x": "a"}, {"x": 8}),
+        txn(3, {"x": "a"}, {"y": "b"}, commit=12),
+        txn(9, {"x": None, "y": None}, {"z": "c"}, commit=10),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", KNOWN_BAD)
+def test_serializable_checker_finds(name: str) -> None:
+    """A checker that accepts it would accept it from us."""
+    assert anomalies(KNOWN_BAD[name])
+
+
+def test_serializable_checker_accepts_serial_histories() -> None:
+    """A false alarm would be looked for in the store."""
+    history = [
+        txn(1, {"x": None}, {"x": "a"}, commit=2, at=1.0),
+        txn(3, {"x": "a"}, {"x": None, "y": "b"}, commit=4, at=3.0),
+        txn(5, {"x": None, "y": "b"}, {}, at=5.0),
+        txn(6, {"x": None}, {"x": "c"}, commit=7, at=7.0),
+        Txn(8, 9, 9.0, 10.0, {"x": "c"}, {"x": "d"}, {"x": 20}),
+        txn(10, {"x": "d"}, {"y": "e"}, commit=19, at=11.0),
+        txn(21, {"x": None, "y": "e"}, {"x": None}, commit=22, at=13.0),
+    ]
+    assert anomalies(history) == []
+
+
+KEYS = ["b", "c", "g", "h", "l", "z"]
+
+
+class Workload:
+    """Transactions that read keys and ranges, put, delete and let expire; and what they saw."""
+
+    def __init__(self, world: World, isolation: str) -> None:
+        self.world, self.isolation = world, isolation
+        self.attempts: list[Txn] = []
+        self.ttls: dict[int, dict[str, int]] = {}
+
+    async def work(self, client: TxnClient, count: int) -> None:
+        for _ in range(count):
+            try:
+                record = await client.run(self._one, isolation=self.isolation, budget_ms=4000)
+            except KvorumError:
+                continue
+            record.ended = self.world.loop.time()
+
+    async def _one(self, t: Transaction) -> Txn:
+        rng = self.world.loop.rng
+        # no later than the moment at which its snapshot was asked for
+        record = Txn(t.start_ts, began=self.world.loop.time() - 0.05)
+        self.attempts.append(record)
+        ttls = self.ttls.setdefault(t.start_ts, {})
+        for _ in range(rng.randint(1, 2)):
+            await self._read(t, record)
+        for key in rng.sample(KEYS, rng.randint(0, 2)):
+            kind = rng.random()
+            if kind < 0.25:
+                t.delete(k(key))
+                record.writes[key] = None
+                continue
+            value = f"{t.start_ts}{key}"
+            ttl_ms = rng.randint(5, 80) if kind < 0.5 else 0
+            t.put(k(key), value.encode(), ttl_ms=ttl_ms)
+            record.writes[key] = value
+            if ttl_ms:
+                ttls[key] = ttl_ms
+        return record
+
+    async def _read(self, t: Transaction, record: Txn) -> None:
+        rng = self.world.loop.rng
+        if rng.random() < 0.5:
+            keys = rng.sample(KEYS, 2)
+            rows = await t.multi_get([k(key) for key in keys])
+            found = dict(zip(keys, rows, strict=True))
+            seen = {key: None if row is None else row[0].decode() for key, row in found.items()}
+        else:
+            low, high = sorted(rng.sample([*KEYS, "zz"], 2))
+            page = await t.scan(k(low), k(high), limit=20, reverse=rng.random() < 0.5)
+            assert page.resume is None
+            there = {key[4:].decode(): value.decode() for key, value, _ in page.items}
+            seen = {key: there.get(key) for key in KEYS if low <= key < high}
+        record.reads.update(seen)
+
+    async def history(self, client: TxnClient) -> list[Txn]:
+        """What committed, as their records say."""
+        found = []
+        for t in self.attempts:
+            if not t.writes:
+                if t.ended < float("inf"):
+                    found.append(t)
+                continue
+            status = await client.status(t.id)
+            if status.status == "committed":
+                t.commit_ts = status.commit_ts
+                for key, ttl_ms in self.ttls[t.id].items():
+                    t.expires[key] = compose(physical_ms(t.commit_ts) + ttl_ms)
+                found.append(t)
+            else:
+                assert t.ended == float("inf"), f"{t.id} was acknowledged, and is {status.status}"
+        return found
+
+
+async def random_run(loop: SimLoop, make: type[World], isolation: str) -> list[str]:
+    """What the checker finds in a run with lost messages and a coordinator that dies."""
+    world = make(loop)
+    await world.start()
+    clients = [world.client(LossyKv(loop, world.kv(), 0.03)) for _ in range(4)]
+    doomed, dying = doomed_client(world, 80 + int(loop.rng.random() * 80))
+    load = Workload(world, isolation)
+    victim = loop.create_task(load.work(doomed, 1000))
+    await asyncio.gather(*(load.work(client, 20) for client in clients))
+    victim.cancel()
+    await asyncio.sleep(2 * TXN_TTL_MS_DEFAULT / 1000)
+    reader = world.client()
+    await reader.multi_get([k(key) for key in KEYS])  # finishes what the dead one left
+    history = await load.history(reader)
+    assert dying.dead
+    assert sum(bool(t.writes) for t in history) > 25
+    assert any(t.reads and not t.writes for t in history)
+    for client in clients:
+        await client.close()
+    found = anomalies(history)
+    world.close()
+    return found
+
+
+def found_in(seeds: range, make: type[World], isolation: str) -> list[int]:
+    """The seeds whose history is not serializable."""
+    bad = []
+    for seed in seeds:
+
+        async def main(loop: SimLoop, seed: int = seed) -> None:
+            if await random_run(loop, make, isolation):
+                bad.append(seed)
+
+        run(main, seed)
+    return bad
+
+
+@pytest.mark.parametrize("seed", range(8))
+@REAL
+def test_serializable_histories_are_serializable(make: type[World], seed: int) -> None:
+    """Serializable is a promise about every history, and one is enough to break it."""
+
+    async def main(loop: SimLoop) -> None:
+        assert await random_run(loop, make, "serializable") == []
+
+    run(main, seed)
+
+
+def test_d1_histories_of_snapshot_transactions_show_write_skew() -> None:
+    """If they never did, the workload could not tell the two levels apart."""
+    assert found_in(range(3), RealWorld, "snapshot")
+
+
+@pytest.mark.parametrize("broken", ["no guards", "no validation", "ranges forgotten"])
+def test_serializable_histories_of_a_broken_store_are_caught(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that passes without what it is there for proves nothing."""
+    if broken == "no guards":
+        monkeypatch.setattr(Mutations, "set_guard", lambda self, guard: None)
+    elif broken == "no validation":
+        monkeypatch.setattr(participants, "guard", lambda *a, **more: (0, 0))
+        monkeypatch.setattr(participants, "validate", lambda *a, **more: None)
+    else:
+        monkeypatch.setattr(ReadSet, "add_range", lambda self, start, end: None)
+    assert found_in(range(6), RealWorld, "serializable")
