@@ -1,39 +1,80 @@
-"""The garbage timer: raises every partition's safepoint, and lets it collect what lies below.
+"""Collects garbage at one node: what nobody can read any more, of the partitions that it leads.
 
-The safepoint is the cluster's, of the meta partition's leader (tso/safepoint.py): it follows the
-retention and stays below every snapshot that is held. A read below it gets SnapshotTooOld.
+    every interval   ask the master for the safepoint (COLLECT_BELOW; tso/safepoint.py)
+        old versions   walked where the counters say that it pays (kvorum/garbage.py)
+        gcq            looked through once for all partitions: expired records, tombstones, the
+                       records of transactions (kv/replica/due.py)
+        files          rewritten, beside the loop, where most of the old versions went
+
+A partition is told of a safepoint only when something of it is to be collected: one without garbage
+is not written to, and sleeps on. It then answers reads below the cluster's safepoint, rightly:
+everything that they see is still there.
+
+Work is cut into steps of GC_STEP_ROWS_MAX rows, each a command of its partition with a pause behind
+it, so that requests never wait for more than one step.
+
+A transaction's record may only go when no intent anywhere can still need it: the intents may lie in
+any partition, so all leaders are asked for their oldest, seldom (kvorum/oldest.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
 
+from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
+from kv.base.ids import PartitionId
+from kv.base.limits import (
+    GC_COMPACT_ROWS_MIN,
+    GC_PAUSE_MS,
+    GC_STEP_ROWS_MAX,
+)
 from kv.base.methods import COLLECT_BELOW
+from kv.mvcc.gc import Collected, Due, OldVersions
+from kv.mvcc.records import hist_range
+from kv.replica.due import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
+from kv.storage.engine import Engine
+from kvorum.garbage import Garbage, Shrinking
 
 log = logging.getLogger(__name__)
 
+_FROM_THE_START: Final = 20  # rounds after which the whole queue is looked at again
+
+
+class Floor(Protocol):
+    """Below which no transaction has an intent anywhere (kvorum/oldest.py)."""
+
+    async def find(self) -> int:
+        """Raises KvorumError: it is not known now."""
+        ...
+
 
 class Collector:
-    """Collects on one node until it is cancelled."""
+    """Collects at one node until it is cancelled. Counts `rounds` and rows `removed`."""
 
     def __init__(
         self,
         manager: ReplicaManager,
+        engine: Engine,
         ask: Callable[[int], Awaitable[list[Any]]],
+        floor: Floor,
+        in_thread: Callable[..., Awaitable[Any]],
         *,
         interval_ms: int,
     ) -> None:
-        """`ask(method)`: a method of the meta partition's leader."""
-        self.rounds = 0
-        self._manager = manager
-        self._ask = ask
+        """`engine`: the state DB. `ask(method)`: the meta partition's leader."""
+        self.rounds = self.removed = self.walks = self.compactions = 0
+        self._manager, self._engine, self._floor = manager, engine, floor
+        self._ask, self._in_thread = ask, in_thread
         self._interval_s = interval_ms / 1000
+        self._garbage: dict[PartitionId, Garbage] = {}  # of the partitions that are led here
+        self._shrinking: dict[PartitionId, Shrinking] = {}  # of all that are here
+        self._at = b""  # below it nothing in gcq waits for this node
 
     async def run(self) -> None:
         """A round every interval."""
@@ -42,28 +83,158 @@ class Collector:
             await self.collect()
 
     async def collect(self) -> None:
-        """One round over the partitions that this node leads."""
+        """One round."""
         try:
             (safepoint,) = await self._ask(COLLECT_BELOW)
         except KvorumError as error:
             log.info("the safepoint could not be learned: %s; next round", error)
             return
-        # Without any intent here, nothing older than the safepoint can still need its record.
-        floor = min(self._manager.oldest_lock() or safepoint, safepoint)
-        for replica in self._manager.replicas():
-            if replica.leads():
-                await self._collect(replica, safepoint, floor)
+        led = {r.descriptor.id: r for r in self._manager.replicas() if r.leads()}
+        if led.keys() - self._garbage.keys() or self.rounds % _FROM_THE_START == 0:
+            self._at = b""
+        self._garbage = {id: self._garbage.get(id) or Garbage() for id in led}
+        for replica in led.values():
+            await self._tolerate(self._old_versions(replica, safepoint), replica)
+        await self._due(led, safepoint)
+        await self._rewrite_files()
         self.rounds += 1
 
-    async def _collect(self, replica: Replica, safepoint: int, floor: int) -> None:
-        done = asyncio.get_running_loop().create_future()
+    def stats(self) -> dict[str, int]:
+        """For metrics."""
+        return {
+            "rounds": self.rounds,
+            "removed": self.removed,
+            "walks": self.walks,
+            "compactions": self.compactions,
+        }
 
-        def finished(error: KvorumError | None) -> None:
-            if not done.done():
-                done.set_result(error)
-
-        replica.machine.gc(safepoint, floor, finished)
-        error = await done
-        if error is not None:
+    async def _tolerate(self, work: Awaitable[None], replica: Replica) -> None:
+        try:
+            await work
+        except KvorumError as error:
             partition = replica.descriptor.id
-            log.warning("partition %d was not collected: %s; next round", partition, error)
+            log.info("partition %d was not collected: %s; next round", partition, error)
+
+    # -- old versions
+
+    async def _old_versions(self, replica: Replica, safepoint: int) -> None:
+        state, garbage = replica.state, self._garbage[replica.descriptor.id]
+        found = garbage.look(state.old_versions, state.top_ts, safepoint)
+        if not garbage.worth_a_walk(found):
+            return
+        self.walks += 1
+        await _safepoint(replica, safepoint)
+        at: bytes | None = b""
+        while at is not None:
+            done = await self._step(replica, OldVersions(at))
+            garbage.removed(done.removed)
+            at = done.at
+        garbage.walked()
+
+    async def _step(self, replica: Replica, step: OldVersions | Due) -> Collected:
+        told: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
+
+        def done(result: Collected | KvorumError) -> None:
+            if told.done():
+                return
+            if isinstance(result, KvorumError):
+                told.set_exception(result)
+            else:
+                told.set_result(result)
+
+        replica.machine.collect(step, done)
+        result = await told
+        self.removed += result.removed
+        await asyncio.sleep(GC_PAUSE_MS / 1000)
+        return result
+
+    # -- what is due
+
+    async def _due(self, led: dict[PartitionId, Replica], safepoint: int) -> None:
+        at: bytes | None = self._at
+        left: bytes | None = None  # the first row that stays for another round
+        while at is not None:
+            found = due_rows(self._engine, self._manager.covering, at, safepoint, GC_STEP_ROWS_MAX)
+            at = found.at
+            if found.strangers:
+                forget(self._engine, found.strangers)
+                self.removed += len(found.strangers)
+            floor = await self._floor_for(found.of.values())
+            for id, rows in found.of.items():
+                replica = led.get(id)
+                mine = [] if replica is None else [row for row in rows if _may_go(row, floor)]
+                removed = 0
+                if replica is not None and mine:
+                    removed = await self._due_of(replica, safepoint, Due(mine, floor))
+                if removed < len(rows):
+                    left = rows[0] if left is None else min(left, rows[0])
+        self._at = left if left is not None else (safepoint + 1).to_bytes(8, "big")
+
+    async def _due_of(self, replica: Replica, safepoint: int, step: Due) -> int:
+        try:
+            await _safepoint(replica, safepoint)
+            return (await self._step(replica, step)).removed
+        except KvorumError as error:
+            log.info("partition %d was not collected: %s", replica.descriptor.id, error)
+            return 0
+
+    async def _floor_for(self, found: Iterable[list[bytes]]) -> int:
+        """0 when no record of a transaction is among the rows, or nothing is known."""
+        if not any(start_ts_of(row) for rows in found for row in rows):
+            return 0
+        try:
+            return await self._floor.find()
+        except KvorumError as error:
+            log.info("no record of a transaction is collected now: %s", error)
+            return 0
+
+    # -- files
+
+    async def _rewrite_files(self) -> None:
+        """At most one partition's per round."""
+        here = {r.descriptor.id: r for r in self._manager.replicas()}
+        self._shrinking = {
+            id: self._shrinking.get(id) or Shrinking(GC_COMPACT_ROWS_MIN) for id in here
+        }
+        due = [id for id, r in here.items() if self._shrinking[id].look(r.state.old_versions)]
+        if not due:
+            return
+        replica = here[due[0]]
+        old, d = replica.state.old_versions, replica.descriptor
+        work = asyncio.get_running_loop().create_task(self._rewrite(d), name="rewrite-files")
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])  # the database cannot be closed meanwhile
+            raise
+        self._shrinking[d.id].rewritten(old)
+        self.compactions += 1
+
+    async def _rewrite(self, d: PartitionDescriptor) -> None:
+        try:
+            await self._in_thread(self._engine.compact, "hist", *hist_range(d.start, d.end))
+        except KvorumError as error:
+            log.info("the files of partition %d were not rewritten: %s", d.id, error)
+
+
+def _may_go(row: bytes, floor: int) -> bool:
+    start_ts = start_ts_of(row)
+    return start_ts is None or start_ts < floor
+
+
+async def _safepoint(replica: Replica, safepoint: int) -> None:
+    """Raise a partition's safepoint, durably."""
+    if safepoint <= replica.state.safepoint:
+        return
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: KvorumError | None) -> None:
+        if told.done():
+            return
+        if error is None:
+            told.set_result(None)
+        else:
+            told.set_exception(error)
+
+    replica.machine.raise_safepoint(safepoint, done)
+    await told

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
 from kv.base.ids import NodeId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
+from kv.base.methods import OLDEST_INTENT
 from kvorum.audit import Audit
 from kvorum.collector import Collector
 from kvorum.heap import Trimmer
-from kvorum.members import members, placed
+from kvorum.members import members, partition_map, placed
+from kvorum.oldest import OldestIntent
 from kvorum.roles import Master
 from kvorum.store import Store
 from procedures.library.sink_service import SinkService
@@ -46,9 +48,18 @@ class Upkeep:
         self._store = store
         self._master = master
         self._sink = sink
-        self._collector = Collector(
-            store.manager, store.kv.call_node, interval_ms=config.gc_interval_ms
+        floor = OldestIntent(
+            self._oldest_intents, self._partitions, store.oracle.now, ports.timers.monotonic
         )
+        self.collector = Collector(
+            store.manager,
+            store.state,
+            store.kv.call_node,
+            floor,
+            ports.in_thread,
+            interval_ms=config.gc_interval_ms,
+        )
+        store.dispatcher.register(OLDEST_INTENT, lambda _context, _args: self._oldest_intent())
         self._sweeper = Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
         self.audit = Audit(store.state, store.txn, ports.in_thread)
         self._trimmer = Trimmer(ports.in_thread)
@@ -62,7 +73,7 @@ class Upkeep:
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """Everything, to be run at once."""
         return [
-            self._collector.run(),
+            self.collector.run(),
             self._sweeper.run(),
             self._trimmer.run(),
             self._store.watch_room(),
@@ -78,6 +89,32 @@ class Upkeep:
         self._store.cluster.learn(rows)
         staying = (NodeState.MEMBER, NodeState.JOINING, NodeState.LEAVING)
         self._holders = [row.id for row in rows if row.state in staying]
+
+    def _oldest_intent(self) -> list[Any]:
+        """The method OLDEST_INTENT."""
+        manager = self._store.manager
+        led = [int(r.descriptor.id) for r in manager.replicas() if r.leads()]
+        return [manager.oldest_lock() or 0, led]
+
+    async def _oldest_intents(self) -> list[list[Any]]:
+        """What the nodes that answer say about OLDEST_INTENT."""
+        calls = self._store.cluster.calls
+
+        async def ask(node: int) -> list[Any] | None:
+            try:
+                return await calls.call_at(node, OLDEST_INTENT)
+            except KvorumError:
+                return None
+
+        others = await asyncio.gather(*(ask(node) for node in self._store.cluster.peers.nodes))
+        return [self._oldest_intent(), *(told for told in others if told is not None)]
+
+    async def _partitions(self) -> set[int]:
+        return {int(d.id) for d in await partition_map(self._store.txn)}
+
+    def gc_figures(self) -> Mapping[str, int]:
+        """For metrics."""
+        return {**self._store.safepoint.stats(), **self.collector.stats()}
 
     async def _reap(self) -> None:
         """Remove what sinks staged and abandoned."""

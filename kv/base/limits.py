@@ -170,7 +170,9 @@ TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
 
 # -- garbage collection
 GC_RETENTION_MS_DEFAULT: Final = 600_000  # versions younger than this stay readable
-GC_STEP_ROWS_MAX: Final = 500  # of one partition in one synchronous step of the loop
+GC_STEP_ROWS_MAX: Final = 500  # of one partition in one synchronous step of the loop …
+GC_PAUSE_MS: Final = 5  # … and the node's collector rests so long after each
+GC_COMPACT_ROWS_MIN: Final = 500  # old versions that went before files are worth rewriting
 LEASES_MAX: Final = 1_000  # snapshots held at once
 LEASE_TTL_MS_DEFAULT: Final = 30_000  # one whose owner is silent for so long ends …
 LEASE_TTL_MS_MAX: Final = 600_000
@@ -292,7 +294,7 @@ assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "who waits is told before it gives
 assert UNSETTLED_MS < PING_MS, "who waits is told before its client doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert LEASE_TTL_MS_DEFAULT <= LEASE_TTL_MS_MAX <= LEASE_LIFETIME_MS_MAX
-assert LEASES_MAX * (4 * OWNER_CHARS_MAX + 32) < MiB, "their record is written whole"
+assert MiB > LEASES_MAX * (4 * OWNER_CHARS_MAX + 32), "their record is written whole"
 assert LEASES_MAX <= LIST_ITEMS_MAX
 assert WAIT_MS_MAX < DEADLINE_MS_MAX
 assert FEED_PART_ROWS_MAX <= FEED_ROWS_MAX and FEED_PART_BYTES_MAX <= FEED_BYTES_MAX

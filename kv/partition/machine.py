@@ -53,6 +53,7 @@ from kv.base.methods import (
 from kv.base.ports import Timers
 from kv.base.waits import Waits
 from kv.feed.recent import Budget, Recent
+from kv.mvcc.gc import Due, OldVersions
 from kv.mvcc.get import newest
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
@@ -172,24 +173,20 @@ class PartitionMachine:
         """
         internal.put_meta(self._internal, key, value, done)
 
-    def gc(self, safepoint: int, txn_floor: int, done: Done) -> None:
-        """Raise the safepoint and collect what lies below it, in bounded steps; `done` after the
-        last one.
-
-        `safepoint` must lie below every snapshot that is still wanted; `txn_floor`: see kv.mvcc.gc.
-        It never passes the oracle: a clock that was ahead for a moment must not put the snapshots
-        and transactions of the next hours below it.
+    def raise_safepoint(self, safepoint: int, done: Done) -> None:
+        """Refuse reads below it from now on, if it is higher than the one in force. It must lie
+        below every snapshot that is held, and below what the oracle has handed out
+        (tso/safepoint.py sees to both).
         """
+        internal.raise_safepoint(self._internal, safepoint, done)
 
-        def told(now: int, error: KvorumError | None) -> None:
-            if error is not None:
-                done(error)
-                return
-            left = self._state.old_versions > 0
-            below = min(safepoint, now)
-            internal.collect(self._internal, below, txn_floor, done, old_versions=left)
+    def collect(self, step: OldVersions | Due, done: internal.Reported) -> None:
+        """One bounded step under the safepoint in force: `done(what it did)`, or `done(error)`.
 
-        self._timestamps.request(1, told)
+        Raise the safepoint first and wait for that: nothing is collected under one that is not in
+        the log yet.
+        """
+        internal.collect_step(self._internal, step, done)
 
     def find_txn(self, start_ts: int) -> bytes | None:
         """The anchor of a transaction whose record is in flight here. (Applied ones: kv.mvcc.find,
@@ -576,8 +573,11 @@ class PartitionMachine:
             return False
         else:
             self._accept(conn, r, row, m, size)
-        if self._parked and r[1] == RESOLVE:
-            self.waits.resolved(r, m)
+        if self._parked:
+            if r[1] == RESOLVE:
+                self.waits.resolved(r, m)
+            elif r[1] == ROLLBACK and result[0] == ABORTED:
+                self.waits.end(r[6])
         return True
 
     def _accept(
@@ -608,7 +608,7 @@ class PartitionMachine:
     def _resume(self, items: list[Item]) -> None:
         """Their turn has come: before everything that waits for the next drain."""
         self._queue[:0] = items
-        if not self._scheduled:
+        if items and not self._scheduled:
             self._touch()
 
     def _after_seen(self, conn: Connection, row: list[Any], *, prewrite: bool = False) -> None:

@@ -146,6 +146,7 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.SNAPSHOT_RELEASE: ("SNAPSHOT_RELEASE", (("id", timestamp),)),
     methods.SNAPSHOT_LIST: ("SNAPSHOT_LIST", ()),
     methods.COLLECT_BELOW: ("COLLECT_BELOW", ()),
+    methods.OLDEST_INTENT: ("OLDEST_INTENT", ()),
 }
 
 

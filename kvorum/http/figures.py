@@ -26,7 +26,8 @@ _METHODS: Final = (
     "SINK_BEGIN SINK_STAGE SINK_SEAL SINK_COMMIT SINK_ABORT LINKS CREATE_PARTITION DROP_PARTITION "
     "CAMPAIGN JOIN CHANGE_REPLICAS REPLICA_STATUS STANDING HOLDS_TXN FORCE_MEMBERS "
     "WAITS REFUSE_WAIT "
-    "SNAPSHOT_OPEN SNAPSHOT_RENEW SNAPSHOT_RELEASE SNAPSHOT_LIST COLLECT_BELOW"
+    "SNAPSHOT_OPEN SNAPSHOT_RENEW SNAPSHOT_RELEASE SNAPSHOT_LIST COLLECT_BELOW "
+    "OLDEST_INTENT"
 )
 METHOD_NAMES: Final = {str(getattr(methods, name)): name for name in _METHODS.split()}
 
@@ -90,6 +91,14 @@ FIGURES: Final = {
     "tso_handed_out": Figure("Timestamps handed out."),
     "tso_waits": Figure("Times a partition here asked another node for timestamps."),
     "tso_raises": Figure("Times the durable bound of timestamps was raised."),
+    "gc_safepoint": Figure("At the master: versions superseded up to it may be collected.", True),
+    "gc_snapshots": Figure("At the master: snapshots that are held.", True),
+    "gc_snapshots_granted": Figure("Snapshots that were taken."),
+    "gc_snapshots_ended": Figure("Snapshots whose owner was silent for too long."),
+    "gc_rounds": Figure("Looks for garbage."),
+    "gc_walks": Figure("Times the old versions of a partition were walked."),
+    "gc_removed": Figure("Rows collected: old versions, expired records, delete marks, outcomes."),
+    "gc_compactions": Figure("Times files were rewritten because old versions had gone."),
     "storage_memtable_bytes": Figure("State DB: rows in memory that await a file.", True),
     "storage_file_bytes": Figure("State DB: live files.", True),
     "storage_cache_bytes": Figure("State DB: block cache in use.", True),

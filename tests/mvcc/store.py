@@ -8,11 +8,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kv.base.keys import from_u64
 from kv.base.ops import Op
 from kv.base.timestamps import compose
 from kv.mvcc.check import Checked, check
 from kv.mvcc.commit import commit
-from kv.mvcc.gc import GcCursor, gc_step
+from kv.mvcc.gc import Due, OldVersions, collect
 from kv.mvcc.get import Found, get, multi_get
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.heartbeat import heartbeat
@@ -272,15 +273,22 @@ class Store:
     def collect(self, safepoint: int, txn_floor: int = 1 << 63, rows_max: int = 100) -> int:
         """Raise the safepoint and run all steps; how many there were."""
         self.safepoint = max(self.safepoint, safepoint)
-        cursor, steps = GcCursor(), 0
-        while not cursor.done:
-            m = Mutations()
-            cursor = gc_step(
-                self, self.start, self.end, cursor, txn_floor=txn_floor, m=m, rows_max=rows_max
-            )
-            self.apply(m)
+        steps, at = 0, b""
+        while at is not None:
+            at = self.step(OldVersions(at), rows_max=rows_max)
+            steps += 1
+        due = [row for row in sorted(self.rows["gcq"]) if from_u64(row) <= self.safepoint]
+        for first in range(0, len(due), rows_max):
+            self.step(Due(due[first : first + rows_max], txn_floor))
             steps += 1
         return steps
+
+    def step(self, step: OldVersions | Due, rows_max: int = 100) -> bytes | None:
+        """One step; where the walk goes on."""
+        m = Mutations()
+        done = collect(self, self.start, self.end, step, m=m, rows_max=rows_max)
+        self.apply(m)
+        return done.at
 
     def get(self, key: bytes, ts: int = 0, ignore: list[int] | None = None) -> Found:
         return get(self, key, read_ts=ts, ignore=ignore, now_ms=self.now_ms)

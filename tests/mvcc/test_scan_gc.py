@@ -11,8 +11,7 @@ from kv.base.keys import successor
 from kv.base.limits import SCAN_PAGE_BYTES_MAX, TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
 from kv.base.ops import delete, put
 from kv.mvcc.find import find
-from kv.mvcc.gc import GcCursor, gc_step
-from kv.mvcc.view import Mutations
+from kv.mvcc.gc import Due, OldVersions
 from tests.mvcc.store import NOW_MS, Store, at
 
 EDGES = [
@@ -202,13 +201,9 @@ def test_a_gap_in_history_is_absent() -> None:
     store.prewrite(delete(b"k"), start=at(2), anchor=b"k")
     store.commit(b"k", at(2), at(3))
     store.safepoint = at(5)
-    m = Mutations()
-    cursor = gc_step(store, b"", b"", GcCursor(), txn_floor=0, m=m)
-    assert cursor.hist is None
+    assert store.step(OldVersions()) is None
     store.resolve(b"k", start=at(2), ts=at(3))  # between the collector's two walks
-    store.apply(m)
-    gc_step(store, b"", b"", cursor, txn_floor=0, m=(m := Mutations()))
-    store.apply(m)
+    store.step(Due(list(store.rows["gcq"]), 0))
     assert not store.rows["cur"]
     assert store.rows["hist"], "the scene needs the old version still there"
     store.write(put(b"k", b"new"), ts=at(9))

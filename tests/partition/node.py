@@ -14,11 +14,13 @@ from kv.base.errors import KvorumError, Unavailable, from_wire
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import ENTRY_BYTES_MAX, LOG_KEEP_BYTES
 from kv.base.timestamps import compose
+from kv.mvcc.gc import Collected, Due, OldVersions
 from kv.mvcc.records import Lock
 from kv.partition.machine import PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
+from kv.replica.due import due_rows
 from kv.replica.manager import ReplicaManager
 from kv.replica.room import Room
 from kv.storage.engine import STATE_FAMILIES, Engine
@@ -216,6 +218,29 @@ class Node:
         return value, version
 
     # -- accidents
+
+    def collect(self, key: bytes, safepoint: int, floor: int = 1 << 63) -> KvorumError | None:
+        """Raise the safepoint of the partition of `key` and collect all that is due in it; why it
+        did not work.
+        """
+        machine = self.machine(key)
+        told: list[Any] = []
+        machine.raise_safepoint(safepoint, told.append)
+        self.settle(lambda: bool(told))
+        at: bytes | None = b"" if told == [None] else None
+        while at is not None:
+            machine.collect(OldVersions(at), told.append)
+            self.settle(lambda: isinstance(told[-1], Collected | KvorumError))
+            at = told.pop().at if isinstance(told[-1], Collected) else None
+        at = b"" if told[-1] is None else None
+        while at is not None:
+            found = due_rows(self.engine, self.manager.covering, at, safepoint, 500)
+            rows, at = found.of.get(machine.descriptor.id, []), found.at
+            machine.collect(Due(rows, floor), told.append)
+            self.settle(lambda: isinstance(told[-1], Collected | KvorumError))
+            if isinstance(told[-1], Collected):
+                told.pop()
+        return None if told[-1] is None else told[-1]
 
     def crash(self, seed: int = 0, **options: Any) -> Node:
         """The node after a power loss: both databases lose what was not synced, but for a random

