@@ -153,7 +153,8 @@ class Feed:
 
     async def _round(self, merge: Merge) -> None:
         """Look at what may have changed; wait before that if there is nothing to expect."""
-        if not any(leg.more for leg in merge.legs):
+        wanting = merge.wanting()
+        if wanting and not any(leg.more for leg in wanting):
             await self._news(merge)
         rest_s = self._looked_at + FEED_PAUSE_MS / 1000 - self._timers.monotonic()
         if rest_s > 0:
@@ -186,13 +187,13 @@ class Feed:
     async def _collect(self, leg: Leg, read_ts: int, legs: int) -> None:
         rows_max = max(_LEG_ROWS_MIN, FEED_ROWS_MAX // legs)
         bytes_max = max(_LEG_BYTES_MIN, FEED_BYTES_MAX // legs)
-        rows, resolved, cursor, mark = await self._changes(
+        rows, frontier, cursor, mark, resolved = await self._changes(
             leg, read_ts, rows_max, leg.frontier, False, bytes_max, None
         )
-        found = Collector(resolved, rows_max=rows_max, bytes_max=bytes_max)
+        found = Collector(frontier, rows_max=rows_max, bytes_max=bytes_max)
         found.add(rows)
         while cursor is not None and found.upto > leg.frontier:
-            rows, _, cursor, _ = await self._changes(
+            rows, _, cursor, *_ = await self._changes(
                 leg, found.upto, rows_max, leg.frontier, True, bytes_max, cursor
             )
             found.add(rows)

@@ -113,7 +113,7 @@ class LargeParts:
         """One step in the first range that is left."""
         start, end = self._ranges[0]
         try:
-            rows, _, cursor, _ = await self._patiently(
+            rows, _, cursor, *_ = await self._patiently(
                 lambda: self._kv.call(
                     CHANGES,
                     start,

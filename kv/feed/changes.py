@@ -1,12 +1,14 @@
 """CHANGES: the versions of a range above one timestamp, and up to where they are complete.
 
     CHANGES(start, end, read_ts, limit, above, closed, bytes_max, cursor)
-        → [[key, value | nil = deleted, version, expire_ms | 0], …], frontier, cursor | nil, mark
+        → [[key, value | nil = deleted, version, expire_ms | 0], …], frontier, cursor | nil, mark,
+          resolved
 
-`frontier` is the highest f in [above, read_ts] of which the leader knows: every version of the
-range in (above, f] is applied, and no other one will ever come. It is what a feed may emit. It
-rests on the following, where R is `read_ts`, a timestamp that the oracle handed out before the
-request was sent, so that the machine treats the request as it treats a snapshot read at R
+`resolved` is the highest f in [above, read_ts] of which the leader knows: every version of the
+range in (above, f] is applied, and no other one will ever come. `frontier` is how far the rows of
+this answer go: the same, or less when not all fit. It is what a feed may tell. `resolved` rests on
+the following, where R is `read_ts`, a timestamp that the oracle handed out before the
+request was sent; the machine treats the request as it treats a snapshot read at R
 (kv/partition/reads.py):
 
   1. One-entry commits that are in flight at or below R on the range: the request waits until they

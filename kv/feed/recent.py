@@ -19,11 +19,10 @@ Who watches asks again every few seconds; when nobody did for RECENT_IDLE_S the 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Final, Protocol
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.keys import from_u64
 from kv.base.limits import FEED_INTENTS_LOOKED_MAX, FEED_RECENT_BYTES_MAX, FEED_WAITERS_MAX
@@ -35,6 +34,7 @@ from kv.mvcc.records import Lock
 RECENT_IDLE_S: Final = 30.0
 LOOK_AGAIN_S: Final = 0.25  # at very many intents
 _by_key = itemgetter(0)
+_highest = attrgetter("highest")
 
 Answer = Callable[[Any, list[Any]], object]
 """(connection, reply row)"""
@@ -46,6 +46,7 @@ class Applied(Protocol):
     rows: list[Any]
     locks: dict[bytes, Lock | None]
     top_ts: int
+    low_ts: int  # at or below every version in it
     size: int
     quiet: list[Any]
 
@@ -57,6 +58,17 @@ class Budget:
 
     def __init__(self, bytes_max: int = FEED_RECENT_BYTES_MAX) -> None:
         self.left = bytes_max
+
+
+class _Kept(NamedTuple):
+    """An entry."""
+
+    mark: int
+    highest: int  # version in it, or in an older one: rises with the entries
+    lowest: int  # a bound of the versions in it
+    size: int
+    rows: Sequence[Any]
+    gone: bool  # intents went away
 
 
 class _Waiting:
@@ -75,11 +87,12 @@ class Recent:
     def __init__(self, timers: Timers, budget: Budget, answer: Answer) -> None:
         self.mark = 0
         self.floor = 0
+        self.active = False  # whether entries are followed: somebody watches
         self._timers, self._budget, self._answer = timers, budget, answer
-        self._entries: deque[tuple[int, int, int, list[Any], bool]] = deque()
-        """(mark, top_ts, bytes, rows, whether intents went away)"""
+        self._entries: list[_Kept] = []
+        self._head = 0  # entries before it were dropped
+        self._highest = 0
         self._waiting: dict[_Waiting, None] = {}
-        self._active = False
         self._asked_at = 0.0
         self._idle: Handle | None = None
         self._bound = 0  # of the intents, at the last look
@@ -87,18 +100,13 @@ class Recent:
 
     # ------------------------------------------------------------------ the entries
 
-    @property
-    def active(self) -> bool:
-        """Whether entries are followed: somebody watches."""
-        return self._active
-
     def begin(self, top_ts: int) -> None:
         """Somebody asks. `top_ts`: the highest version that is applied."""
         self._asked_at = self._timers.monotonic()
-        if self._active:
+        if self.active:
             return
-        self._active = True
-        self.floor, self.mark = top_ts, top_ts
+        self.active = True
+        self.floor = self.mark = self._highest = top_ts
         self._idle = self._timers.call_later(RECENT_IDLE_S, self._look_idle)
 
     def applied(self, entry: Applied) -> None:
@@ -107,9 +115,12 @@ class Recent:
         if not entry.rows and not gone:
             return
         self.mark += 1
-        self._entries.append((self.mark, entry.top_ts, entry.size, entry.rows, gone))
+        self._highest = max(self._highest, entry.top_ts)
+        self._entries.append(
+            _Kept(self.mark, self._highest, entry.low_ts, entry.size, entry.rows, gone)
+        )
         self._budget.left -= entry.size
-        while self._budget.left < 0 and self._entries:
+        while self._budget.left < 0 and self._head < len(self._entries):
             self._drop_oldest()
         if self._waiting:
             for one in [w for w in self._waiting if gone or _touches(entry.rows, w.start, w.end)]:
@@ -117,19 +128,37 @@ class Recent:
                 entry.quiet.append((one.conn, [one.rid, 0, self.mark]))
 
     def _drop_oldest(self) -> None:
-        _, top_ts, size, _, _ = self._entries.popleft()
-        self._budget.left += size
-        self.floor = max(self.floor, top_ts)
+        oldest = self._entries[self._head]
+        self._budget.left += oldest.size
+        self.floor = max(self.floor, oldest.highest)
+        self._head += 1
+        if 2 * self._head >= len(self._entries):
+            del self._entries[: self._head]
+            self._head = 0
 
-    def versions(self, start: bytes, end: bytes, above: int, upto: int) -> Iterator[Row]:
-        """All versions of the range in (above, upto], in no order. `above` is not below `floor`."""
+    def versions(
+        self, start: bytes, end: bytes, above: int, upto: int, *, rows_max: int
+    ) -> tuple[list[Row], int]:
+        """All versions of the range in (above, f], in no order, and f: `upto`, or less when there
+        are many more than `rows_max`. `above` is not below `floor`.
+        """
         assert above >= self.floor, "these versions are not all here"
-        for _, top_ts, _, rows, _ in self._entries:
-            if top_ts <= above:
-                continue
-            for key, record, *_ in _within(rows, start, end):
+        entries = self._entries
+        at = bisect_right(entries, above, lo=self._head, key=_highest)
+        found: list[Row] = []
+        while at < len(entries):
+            if len(found) > rows_max:
+                # Later entries have later versions, but for transactions resolved late.
+                behind = min(entry.lowest for entry in entries[at:]) - 1
+                ready = [row for row in found if row[2] <= behind]
+                if 2 * len(ready) > rows_max:
+                    return ready, min(upto, behind)
+                rows_max *= 2
+            for key, record, *_ in _within(entries[at].rows, start, end):
                 if record is not None and above < (version := from_u64(record)) <= upto:
-                    yield row_of(key, record, version)
+                    found.append(row_of(key, record, version))
+            at += 1
+        return found, upto
 
     # ------------------------------------------------------------------ intents
 
@@ -172,12 +201,11 @@ class Recent:
     def _news(self, start: bytes, end: bytes, mark: int) -> bool:
         if mark == self.mark:
             return False
-        if mark > self.mark or not self._entries or mark < self._entries[0][0] - 1:
+        kept = len(self._entries) - self._head
+        if not 0 < self.mark - mark <= kept:
             return True  # of another leader, or too long ago
-        return any(
-            number > mark and (gone or _touches(rows, start, end))
-            for number, _, _, rows, gone in self._entries
-        )
+        news = self._entries[mark - self.mark :]
+        return any(entry.gone or _touches(entry.rows, start, end) for entry in news)
 
     def _late(self, one: _Waiting) -> None:
         if one in self._waiting:
@@ -208,9 +236,9 @@ class Recent:
             self._let_go()
 
     def _let_go(self) -> None:
-        self._active = False
+        self.active = False
         self._bound = 0
-        while self._entries:
+        while self._head < len(self._entries):
             self._drop_oldest()
         if self._idle is not None:
             self._idle.cancel()

@@ -32,7 +32,7 @@ def read_ts_of(r: list[Any]) -> int:
 
 
 def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
-    """The result fields: rows, frontier, cursor, mark. Nothing at or below `read_ts` is in flight
+    """The result fields: rows, frontier, cursor, mark, resolved. Nothing at or below `read_ts` is in flight
     on the range. Raises SnapshotTooOld, Corruption, InvalidArgument.
     """
     start, end, read_ts, limit, above, closed, bytes_max, cursor = r[5:]
@@ -44,17 +44,13 @@ def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
         locks: Mapping[bytes, Lock] = state.locks.by_key
         frontier = max(above, recent.below_intents(locks, read_ts))
     if frontier <= above:
-        return [[], above, None, recent.mark]
+        return [[], above, None, recent.mark, above]
     if above >= recent.floor and cursor is None:
-        found = whole_versions(
-            recent.versions(start, end, above, frontier),
-            frontier,
-            limit=limit,
-            bytes_max=bytes_max,
-        )
+        kept, upto = recent.versions(start, end, above, frontier, rows_max=limit)
+        found = whole_versions(kept, upto, limit=limit, bytes_max=bytes_max)
         if found is not None:
-            rows, frontier = found
-            return [rows, frontier, None, recent.mark]
+            rows, upto = found
+            return [rows, upto, None, recent.mark, frontier]
     rows, rest = walk(
         state,
         start,
@@ -65,7 +61,7 @@ def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
         bytes_max=bytes_max,
         cursor=cursor,
     )
-    return [rows, frontier, rest, recent.mark]
+    return [rows, frontier, rest, recent.mark, frontier]
 
 
 def bytes_of(result: list[Any]) -> int:

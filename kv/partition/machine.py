@@ -41,6 +41,7 @@ from kv.base.limits import (
 )
 from kv.base.members import Alone, Members
 from kv.base.methods import (
+    ABORTED,
     AWAIT_CHANGES,
     FENCED,
     GET,
@@ -49,6 +50,7 @@ from kv.base.methods import (
     PREWRITE_ROWS,
     PUT,
     RESOLVE,
+    ROLLBACK,
 )
 from kv.base.ports import Timers
 from kv.base.waits import Waits

@@ -28,100 +28,21 @@ from typing import Any, Final
 
 from kv.base.errors import Busy, KeyLocked, KvorumError, to_wire
 from kv.base.limits import (
-    LOCK_WAIT_MARGIN_MS,
-    LOCK_WAIT_SHARE,
     WAITERS_BYTES_MAX,
     WAITERS_MAX,
     WAITERS_PER_KEY_MAX,
 )
-from kv.base.methods import DELETE, PREWRITE, PREWRITE_ROWS, PUT, WRITE
 from kv.base.ports import Handle
 from kv.base.waits import INTENT, WAITED, HeldUp, Wait, Waits
 from kv.mvcc.refusals import aborted, key_guarded, key_locked, shown
 from kv.mvcc.view import Mutations
 from kv.partition.admission import Item
 from kv.partition.evaluated import Evaluated
-from kv.partition.options import options_of
-from kv.partition.requests import weight
 from kv.partition.scheduler import Scheduler
+from kv.partition.waiter import LEAVES_INTENT, Waiter, keys_of, said, txn_of
 
-_OPTIONS_AT: Final = {WRITE: 8, PREWRITE: 10}
-_LEAVES_INTENT: Final = frozenset({PREWRITE, PREWRITE_ROWS})
 _COMPACT_FROM: Final = 64
 RETRY_AFTER_MS: Final = 50
-
-
-class Waiter:
-    """A request in a queue."""
-
-    __slots__ = (
-        "item",
-        "key",
-        "met",
-        "owner",
-        "priority",
-        "since_ms",
-        "size",
-        "ticket",
-        "txn",
-        "until_s",
-        "wait_ms",
-        "woken",
-    )
-
-    def __init__(self, item: Item, ticket: int, now_ms: int, now_s: float) -> None:
-        r = item[1]
-        at = _OPTIONS_AT.get(r[1])
-        options = options_of(r, at) if at is not None else {}
-        self.item: Item | None = item  # None once it has left
-        self.ticket = ticket
-        self.priority: int = options.get("priority", 0)
-        self.owner: str = options.get("owner", "")
-        self.txn = txn_of(r)
-        self.size = weight(r)
-        self.since_ms = now_ms
-        left_s = max(0.0, r[2] - now_s)
-        until_s = r[2] - min(LOCK_WAIT_MARGIN_MS / 1000, left_s * (1 - LOCK_WAIT_SHARE))
-        wait_ms = options.get("wait_ms")
-        if wait_ms is not None:
-            until_s = min(until_s, now_s + wait_ms / 1000)
-        self.until_s = until_s
-        self.key = b""
-        self.met: dict[str, Any] = {}  # details of the KeyLocked that it met last
-        self.woken = False  # it is in a list of the machine, to be evaluated
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return -self.priority, self.ticket
-
-    @property
-    def holding(self) -> bool:
-        """Whether its transaction may hold intents elsewhere."""
-        assert self.item is not None
-        return self.item[1][1] in _LEAVES_INTENT
-
-
-def txn_of(r: list[Any]) -> int:
-    """The transaction of a write request, 0 if it is none's."""
-    txn: int = 0
-    if r[1] in _LEAVES_INTENT:
-        txn = r[5]
-    elif r[1] == WRITE:
-        txn = r[6]
-    return txn
-
-
-def keys_of(r: list[Any]) -> Iterable[bytes]:
-    """The keys that a write request changes or checks."""
-    method = r[1]
-    if method in (PUT, DELETE):
-        return (r[5],)
-    if method == WRITE:
-        return [op[1] for op in r[5]]
-    if method == PREWRITE:
-        return [op[1] for op in r[8]]
-    keys: list[bytes] = r[8]
-    return keys
 
 
 class Waiting:
@@ -145,6 +66,7 @@ class Waiting:
         self._view, self._scheduler, self._registry = view, scheduler, registry
         self._resume, self._answer = resume, answer
         self._by_request: dict[int, Waiter] = {}  # by id of the request's list
+        self._by_txn: dict[int, list[Waiter]] = {}
         self._expiries: list[tuple[float, int, Waiter]] = []
         self._timer: Handle | None = None
         self._timer_at = 0.0
@@ -189,9 +111,7 @@ class Waiting:
             if queue is None or queue[0] is mine:
                 continue
             if order is None:
-                at = _OPTIONS_AT.get(r[1])
-                priority = options_of(r, at).get("priority", 0) if at is not None else 0
-                order = (-priority, self._ticket + 1)
+                order = (-said(r).get("priority", 0), self._ticket + 1)
             if queue[0].order > order or self._owns(r, key):
                 continue
             return self._behind(item, key, queue[0])
@@ -251,6 +171,8 @@ class Waiting:
     def _enter(self, waiter: Waiter) -> None:
         assert waiter.item is not None
         self._by_request[id(waiter.item[1])] = waiter
+        if waiter.txn:
+            self._by_txn.setdefault(waiter.txn, []).append(waiter)
         self._bytes += waiter.size
         heappush(self._expiries, (waiter.until_s, waiter.ticket, waiter))
         if self._timer is None or waiter.until_s < self._timer_at:
@@ -271,7 +193,7 @@ class Waiting:
         still waits for ends, too.
         """
         if not r[6]:
-            self._end(r[5])
+            self.end(r[5])
         self.released([key for key, lock in m.locks.items() if lock is None])
         if m.guards:
             ended: int = r[5]
@@ -304,6 +226,7 @@ class Waiting:
         left = [w.item for w in self._by_request.values() if not w.woken and w.item is not None]
         self.by_key.clear()
         self._by_request.clear()
+        self._by_txn.clear()
         self._expiries.clear()
         self._bytes = 0
         self._disarm()
@@ -319,10 +242,9 @@ class Waiting:
             if not waiter.woken:
                 waiter.woken = True
                 woken.append(waiter.item)
-            if waiter.item[1][1] in _LEAVES_INTENT:
+            if waiter.item[1][1] in LEAVES_INTENT:
                 break
-        if woken:
-            self._resume(woken)
+        self._resume(woken)
 
     def _link(self, waiter: Waiter, key: bytes) -> None:
         if waiter.key == key and key:
@@ -338,22 +260,34 @@ class Waiting:
         waiter.key = b""
         if not queue:
             del self.by_key[key]
-        elif self._view.lock(key) is None:
+            return
+        lock = self._view.lock(key)
+        if lock is None:
             self._wake(key)
+        elif lock.start_ts in self._by_txn:  # sent again while the first of it waited
+            again = [w for w in self._by_txn[lock.start_ts] if w.key == key and not w.woken]
+            for one in again:
+                one.woken = True
+            self._resume([one.item for one in again if one.item is not None])
 
     def _leave(self, waiter: Waiter) -> None:
         assert waiter.item is not None
         del self._by_request[id(waiter.item[1])]
         waiter.item = None
+        if waiter.txn:
+            mine = self._by_txn[waiter.txn]
+            mine.remove(waiter)
+            if not mine:
+                del self._by_txn[waiter.txn]
         self._bytes -= waiter.size
         self._unlink(waiter)
         if not self._by_request:
             self._expiries.clear()
             self._disarm()
 
-    def _end(self, start_ts: int) -> None:
-        """The transaction was rolled back."""
-        for waiter in [w for w in self._by_request.values() if w.txn == start_ts]:
+    def end(self, start_ts: int) -> None:
+        """The transaction was rolled back: what it still waits for ends."""
+        for waiter in list(self._by_txn.get(start_ts, ())):
             if not waiter.woken:
                 self._refuse(waiter, aborted(start_ts, "while it waited for a key"))
 
