@@ -70,10 +70,12 @@ class Backoff:
         return full * (0.5 + 0.5 * self._rng.random())
 
     async def wait(self, attempt: int, deadline: Deadline | None = None) -> None:
-        """Suspend for `delay_ms(attempt)`, or until the deadline."""
+        """Suspend for `delay_ms(attempt)`, or until the deadline; behind it for a moment, since
+        the timer that ends everything may be late, and nobody shall spin until then.
+        """
         delay_ms = self.delay_ms(attempt)
         if deadline is not None:
-            delay_ms = min(delay_ms, deadline.left_ms())
+            delay_ms = min(delay_ms, deadline.budget_ms())
         await self.sleep(delay_ms)
 
     async def sleep(self, delay_ms: float) -> None:

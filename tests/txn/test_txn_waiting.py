@@ -36,6 +36,24 @@ def test_d6_deadline_is_not_over_while_time_is_left(budget_ms: float) -> None:
     run(main)
 
 
+def test_d6_behind_a_deadline_waits_still_take_time() -> None:
+    """Whoever ends a call by a timer may be late by the timer's precision: a retry meanwhile must
+    not spin.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        timers = LoopTimers(loop)
+        deadline = Deadline(timers, 1.0)
+        backoff = Backoff(timers, SimRng(1), first_ms=4, max_ms=8)
+        await asyncio.sleep(0.01)
+        assert deadline.passed
+        began = loop.time()
+        await backoff.wait(0, deadline)
+        assert 0 < loop.time() - began <= 0.001 + 1e-9
+
+    run(main)
+
+
 def test_d6_closing_ends_work_that_did_not_start() -> None:
     """A task that is cancelled before its first step must answer its caller and leave nothing."""
 
