@@ -236,14 +236,26 @@ class ClientProcess:
             for _ in range(2)
         )
         oracle = remote_tso(tso_kv, timers, rng)
-        txn = TxnClient(kv, oracle, self.clock, rng, timers)
+        txn = TxnClient(kv, oracle, self.clock, rng, timers, budget_ms=cluster.plan.budget_ms)
 
         async def close() -> None:
             await txn.close()
             tso_kv.close()
             kv.close()
 
-        return AsyncDatabase(NativeBackend(kv, txn, oracle.take, timers, close=close), rng)
+        backend = NativeBackend(kv, txn, oracle.take, timers, close=close)
+        return Database(backend, rng, cluster.plan.ttl_ms)
+
+
+class Database(AsyncDatabase):
+    """Whose transactions live as long as the plan says."""
+
+    def __init__(self, backend: NativeBackend, rng: Rng, ttl_ms: int) -> None:
+        super().__init__(backend, rng)
+        self._ttl_ms = ttl_ms
+
+    def transaction(self, **how: Any) -> Any:
+        return super().transaction(**{"ttl_ms": self._ttl_ms, **how})
 
 
 class Cluster:

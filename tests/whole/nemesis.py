@@ -31,6 +31,9 @@ WEIGHTS = {
 }
 
 
+SKEWS_MS = (-10_000, -3_000, -100, 0, 100, 3_000, 10_000)
+
+
 class Nemesis:
     """See the module. `begin`, `end`."""
 
@@ -132,7 +135,7 @@ class Nemesis:
 
     def _jump(self, node: NodeProcess) -> None:
         probes.hit("clock jumps")
-        node.clock.skew_ms = self._rng.choice([-60_000, -3_000, -100, 0, 100, 3_000, 60_000])
+        node.clock.skew_ms = self._rng.choice(SKEWS_MS)
 
     def _kill_client(self, _node: NodeProcess) -> None:
         self._rng.choice(list(self._cluster.clients.values())).kill()

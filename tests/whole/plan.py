@@ -9,6 +9,11 @@ from kvorum.verify.catalog import WORKLOADS
 from tests.sim.plan import CLOCK_RATE_SPREAD
 from tests.whole.network import Chances
 
+MOSTLY = ("list-append", "list-append", "list-append", "bank")
+"""The workloads that see most."""
+SERIAL = ("list-append",)
+"""Those whose checker knows what else a serializable run must not show."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
@@ -26,11 +31,20 @@ class Plan:
     slow_syncs: float = 0.0
     slow_sync_s: float = 0.5
     rates: tuple[float, ...] = ()
-    modules: tuple[str, ...] = ()
+    limits: float = 0.0
+    """Share of the limits that are drawn (limits.py)."""
+    isolation: str = "snapshot"
+    budget_ms: int = 10_000
+    ttl_ms: int = 5_000
     gc_retention_ms: int = 600_000
     gc_interval_ms: int = 30_000
     kills_per_message: float = 0.0
     """Chance that a client dies at a message, sent or got."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Of the workload's procedures."""
+        return tuple(WORKLOADS[self.workload].modules)
 
     def rate_of(self, node: int) -> float:
         return self.rates[node - 1] if self.rates else 1.0
@@ -40,10 +54,12 @@ def draw(rng: random.Random) -> Plan:
     """Everything that may go wrong."""
     nodes = rng.choice([1, 3, 3, 3, 3, 5])
     spread = CLOCK_RATE_SPREAD if rng.random() < 0.5 else 0.0
+    workload = rng.choice([*WORKLOADS, *MOSTLY])
     return Plan(
         nodes=nodes,
-        clients=rng.choice([2, 3, 5]),
-        workload=rng.choice([*WORKLOADS, "list-append", "list-append"]),
+        clients=rng.choice([3, 5, 8]),
+        workload=workload,
+        isolation=rng.choice(["snapshot", "serializable"]) if workload in SERIAL else "snapshot",
         chances=Chances(
             latency_s=rng.choice([0.0005, 0.002]),
             drop=rng.choice([0, 0.02, 0.1]),
@@ -52,10 +68,15 @@ def draw(rng: random.Random) -> Plan:
             late_s=rng.choice([0.05, 0.3, 1.0]),
             pieces=rng.choice([0, 0.1]),
         ),
-        faults_s=rng.uniform(3, 8),
+        faults_s=rng.uniform(2, 6),
         faults_per_s=rng.choice([0.5, 1, 2, 4]),
-        think_s=rng.choice([0.01, 0.05]),
+        think_s=rng.choice([0.005, 0.02]),
         slow_syncs=rng.choice([0, 0.01, 0.05]),
         rates=tuple(1 + spread * (rng.random() - 0.5) for _ in range(nodes)),
         kills_per_message=rng.choice([0, 0, 0.002, 0.01]),
+        limits=rng.choice([0, 0.1, 0.3]),
+        budget_ms=rng.choice([800, 2_000, 10_000]),
+        ttl_ms=rng.choice([300, 1_000, 5_000]),
+        gc_retention_ms=rng.choice([1_500, 5_000, 600_000]),
+        gc_interval_ms=rng.choice([100, 500, 30_000]),
     )

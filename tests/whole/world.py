@@ -21,8 +21,10 @@ from kvorum.verify.chance import Chance
 from kvorum.verify.client import Client
 from kvorum.verify.history import Header, Recorder
 from kvorum.verify.workloads.base import Workload
+from tests.support.simloop import Deadlock, Livelock
 from tests.whole.cluster import CLIENTS_FROM, ClientProcess, Cluster
 from tests.whole.life import LivesLoop, run
+from tests.whole.limits import randomised
 from tests.whole.nemesis import Nemesis
 from tests.whole.plan import Plan, draw
 from tests.whole.trace import Trace
@@ -30,8 +32,11 @@ from tests.whole.trace import Trace
 HEALED_S = 30.0
 ANSWER_S = 40.0
 """A client's operation has a deadline of 10 s, and its status is asked for once more."""
-INTENTS_S = 30.0
+INTENTS_S = 45.0
+"""Time to live, sweeps, and twice the error of a clock, by which an age may be wrong."""
 TABLE = "t"
+CLIENTS_EVER = 10_000
+"""More than clients ever live in a run."""
 FAMILIES = ("cur", "hist", "lock", "txn")
 """Of the state database, all that belongs to partitions alone."""
 
@@ -59,7 +64,7 @@ class World:
         self.cluster = Cluster(loop, seed, plan, self.trace)
         self.nemesis = Nemesis(self.cluster)
         self.workload: Workload = WORKLOADS[plan.workload]()
-        header = Header(plan.workload, seed, "snapshot", self.workload.parameters())
+        header = Header(plan.workload, seed, plan.isolation, self.workload.parameters())
         self.recorder = Recorder(header, loop.time, self._told)
         self._loop = loop
         self._working = 0
@@ -124,7 +129,13 @@ class World:
     def _client(self, process: ClientProcess, number: int) -> Client:
         chance = Chance(_Rng(self.cluster.rng.getrandbits(64)))
         return Client(
-            process.database(), self.recorder, chance, number=number, clients=1_000, table=TABLE
+            process.database(),
+            self.recorder,
+            chance,
+            number=number,
+            clients=CLIENTS_EVER,
+            table=TABLE,
+            isolation=self.plan.isolation,
         )
 
     async def _work(self, process: ClientProcess, number: int) -> None:
@@ -181,6 +192,8 @@ class World:
             if node.node is not None:
                 self.cluster.look_at_the_dead(node.node)
         for anomaly in judge(self.recorder.history):
+            if anomaly.kind == "refused" and "SNAPSHOT_TOO_OLD" in anomaly.text:
+                continue  # a retention of seconds is shorter than the faults
             self.cluster.fail(f"{anomaly.kind}: {anomaly.text}")
 
     def outcome(self) -> Outcome:
@@ -209,10 +222,17 @@ def run_seed(seed: int, *, plan: Plan | None = None, show: Show | None = None) -
     """One run. A violation is in the outcome; an exception is the harness's own."""
     made = plan or draw(random.Random(seed))
 
-    async def main(loop: LivesLoop) -> World:
-        world = World(loop, seed, made, show)
-        await world.play()
-        return world
+    worlds: list[World] = []
 
-    world: World = run(main, seed)
-    return world.outcome()
+    async def main(loop: LivesLoop) -> None:
+        worlds.append(World(loop, seed, made, show))
+        await worlds[0].play()
+
+    with randomised(random.Random(seed), made.limits) as limits:
+        if show is not None:
+            show(f"{made} {limits}")
+        try:
+            run(main, seed)
+        except (Livelock, Deadlock) as error:
+            worlds[0].cluster.violations.append(f"{type(error).__name__}: {error}")
+    return worlds[0].outcome()
