@@ -157,6 +157,7 @@ def _check(
 ) -> _Checked:
     """Conflicts first, over everything: to wait for an intent would be in vain then."""
     before = MAX
+    view.look(len(reads.keys))
     for key, record in zip(reads.keys, view.many_cur(reads.keys), strict=True):
         if record is not None:
             before = min(before, _valid_until(key, record, start_ts))
@@ -172,6 +173,7 @@ def _check(
             checked.reached[i] = at
             continue
         found = view.scan("cur", at, end, limit=rows, bytes_max=size)
+        view.look(len(found))
         for key, record in found:
             size -= len(key) + len(record)
             if key in fresh:

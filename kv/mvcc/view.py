@@ -94,6 +94,10 @@ class View(Protocol):
         """Keys whose intents were set or removed."""
         ...
 
+    def look(self, rows: int) -> None:
+        """So many rows were looked at in this step: it counts as work, whatever comes of it."""
+        ...
+
 
 class ReadView(Protocol):
     """Applied state. `cur` and `multi_cur` do not verify: the verbs do, because they look at every

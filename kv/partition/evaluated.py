@@ -9,14 +9,19 @@ empty, and a transaction of a million rows is not remembered twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
 from kv.base.descriptors import PartitionDescriptor
+from kv.base.limits import DRAIN_ROWS_MAX, ENTRY_TARGET_BYTES
 from kv.mvcc.guards import At, Guard, GuardTable
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
 from kv.partition.entry import Entry
 from kv.partition.ports import AppliedState
+
+LOOK_BYTES: Final = ENTRY_TARGET_BYTES // DRAIN_ROWS_MAX
+"""What a row that a write only looks at weighs in an entry, so that many of them end a drain, too."""
 
 
 class Evaluated:
@@ -122,7 +127,15 @@ class Evaluated:
     def locks_in_flight(self) -> Iterable[bytes]:
         return self._locks
 
+    def look(self, rows: int) -> None:
+        self.open.size += rows * LOOK_BYTES
+
     # -- for the machine
+
+    def rest(self) -> None:
+        """The work of an entry in which nothing is was done in this pass of the loop."""
+        if self.open.empty:
+            self.open.size = 0
 
     def add_guards(self, guards: Mapping[At, Guard | None]) -> None:
         """Guards have no overlay: readers never ask for the applied ones, so that the table holds

@@ -630,6 +630,11 @@ class PartitionMachine:
         self._later = []
         self._held_bytes = sum(weight(r) for _, r in self._held)
         self._room = False
+        if self.view.flying is None:  # only work filled it (`Evaluated.look`): no entry will land
+            self.view.rest()
+            self._room = True
+            if not self._scheduled:
+                self._touch()
 
     # ------------------------------------------------------------------ log
 

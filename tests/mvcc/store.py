@@ -125,6 +125,8 @@ class Store:
     def locks_in_flight(self) -> Sequence[bytes]:
         return ()
 
+    def look(self, rows: int) -> None: ...
+
     def holds(self, key: bytes) -> bool:
         return self.start <= key and (not self.end or key < self.end)
 
