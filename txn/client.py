@@ -20,7 +20,7 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
     TXN_TTL_MS_MAX,
 )
-from kv.base.methods import CHECK, STATUS_NAMES
+from kv.base.methods import STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
@@ -44,7 +44,9 @@ _RERUN: Final = frozenset({"restart_txn", "retry", "reroute"})
 
 
 class TxnClient:
-    """`clock` measures the age of transactions, `timers` deadlines and waits, `rng` jitter."""
+    """`clock` measures the age of transactions, `timers` deadlines and waits, `rng` jitter.
+    `parallel`: whether small transactions are committed by their intents (txn.core).
+    """
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class TxnClient:
         timers: Timers,
         *,
         budget_ms: int = DEADLINE_MS_DEFAULT,
+        parallel: bool = True,
     ) -> None:
         self.clock = clock
         self.timers = timers
@@ -71,6 +74,7 @@ class TxnClient:
             rng=rng,
             resolver=self.resolver,
             background=self._background,
+            parallel=parallel,
         )
         self._writer = BatchWriter(kv, self.reader.now, self.coordinator, timers, rng)
         self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
@@ -252,10 +256,10 @@ class TxnClient:
             )
         anchor = await self._kv.find_txn(txn, budget_ms=self._budget_ms)
         if anchor is not None:
-            status, commit_ts, *_ = await self._kv.call(
-                CHECK, anchor, anchor, txn, 0, TXN_TTL_MS_MAX, budget_ms=self._budget_ms
+            found, _ = await self.resolver.check(
+                txn, anchor, ttl_ms=TXN_TTL_MS_MAX, budget_ms=self._budget_ms
             )
-            return _status(status, commit_ts)
+            return _status(found.status, found.commit_ts)
         age_ms = physical_ms(now) - physical_ms(txn)
         if age_ms <= TXN_LIFETIME_MS_MAX:
             return TxnStatus("pending")

@@ -12,16 +12,17 @@ deadline, the rest is for learning the outcome of what was sent last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, assert_never, overload
+from typing import Any, Final, TypeVar, assert_never, overload
 
 from kv.base.errors import Busy, KeyLocked, KvorumError, Reroute, TxnAborted
 from kv.base.limits import (
     COMMITS_IN_FLIGHT_MAX,
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
+    UNSTAGE_MS,
 )
 from kv.base.methods import (
     ABORTED,
@@ -44,11 +45,16 @@ from txn.ports import Kv, Tso
 from txn.readset import cut, split
 from txn.resolver import Outcome, Resolver, resolve
 from txn.terms import USUAL, Terms
+from txn.trace import CommitTrace
 from txn.waiting import Background, Backoff, Deadline
+
+T = TypeVar("T")
 
 WORK_SHARE: Final = 0.8
 PATIENCE_SHARE: Final = 0.9  # of the work: waiting for an intent ends with its holder's name
-_CLEANING_BUDGET_MS: Final = 5_000  # of one RESOLVE of the coordinator
+_CLEANING_BUDGET_MS: Final = 5_000  # of one message of the coordinator behind its answer
+
+_LOGGED: Final = {WRITE: "WRITE", PREWRITE: "PREWRITE", COMMIT: "COMMIT", ROLLBACK: "ROLLBACK"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +80,23 @@ class Coordinator:
         rng: Rng,
         resolver: Resolver,
         background: Background,
+        parallel: bool = True,
     ) -> None:
+        """`parallel`: whether few parts are committed by their intents (txn.core)."""
         self.kv = kv
         self.tso = tso
         self.timers = timers
         self.resolver = resolver
         self.background = background
+        self.parallel = parallel
         self.backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
         self._slots = asyncio.Semaphore(COMMITS_IN_FLIGHT_MAX)
 
-    async def commit(self, request: Request, budget_ms: int) -> int:
-        """The commit version. Raises the participant's error, or UnknownOutcome (txn.core).
+    async def commit(
+        self, request: Request, budget_ms: int, trace: CommitTrace | None = None
+    ) -> int:
+        """The commit version. Raises the participant's error, or UnknownOutcome (txn.core). `trace`
+        gets its messages.
 
         Waits for a slot first: each covers the cleaning behind the answer, too, so intents can not
         pile up.
@@ -99,7 +111,8 @@ class Coordinator:
                 "cleaned up, the limit; try again",
                 details={"what": "commits in flight", "limit": COMMITS_IN_FLIGHT_MAX},
             ) from None
-        commit = Commit(self, request, deadline, self._slots.release)
+        trace = trace or CommitTrace(self.timers.monotonic)
+        commit = Commit(self, request, deadline, self._slots.release, trace)
         return await commit.run()
 
     async def roll_back(self, anchor: bytes, start_ts: int, budget_ms: int) -> None:
@@ -117,11 +130,13 @@ class Commit:
         request: Request,
         deadline: Deadline,
         ended: Callable[[], None],
+        trace: CommitTrace,
     ) -> None:
         self._owner = owner
         self._kv = owner.kv
         self._request = request
-        self._core = core.CommitCore(request.start_ts, request.ops)
+        self._core = core.CommitCore(request.start_ts, request.ops, parallel=owner.parallel)
+        self._trace = trace
         self._keys = [op.key for op in request.ops]
         self._deadline = deadline
         self._work = Deadline(owner.timers, deadline.left_ms() * WORK_SHARE)
@@ -146,7 +161,7 @@ class Commit:
             while len(effects) == 1 and isinstance(alone := effects[0], msg.Group | msg.Write):
                 effects = self._core.step(await self._event(alone, self._first(alone)))
             if self._owner.background.closed and not isinstance(effects[0], msg.Finish):
-                raise self._core.interrupted()
+                raise self._core.interrupted(unsent=effects)
         except BaseException as stop:
             if isinstance(stop, asyncio.CancelledError):
                 self._caller_is_gone()
@@ -172,11 +187,14 @@ class Commit:
     def _arm(self) -> None:
         if self._timers:
             return
+        beat_ms = self._request.ttl_ms / 3
+        if self._core.stage:
+            beat_ms = min(beat_ms, UNSTAGE_MS)
         later = self._owner.timers.call_later
         self._timers = [
             later(self._work.left_ms() / 1000, self._work_is_over),
             later(self._deadline.left_ms() / 1000, self._feed, msg.OutOfTime()),
-            later(self._request.ttl_ms / 3000, self._beat),
+            later(beat_ms / 1000, self._beat),
         ]
 
     def _caller_is_gone(self) -> None:
@@ -215,12 +233,12 @@ class Commit:
             return
         timer = self._owner.timers.call_later(self._request.ttl_ms / 3000, self._beat)
         self._timers[2] = timer
-        if self._core.beating:
-            self._spawn(msg.Heartbeat(), self._heartbeat())
+        self._perform(self._core.beat())
 
     def _ended(self) -> None:
         if not self._released:
             self._released = True
+            self._flip_ended()
             self._owner.resolver.owners.pop(self._request.start_ts, None)
             self._release()
 
@@ -251,15 +269,31 @@ class Commit:
     def _finish(self, outcome: int | KvorumError) -> None:
         for timer in self._timers:
             timer.cancel()
+        self._trace.finished()
         if isinstance(outcome, int):
-            known = Outcome(COMMITTED, commit_ts=outcome)
-            self._owner.resolver.learn(self._request.start_ts, known)
+            self._committed(outcome)
         if self._answer.done():
             return  # the caller went away
         if isinstance(outcome, int):
             self._answer.set_result(outcome)
         else:
             self._answer.set_exception(outcome)
+
+    def _committed(self, version: int) -> None:
+        """Tell this client's readers, who resolve what they know to be committed: only when the
+        record says it, too. Until then they wait for the flip.
+        """
+        resolver, start_ts = self._owner.resolver, self._request.start_ts
+        if self._core.state is core.State.IMPLIED:
+            resolver.flipping[start_ts] = asyncio.get_running_loop().create_future()
+            return
+        resolver.learn(start_ts, Outcome(COMMITTED, commit_ts=version))
+        self._flip_ended()
+
+    def _flip_ended(self) -> None:
+        flipping = self._owner.resolver.flipping.pop(self._request.start_ts, None)
+        if flipping is not None:
+            flipping.set_result(None)
 
     def _spawn(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
         self._running += 1
@@ -309,7 +343,7 @@ class Commit:
                 case _:
                     return msg.Failed(effect, error)
 
-    async def _wait(self, attempt: int, deadline: Deadline) -> None:
+    async def _wait(self, attempt: int, deadline: Deadline | None) -> None:
         if attempt:
             await self._owner.backoff.wait(attempt - 1, deadline)
 
@@ -349,9 +383,19 @@ class Commit:
             return await self._guard(effect)
         request, ops = self._request, [self._core.ops[i] for i in effect.indexes]
         args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
-        said = _optional(self._said)
-        (min_commit_ts,) = await self._past_intents(PREWRITE, ops[0].key, (*args, *said))
-        return msg.Prewritten(effect, min_commit_ts)
+        bound, *exact = await self._past_intents(
+            PREWRITE, ops[0].key, (*args, *_optional(self._options(effect)))
+        )
+        return msg.Prewritten(effect, bound, exact=exact[:1] == [True])
+
+    def _options(self, effect: msg.Prewrite) -> Mapping[str, Any]:
+        stage = self._core.stage
+        if not stage:
+            return self._said
+        parallel: dict[str, Any] = {"fence": True}
+        if 0 in effect.indexes:  # with the anchor
+            parallel["stage"] = [list(part) for part in stage]
+        return {**self._said, **parallel}
 
     async def _guard(self, effect: msg.Prewrite) -> msg.Event:
         """Prewrite, and guard what was read; long ranges need several requests."""
@@ -374,32 +418,57 @@ class Commit:
 
     async def _past_intents(self, method: int, key: bytes, args: tuple[Any, ...]) -> Any:
         """Send a write; intents of others on its keys are resolved or waited for."""
-        attempt = 0
+        attempt, rows = 0, max(1, len(args[3 if method == PREWRITE else 0]))
         while True:
             try:
-                return await self._kv.call(method, key, *args, budget_ms=self._work.budget_ms())
+                return await self._call(
+                    method, key, *args, budget_ms=self._work.budget_ms(), rows=rows
+                )
             except KeyLocked as met:
                 await self._owner.resolver.met_by_write(met, attempt, self._patience)
                 attempt += 1
 
     async def _take(self, effect: msg.TakeTimestamp) -> msg.Event:
         attempt = 0
-        while (ts := await self._owner.tso.now()) < effect.above:
+        while (ts := await self._traced("TSO", self._owner.tso.now())) < effect.above:
             attempt += 1
             await self._wait(attempt, self._work)
         return msg.Timestamp(ts)
 
+    async def _call(
+        self, method: int, key: bytes, *args: Any, budget_ms: int, rows: int = 1
+    ) -> Any:
+        """`Kv.call`, recorded."""
+        work = self._kv.call(method, key, *args, budget_ms=budget_ms)
+        return await self._traced(_LOGGED[method], work, rows)
+
+    async def _traced(self, name: str, work: Awaitable[T], rows: int = 0) -> T:
+        """`rows` 0: it needs no log."""
+        message = self._trace.sent(name, rows, logged=rows > 0)
+        try:
+            result = await work
+        except KvorumError as error:
+            self._trace.answered(message, error.code)
+            raise
+        self._trace.answered(message)
+        return result
+
     async def _decide(self, effect: msg.Flip | msg.Rollback) -> msg.Event:
-        await self._wait(effect.attempt, self._deadline)
         anchor, start_ts = self._core.anchor, self._request.start_ts
-        budget_ms = self._deadline.budget_ms()
+        behind = self._core.state is core.State.IMPLIED  # the answer was given
+        await self._wait(effect.attempt, self._deadline if not behind else None)
+        budget_ms = _CLEANING_BUDGET_MS if behind else self._deadline.budget_ms()
         if isinstance(effect, msg.Flip):
-            status, commit_ts, min_commit_ts = await self._kv.call(
+            status, commit_ts, min_commit_ts = await self._call(
                 COMMIT, anchor, anchor, start_ts, effect.commit_ts, budget_ms=budget_ms
             )
+            if behind and status == COMMITTED:
+                self._owner.resolver.learn(start_ts, Outcome(COMMITTED, commit_ts=commit_ts))
+                self._flip_ended()
             return msg.Answered(effect, status, commit_ts, min_commit_ts)
-        status, commit_ts = await self._kv.call(
-            ROLLBACK, anchor, anchor, start_ts, budget_ms=budget_ms
+        own = ({"own": True},) if self._core.stage else ()
+        status, commit_ts = await self._call(
+            ROLLBACK, anchor, anchor, start_ts, *own, budget_ms=budget_ms
         )
         if status == ABORTED:
             self._owner.resolver.learn(start_ts, Outcome(ABORTED))

@@ -19,10 +19,22 @@ The anchor's record of a one-entry commit is written in that very entry, so WRIT
 in the same way. An entry that would be too large, for what it replaces or for its keys, is refused
 with nothing written; then the transaction goes on as one of several partitions, in parts.
 
+Parallel commit (D13): few parts that are all known are committed by their intents. The prewrites
+say so in the record (STAGING, with every key) and in the intents (their bounds); when all have
+answered, the transaction is committed at the highest bound, and the caller is told at once:
+
+    PREWRITING ── all bounds exact ──▶ IMPLIED ── flipped ──▶ COMMITTED ─▶ intents resolved
+
+A coordinator that does not come that far in time (a heartbeat is sent), or whose record does not
+say STAGING, goes on in two phases. kv.mvcc.recover has the argument why there is one outcome
+whoever finishes it.
+
 Invariants:
-- Nobody commits but by the flip (or the one entry of WRITING). So before the first flip is sent a
-  failure is certain; after it, only the record at the anchor knows, and what cannot be learned
-  until the deadline is UnknownOutcome.
+- Nobody commits but by the flip (or the one entry of WRITING), unless it was staged: then others
+  may. So before the first flip or stage is sent a failure is certain; after it, only the record at
+  the anchor knows, and what cannot be learned until the deadline is UnknownOutcome.
+- Once the caller was told by the intents alone (IMPLIED), nothing is sent but the flip at that very
+  timestamp; and no intent is resolved before the record says COMMITTED.
 - commit_ts is asked for after the last prewrite was answered, and is at least every min_commit_ts
   that was answered: a reader that looked at the keys meanwhile had an older timestamp, so it misses
   nothing that it should have seen.
@@ -32,9 +44,8 @@ Invariants:
 - Every message may arrive twice, late or never. Intents that are not cleaned are finished by
   whoever meets them.
 - Finish is emitted exactly once; cleaning comes after it, and after every prewrite has been
-  answered, so that a slow prewrite does not leave an intent behind the cleaner.
-
-Deliberately missing: parallel commit (DESIGN 6, later): COMMITTED without a flip.
+  answered, so that a slow prewrite does not leave an intent behind the cleaner. Prewrites of an
+  aborted transaction that wait for somebody's intent are told to end (a Resolve of their own).
 """
 
 from __future__ import annotations
@@ -59,6 +70,10 @@ from kv.base.errors import (
 from kv.base.limits import (
     BATCH_BYTES_MAX,
     BATCH_OPS_MAX,
+    FLIPS_MAX,
+    PARALLEL_KEY_BYTES_MAX,
+    PARALLEL_KEYS_MAX,
+    PARALLEL_PARTS_MAX,
     PREWRITE_BYTES_MAX,
     PREWRITE_KEYS_MAX,
     PREWRITES_IN_FLIGHT_MAX,
@@ -67,6 +82,7 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, COMMITTED, OP_READ, PENDING
 from kv.base.ops import Op
 from kv.base.timestamps import MAX, physical_ms
+from kv.mvcc.records import Parts
 from kv.mvcc.refusals import read_expired
 from txn.messages import (
     Answered,
@@ -79,6 +95,7 @@ from txn.messages import (
     GiveUp,
     Group,
     Grouped,
+    Heartbeat,
     Indexes,
     OutOfTime,
     Prewrite,
@@ -99,6 +116,7 @@ class State(Enum):
     PREWRITING = auto()
     STAMPING = auto()
     FLIPPING = auto()
+    IMPLIED = auto()
     ABORTING = auto()
     COMMITTED = auto()
     ABORTED = auto()
@@ -111,9 +129,11 @@ OPEN = frozenset({State.GROUPING, State.WRITING, State.PREWRITING, State.STAMPIN
 class CommitCore:
     """One transaction's commit. `ops` hold each key once; writes first (kv.base.ops), and last what
     a serializable transaction read (txn.readset), to be guarded until the outcome is known.
+
+    `parallel`: whether its intents alone may commit it.
     """
 
-    def __init__(self, start_ts: int, ops: Sequence[Op]) -> None:
+    def __init__(self, start_ts: int, ops: Sequence[Op], *, parallel: bool = True) -> None:
         if not ops:
             raise ValueError("nothing to commit")
         self.start_ts = start_ts
@@ -124,10 +144,14 @@ class CommitCore:
         self.state = State.GROUPING
         self._error: KvorumError | None = None  # why it is aborting
         self._flipped = False  # a flip was sent: failures are uncertain from here
+        self._parallel = parallel and not self.serializable
+        self.stage: Parts = ()  # the keys of all parts, if it may commit by its intents
+        self._early = False  # … and every answer so far allows it
+        self._staged = False  # … and the record may be STAGING: failures are uncertain
         self._min_commit_ts = start_ts + 1
         self._before_ts = MAX  # something that was read expires then
         self._waiting: deque[Indexes] = deque()  # parts not sent yet
-        self._prewrites = 0  # sent and unanswered
+        self._under_way: list[Indexes] = []  # prewrites that were sent and not answered
         self._groupings = 0  # asked and unanswered
         self._touched: list[int] = []  # ops that may have left an intent
         self._finished = False
@@ -154,6 +178,15 @@ class CommitCore:
             State.STAMPING,
             State.FLIPPING,
         )
+
+    def beat(self) -> list[Effect]:
+        """It is time for a heartbeat. One that is sent takes STAGING back, so from here on it is
+        the flip that commits.
+        """
+        if not self.beating:
+            return []
+        self._early = False
+        return [Heartbeat()]
 
     def step(self, event: Event) -> list[Effect]:
         """One event; the effects in the order in which they are to be started."""
@@ -191,16 +224,29 @@ class CommitCore:
         if self.state is State.GROUPING and len(event.groups) == 1 and self._fits_one_entry():
             self.state = State.WRITING
             return [Write(event.request.attempt)]
+        first = self.state is State.GROUPING
         self.state = State.PREWRITING
         for group in event.groups:
             self._waiting.extend(parts(self.ops, group))
+        if first:
+            self._try_parallel()
         return self._send_prewrites()
 
     def _prewrite_all(self) -> list[Effect]:
         """One entry could not hold it, for what it replaces or for its keys; several can."""
         self.state = State.PREWRITING
         self._waiting.extend(parts(self.ops, range(len(self.ops))))
+        self._try_parallel()
         return self._send_prewrites()
+
+    def _try_parallel(self) -> None:
+        """Stage it, if its parts are few enough to be listed in the record."""
+        stage = tuple(tuple(self.ops[i].key for i in part) for part in self._waiting)
+        sizes = [len(key) for part in stage for key in part]
+        few = len(stage) <= PARALLEL_PARTS_MAX and len(sizes) <= PARALLEL_KEYS_MAX
+        if self._parallel and few and sum(sizes) <= PARALLEL_KEY_BYTES_MAX:
+            self.stage = stage
+            self._early = self._staged = True
 
     def _fits_one_entry(self) -> bool:
         size = sum(_op_bytes(op) for op in self.ops)
@@ -210,24 +256,37 @@ class CommitCore:
 
     def _send_prewrites(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._waiting and self._prewrites < PREWRITES_IN_FLIGHT_MAX:
+        while self._waiting and len(self._under_way) < PREWRITES_IN_FLIGHT_MAX:
             part = self._waiting.popleft()
             self._touched.extend(part)
-            self._prewrites += 1
+            self._under_way.append(part)
             effects.append(Prewrite(part))
         return effects
 
     def _on_prewritten(self, event: Prewritten) -> list[Effect]:
-        self._prewrites -= 1
+        part = event.request.indexes
+        self._under_way.remove(part)
         if self.state is not State.PREWRITING:
             return []
+        self._early = self._early and event.exact
         self._min_commit_ts = max(self._min_commit_ts, event.min_commit_ts)
         if event.before_ts:
             self._before_ts = min(self._before_ts, event.before_ts)
         effects = self._send_prewrites()
-        if self._prewrites or self._groupings:
+        if self._under_way or self._groupings:
+            if event.exact and not self._early and 0 in part:
+                effects.append(Heartbeat())  # the record became STAGING too late
             return effects
-        return self._stamp()
+        return self._imply() if self._early else self._stamp()
+
+    def _imply(self) -> list[Effect]:
+        """All intents are durable, with their bounds: it is committed at the highest."""
+        commit_ts = self._min_commit_ts
+        age_ms = physical_ms(commit_ts) - physical_ms(self.start_ts)
+        if age_ms > TXN_LIFETIME_MS_MAX:
+            return self._abort(too_old(self.start_ts, age_ms))
+        self.state, self._outcome_ts = State.IMPLIED, commit_ts
+        return [*self._finish(commit_ts), Flip(commit_ts)]
 
     def _stamp(self) -> list[Effect]:
         self.state = State.STAMPING
@@ -253,6 +312,11 @@ class CommitCore:
     # -- the status record speaks
 
     def _on_answer(self, event: Answered) -> list[Effect]:
+        if self.state is State.IMPLIED:
+            told = (event.status, event.commit_ts)
+            assert told == (COMMITTED, self._outcome_ts), f"{self.start_ts} was committed: {told}"
+            self.state = State.COMMITTED
+            return []
         if self.state not in (State.FLIPPING, State.ABORTING, State.SETTLING):
             return []  # answered after the deadline: the caller has its answer
         if event.status == COMMITTED:
@@ -265,8 +329,8 @@ class CommitCore:
         assert isinstance(event.request, Flip), "a rollback has an outcome"
         # Pushed by a reader above our timestamp: it will not see us, so we commit above it. Copies
         # of this flip that still travel will be refused as well, because the bound only rises:
-        # failures are certain again.
-        self._flipped = False
+        # failures are certain again, and a record that is PENDING now is never STAGING again.
+        self._flipped = self._staged = False
         self._min_commit_ts = max(
             self._min_commit_ts, event.min_commit_ts, event.request.commit_ts + 1
         )
@@ -296,11 +360,7 @@ class CommitCore:
                     return []
                 return self._abort(error) if not self._flipped else self._ask_the_record(error)
             case Flip():
-                if self.state is not State.FLIPPING:
-                    return []
-                if _may_pass(error):
-                    return [Flip(request.commit_ts, request.attempt + 1)]
-                return self._ask_the_record(error)
+                return self._flip_failed(request, error)
             case Rollback():
                 if self.state not in (State.ABORTING, State.SETTLING):
                     return []
@@ -309,6 +369,18 @@ class CommitCore:
                 return self._on_out_of_time()
             case _:
                 assert_never(request)
+
+    def _flip_failed(self, request: Flip, error: KvorumError) -> list[Effect]:
+        if self.state is State.IMPLIED:  # the caller has its answer; the record is to say it, too
+            if _may_pass(error) and request.attempt < FLIPS_MAX:
+                return [Flip(request.commit_ts, request.attempt + 1)]
+            self.state, self._cleaned = State.COMMITTED, True  # whoever meets intents recovers it
+            return []
+        if self.state is not State.FLIPPING:
+            return []
+        if _may_pass(error):
+            return [Flip(request.commit_ts, request.attempt + 1)]
+        return self._ask_the_record(error)
 
     def _write_failed(self, request: Write, error: KvorumError) -> list[Effect]:
         if self.state is not State.WRITING:
@@ -333,19 +405,21 @@ class CommitCore:
 
     def _prewrite_failed(self, request: Prewrite, error: KvorumError) -> list[Effect]:
         if self.state is not State.PREWRITING:
-            self._prewrites -= 1
+            self._under_way.remove(request.indexes)
             return []
         if isinstance(error, Reroute):
-            self._prewrites -= 1
+            self._under_way.remove(request.indexes)
             self._groupings += 1
             return [Group(request.indexes, request.attempt + 1)]
         if _may_pass(error):
             return [Prewrite(request.indexes, request.attempt + 1)]
-        self._prewrites -= 1
+        self._under_way.remove(request.indexes)
         return self._abort(self._in_our_terms(error, request.indexes))
 
     def _abort(self, error: KvorumError) -> list[Effect]:
-        """Roll back, then answer with `error`. Only before the first flip was sent."""
+        """Roll back, then answer with `error`. Only before the first flip was sent, and nobody was
+        told of a commit.
+        """
         was = self.state
         self._error = error
         self._waiting.clear()
@@ -364,11 +438,11 @@ class CommitCore:
 
     def _on_out_of_time(self) -> list[Effect]:
         match self.state:
-            case State.COMMITTED | State.ABORTED | State.UNKNOWN:
+            case State.COMMITTED | State.ABORTED | State.UNKNOWN | State.IMPLIED:
                 return []
             case State.WRITING | State.SETTLING:
                 return self._doubt()
-            case State.FLIPPING | State.STAMPING | State.ABORTING if self._flipped:
+            case _ if self._flipped or self._staged:
                 return self._doubt()
             case (
                 State.GROUPING | State.PREWRITING | State.STAMPING | State.FLIPPING | State.ABORTING
@@ -378,9 +452,11 @@ class CommitCore:
             case _:
                 assert_never(self.state)
 
-    def interrupted(self) -> KvorumError:
-        """What to tell a caller whose client is closed under it."""
-        if self._flipped or self.state in (State.WRITING, State.SETTLING):
+    def interrupted(self, unsent: Sequence[Effect] = ()) -> KvorumError:
+        """What to tell a caller whose client is closed under it, and will not send `unsent`."""
+        if unsent and all(isinstance(effect, Prewrite) for effect in unsent):
+            self._staged = False  # these are the first: nobody heard of it
+        if self._flipped or self._staged or self.state in (State.WRITING, State.SETTLING):
             return self._unknown()
         return Unavailable(
             f"the client was closed before transaction {self.start_ts} was committed",
@@ -419,10 +495,10 @@ class CommitCore:
         """
         if self.state not in (State.COMMITTED, State.ABORTED) or self._cleaned:
             return []
-        if self._prewrites and (self._told or self.state is not State.ABORTED):
+        if self._under_way and (self._told or self.state is not State.ABORTED):
             return []
         self._told = True
-        self._cleaned = not self._prewrites
+        self._cleaned = not self._under_way
         keys = tuple(sorted(set(self._touched)))
         return [Resolve(self._outcome_ts, keys)] if keys else []
 

@@ -98,6 +98,7 @@ class Prewritten:
     request: Prewrite
     min_commit_ts: int
     before_ts: int = 0  # of a serializable one: what it read here holds below that; 0 = for ever
+    exact: bool = False  # it is the highest bound of these intents; at the anchor: STAGING
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ it saves questions. Crossing commits wait for each other until one of them is na
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,15 +26,18 @@ from kv.base.limits import (
     LOCK_WAIT_MS_FIRST,
     LOCK_WAIT_MS_MAX,
     OUTCOMES_CACHED_MAX,
+    RECOVERY_GRACE_MS,
     RESOLVES_IN_FLIGHT_MAX,
 )
-from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE
+from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, STAGING
 from kv.base.ports import Rng, Timers
 from kv.base.waits import WAITED
 from txn.ports import Kv
+from txn.recovery import recover
 from txn.waiting import Background, Backoff, Deadline
 
 _RESOLVE_BUDGET_MS = 2_000  # of one background resolve; lost ones are done by the next to come
+_LOOKS_BEFORE_RECOVERY = 2  # of a reader at a parallel commit: its flip is usually under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Resolver:
         self._background = background
         self._backoff = Backoff(timers, rng, first_ms=LOCK_WAIT_MS_FIRST, max_ms=LOCK_WAIT_MS_MAX)
         self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
+        # this client's commits that were acknowledged and whose flip is under way
+        self.flipping: dict[int, asyncio.Future[None]] = {}
         self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
 
     def learn(self, start_ts: int, outcome: Outcome) -> None:
@@ -91,9 +97,11 @@ class Resolver:
         keys, start_ts = _keys(met), met.details["txn"]
         if deadline.passed:
             raise self._blocked(met, "it was still there at the deadline")
+        await self._flipped(start_ts, deadline)
         outcome = self._known.get(start_ts)
         if outcome is None or (outcome.status == PENDING and not outcome.invisible_at(read_ts)):
-            outcome = await self._ask(met, push_above=read_ts, deadline=deadline)
+            looks = attempt >= _LOOKS_BEFORE_RECOVERY
+            outcome = await self._ask(met, push_above=read_ts, deadline=deadline, recovers=looks)
         if outcome.invisible_at(read_ts):
             if outcome.status != PENDING and len(self._background) < RESOLVES_IN_FLIGHT_MAX:
                 self._background.spawn(
@@ -115,9 +123,11 @@ class Resolver:
         if WAITED in met.details:
             raise met
         keys, start_ts = _keys(met), met.details["txn"]
+        await self._flipped(start_ts, deadline)
         outcome = self._known.get(start_ts)
         if outcome is None or outcome.status == PENDING:
-            outcome = await self._ask(met, push_above=0, deadline=deadline)
+            looks = attempt >= _LOOKS_BEFORE_RECOVERY
+            outcome = await self._ask(met, push_above=0, deadline=deadline, recovers=looks)
         if outcome.status != PENDING:
             await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
             return
@@ -130,13 +140,9 @@ class Resolver:
         start_ts = intents.start_ts
         outcome = self._known.get(start_ts)
         if outcome is None or outcome.status == PENDING:
-            status, commit_ts, min_commit_ts, _, *more = await self._kv.call(
-                CHECK, intents.anchor, intents.anchor, start_ts, 0, intents.ttl_ms,
-                budget_ms=_RESOLVE_BUDGET_MS,
-            )  # fmt: skip
-            self._learn_owner(start_ts, more)
-            outcome = Outcome(status, commit_ts, min_commit_ts)
-            self.learn(start_ts, outcome)
+            outcome, _ = await self.check(
+                start_ts, intents.anchor, ttl_ms=intents.ttl_ms, budget_ms=_RESOLVE_BUDGET_MS
+            )
         if outcome.status == PENDING:
             return 0
         return await self._resolve(start_ts, outcome, intents.keys, _RESOLVE_BUDGET_MS)
@@ -155,21 +161,54 @@ class Resolver:
             raise self._blocked(met, "it would still be there at the deadline")
         await self._backoff.sleep(delay_ms)
 
-    async def _ask(self, met: KeyLocked, *, push_above: int, deadline: Deadline) -> Outcome:
-        anchor, start_ts = met.details["anchor"], met.details["txn"]
-        ttl_ms = met.details["ttl_ms"]
+    async def _flipped(self, start_ts: int, deadline: Deadline) -> None:
+        """Wait for the flip of a commit of this very client: the next answer will say so."""
+        flipping = self.flipping.get(start_ts)
+        if flipping is not None:
+            await asyncio.wait([flipping], timeout=deadline.left_ms() / 1000)
+
+    async def _ask(
+        self, met: KeyLocked, *, push_above: int, deadline: Deadline, recovers: bool
+    ) -> Outcome:
+        d = met.details
         try:
-            status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
-                CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=deadline.budget_ms()
-            )
+            outcome, d["age_ms"] = await self.check(
+                d["txn"], d["anchor"], push_above=push_above, ttl_ms=d["ttl_ms"],
+                budget_ms=deadline.budget_ms(), recovers=recovers,
+            )  # fmt: skip
         except DeadlineExceeded as error:
             why = "its status could not be learned before the deadline"
             raise self._blocked(met, why) from error
+        return outcome
+
+    async def check(
+        self,
+        start_ts: int,
+        anchor: bytes,
+        *,
+        ttl_ms: int,
+        budget_ms: int,
+        push_above: int = 0,
+        recovers: bool = True,
+    ) -> tuple[Outcome, int]:
+        """What the record says, and how long ago its owner was heard of, in ms.
+
+        A parallel commit is committed here and now if all its intents are there (only if
+        `recovers`), and aborted if one is missing and its coordinator had time enough.
+        """
+        status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
+            CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=budget_ms
+        )
         self._learn_owner(start_ts, more)
-        met.details["age_ms"] = age_ms
+        if status == STAGING:
+            status, late = PENDING, age_ms >= RECOVERY_GRACE_MS
+            if recovers or late:
+                status, commit_ts = await recover(
+                    self._kv, start_ts, anchor, more[1], fence=late, budget_ms=budget_ms
+                )
         outcome = Outcome(status, commit_ts, min_commit_ts)
         self.learn(start_ts, outcome)
-        return outcome
+        return outcome, int(age_ms)
 
     def _learn_owner(self, start_ts: int, more: Sequence[Any]) -> None:
         """`more`: what CHECK answers behind the age; older nodes say no owner."""

@@ -49,6 +49,7 @@ PARALLEL_PARTS_MAX: Final = 16  # a transaction of more is committed in two phas
 PARALLEL_KEYS_MAX: Final = 256  # … and one of more keys: its record lists them all
 PARALLEL_KEY_BYTES_MAX: Final = 64 * KiB  # … or of more bytes of keys
 UNSTAGE_MS: Final = 100  # a coordinator whose prewrites take longer goes on in two phases
+FLIPS_MAX: Final = 8  # tries to write down what the intents say already; then others do it
 RECOVERY_GRACE_MS: Final = 300  # others leave a parallel commit to its coordinator for so long
 READS_IN_FLIGHT_MAX: Final = 64  # partitions that one multi_get asks at once
 COMMITS_IN_FLIGHT_MAX: Final = 1_024  # two-phase, of one client, cleaning included

@@ -43,10 +43,13 @@ from kv.base.methods import (
     PENDING,
     PREWRITE,
     PUT,
+    RECOVER,
     REPEATABLE,
     RESOLVE,
     ROLLBACK,
     SCAN,
+    SETTLE,
+    STAGING,
     WRITE,
 )
 from kv.base.ops import Op
@@ -60,6 +63,7 @@ class Lock:
     op: Op
     anchor: bytes
     ttl_ms: int
+    bound: int = 0  # of a parallel commit
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Record:
     min_commit_ts: int = 0
     heartbeat_ms: int = 0
     ttl_ms: int = 0
+    parts: tuple[tuple[bytes, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,13 @@ class Cluster:
     locks: dict[bytes, Lock] = field(default_factory=dict)
     records: dict[tuple[bytes, int], Record] = field(default_factory=dict)
     versions: dict[bytes, list[tuple[int, bytes | None]]] = field(default_factory=dict)
+    fences: set[tuple[bytes, int]] = field(default_factory=set)
     down: set[int] = field(default_factory=set)
     safepoint: int = 0
     last_ts: int = 0
-    waits_for: dict[int, int] = field(default_factory=dict)
-    """By transaction: the one whose intent its prewrite met last; nobody waits in a queue here."""
+    waits_for: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    """By transaction and first key of its prewrite: whose intent it met last; nobody waits in a
+    queue here."""
 
     def __post_init__(self) -> None:
         self.clock = SimClock(self.loop)
@@ -149,6 +156,8 @@ class Cluster:
             CHECK: self._check,
             RESOLVE: self._resolve,
             HEARTBEAT: self._heartbeat,
+            RECOVER: self._recover,
+            SETTLE: self._settle,
         }
         return verbs[method](*args)
 
@@ -157,7 +166,7 @@ class Cluster:
             raise SnapshotTooOld("too old", details={"at": read_ts, "safepoint": self.safepoint})
         lock = self.locks.get(key)
         if lock and lock.op.kind != OP_CHECK:
-            mine = not read_ts or lock.start_ts <= read_ts
+            mine = not read_ts or max(lock.start_ts, lock.bound) <= read_ts
             if mine and lock.start_ts not in (ignore or ()):
                 raise self._locked(key, lock)
         for ts, value in reversed(self.versions.get(key, [])):
@@ -179,7 +188,14 @@ class Cluster:
         return list(self._visible(key, read_ts, ignore))
 
     def _mget(self, keys: list[bytes], read_ts: int, ignore: list[int] | None) -> list[Any]:
-        found = [self._visible(key, read_ts, ignore) for key in keys]
+        found = []
+        for key in keys:
+            try:
+                found.append(self._visible(key, read_ts, ignore))
+            except KeyLocked as met:
+                mine = self._laid(met.details["txn"])
+                met.details["keys"] = [k for k in keys if (k, met.details["txn"]) in mine]
+                raise
         return [[None if value is None else [value, version] for value, version in found]]
 
     def _scan(
@@ -246,8 +262,15 @@ class Cluster:
             self.versions[op.key].sort(key=lambda v: v[0])
 
     def _prewrite(
-        self, start_ts: int, anchor: bytes, ttl_ms: int, ops: list[Op], flags: int
+        self,
+        start_ts: int,
+        anchor: bytes,
+        ttl_ms: int,
+        ops: list[Op],
+        flags: int,
+        options: dict[str, Any] | None = None,
     ) -> list[Any]:
+        fence = bool(options and options.get("fence"))
         here = self.covering(ops[0].key).covers(anchor)
         record = self.records.get((anchor, start_ts)) if here else None
         if record and record.status == COMMITTED:
@@ -255,62 +278,114 @@ class Cluster:
         if record and record.status == ABORTED:
             raise TxnAborted("rolled back", details={"txn": start_ts, "reason": "record"})
         self._age(start_ts)
-        self.waits_for.pop(start_ts, None)
+        self.waits_for.pop((start_ts, ops[0].key), None)
         for i, op in enumerate(ops):
             try:
                 self._admit(i, op, start_ts, blind=bool(flags & BLIND))
             except KeyLocked as met:
-                self._wait(start_ts, met.details["txn"])
+                self._wait(start_ts, ops[0].key, met.details["txn"])
                 raise
+        if fence and any((op.key, start_ts) in self.fences - self._laid(start_ts) for op in ops):
+            raise TxnAborted("fenced", details={"txn": start_ts, "reason": "fence"})
+        again = anchor in self.locks and self.locks[anchor].start_ts == start_ts
         now = self.clock.now_ms()
         lived = max(0, now - physical_ms(start_ts))
+        fresh = self.take()
         for op in ops:
-            self.locks.setdefault(op.key, Lock(start_ts, op, anchor, ttl_ms + lived))
-        bound = self.take()
+            new = Lock(start_ts, op, anchor, ttl_ms + lived, fresh if fence else 0)
+            self.locks.setdefault(op.key, new)
+        bound = max(self.locks[op.key].bound for op in ops) or fresh
+        exact = fence and all(self.locks[op.key].bound for op in ops)
         if any(op.key == anchor for op in ops):
             known = record.min_commit_ts if record else 0
+            stage = tuple(tuple(part) for part in (options or {}).get("stage", ()))
+            staging = bool(record and record.status == STAGING)
+            if stage and not again and known <= bound:
+                staging = True
+                self.records[anchor, start_ts] = Record(STAGING, 0, known, now, ttl_ms, stage)
+            elif not staging:
+                self.records[anchor, start_ts] = Record(PENDING, 0, known, now, ttl_ms)
+            exact = exact and staging
             bound = max(bound, known)
-            self.records[anchor, start_ts] = Record(PENDING, 0, known, now, ttl_ms)
-        return [bound]
+        return [bound, True] if exact else [max(bound, fresh)]
 
-    def _wait(self, start_ts: int, holder: int) -> None:
+    def _laid(self, start_ts: int) -> set[tuple[bytes, int]]:
+        return {(key, start_ts) for key, lock in self.locks.items() if lock.start_ts == start_ts}
+
+    def _recover(self, start_ts: int, anchor: bytes, keys: list[bytes], fence: bool) -> list[Any]:
+        laid = [self.locks[key].bound for key, _ in self._laid(start_ts) if key in keys]
+        whole = len(laid) == len(keys) and all(laid)
+        if whole or fence:
+            self.fences |= {(key, start_ts) for key in keys if key != anchor}
+        return [whole, max(laid) if whole else 0]
+
+    def _settle(self, anchor: bytes, start_ts: int, commit_ts: int) -> list[Any]:
+        record = self.records.get((anchor, start_ts), Record())
+        if record.status == STAGING:
+            record = Record(COMMITTED if commit_ts else ABORTED, commit_ts)
+            self.records[anchor, start_ts] = record
+        return [record.status, record.commit_ts]
+
+    def _wait(self, start_ts: int, first: bytes, holder: int) -> None:
         """Raises TxnAborted for the youngest of a circle."""
-        self.waits_for[start_ts] = holder
-        circle = [start_ts]
-        while (after := self.waits_for.get(circle[-1])) is not None and after not in circle:
-            circle.append(after)
-        if after == start_ts == max(circle):
-            del self.waits_for[start_ts]
-            details = {"txn": start_ts, "reason": "deadlock"}
-            raise TxnAborted("deadlock", code="DEADLOCK", details=details)
+        self.waits_for[start_ts, first] = holder
+        behind: dict[int, int | None] = {start_ts: None}  # how each was reached
+        todo = [start_ts]
+        while todo:
+            at = todo.pop()
+            for (waiter, _), blocker in self.waits_for.items():
+                if waiter != at or (blocker in behind and blocker != start_ts):
+                    continue
+                if blocker == start_ts:
+                    circle = [at]
+                    while (before := behind[circle[-1]]) is not None:
+                        circle.append(before)
+                    if start_ts == max(circle):
+                        self._end_waits(start_ts)
+                        details = {"txn": start_ts, "reason": "deadlock"}
+                        raise TxnAborted("deadlock", code="DEADLOCK", details=details)
+                    continue
+                behind[blocker] = at
+                todo.append(blocker)
+
+    def _end_waits(self, start_ts: int) -> None:
+        for waiting in [w for w in self.waits_for if w[0] == start_ts]:
+            del self.waits_for[waiting]
 
     def _commit(self, anchor: bytes, start_ts: int, commit_ts: int) -> list[Any]:
         record = self.records.get((anchor, start_ts))
-        if record is None or (record.status == PENDING and anchor not in self.locks):
+        going = record is not None and record.status in (PENDING, STAGING)
+        if record is None or (going and anchor not in self.locks):
             raise TxnAborted("never prewritten", details={"txn": start_ts, "reason": "record"})
-        if record.status == PENDING and commit_ts >= record.min_commit_ts:
+        if going and commit_ts >= record.min_commit_ts:
             record = self.records[anchor, start_ts] = Record(COMMITTED, commit_ts)
         return [record.status, record.commit_ts, record.min_commit_ts]
 
-    def _rollback(self, anchor: bytes, start_ts: int) -> list[Any]:
-        self.waits_for.pop(start_ts, None)
+    def _rollback(
+        self, anchor: bytes, start_ts: int, options: dict[str, Any] | None = None
+    ) -> list[Any]:
+        self._end_waits(start_ts)
         record = self.records.get((anchor, start_ts))
-        if record is None or record.status == PENDING:
+        own = bool(options and options.get("own"))
+        if record is None or record.status == PENDING or (own and record.status == STAGING):
             record = self.records[anchor, start_ts] = Record(ABORTED)
         return [record.status, record.commit_ts]
 
     def _check(self, anchor: bytes, start_ts: int, push_above: int, ttl_ms: int) -> list[Any]:
         record = self.records.get((anchor, start_ts))
+        if record and record.status == STAGING:
+            age = self.clock.now_ms() - record.heartbeat_ms
+            return [STAGING, 0, record.min_commit_ts, age, "", record.parts]
         if record and record.status != PENDING:
-            return [record.status, record.commit_ts, 0, 0]
+            return [record.status, record.commit_ts, 0, 0, ""]
         seen = record or Record(heartbeat_ms=physical_ms(start_ts), ttl_ms=ttl_ms)
         age = self.clock.now_ms() - seen.heartbeat_ms
         if age > seen.ttl_ms:
-            return [*self._rollback(anchor, start_ts), 0, age]
+            return [*self._rollback(anchor, start_ts), 0, age, ""]
         if push_above and seen.min_commit_ts <= push_above:
             seen = replace(seen, min_commit_ts=push_above + 1)
             self.records[anchor, start_ts] = seen
-        return [PENDING, 0, seen.min_commit_ts, age]
+        return [PENDING, 0, seen.min_commit_ts, age, ""]
 
     def _resolve(self, start_ts: int, commit_ts: int, keys: list[bytes]) -> list[Any]:
         count = 0
@@ -331,9 +406,10 @@ class Cluster:
         record = self.records.get((anchor, start_ts))
         if record is None and options:
             record = Record(PENDING, ttl_ms=options["ttl_ms"])
-        if record and record.status == PENDING:
+        if record and record.status in (PENDING, STAGING):
             now = self.clock.now_ms()
-            self.records[anchor, start_ts] = replace(record, heartbeat_ms=now)
+            record = replace(record, status=PENDING, heartbeat_ms=now, parts=())
+            self.records[anchor, start_ts] = record
         return [record.status if record else PENDING]
 
 
@@ -345,7 +421,7 @@ def keys_of(method: int, args: tuple[Any, ...]) -> list[bytes]:
         return [op.key for op in args[3]]
     if method == MGET:
         return list(args[0])
-    if method == RESOLVE:
+    if method in (RESOLVE, RECOVER):
         return list(args[2])
     return [args[0]]
 

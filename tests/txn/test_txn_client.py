@@ -57,7 +57,8 @@ def test_b2_conditions_hold_across_partitions(make: type[World]) -> None:
         await world.start()
         client = world.client()
         ops = [put(key, b"1", cond=0) for key in FIVE]
-        racing = [world.client().write(ops) for _ in range(6)]
+        # the model has no queues: rivals look again at growing distances
+        racing = [world.client().write(ops, budget_ms=60_000) for _ in range(6)]
         outcomes = await asyncio.gather(*racing, return_exceptions=True)
         assert len([o for o in outcomes if isinstance(o, int)]) == 1
         assert len([o for o in outcomes if isinstance(o, ConditionFailed)]) == 5

@@ -40,9 +40,9 @@ START = compose(1_700_000_000_000)
 GONE = TxnAborted("gone")
 
 
-def core(keys: int = 3) -> CommitCore:
-    """A commit that has been started."""
-    made = CommitCore(START, [put(b"tab1%d" % i, b"v") for i in range(keys)])
+def core(keys: int = 3, *, parallel: bool = False) -> CommitCore:
+    """A commit that has been started; in two phases, if it is not told."""
+    made = CommitCore(START, [put(b"tab1%d" % i, b"v") for i in range(keys)], parallel=parallel)
     (group,) = made.start()
     assert group == Group(tuple(range(keys)))
     return made
@@ -97,7 +97,7 @@ def test_commit_waits_for_keys_that_are_being_regrouped() -> None:
 
 
 def test_cleaning_waits_for_the_last_prewrite() -> None:
-    """An intent that arrives behind the cleaner would wait for a reader to remove it; and a prewrite
+    """An intent that arrives behind the cleaner would wait for a reader to remove it; a prewrite
     that waits in a queue would go on waiting for a transaction that is over.
     """
     made, (a, b, c) = prewriting(3)

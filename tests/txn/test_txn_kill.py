@@ -88,14 +88,15 @@ def test_b6_coordinator_dies_at_every_message_boundary(
     assert 18 < dies_at < 99, "the attack covers the whole protocol"
 
 
-def test_b6_client_that_is_closed_says_what_it_knows() -> None:
+@pytest.mark.parametrize("parallel", [False, True])
+def test_b6_client_that_is_closed_says_what_it_knows(parallel: bool) -> None:
     """Closing under a commit must neither hang the caller nor call an unknown outcome a failure."""
 
     async def main(loop: SimLoop) -> None:
         outcomes = set()
         for delay_ms in range(40):
             world = World(loop)
-            client = world.client()
+            client = world.client(parallel=parallel)
             ops = [put(key, NEW) for key in KEYS]
             task = loop.create_task(client.write(ops))
             await asyncio.sleep(delay_ms / 1000)

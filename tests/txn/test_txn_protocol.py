@@ -70,7 +70,7 @@ async def abandoned(world: World, keys: list[bytes], *, ttl_ms: int = TXN_TTL_MS
     """Intents of a coordinator that died after its prewrites. Its transaction id."""
     kv = FakeKv(world.cluster)
     gate = Gate(kv, COMMIT)
-    client = world.client(kv)
+    client = world.client(kv, parallel=False)
     t = await client.begin(ttl_ms=ttl_ms)
     for key in keys:
         t.put(key, b"ghost")
@@ -307,7 +307,7 @@ def test_d10_reader_pushes_a_pending_writer_above_its_snapshot() -> None:
         world = World(loop)
         kv = FakeKv(world.cluster)
         gate = Gate(kv, COMMIT)
-        writer, reader = world.client(kv), world.client()
+        writer, reader = world.client(kv, parallel=False), world.client()
         await reader.write([put(k("b"), b"old"), put(k("z"), b"old")])
         t = await writer.begin()
         t.put(k("b"), b"new")
@@ -338,7 +338,7 @@ def test_d11_next_reader_finishes_what_a_dead_coordinator_committed() -> None:
         world = World(loop)
         kv = FakeKv(world.cluster)
         gate = Gate(kv, COMMIT, after=True)
-        client = world.client(kv)
+        client = world.client(kv, parallel=False)
         task = loop.create_task(client.write([put(key, b"1") for key in FIVE]))
         await gate.reached.wait()  # flipped, but the coordinator never learns it
         await client.close(drain_s=0)
@@ -378,7 +378,7 @@ def test_d12_late_flip_of_a_rolled_back_transaction_is_refused() -> None:
         world = World(loop)
         kv = FakeKv(world.cluster)
         gate = Gate(kv, COMMIT)
-        writer, reader = world.client(kv), world.client()
+        writer, reader = world.client(kv, parallel=False), world.client()
         t = await writer.begin(ttl_ms=1000)
         t.put(k("b"), b"1")
         t.put(k("z"), b"1")
@@ -575,7 +575,7 @@ def test_unknown_outcome_carries_the_transaction() -> None:
                 raise Unavailable("no leader")
 
         kv.after = hook
-        client = world.client(kv)
+        client = world.client(kv, parallel=False)
         began = loop.time()
         error = await failure(client.write([put(k("b"), b"1"), put(k("z"), b"1")], budget_ms=3000))
         assert isinstance(error, UnknownOutcome)

@@ -92,7 +92,7 @@ def test_d12_living_transaction_is_not_swept() -> None:
                 await held.wait()
 
         slow.arrives = hold  # type: ignore[method-assign]
-        client = world.client(slow)
+        client = world.client(slow, parallel=False)
         ops = [put(key, b"1") for key in KEYS]
         writing = loop.create_task(client.write(ops, budget_ms=10 * TXN_TTL_MS_DEFAULT))
         await asyncio.sleep(4 * TTL_S)

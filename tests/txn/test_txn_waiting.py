@@ -62,7 +62,7 @@ def test_d6_closing_ends_work_that_did_not_start() -> None:
         ops = [put(k("b"), b"1"), put(k("z"), b"1")]
         errors = []
         for stop_at in (1, 2, 3):  # two prewrites, then the timestamp
-            client = world.client()
+            client = world.client(parallel=False)
             spawned = 0
             real = client._background.spawn
 

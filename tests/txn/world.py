@@ -61,7 +61,7 @@ class World:
         """Transactions whose record says pending."""
         return [ts for (_, ts), r in self.cluster.records.items() if r.status == PENDING]
 
-    def client(self, kv: Kv | None = None, tso: Any = None) -> TxnClient:
+    def client(self, kv: Kv | None = None, tso: Any = None, *, parallel: bool = True) -> TxnClient:
         self.seeds += 1
         return TxnClient(
             kv or self.kv(),
@@ -69,6 +69,7 @@ class World:
             self.cluster.clock,
             SimRng(self.seeds),
             LoopTimers(self.loop),
+            parallel=parallel,
         )
 
 
