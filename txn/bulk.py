@@ -7,8 +7,8 @@ every part again after a crash, because all messages are idempotent. So a durabl
 it, step by step (`procedures.library.sink`). Writes are blind: nothing was read, so there is
 nothing to conflict with; intents of others are waited for.
 
-Deliberately missing: deadlock avoidance between bulk transactions. Give those that may touch the
-same keys the same anchor: it is locked first, so they come one after the other.
+Two that touch the same keys in different orders may be a deadlock, and one has to begin again. Give
+those the same anchor: it is locked first, so they come one after the other.
 """
 
 from __future__ import annotations

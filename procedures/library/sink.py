@@ -352,7 +352,9 @@ async def _write(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Ou
         async for keys, values in _rows(args, bulk):
             await transaction.prewrite_rows(keys, values)
     except TxnAborted:
-        # Somebody met our intents after a crash and rolled them back: a new id.
+        # Somebody met our intents after a crash and rolled them back, or it was the victim of a
+        # deadlock: for good, and with a new id.
+        await bulk.roll_back(anchor, state["txn"])
         del state["txn"]
         return again(delay_ms=10)
     except ConditionFailed:

@@ -1,0 +1,93 @@
+"""One write in a queue (kv.partition.waits), and what its request says about waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kv.base.limits import LOCK_WAIT_MARGIN_MS, LOCK_WAIT_SHARE
+from kv.base.methods import DELETE, PREWRITE, PREWRITE_ROWS, PUT, WRITE
+from kv.partition.admission import Item
+from kv.partition.options import NONE, Options, options_of
+from kv.partition.requests import weight
+
+_OPTIONS_AT: Final = {WRITE: 8, PREWRITE: 10}
+LEAVES_INTENT: Final = frozenset({PREWRITE, PREWRITE_ROWS})
+
+
+class Waiter:
+    """A request in a queue."""
+
+    __slots__ = (
+        "item",
+        "key",
+        "met",
+        "owner",
+        "priority",
+        "since_ms",
+        "size",
+        "ticket",
+        "txn",
+        "until_s",
+        "wait_ms",
+        "woken",
+    )
+
+    def __init__(self, item: Item, ticket: int, now_ms: int, now_s: float) -> None:
+        r = item[1]
+        options = said(r)
+        self.item: Item | None = item  # None once it has left
+        self.ticket = ticket
+        self.priority: int = options.get("priority", 0)
+        self.owner: str = options.get("owner", "")
+        self.txn = txn_of(r)
+        self.size = weight(r)
+        self.since_ms = now_ms
+        left_s = max(0.0, r[2] - now_s)
+        until_s = r[2] - min(LOCK_WAIT_MARGIN_MS / 1000, left_s * (1 - LOCK_WAIT_SHARE))
+        wait_ms = options.get("wait_ms")
+        if wait_ms is not None:
+            until_s = min(until_s, now_s + wait_ms / 1000)
+        self.until_s = until_s
+        self.key = b""
+        self.met: dict[str, Any] = {}  # details of the KeyLocked that it met last
+        self.woken = False  # it is in a list of the machine, to be evaluated
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return -self.priority, self.ticket
+
+    @property
+    def holding(self) -> bool:
+        """Whether its transaction may hold intents elsewhere."""
+        assert self.item is not None
+        return self.item[1][1] in LEAVES_INTENT
+
+
+def txn_of(r: list[Any]) -> int:
+    """The transaction of a write request, 0 if it is none's."""
+    txn: int = 0
+    if r[1] in LEAVES_INTENT:
+        txn = r[5]
+    elif r[1] == WRITE:
+        txn = r[6]
+    return txn
+
+
+def keys_of(r: list[Any]) -> Iterable[bytes]:
+    """The keys that a write request changes or checks."""
+    method = r[1]
+    if method in (PUT, DELETE):
+        return (r[5],)
+    if method == WRITE:
+        return [op[1] for op in r[5]]
+    if method == PREWRITE:
+        return [op[1] for op in r[8]]
+    keys: list[bytes] = r[8]
+    return keys
+
+
+def said(r: list[Any]) -> Options:
+    """The options of a write request."""
+    at = _OPTIONS_AT.get(r[1])
+    return NONE if at is None else options_of(r, at)
