@@ -493,34 +493,6 @@ def test_serializable_guards_that_nobody_meets_are_swept() -> None:
     in_world(main)
 
 
-@REAL
-def test_serializable_a_timestamp_from_before_the_release_of_a_guard_is_not_used(
-    make: type[World],
-) -> None:
-    """A write would be dated before the transaction whose read it changes, though it came after it:
-    between the two dates a reader sees one without the other.
-    """
-
-    async def main(world: World, client: TxnClient) -> None:
-        for _ in range(20):
-            await client.write([put(k("b"), b"0"), put(k("z"), b"0")])
-            t = await client.begin(isolation="serializable")
-            await t.get(k("z"))
-            t.put(k("b"), b"1")
-            committing = world.loop.create_task(t.commit())
-            while not guards(world) and not committing.done():  # noqa: ASYNC110
-                await asyncio.sleep(0.0002)
-            version = await client.write_one(put(k("z"), b"1"))
-            try:
-                committed = await committing
-            except WriteConflict:
-                continue
-            assert version > committed
-            await asyncio.sleep(0.05)
-
-    in_world(main, make)
-
-
 # ------------------------------------------------------------------ what is remembered
 
 

@@ -1,0 +1,272 @@
+"""Validation and guards against what was evaluated, but is not applied yet (kv.mvcc.validate)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kv.base import methods
+from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge, WriteConflict
+from kv.base.limits import ENTRY_TARGET_BYTES, PREWRITE_KEYS_MAX
+from kv.base.methods import OP_DELETE, OP_PUT
+from kv.partition import evaluated
+from tests.partition.node import Node, run
+from tests.partition.test_timestamps_later import drain, far_node
+
+A, Z = b"tab.a", b"tab.z"
+ALL = {"ranges": [[b"tab.k", b"tab.l"]]}
+ONE = {"reads": [b"tab.k5"]}
+NOWAIT = {"wait_ms": 0}
+
+
+def put_op(key: bytes, value: bytes | None = b"v") -> list[Any]:
+    return [OP_PUT, key, value, None, 0]
+
+
+def send_put(node: Node, key: bytes) -> int:
+    return node.send(methods.PUT, key, key, b"new", None, 0)
+
+
+def send_write(node: Node, start: int, options: dict[str, Any], *, key: bytes = A) -> int:
+    """A transaction of one entry that read what `options` say, and writes `key`."""
+    return node.send(methods.WRITE, key, [put_op(key)], start, 0, NOWAIT | options)
+
+
+def send_guard(node: Node, start: int, options: dict[str, Any], ttl: int = 5000) -> int:
+    return node.send(methods.PREWRITE, b"tab.k", start, Z, ttl, [], 0, options)
+
+
+def guarded(node: Node) -> list[tuple[bytes, int]]:
+    found = node.machine().view.guards
+    return sorted(found.by_at) if found is not None else []
+
+
+@pytest.mark.parametrize("options", [ALL, ONE], ids=["range", "key"])
+@pytest.mark.parametrize("kind", ["put", "delete", "intent"])
+@pytest.mark.parametrize("flying", [False, True], ids=["open", "flying"])
+def test_serializable_changes_in_flight_are_seen(
+    options: dict[str, Any], kind: str, flying: bool
+) -> None:
+    """Two transactions in one batch would not know of each other: write skew in a millisecond."""
+    node = Node()
+    node.put(b"tab.k5" if kind == "delete" else b"tab.k1", b"old")
+    start, other = node.oracle(1), node.oracle(1)
+    if kind == "intent":
+        op = put_op(b"tab.k5")
+        change = node.send(methods.PREWRITE, b"tab.k5", other, b"tab.k5", 5000, [op], 0)
+    elif kind == "put":
+        change = send_put(node, b"tab.k5")
+    else:
+        change = node.send(methods.DELETE, b"tab.k5", b"tab.k5", None)
+    if flying:
+        node.settle(lambda: node.machine().view.flying is not None)
+    rid = send_write(node, start, options)
+    drain(node)
+    assert rid not in node.conn.rows, "it saw what a crash may take back"
+    error = node.error(rid)
+    assert error.details["key"] == b"tab.k5"
+    if kind == "intent":
+        assert isinstance(error, KeyLocked)
+        assert error.details["txn"] == other
+    else:
+        assert isinstance(error, WriteConflict)
+        assert error.details["conflict_ts"] == node.reply(change)[0]
+    assert node.get(A) == (None, 0)
+
+
+def test_serializable_what_left_in_flight_is_gone() -> None:
+    """An intent that was removed a moment ago would stop a transaction, or a row would count that
+    was replaced in time.
+    """
+    node = Node()
+    other = node.oracle(1)
+    op = put_op(b"tab.k5")
+    node.call(methods.PREWRITE, b"tab.k5", other, b"tab.k5", 5000, [op], 0)
+    commit_ts = node.oracle(1)
+    node.call(methods.COMMIT, b"tab.k5", b"tab.k5", other, commit_ts)
+    start = node.oracle(1)
+    node.send(methods.RESOLVE, b"tab.k5", other, commit_ts, [b"tab.k5"])
+    rid = send_write(node, start, ALL)
+    drain(node)
+    assert node.machine().view.flying is not None
+    assert node.reply(rid)[0] > start, "the version in flight is one that it read"
+
+
+def test_serializable_a_guard_in_flight_holds_writes_back() -> None:
+    """Between the check and the disk's answer a write could slip in."""
+    node = Node()
+    start = node.oracle(1)
+    guard = send_guard(node, start, ALL)
+    write = send_put(node, b"tab.k7")
+    beside = send_put(node, b"tab.m")
+    bound, _, before_ts, left = node.reply(guard)
+    assert (before_ts, left) == (0, 0)
+    node.reply(beside)
+    node.timers.run(1.0)
+    assert write not in node.conn.rows
+    assert guarded(node) == [(b"tab.k", start)]
+    commit_ts = node.oracle(1)
+    assert commit_ts >= bound
+    resolve = node.send(methods.RESOLVE, b"tab.k", start, commit_ts, [b"tab.k"])
+    version: int = node.reply(write)[0]
+    assert version > commit_ts, "it waited, and was dated when its turn came"
+    assert node.reply(resolve) == [1, 0]
+    assert guarded(node) == []
+
+
+def test_serializable_a_released_guard_does_not_let_old_timestamps_through() -> None:
+    """A write whose timestamp was asked for while the guard stood would be dated before the
+    transaction whose read it changes: a reader between the two sees one without the other.
+    """
+    node, remote = far_node()
+    start = node.oracle(1)
+    guard = send_guard(node, start, ALL)
+    drain(node)
+    remote.answer()
+    node.reply(guard)
+    write = send_put(node, b"tab.k7")
+    drain(node)
+    early = remote.take()
+    commit_ts = node.oracle(1)
+    assert early < commit_ts
+    resolve = node.send(methods.RESOLVE, b"tab.k", start, commit_ts, [b"tab.k"])
+    drain(node)
+    remote.tell()
+    drain(node)
+    assert write not in node.conn.rows
+    node.reply(resolve)
+    node.settle(lambda: bool(remote.asked))
+    remote.answer()
+    assert node.reply(write)[0] > commit_ts
+
+
+def test_serializable_guards_survive_leadership_and_power() -> None:
+    """A new leader would let in what the old one had promised to keep out."""
+    node = Node()
+    start = node.oracle(1)
+    node.reply(send_guard(node, start, {"ranges": [[b"tab.k", b"tab.l"]], "reads": [b"tab.m"]}))
+    machine = node.machine()
+    machine.role(leader=False)
+    machine.role(leader=True)
+    assert guarded(node) == [(b"tab.k", start), (b"tab.m", start)]
+    send_guard(node, node.oracle(1), {"reads": [b"tab.x"]})
+    drain(node)  # not durable: the next one may find it, or not
+    after = node.crash(3)
+    after.timers.run(3.0)
+    assert [at for at in guarded(after) if at[1] == start] == [(b"tab.k", start), (b"tab.m", start)]
+    for key in (b"tab.k0", b"tab.m"):
+        refused = after.error(after.send(methods.WRITE, key, [put_op(key)], 0, 0, NOWAIT))
+        assert isinstance(refused, KeyLocked)
+        assert refused.details["txn"] == start
+
+
+def test_serializable_what_was_lost_with_its_entry_guards_nothing() -> None:
+    """Keys would be closed for a transaction that was told that nothing happened."""
+    node = Node()
+    rid = send_guard(node, node.oracle(1), ALL)
+    propose = node.manager.replicas()[0].propose
+
+    def refuse(*_: object) -> None:
+        raise TooLarge("no", details={})
+
+    node.manager.replicas()[0].propose = refuse  # type: ignore[method-assign]
+    drain(node)
+    assert isinstance(node.error(rid), TooLarge)
+    assert guarded(node) == []
+    node.manager.replicas()[0].propose = propose  # type: ignore[method-assign]
+    node.reply(send_put(node, b"tab.k1"))
+
+
+def test_serializable_a_dropped_partition_leaves_no_guards() -> None:
+    """A partition that is made there later would begin with guards of nobody."""
+    node = Node(splits=(b"tab.m",))
+    start = node.oracle(1)
+    node.reply(send_guard(node, start, ALL))
+    args = (start, Z, 5000, [], 0, {"ranges": [[b"tab.n", b""]]})
+    node.call(methods.PREWRITE, b"tab.n", *args)
+    assert len(node.engine.scan("guard", b"", b"")) == 2
+    left = node.machine(b"tab.k").descriptor
+    run(node.manager.drop(left.id))
+    node.timers.run(1.0)
+    assert [key for key, _ in node.engine.scan("guard", b"", b"")] == [
+        key for key, _ in node.engine.scan("guard", b"tab.m", b"")
+    ]
+    run(node.manager.create(left))
+    node.settle(lambda: all(r.serving() for r in node.manager.replicas()))
+    node.put(b"tab.k1", b"free")
+
+
+def test_serializable_much_validation_is_spread_over_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Commits that look through long ranges would hold the loop for seconds."""
+    monkeypatch.setattr(evaluated, "LOOK_BYTES", ENTRY_TARGET_BYTES // 50)
+    node = Node()
+    for i in range(30):
+        node.put(b"tab.k%02d" % i, b"v")
+    start = node.oracle(1)
+    node.put(b"tab.k29", b"changed")
+    before = node.machine().counters.drains
+    good = [send_write(node, node.oracle(1), ALL, key=b"tab.a%d" % i) for i in range(6)]
+    bad = [send_write(node, start, ALL) for _ in range(20)]
+    puts = [send_put(node, b"tab.p%d" % i) for i in range(3)]
+    for rid in good + puts:
+        assert node.reply(rid)[0] > start
+    for rid in bad:
+        assert isinstance(node.error(rid), WriteConflict)
+    assert node.machine().counters.drains - before >= 12
+    assert node.machine().waiting == 0
+
+
+# ------------------------------------------------------------------ bad input changes nothing
+
+BAD: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "keys that do not rise": ({"reads": [b"tab.b", b"tab.a"]}, InvalidArgument),
+    "a key twice": ({"reads": [b"tab.a", b"tab.a"]}, InvalidArgument),
+    "no key": ({"reads": ["tab.a"]}, InvalidArgument),
+    "a short key": ({"reads": [b"ta"]}, InvalidArgument),
+    "nothing": ({"reads": []}, InvalidArgument),
+    "no list": ({"reads": b"tab.a"}, InvalidArgument),
+    "too many": ({"reads": [b"tab.%09d" % i for i in range(PREWRITE_KEYS_MAX + 1)]}, TooLarge),
+    "half a range": ({"ranges": [[b"tab.a"]]}, InvalidArgument),
+    "an empty range": ({"ranges": [[b"tab.b", b"tab.b"]]}, InvalidArgument),
+    "a range backwards": ({"ranges": [[b"tab.b", b"tab.a"]]}, InvalidArgument),
+    "ranges that overlap": (
+        {"ranges": [[b"tab.a", b"tab.c"], [b"tab.b", b"tab.d"]]},
+        InvalidArgument,
+    ),
+    "a range behind one without end": (
+        {"ranges": [[b"tab.a", b""], [b"tab.b", b"tab.d"]]},
+        InvalidArgument,
+    ),
+    "a key elsewhere": ({"reads": [b"tab.a", b"tab.p"]}, Moved),
+    "a range that goes on elsewhere": ({"ranges": [[b"tab.a", b"tab.p"]]}, Moved),
+    "a range without end": ({"ranges": [[b"tab.a", b""]]}, Moved),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_serializable_bad_options_are_refused(name: str) -> None:
+    """A read that is not checked, or checked elsewhere, is a promise that nobody keeps."""
+    options, expected = BAD[name]
+    node = Node(splits=(b"tab.m",))
+    start = node.oracle(1)
+    op = put_op(A)
+    for rid in (
+        node.send(methods.WRITE, A, [op], start, 0, options),
+        node.send(methods.PREWRITE, A, start, A, 5000, [op], 0, options),
+        node.send(methods.PREWRITE, A, start, A, 5000, [], 0, options),
+    ):
+        assert isinstance(node.error(rid), expected), node.conn.rows[rid]
+    assert node.engine.scan("guard", b"", b"") == []
+    assert node.get(A) == (None, 0)
+
+
+def test_serializable_reads_need_a_transaction() -> None:
+    """A batch without an id has no moment that its reads could be of."""
+    node = Node()
+    rid = node.send(methods.WRITE, A, [[OP_DELETE, A, None, None, 0]], 0, 0, ONE)
+    assert isinstance(node.error(rid), InvalidArgument)
+    empty = node.send(methods.PREWRITE, A, node.oracle(1), A, 5000, [], 0)
+    assert isinstance(node.error(empty), InvalidArgument)
