@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kv.base.config import PORT_DEFAULT
-from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.config import PORT_DEFAULT, PORTS_PER_NODE
+from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kvorum.cli import output
 from kvorum.cli.connection import Json
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _PROGRESS_S = 2.0
 _STOP_S = 20.0
+_NODES = 3
+_NODES_MAX = 9  # of a local cluster
 _PORT = PORT_DEFAULT + 1_000  # not where a cluster of the user's may listen already
 
 
@@ -117,7 +120,7 @@ class _Command:
     faults: str
     nodes: int | None
     data: Path | None
-    port: int
+    port: int | None
     connect: str | None
     clients: int
     seed: int | None
@@ -138,19 +141,22 @@ class _Command:
             names = [name for name, w in WORKLOADS.items() if self.isolation in w.isolations]
         rng = SystemRng()
         drawn = int.from_bytes(rng.token(4))
-        wanted = Wanted(
-            workloads=list(dict.fromkeys(names)),
-            seconds=self.seconds,
-            clients=self.clients,
-            seed=drawn if self.seed is None else self.seed,
-            run_id=rng.token(4).hex(),
-            isolation=self.isolation,
-        )
-        kinds = parse_kinds(self.faults)
-        if kinds and self.connect:
-            raise InvalidArgument(
-                "--nemesis hurts local clusters only: leave --connect out, or name the cluster's "
-                "directory with --data"
+        try:
+            wanted = Wanted(
+                workloads=list(dict.fromkeys(names)),
+                seconds=self.seconds,
+                clients=self.clients,
+                seed=drawn if self.seed is None else self.seed,
+                run_id=rng.token(4).hex(),
+                isolation=self.isolation,
+            )
+            kinds = parse_kinds(self.faults, self._count())
+        except InvalidArgument as e:
+            raise typer.BadParameter(e.message) from e
+        if self.connect and (kinds or self.nodes is not None or self.data is not None):
+            raise typer.BadParameter(
+                "--connect runs without faults on a cluster that is there: --nemesis, --nodes and "
+                "--data are for local clusters"
             )
         progress = _Progress(quiet=self.json)
         session = Session(wanted, progress)
@@ -167,7 +173,7 @@ class _Command:
                 from kvorum.verify.plan import plan
 
                 chance = Chance(SeededRng(f"{wanted.seed}/nemesis"))
-                faults = plan(chance, kinds, nodes=len(cluster.nodes), seconds=self.seconds)
+                faults = plan(chance, kinds, self.seconds)
 
                 def told(what: str, numbers: list[int]) -> None:
                     session.fault(what, numbers)
@@ -179,6 +185,14 @@ class _Command:
 
     # -------------------------------------------------------------------------------- cluster
 
+    def _count(self) -> int:
+        """How many nodes there are or will be."""
+        from kvorum.localcluster import LocalCluster
+
+        if self.data is not None and LocalCluster.exists(self.data):
+            return len(LocalCluster.open(self.data).nodes)
+        return _NODES if self.nodes is None else self.nodes
+
     @contextmanager
     def _cluster(self, progress: _Progress, session: Session) -> Iterator[LocalCluster]:
         """A running local cluster; one that was made here is stopped in any case."""
@@ -186,11 +200,12 @@ class _Command:
 
         if self.data is not None and LocalCluster.exists(self.data):
             if self.nodes is not None:
-                raise InvalidArgument(f"there is a cluster in {self.data}: leave --nodes out")
+                raise typer.BadParameter(f"there is a cluster in {self.data}: leave --nodes out")
             yield LocalCluster.open(self.data)
             return
+        count = self._count()
         with self._directory(progress) as directory:
-            cluster = LocalCluster.create(directory, self.nodes or 3, self.port)
+            cluster = LocalCluster.create(directory, count, self.port or _free_port(count))
             try:
                 modules = sorted({m for run in session.kinds for m in run.modules})
                 options = ("--procedure-modules", ",".join(modules)) if modules else ()
@@ -213,7 +228,7 @@ class _Command:
         try:
             yield directory / "cluster"
         finally:
-            if self.clean and not self.keep:
+            if (self.clean and not self.keep) or not any(directory.iterdir()):
                 shutil.rmtree(directory)
             elif directory.exists():
                 progress.say(f"the data and logs of the nodes are in {directory}")
@@ -287,6 +302,25 @@ async def _interruptible(
             raise
         task.uncancel()
         return ["interrupted before its end"]
+
+
+def _free_port(count: int) -> int:
+    """A BASE for `count` nodes on which nobody listens now."""
+    for base in range(_PORT, _PORT + 10_000, PORTS_PER_NODE * (_NODES_MAX + 1)):
+        first = base + PORTS_PER_NODE
+        if not any(map(_in_use, range(first, first + PORTS_PER_NODE * count))):
+            return base
+    raise Unavailable(f"no free ports above {_PORT}: give a --port")
+
+
+def _in_use(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
 
 
 class _Progress:

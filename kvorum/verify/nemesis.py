@@ -163,8 +163,13 @@ class Nemesis:
             at = int(fault.draw * len(nodes))
             one, other = nodes[at], nodes[(at + 1) % len(nodes)]
             return {one: [other], other: [one]}, f"{one} from {other}"
-        first = await self._leader(fault.draw) if fault.shape == "leader" else nodes[0]
-        size = 1 if fault.shape == "leader" else (len(nodes) - 1) // 2
+        if fault.shape == "one-way":
+            mute = await self._leader(fault.draw)
+            deaf: dict[int, list[Cut]] = {n: [[mute, "in"]] for n in nodes if n != mute}
+            return deaf, f"one way: nobody hears {mute}"
+        leads = fault.shape == "leader"
+        first = await self._leader(fault.draw) if leads else nodes[int(fault.draw * len(nodes))]
+        size = 1 if leads else (len(nodes) - 1) // 2
         turned = nodes[nodes.index(first) :] + nodes[: nodes.index(first)]
         side, rest = turned[:size], turned[size:]
         blocked: dict[int, list[Cut]] = {n: list(rest) for n in side}

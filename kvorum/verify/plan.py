@@ -10,7 +10,7 @@ its time has come.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from kv.base.errors import InvalidArgument
@@ -18,15 +18,16 @@ from kvorum.verify.chance import Chance
 
 Kind = Literal["kill", "pause", "cut", "restart"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-Shape = Literal["leader", "any", "all", "halves", "ring"]
+Shape = Literal["leader", "any", "all", "halves", "ring", "one-way"]
 """leader: of some partition; any: some node; all: every node; halves: a minority cut off from the
-rest; ring: one link between two nodes cut, so that the third one sees both.
+rest; ring: one link between two nodes cut, so that the third one sees both; one-way: nobody hears
+the leader of some partition, who hears everybody.
 """
 
 _SHAPES: Final[dict[Kind, Sequence[Shape]]] = {
     "kill": ("leader", "leader", "any", "any", "all"),
     "pause": ("leader", "leader", "any"),
-    "cut": ("leader", "leader", "halves", "ring"),
+    "cut": ("leader", "leader", "halves", "ring", "one-way"),
     "restart": ("leader", "any"),
 }
 _FIRST_S = (0.5, 1.5)  # quiet at the beginning
@@ -53,36 +54,38 @@ class Fault:
     lasts_s: float
 
 
-def parse_kinds(text: str) -> tuple[Kind, ...]:
-    """ "kill,pause,cut" or "none". Raises InvalidArgument."""
+def parse_kinds(text: str, nodes: int) -> tuple[Kind, ...]:
+    """The kinds of "kill,pause,cut" or "none", for a cluster of so many nodes. Raises
+    InvalidArgument.
+    """
     named = [part.strip() for part in text.split(",") if part.strip()]
     if named in ([], ["none"]):
         return ()
     unknown = [name for name in named if name not in KINDS]
     if unknown:
         raise InvalidArgument(f"{unknown[0]!r} is no fault; there are {', '.join(KINDS)} (or none)")
+    if "cut" in named and nodes < 3:
+        raise InvalidArgument(f"a cut needs 3 nodes or more, there are {nodes}: leave cut out")
     return tuple(kind for kind in KINDS if kind in named)
 
 
-def plan(chance: Chance, kinds: Sequence[Kind], *, nodes: int, seconds: float) -> list[Fault]:
-    """The faults of a run of so many seconds on so many nodes; all are undone before its end.
-
-    With fewer than three nodes there are no cuts that a majority survives: `cut` is refused with
-    InvalidArgument.
-    """
-    if "cut" in kinds and nodes < 3:
-        raise InvalidArgument(f"a cut needs 3 nodes or more, there are {nodes}: leave cut out")
+def plan(chance: Chance, kinds: Sequence[Kind], seconds: float) -> list[Fault]:
+    """The faults of a run of so many seconds; all are undone before its end."""
     faults: list[Fault] = []
     if not kinds:
         return faults
     at = chance.between(*_FIRST_S)
     while True:
         kind = chance.pick(kinds)
-        lasts = chance.between(*_LASTS_S[kind])
-        if at + lasts > seconds - _QUIET_END_S:
-            if faults and faults[-1].shape == "all":
-                faults.pop()  # a power cut at the end would leave nothing to see of the recovery
-            return faults
+        shortest, longest = _LASTS_S[kind]
+        room = seconds - _QUIET_END_S - at
+        if room <= shortest:
+            break
+        lasts = chance.between(shortest, min(longest, room))
         shape = chance.pick(_SHAPES[kind])
         faults.append(Fault(round(at, 3), kind, shape, chance.rng.random(), round(lasts, 3)))
         at += lasts + chance.between(*_CALM_S)
+    if faults and faults[-1].shape == "all":
+        # A power cut at the end would leave nothing to see of the recovery.
+        faults[-1] = replace(faults[-1], shape="leader")
+    return faults

@@ -48,7 +48,12 @@ class Wanted:
         if not 0 < self.clients <= VERIFY_CLIENTS_MAX:
             raise InvalidArgument(f"clients must be 1 to {VERIFY_CLIENTS_MAX}, got {self.clients}")
         if self.isolation not in ISOLATIONS:
-            raise InvalidArgument(f"isolation is {' or '.join(ISOLATIONS)}, not {self.isolation!r}")
+            known = " or ".join(ISOLATIONS)
+            raise InvalidArgument(f"isolation is {known}, not {self.isolation!r}")
+        for name in self.workloads:
+            known = " or ".join(workload(name).isolations)
+            if self.isolation not in workload(name).isolations:
+                raise InvalidArgument(f"{name} has something to check only with isolation {known}")
 
 
 @dataclass
