@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base import ops
-from kv.base.errors import KvorumError, Moved, NotFound, TooLarge, Unavailable
+from kv.base.errors import InvalidArgument, KvorumError, Moved, NotFound, TooLarge, Unavailable
 from kv.base.ids import TableId
 from kv.base.keys import show_user_key, successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
@@ -292,11 +292,22 @@ class NativeBackend:
         low, high = _storage_range(prefix, span)
         try:
             if high <= low:
-                return Page([], None, span.at or await self._txn.now())
+                return Page([], None, await self._moment(span.at))
             page = await self._txn.scan(low, high, limit=limit, reverse=span.reverse, at=span.at)
         except KvorumError as e:
             raise self._names.told(e) from None
         return _user_page(page, span)
+
+    async def _moment(self, at: int) -> int:
+        """`at`, or now. Raises InvalidArgument for the future, as a partition would."""
+        now = await self._txn.now()
+        if at > now:
+            raise InvalidArgument(
+                f"read timestamp {at} lies in the future (now {now}); read at a timestamp that the "
+                "oracle has handed out, or leave it out for the newest",
+                details={"at": at, "now": now},
+            )
+        return at or now
 
     async def multi_get(self, keys: Sequence[TableKey], at: int) -> tuple[list[Record | None], int]:
         _bounded("keys", len(keys), MULTI_KEYS_MAX)

@@ -128,7 +128,7 @@ class Store:
         self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
         self.room = Room(self._engines)
         self.waits = Waits(self.identity.node, ports.timers.call_later)
-        await self._open_partitions()
+        await self._open_partitions(config.gc_retention_ms)
         self.dispatcher = Dispatcher(
             node_id=self.identity.node,
             partitions=self.manager,
@@ -152,7 +152,7 @@ class Store:
         self._truncating = asyncio.get_running_loop().create_task(self.manager.run(), name="logs")
         await self.cluster.start()
 
-    async def _open_partitions(self) -> None:
+    async def _open_partitions(self, retention_ms: int) -> None:
         ports = self.ports
         self._state_syncer = ports.syncer(self.state)
         self.manager = ReplicaManager(
@@ -167,6 +167,7 @@ class Store:
             members=self.cluster.peers,
             syncer=self._state_syncer,
             witness=self.identity.witness,
+            retention_ms=retention_ms,
             waits=self.waits,
         )
         self.manager.on_role = self._role

@@ -43,7 +43,7 @@ def blocks(lock: Lock, read_ts: int, ignore: Collection[int] | None) -> bool:
 
 def check_readable(view: ReadView, read_ts: int) -> None:
     if read_ts and read_ts < view.safepoint:
-        raise snapshot_too_old(read_ts, view.safepoint)
+        raise snapshot_too_old(read_ts, view.safepoint, view.retention_ms)
 
 
 def newest(key: bytes, record: bytes | None, read_ms: int) -> Found:

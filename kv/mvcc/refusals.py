@@ -117,11 +117,12 @@ def aborted(start_ts: int, reason: str) -> TxnAborted:
     )
 
 
-def snapshot_too_old(read_ts: int, safepoint: int) -> SnapshotTooOld:
+def snapshot_too_old(read_ts: int, safepoint: int, retention_ms: int) -> SnapshotTooOld:
     return SnapshotTooOld(
-        f"reading at {read_ts} is not possible any more: versions below the safepoint {safepoint} "
-        "are collected. Read at a newer timestamp, or raise the retention",
-        details={"at": read_ts, "safepoint": safepoint},
+        f"reading at {read_ts} is not possible any more: old versions are kept for {retention_ms} "
+        f"ms, and those below the safepoint {safepoint} are collected. Read at a newer timestamp, "
+        "hold a snapshot while you read for long, or raise gc_retention_ms",
+        details={"at": read_ts, "safepoint": safepoint, "retention_ms": retention_ms},
     )
 
 

@@ -107,6 +107,11 @@ class ReadView(Protocol):
     @property
     def safepoint(self) -> int: ...
 
+    @property
+    def retention_ms(self) -> int:
+        """How long old versions are kept, as refusals tell it."""
+        ...
+
     def cur(self, key: bytes) -> bytes | None: ...
 
     def multi_cur(self, keys: list[bytes]) -> Sequence[bytes | None]:

@@ -24,7 +24,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, Unavailable
 from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.intents import Abandoned
-from kv.base.limits import LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
+from kv.base.limits import GC_RETENTION_MS_DEFAULT, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.members import Alone, Members
 from kv.base.ports import Timers
 from kv.base.timestamps import physical_ms
@@ -85,19 +85,22 @@ class ReplicaManager:
         members: Members | None = None,
         syncer: Syncer | None = None,
         witness: bool = False,
+        retention_ms: int = GC_RETENTION_MS_DEFAULT,
         waits: Waits | None = None,
     ) -> None:
         """`room`: without one, writes are admitted whatever the disk has left. `members`: for
         refusals that say where the leader is. `syncer`: of the state DB, beside the loop; without
         one no snapshot of another node is taken in. `witness`: this node votes in its partitions
         and keeps nothing of them: their replicas here stay empty, and only know who leads. `waits`:
-        where what waits here is told of.
+        where what waits here is told of. `retention_ms`: how long old versions are kept, for
+        refusals.
         """
         self.counters = ManagerCounters()
         self.partition_counters = PartitionCounters()
         self._engine, self._host, self._witness = engine, raft_host, witness
         self._timestamps, self._scheduler, self._timers = timestamps, scheduler, timers
         self._in_thread, self._on_fatal = in_thread, on_fatal
+        self._retention_ms = retention_ms
         self.logs = LogCutter(
             engine,
             in_thread,
@@ -256,7 +259,7 @@ class ReplicaManager:
 
     def _open(self, descriptor: PartitionDescriptor, *, fresh: bool = False) -> None:
         replica = Replica(
-            PartitionState(self._engine, descriptor),
+            PartitionState(self._engine, descriptor, self._retention_ms),
             self._timers,
             self._applied,
             self._room,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.keys import u64
-from kv.base.limits import SHIP_OLD_BYTES_MAX, MiB
+from kv.base.limits import GC_RETENTION_MS_DEFAULT, SHIP_OLD_BYTES_MAX, MiB
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.records import (
     Lock,
@@ -48,9 +48,15 @@ _SLICE_BYTES = 8 * MiB  # … and their bytes
 class PartitionState:
     """See the module. Reading is always of the last written batch."""
 
-    def __init__(self, engine: Engine, descriptor: PartitionDescriptor) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: PartitionDescriptor,
+        retention_ms: int = GC_RETENTION_MS_DEFAULT,
+    ) -> None:
         """Reads what the last run left. Raises Corruption."""
         self.descriptor = descriptor
+        self.retention_ms = retention_ms
         self.locks = LockMirror()
         self.guards = GuardTable()
         self.index = self.term = self.top_ts = self.safepoint = 0

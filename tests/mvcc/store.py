@@ -58,6 +58,7 @@ class Store:
         self.mirror = LockMirror()
         self.table = GuardTable()
         self.safepoint = 0
+        self.retention_ms = 1
         self.now_ms = NOW_MS
         self.start, self.end = start, end
 
