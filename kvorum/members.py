@@ -23,12 +23,18 @@ from txn.transaction import Transaction
 
 
 async def enrol(
-    txn: TxnClient, node: NodeId, address: str, version: str, *, witness: bool = False
+    txn: TxnClient,
+    node: NodeId,
+    address: str,
+    version: str,
+    *,
+    witness: bool = False,
+    label: str = "",
 ) -> NodeRow:
     """Tell the cluster where a node is. Raises Refused (NODE_DECOMMISSIONED)."""
 
     async def write(t: Transaction) -> NodeRow:
-        return await enter(t, node, address, version, witness=witness)
+        return await enter(t, node, address, version, witness=witness, label=label)
 
     row: NodeRow = await txn.run(write)
     return row

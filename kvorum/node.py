@@ -198,6 +198,7 @@ class Node:
                 row = await enrol(
                     *(self.store.txn, me, self.config.address, VERSION),
                     witness=self.store.identity.witness,
+                    label=self.config.machine,
                 )
                 if row.state is NodeState.JOINING:
                     await self._join_again()
@@ -309,9 +310,8 @@ class Node:
     def _registry(self, cache: CatalogCache, groups: Groups) -> Registry:
         """The system's procedures and those of the user's modules. Raises InvalidArgument."""
         registry = Registry()
-        partitions = SpreadPartitions(
-            self.store.cluster.calls, self.store.voters, self.store.witnesses
-        )
+        store = self.store
+        partitions = SpreadPartitions(store.cluster.calls, store.everywhere, store.answers)
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
         membership.register(registry, MembershipServices(self.store.cluster.calls, groups))
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))

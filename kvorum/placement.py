@@ -1,8 +1,9 @@
-"""Partitions on several nodes: every one on all founders, as voters.
+"""Partitions on several nodes: on all voters of the meta partition, or on as many as a table wants
+(procedures/master/placement.py).
 
-The procedure that makes or drops a table runs at the master; it tells every node, by node methods
-that may be repeated. A majority of the voters must have made a replica before the partition counts
-as made; a node that was away makes it when it hears of it (reconciling, procedures/master).
+The procedure that makes or drops a table runs at the master; it tells the nodes, by node methods
+that may be repeated. A majority of its voters must have made a replica before a partition counts as
+made; a node that was away makes it when it hears of it (reconciling, procedures/master).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from kv.base.limits import SPLIT_KEYS_MAX
 from kv.base.methods import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 from kv.replica.replica import Replica
 from procedures.master.balance import preferred
+from procedures.master.nodes import all_nodes
+from procedures.master.partitions import Place, Reader, placed_partitions
+from procedures.master.placement import candidates, spread
 
 log = logging.getLogger(__name__)
 
@@ -44,32 +48,32 @@ class Replicas(Protocol):
 
 
 class SpreadPartitions:
-    """What sqlproxy.ddl wants of procedures.master.partitions.Partitions, on all voters."""
+    """What sqlproxy.ddl wants of procedures.master.partitions.Partitions, on several nodes."""
 
     def __init__(
         self,
         calls: Calls,
-        voters: Callable[[], tuple[NodeId, ...]],
-        witnesses: Callable[[], tuple[NodeId, ...]] = lambda: (),
+        everywhere: Callable[[], Place],
+        answers: Callable[[NodeId], bool],
     ) -> None:
+        """`everywhere`: where partitions go whose table wants no number of replicas; `answers`:
+        whether a node is heard now.
+        """
         self._calls = calls
-        self._voters, self._witnesses = voters, witnesses
+        self._everywhere, self._answers = everywhere, answers
 
-    @property
-    def voters(self) -> tuple[NodeId, ...]:
-        """Where a new partition is placed."""
-        return self._voters()
-
-    @property
-    def witnesses(self) -> tuple[NodeId, ...]:
-        """Those of them that keep no data."""
-        return self._witnesses()
+    async def places(self, t: Reader, count: int, replicas: int | None) -> list[Place]:
+        """See procedures.master.partitions.Maker. Raises Corruption."""
+        if replicas is None:
+            return [self._everywhere()] * count
+        among = candidates(await all_nodes(t), await placed_partitions(t), self._answers)
+        return [Place(nodes) for nodes in spread(count, replicas, among)]
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them, at a majority of their voters at least; then each is led by
         whom it prefers.
         """
-        await self._everywhere(descriptors, CREATE_PARTITION, [d.to_wire() for d in descriptors])
+        await self._at_voters(descriptors, CREATE_PARTITION, PartitionDescriptor.to_wire)
         first: dict[NodeId, list[Any]] = {}
         for descriptor in descriptors:
             leader = preferred(descriptor.id, descriptor.data_voters)
@@ -80,24 +84,34 @@ class SpreadPartitions:
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Remove replicas with their data, the last one first."""
-        ids = [d.id for d in reversed(descriptors)]
-        await self._everywhere(descriptors, DROP_PARTITION, ids)
+        await self._at_voters(list(reversed(descriptors)), DROP_PARTITION, lambda d: d.id)
 
-    async def _everywhere(
-        self, descriptors: Sequence[PartitionDescriptor], method: int, arg: list[Any]
+    async def _at_voters(
+        self,
+        descriptors: Sequence[PartitionDescriptor],
+        method: int,
+        item: Callable[[PartitionDescriptor], Any],
     ) -> None:
-        """One call per voter. Raises the last error if fewer than a majority did it."""
-        if not descriptors:
-            return
-        nodes = descriptors[0].voters
+        """One call per voter, with its partitions. Raises the error of one that failed if fewer
+        than a majority did it for some partition.
+        """
+        items: dict[NodeId, list[Any]] = {}
+        for descriptor in descriptors:
+            for node in descriptor.voters:
+                items.setdefault(node, []).append(item(descriptor))
         async with asyncio.TaskGroup() as group:
-            told = [group.create_task(self._tell(node, method, arg)) for node in nodes]
-        errors = [error for task in told if (error := task.result()) is not None]
-        if 2 * (len(nodes) - len(errors)) <= len(nodes):
-            raise Unavailable(
-                f"only {len(nodes) - len(errors)} of {len(nodes)} nodes did it: "
-                f"{errors[-1].message}; trying again"
-            ) from errors[-1]
+            told = {
+                node: group.create_task(self._tell(node, method, arg))
+                for node, arg in items.items()
+            }
+        errors = {node: e for node, task in told.items() if (e := task.result()) is not None}
+        for nodes in dict.fromkeys(descriptor.voters for descriptor in descriptors):
+            failed = [errors[node] for node in nodes if node in errors]
+            if 2 * len(failed) >= len(nodes):
+                raise Unavailable(
+                    f"only {len(nodes) - len(failed)} of {len(nodes)} nodes did it: "
+                    f"{failed[-1].message}; trying again"
+                ) from failed[-1]
 
     async def _tell(self, node: NodeId, method: int, arg: list[Any]) -> KvorumError | None:
         try:

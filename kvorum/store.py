@@ -43,6 +43,7 @@ from kvorum.peers import KnownPeers
 from kvorum.ports import Ports, Syncer
 from kvorum.retention import RetentionMethods
 from kvorum.waiting import Everywhere, WaitMethods
+from procedures.master.partitions import Place
 from raft.host import RaftHost
 from tso.client import remote_tso
 from tso.node import NodeTso
@@ -211,15 +212,18 @@ class Store:
         meta = self.host.group(META_PARTITION)
         return meta is not None and meta.voters == (self.identity.node,)
 
-    def voters(self) -> tuple[NodeId, ...]:
-        """Where new partitions are placed: at the voters of the meta partition."""
+    def everywhere(self) -> Place:
+        """Where new partitions are placed that are to be everywhere: at the voters of the meta
+        partition.
+        """
         meta = self.host.group(META_PARTITION)
-        return () if meta is None else tuple(map(NodeId, meta.voters))
+        if meta is None:
+            return Place(())
+        return Place(tuple(map(NodeId, meta.voters)), tuple(map(NodeId, meta.status().witnesses)))
 
-    def witnesses(self) -> tuple[NodeId, ...]:
-        """Those of `voters` that keep no data."""
-        meta = self.host.group(META_PARTITION)
-        return () if meta is None else tuple(map(NodeId, meta.status().witnesses))
+    def answers(self, node: NodeId) -> bool:
+        """Whether a node is heard now; this one is."""
+        return node == self.identity.node or self.cluster.hears(node)
 
     def _role(self, replica: Replica, leader: bool) -> None:
         if replica.descriptor.id == META_PARTITION:

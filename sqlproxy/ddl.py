@@ -193,9 +193,9 @@ class CreateTable(TableProcedure):
         await catalog.create_table_record(t, declared, table_id)
         count = len(split_keys) + 1
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
-        placed = self._partitions
-        descriptors = plan(table_id, split_keys, first, placed.voters, placed.witnesses)
-        put_rows(t, descriptors)
+        places = await self._partitions.places(t, count, declared.replicas)
+        descriptors = plan(table_id, split_keys, first, places)
+        put_rows(t, descriptors, declared.replicas or 0)
         ctx.state["table"] = table_id
         ctx.state["partitions"] = [descriptor.to_wire() for descriptor in descriptors]
         return go_on("partitions")

@@ -27,6 +27,7 @@ from kv.base.errors import InvalidArgument
 from kv.base.limits import (
     FIRST_NODES_MAX,
     GC_RETENTION_MS_DEFAULT,
+    NAME_CHARS_MAX,
     PROCEDURE_WORKERS_DEFAULT,
     PROCEDURE_WORKERS_MAX,
     SECRET_CHARS_MAX,
@@ -164,6 +165,12 @@ def _secret(value: Any) -> str:
     raise ValueError(f"{SECRET_CHARS_MIN} to {SECRET_CHARS_MAX} characters")
 
 
+def _label(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(rf"[A-Za-z0-9._:-]{{0,{NAME_CHARS_MAX}}}", value):
+        return value
+    raise ValueError(f"up to {NAME_CHARS_MAX} letters, digits and . _ : -")
+
+
 def _module(value: Any) -> str:
     if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
         return value.strip()
@@ -248,6 +255,10 @@ class NodeConfig:
         int,
         Setting("N", _integer(1, STORES_MAX), "Node processes on this machine, one per core."),
     ] = 1
+    machine: Annotated[
+        str,
+        Setting("NAME", _label, "What fails together has the same; empty = by the address."),
+    ] = ""
     engine: Annotated[
         str,
         Setting("KIND", _one_of(*ENGINES), "rocks = on disk, memory = gone with the process."),

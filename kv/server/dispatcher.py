@@ -295,8 +295,10 @@ class Dispatcher:
         errors = self.counters.errors
         errors[error.code] = errors.get(error.code, 0) + 1
         if isinstance(error, NotLeader) and "address" not in error.details:
-            # Not a partition's refusal: of what only the leader of the meta partition serves.
-            leader = self._partitions.leader_of(META_PARTITION)
+            # Who does not say whose leader is wanted serves what the meta partition's leader does.
+            leader = error.details.get("leader")
+            if "leader" not in error.details:
+                leader = self._partitions.leader_of(META_PARTITION)
             error.details |= leader_details(leader, self._members) | others_details(self._members)
         conn.reply(error_row(rid, error))
 

@@ -26,8 +26,9 @@ from procedures.master.moves import (
     with_learner,
     with_voter,
 )
-from procedures.master.nodes import NodeState, find_node, put_node
+from procedures.master.nodes import NodeState, all_nodes, find_node, put_node
 from procedures.master.partitions import hold_new_ones
+from procedures.master.placement import lacks
 from procedures.master.replica_methods import LEARNER, PROMOTE, WITNESS
 
 
@@ -57,10 +58,16 @@ class AddReplicas(ReplicaMove):
 class AddReplica(ReplicaMove):
     @step(first=True, undo="leave")
     async def enter(self, ctx: StepContext) -> Outcome:
-        """From here on the map names the node: what it makes is not dropped as nobody's."""
+        """From here on the map names the node: what it makes is not dropped as nobody's. Of several
+        nodes that join at once, some find that others have filled the places.
+        """
         if await self.gone(ctx):
             return done({"dropped": True})
-        node = NodeId(ctx.args["node"])
+        node, placed = NodeId(ctx.args["node"]), await self.row(ctx)
+        if "replaces" in ctx.args and placed is not None and node not in placed.nodes:
+            nodes = await all_nodes(MasterTxn(ctx.txn))
+            if not lacks(placed, nodes, without=ctx.args["replaces"]):
+                return done({"enough": True})
         await self.place(ctx, lambda placed: with_learner(placed, node))
         return go_on("make")
 

@@ -15,7 +15,7 @@ from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_CALL_MS
 from kv.base.methods import CHANGE_REPLICAS, REPLICA_STATUS
-from procedures.master.replica_methods import GroupView
+from procedures.master.replica_methods import NO_REPLICA, GroupView
 
 
 class Calls(Protocol):
@@ -69,8 +69,9 @@ class Groups:
                 if leader := error.details.get("leader"):
                     order.insert(0, leader)
             except KvorumError as error:
-                if error.disposition == "retry" and error.code != "BUSY":
-                    last = error  # this node does not answer: another one may lead by now
+                gone = error.disposition == "retry" and error.code != "BUSY"
+                if gone or error.code == NO_REPLICA:
+                    last = error  # this node does not answer, or left: another one may lead by now
                     continue
                 raise
             else:

@@ -3,9 +3,10 @@
     AddReplicas     {node, partitions?}   every partition (or these) gets a voter on the node
                     check ─▶ children AddReplica ─▶ finish (again, if tables were made meanwhile)
     AddReplica      enter ─▶ make ─▶ learn ─▶ promote ─▶ settle         undo: leave
-    RemoveReplicas  {node, partitions?}   check ─▶ children RemoveReplica ─▶ finish
+    RemoveReplicas  {node, partitions?}   check ─▶ children AddReplica (at other nodes),
+                    RemoveReplica ─▶ finish
     RemoveReplica   remove ─▶ settle ─▶ leave
-    Decommission    {node}                refuse or mark ─▶ children RemoveReplica ─▶ forget
+    Decommission    {node}                refuse or mark ─▶ the same children ─▶ forget
 
 A node that is a witness votes at once and keeps no data: `learn` makes it a voter.
 
@@ -14,9 +15,12 @@ serve (Ongaro's thesis, 4.2.1); consensus refuses the promotion until then, and 
 Removing the leader of a group hands its leadership over first; that may be the leader that runs
 this very procedure, which then goes on at the next master.
 
-New partitions are placed where the meta partition has its voters, so a node enters that one last
-and leaves it first; a table that was made in between is found by looking again, in a transaction
-that conflicts with the making of tables (`hold_new_ones`).
+A table that wants a number of replicas (placement.py) has them at some nodes: one that joins gets a
+replica only where there are fewer, and before one leaves, another node gets what it has.
+
+New partitions of other tables are placed where the meta partition has its voters, so a node enters
+that one last and leaves it first; a table that was made in between is found by looking again, in a
+transaction that conflicts with the making of tables (`hold_new_ones`).
 
 The map (partitions.py) names a node before it is a member of the group, and no longer after it was
 removed: so reconciling never drops a member's replica, and drops what a removed one left behind.

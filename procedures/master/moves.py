@@ -18,6 +18,7 @@ from procedures.engine.procedure import Lock, exclusive
 from procedures.master.groups import Calls, Groups
 from procedures.master.nodes import NodeRow, NodeState, all_nodes, find_node, refuse_gone
 from procedures.master.partitions import Placed, decode_placed, map_key, placed_partitions, put_row
+from procedures.master.placement import candidates, lacks, one_more
 from procedures.master.replica_methods import REMOVE, GroupView
 from txn.results import ScanPage
 
@@ -126,18 +127,76 @@ class ReplicaMove:
         """
         t, node = MasterTxn(ctx.txn), NodeId(ctx.args["node"])
         wanted = wanted_partitions(ctx.args)
+        nodes = await all_nodes(t)
         found: list[tuple[str, Mapping[str, Any]]] = []
         for placed in await placed_partitions(t):
             d = placed.descriptor
             has = node in (placed.nodes if there else d.voters)
-            if has == there and (wanted is None or d.id in wanted):
-                found.append((name, {"partition": d.id, "start": d.start, "node": node}))
+            if has != there or not (wanted is None or d.id in wanted):
+                continue
+            args: dict[str, Any] = {"partition": d.id, "start": d.start, "node": node}
+            if placed.replicas and not there and wanted is None:
+                args["replaces"] = 0
+                if not (node in d.learners or _fills(placed, nodes, node)):
+                    continue
+            found.append((name, args))
         del found[MEMBERSHIP_MOVES_MAX:]
         if (found and not there) or (wanted is not None and META_PARTITION not in wanted):
             return found
         if await self._has_meta(t, node, there=there) == there:
             return [(name, {"partition": META_PARTITION, "start": b"", "node": node})]
         return found
+
+    async def stand_ins(self, ctx: StepContext) -> list[tuple[str, Mapping[str, Any]]]:
+        """Calls that give other nodes what this one is about to lose, of tables that want a number
+        of replicas; none when that is done, or when there are no other nodes.
+        """
+        t, node = MasterTxn(ctx.txn), NodeId(ctx.args["node"])
+        wanted, nodes, rows = (
+            wanted_partitions(ctx.args),
+            await all_nodes(t),
+            await placed_partitions(t),
+        )
+        leaving = [
+            placed
+            for placed in rows
+            if node in placed.nodes
+            and (wanted is None or placed.descriptor.id in wanted)
+            and lacks(placed, nodes, without=node)
+        ][:MEMBERSHIP_MOVES_MAX]
+        if not leaving:
+            return []
+        answering = await self._groups.views([row.id for row in nodes if row.id != node])
+        among = [one for one in candidates(nodes, rows, answering.__contains__) if one.node != node]
+        chosen = one_more([placed.nodes for placed in leaving], among)
+        return [
+            (
+                ADD_REPLICA,
+                {
+                    "partition": placed.descriptor.id,
+                    "start": placed.descriptor.start,
+                    "node": target,
+                    "replaces": node,
+                },
+            )
+            for placed, target in zip(leaving, chosen, strict=True)
+            if target is not None
+        ]
+
+    async def refuse_last_copies(self, ctx: StepContext) -> None:
+        """Raises Refused (LAST_COPY) if a node that does not answer has the only copy of
+        something: nobody could fetch it.
+        """
+        node = NodeId(ctx.args["node"])
+        rows = await placed_partitions(MasterTxn(ctx.txn))
+        alone = [p.descriptor.id for p in rows if p.descriptor.data_voters == (node,)]
+        if alone and await self._groups.leader_view(alone[0], [node]) is None:
+            raise Refused(
+                f"node {node} does not answer and has the only copy of {len(alone)} partitions, "
+                f"among them partition {alone[0]}: bring it back first, or drop their tables",
+                code="LAST_COPY",
+                details={"node": node, "partitions": alone[:MEMBERSHIP_MOVES_MAX]},
+            )
 
     async def _has_meta(self, t: MasterTxn, node: NodeId, *, there: bool) -> bool:
         rows = [row.id for row in await all_nodes(t) if row.state is not NodeState.GONE]
@@ -148,6 +207,12 @@ class ReplicaMove:
                 details={"what": "leader", "retry_after_ms": MEMBERSHIP_PAUSE_MS},
             )
         return node in ((*view.voters, *view.learners) if there else view.voters)
+
+
+def _fills(placed: Placed, nodes: Sequence[NodeRow], node: NodeId) -> bool:
+    """Whether a node that joins takes a place that the partition has to give."""
+    keeps = any(row.id == node and not row.witness for row in nodes)
+    return keeps and lacks(placed, nodes)
 
 
 def node_locks(args: Any) -> list[Lock]:

@@ -1,7 +1,7 @@
 """The members table: which nodes there are, were, and will be.
 
     CLUSTER    esc("node") [id u64]   sealed msgpack [1, id, address, version, state]
-                                      and, of a witness, [… state, true]
+                                      and, where it is needed, [… state, is a witness, machine]
     COUNTERS   esc("node")            sealed u64: the next node id
 
     JOINING ──▶ MEMBER ──▶ LEAVING ──▶ GONE
@@ -56,6 +56,13 @@ class NodeRow:
     state: NodeState = NodeState.MEMBER
     witness: bool = False
     """It votes and keeps no data, for all its life."""
+    label: str = ""
+    """What it calls the machine that it runs on."""
+
+    @property
+    def machine(self) -> str:
+        """Nodes with the same one fail together: by what they say, else by their address."""
+        return self.label or self.address.rpartition(":")[0]
 
 
 class Txn(Reader, Protocol):
@@ -72,7 +79,11 @@ def node_key(node: int) -> bytes:
 def encode_node(row: NodeRow) -> bytes:
     """The sealed row, for `node_key`."""
     fields = [_FORMAT, row.id, row.address, row.version, int(row.state)]
-    return seal(node_key(row.id), _encode([*fields, True] if row.witness else fields))
+    if row.witness or row.label:
+        fields.append(row.witness)
+    if row.label:
+        fields.append(row.label)
+    return seal(node_key(row.id), _encode(fields))
 
 
 def decode_node(key: bytes, value: bytes) -> NodeRow:
@@ -85,8 +96,17 @@ def decode_node(key: bytes, value: bytes) -> NodeRow:
                 return NodeRow(NodeId(node), address, version)
             case [int(), int(node), str(address), str(version), int(state)]:
                 return NodeRow(NodeId(node), address, version, NodeState(state))
-            case [int(), int(node), str(address), str(version), int(state), bool(witness)]:
-                return NodeRow(NodeId(node), address, version, NodeState(state), witness)
+            case [
+                int(),
+                int(node),
+                str(address),
+                str(version),
+                int(state),
+                bool(witness),
+                *label,
+            ] if label == [] or type(label[0]) is str:
+                named = (NodeId(node), address, version, NodeState(state), witness)
+                return NodeRow(*named, *label[:1])
             case fields:
                 raise ValueError(f"it has {len(fields)} fields")
     except (ValueError, msgspec.MsgspecError) as error:
@@ -185,17 +205,18 @@ async def _counter(t: Txn) -> int:
 
 
 async def enter(
-    t: Txn, node: NodeId, address: str, version: str, *, witness: bool = False
+    t: Txn, node: NodeId, address: str, version: str, *, witness: bool = False, label: str = ""
 ) -> NodeRow:
     """A node tells at its start where it is; its state stays. Raises Refused
     (NODE_DECOMMISSIONED).
     """
+    told = NodeRow(node, address, version, witness=witness, label=label)
     key = node_key(node)
     value, _ = await t.get(key)
     if value is None:
-        row = NodeRow(node, address, version, witness=witness)
+        row = told
     else:
-        row = replace(decode_node(key, value), address=address, version=version, witness=witness)
+        row = replace(told, state=decode_node(key, value).state)
         refuse_gone(row)
     if encode_node(row) != value:
         put_node(t, row)

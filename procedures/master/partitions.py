@@ -1,8 +1,9 @@
 """The partition map, and making the partitions of a table.
 
     PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters, witnesses, first
-                 witnesses] (descriptor: the six fields of PartitionDescriptor.to_wire; first voters
-                 absent in older rows, then `voters`; the witnesses absent where there are none)
+                 witnesses, replicas] (descriptor: the six fields of PartitionDescriptor.to_wire;
+                 first voters absent in older rows, then `voters`; what is behind them absent where
+                 there are no witnesses and replicas are everywhere)
     COUNTERS     esc("partition") → the next partition id; 1 is the meta partition
 
 A table with n split keys has n + 1 partitions that cover its storage keys `[u32 id, u32 id + 1)`.
@@ -51,6 +52,8 @@ class Placed(NamedTuple):
     descriptor: PartitionDescriptor
     first: tuple[NodeId, ...]
     first_witnesses: tuple[NodeId, ...] = ()
+    replicas: int = 0
+    """With data, that the table wants (placement.py); 0: one at every member."""
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
@@ -75,19 +78,23 @@ class Replicas(Protocol):
     async def drop(self, partition: PartitionId) -> None: ...
 
 
+class Place(NamedTuple):
+    """Where the replicas of a new partition go."""
+
+    voters: tuple[NodeId, ...]
+    witnesses: tuple[NodeId, ...] = ()
+    """Those of `voters` that keep no data."""
+
+
 class Maker(Protocol):
     """Makes and removes partitions wherever they are placed: here (`Partitions`), or on several
-    nodes (kvorum/placement.py). Both methods may be repeated.
+    nodes (kvorum/placement.py). `create` and `drop` may be repeated.
     """
 
-    @property
-    def voters(self) -> tuple[NodeId, ...]:
-        """Where new partitions are placed."""
-        ...
-
-    @property
-    def witnesses(self) -> tuple[NodeId, ...]:
-        """Those of `voters` that keep no data."""
+    async def places(self, t: Reader, count: int, replicas: int | None) -> list[Place]:
+        """Where so many new partitions go; `replicas`: how many with data the table wants of each,
+        None = everywhere.
+        """
         ...
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None: ...
@@ -127,17 +134,11 @@ class Partitions:
 
     def __init__(self, replicas: Replicas, node: NodeId) -> None:
         self._replicas = replicas
-        self._voters = (node,)
+        self._place = Place((node,))
 
-    @property
-    def voters(self) -> tuple[NodeId, ...]:
+    async def places(self, t: Reader, count: int, replicas: int | None) -> list[Place]:
         """That one node."""
-        return self._voters
-
-    @property
-    def witnesses(self) -> tuple[NodeId, ...]:
-        """None: it keeps the data."""
-        return ()
+        return [self._place] * count
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them; those that exist stay as they are."""
@@ -182,23 +183,26 @@ def plan(
     table: TableId,
     split_keys: Sequence[bytes],
     first_id: int,
-    voters: tuple[NodeId, ...],
-    witnesses: tuple[NodeId, ...] = (),
+    places: Sequence[Place],
 ) -> list[PartitionDescriptor]:
-    """The partitions of a new table, in key order, with ids from `first_id` on."""
+    """The partitions of a new table, in key order, with ids from `first_id` on, each at its place
+    (one more than there are split keys).
+    """
     start, end = table_range(table)
     prefix = table_prefix(table)
     borders = [start, *(prefix + key for key in split_keys), end]
     return [
-        PartitionDescriptor(PartitionId(first_id + i), low, high, 1, voters, (), witnesses)
-        for i, (low, high) in enumerate(pairwise(borders))
+        PartitionDescriptor(
+            PartitionId(first_id + i), low, high, 1, place.voters, (), place.witnesses
+        )
+        for i, ((low, high), place) in enumerate(zip(pairwise(borders), places, strict=True))
     ]
 
 
-def put_rows(t: Txn, descriptors: Sequence[PartitionDescriptor]) -> None:
+def put_rows(t: Txn, descriptors: Sequence[PartitionDescriptor], replicas: int = 0) -> None:
     """Enter new partitions into the map: their voters are the first ones."""
     for descriptor in descriptors:
-        put_row(t, Placed(descriptor, descriptor.voters, descriptor.witnesses))
+        put_row(t, Placed(descriptor, descriptor.voters, descriptor.witnesses, replicas))
 
 
 def put_row(t: Txn, placed: Placed) -> None:
@@ -206,8 +210,10 @@ def put_row(t: Txn, placed: Placed) -> None:
     key = map_key(placed.descriptor.start)
     d = placed.descriptor
     row = [FORMAT, *replace(d, witnesses=()).to_wire(), list(placed.first)]
-    if d.witnesses or placed.first_witnesses:
+    if d.witnesses or placed.first_witnesses or placed.replicas:
         row += [list(d.witnesses), list(placed.first_witnesses)]
+    if placed.replicas:
+        row.append(placed.replicas)
     t.put(key, seal(key, _encode(row)))
 
 
@@ -271,7 +277,10 @@ def decode_placed(key: bytes, value: bytes) -> Placed:
         witnesses, first_witnesses = map(tuple, row[7:9]) if len(row) > 7 else ((), ())
         descriptor = replace(PartitionDescriptor.from_wire(row[:6]), witnesses=witnesses)
         first = tuple(NodeId(node) for node in row[6]) if len(row) > 6 else descriptor.voters
-        return Placed(descriptor, first, first_witnesses)
+        replicas = row[9] if len(row) > 9 else 0
+        if type(replicas) is not int or replicas < 0:
+            raise ValueError(f"it wants {replicas!r:.20} replicas")
+        return Placed(descriptor, first, first_witnesses, replicas)
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:
         raise Corruption(
             f"the row {key[:64]!r} of the partition map is damaged: {error}", details={"key": key}

@@ -33,6 +33,9 @@ class RemoveReplicas(ReplicaMove):
     @step(first=True)
     async def check(self, ctx: StepContext) -> Outcome:
         await others_stay(ctx)
+        await self.refuse_last_copies(ctx)
+        if ahead := await self.stand_ins(ctx):
+            return children(ahead, then="check")
         calls = await self.calls_for(ctx, REMOVE_REPLICA, there=True)
         ctx.state["removed"] = ctx.state.get("removed", 0) + len(calls)
         return children(calls, then="check") if calls else go_on("finish")
@@ -79,12 +82,15 @@ class Decommission(ReplicaMove):
         if row.state is NodeState.GONE:
             return done({"node": row.id, "removed": 0})
         await others_stay(ctx)
+        await self.refuse_last_copies(ctx)
         put_node(MasterTxn(ctx.txn), replace(row, state=NodeState.LEAVING))
         ctx.state["removed"] = 0
         return go_on("remove")
 
     @step
     async def remove(self, ctx: StepContext) -> Outcome:
+        if ahead := await self.stand_ins(ctx):
+            return children(ahead, then="remove")
         calls = await self.calls_for(ctx, REMOVE_REPLICA, there=True)
         ctx.state["removed"] += len(calls)
         return children(calls, then="remove") if calls else go_on("forget")

@@ -30,6 +30,7 @@ WITNESS: Final = "witness"
 REMOVE: Final = "remove"
 TRANSFER: Final = "transfer"
 CHANGES: Final = (LEARNER, PROMOTE, DEMOTE, WITNESS, REMOVE, TRANSFER)
+NO_REPLICA: Final = "PARTITION_NOT_FOUND"
 _PARTITIONS_MAX: Final = 10_000  # in one question
 
 
@@ -146,7 +147,7 @@ class ReplicaMethods:
         partition, change, node = args
         replica = self._replicas.replica(partition)
         if replica is None:
-            raise NotFound(f"partition {partition} has no replica here", code="PARTITION_NOT_FOUND")
+            raise NotFound(f"partition {partition} has no replica here", code=NO_REPLICA)
         group = replica.group
         status = group.status()
         if status.role != "leader":

@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+import kvorum
 from kv.base.errors import Refused
 from kv.base.ids import META_PARTITION
 from kvorum.cluster import CONSENSUS
@@ -48,6 +49,17 @@ def test_f4_a_node_that_was_down_makes_and_drops_what_it_missed() -> None:
     asyncio.run(main())
 
 
+async def serves_who_knows_only(url: str) -> None:
+    """A3: a node without replicas sends its clients on."""
+    async with await kvorum.aconnect(url) as db:
+        table = db.table("default", "t")
+        await table.put("lonely", "1")
+        assert (await table.get("lonely")) is not None
+        async with db.transaction() as t:
+            await t.table("default", "t").delete("lonely")
+        assert await db.procedures()
+
+
 def test_f4_a_decommissioned_node_votes_nowhere_and_stays_away() -> None:
     """A node that was taken out still counted for quorums, or came back under its id."""
 
@@ -67,6 +79,7 @@ def test_f4_a_decommissioned_node_votes_nowhere_and_stays_away() -> None:
                 assert replica is not None
                 assert sorted(replica.group.status().voters) == staying
             await until(lambda: tables_of(made, leaving) == [])
+            await serves_who_knows_only(made.url_of(leaving))
             await made.stop(leaving)
             await table.put("z", "2")
             found = [await table.get(key) for key in "az"]

@@ -27,7 +27,7 @@ from procedures.engine.submission import Submission
 from procedures.master import membership
 from procedures.master.groups import Groups
 from procedures.master.nodes import NodeRow, NodeState, all_nodes, encode_node, node_key
-from procedures.master.partitions import Placed, placed_partitions, plan, put_rows
+from procedures.master.partitions import Place, Placed, placed_partitions, plan, put_row, put_rows
 from procedures.master.replica_methods import ReplicaMethods
 from raft.api import RaftConfig
 from raft.host import RaftHost
@@ -146,6 +146,14 @@ class World:
     def put_node(self, row: NodeRow) -> None:
         Writer(self).put(node_key(row.id), encode_node(row))
 
+    def place(self, placed: Placed) -> None:
+        """Change a row of the map."""
+        put_row(Writer(self), placed)
+
+    @staticmethod
+    def submission(node: int) -> Submission:
+        return Submission(membership.ADD_REPLICAS, {"node": node}, "tester")
+
     async def rows(self) -> dict[int, NodeRow]:
         return {row.id: row for row in await all_nodes(Snapshot(self.lab.store.table))}
 
@@ -162,19 +170,28 @@ class World:
             raise Unavailable(f"node {node} cannot be reached", code="UNREACHABLE")
         return await there.call(method, list(args))
 
-    async def start(self, tables: int = 1, splits: Sequence[bytes] = ()) -> None:
-        """All founders, and partitions of `tables` tables."""
+    async def start(
+        self,
+        tables: int = 1,
+        splits: Sequence[bytes] = (),
+        places: Sequence[Sequence[int]] = (),
+    ) -> None:
+        """All founders, and partitions of `tables` tables: everywhere, or with as many replicas as
+        the first of `places` names nodes.
+        """
         for node in self.nodes.values():
             await node.start()
         first = 2
         for i in range(tables):
             voters = tuple(NodeId(n) for n in self.nodes)
-            made = plan(TableId(TABLE + i), splits, first, voters)
-            put_rows(Writer(self), made)
+            where = [Place(tuple(map(NodeId, nodes))) for nodes in places]
+            where = where or [Place(voters)] * (len(splits) + 1)
+            made = plan(TableId(TABLE + i), splits, first, where)
+            put_rows(Writer(self), made, len(places[0]) if places else 0)
             first += len(made)
-            for node in self.nodes.values():
-                for descriptor in made:
-                    await node.manager.create(descriptor)
+            for descriptor in made:
+                for number in descriptor.voters:
+                    await self.nodes[number].manager.create(descriptor)
         await self.until(lambda: all(self.leader(p) for p in range(1, first)))
 
     async def join(self, number: int) -> OneNode:

@@ -14,7 +14,12 @@ from kv.base.ids import NodeId
 from procedures.engine.submission import Submission
 from procedures.master import moves
 from procedures.master.nodes import NodeState
-from procedures.master.partitions import COUNTER_PARTITION, FIRST_PARTITION, hold_new_ones
+from procedures.master.partitions import (
+    COUNTER_PARTITION,
+    FIRST_PARTITION,
+    Place,
+    hold_new_ones,
+)
 from sqlproxy import catalog, ddl
 from tests.procedures.lab import LaggingStore
 from tests.procedures.nodes import World
@@ -335,17 +340,12 @@ class Spread:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    @property
-    def voters(self) -> tuple[NodeId, ...]:
+    async def places(self, t: object, count: int, replicas: int | None) -> list[Place]:
         leader = self._world.leader(1)
         replica = None if leader is None else self._world.replica(leader.id, 1)
         if replica is None:
             raise Unavailable("the meta partition has no leader now")
-        return tuple(map(NodeId, replica.group.status().voters))
-
-    @property
-    def witnesses(self) -> tuple[NodeId, ...]:
-        return ()
+        return [Place(tuple(map(NodeId, replica.group.status().voters)))] * count
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         for node in descriptors[0].voters:

@@ -18,7 +18,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import META_PARTITION
 from kv.base.limits import CONNECT_MS_MAX
-from kv.base.methods import COMMIT, FIND_TXN, GET, LOOKUP, PING, PUT, TSO
+from kv.base.methods import CHANGE_REPLICAS, COMMIT, FIND_TXN, GET, LOOKUP, PING, PUT, TSO
 from kv.client.client import KvClient
 from tests.rpc.fakes import KEY
 from tests.rpc.several import Cluster, address_of
@@ -293,6 +293,25 @@ def test_rpc_master_methods_go_to_the_master_and_stay_there() -> None:
         assert loop.time() - began < 0.7 + 0.3
         assert len({first for (first,) in firsts}) == 200
         assert await client.call_node(PING) == [1]
+
+    run(main)
+
+
+def test_rpc_a_node_method_may_say_who_leads_something_else() -> None:
+    """An order to a partition's leader would be sent to the master, again and again."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = Cluster(loop)
+        cluster.lead(1, 2)
+
+        def elsewhere(_context: object, _args: list[Any]) -> list[Any]:
+            raise NotLeader("that partition is led by node 3", details={"leader": 3})
+
+        cluster.node(1).dispatcher.register(CHANGE_REPLICAS, elsewhere)
+        with pytest.raises(NotLeader) as caught:
+            await cluster.client().call_at(address_of(1), CHANGE_REPLICAS, 9, "remove", 1)
+        assert caught.value.details["leader"] == 3
+        assert tuple(caught.value.details["address"]) == address_of(3)
 
     run(main)
 

@@ -1,0 +1,101 @@
+"""Tables with a number of replicas in a running cluster: every client finds them, whichever node it
+asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import kvorum
+from tests.cluster.three import Trio, client, trio, until
+
+SPLITS = ["c", "f", "i", "l", "o"]
+KEYS = [chr(letter) + "1" for letter in range(ord("a"), ord("s"))]
+
+
+def placed(rows: list[dict[str, Any]]) -> list[list[int]]:
+    """The voters of all partitions but the meta partition."""
+    return [row["replicas"] for row in rows if row["id"] != 1]
+
+
+async def use(db: kvorum.AsyncDatabase) -> None:
+    """Writes, reads, scans and a transaction over all partitions."""
+    table = db.table("default", "t")
+    await asyncio.gather(*(table.put(key, "v") for key in KEYS))
+    assert [row.key.decode() async for row in table.rows()] == KEYS
+    async with db.transaction() as t:
+        for key in KEYS:
+            await t.table("default", "t").put(key, "w")
+    found = await asyncio.gather(*(table.get(key) for key in KEYS))
+    assert [row and row.value for row in found] == [b"w"] * len(KEYS)
+
+
+def test_f8_partitions_are_spread_and_every_node_serves_all_of_them() -> None:
+    """A node without a partition would say that there is none, or all would be at one node."""
+
+    async def main() -> None:
+        async with trio() as made, client(made) as db:
+            await db.create_table("default", "t", split_keys=SPLITS, replicas=1)
+            where = placed(await db.partitions())
+            assert Counter(node for (node,) in where) == {1: 2, 2: 2, 3: 2}
+            for number in made.nodes:
+                async with await kvorum.aconnect(made.url_of(number)) as lone:
+                    await use(lone)
+            await db.create_table("default", "everywhere")
+            assert placed(await db.partitions())[-1] == [1, 2, 3]
+            await db.drop_table("default", "t")
+            held = [len(node.store.manager.descriptors()) for node in made.nodes.values()]
+            assert held == [2, 2, 2], "the meta partition and the other table"
+
+    asyncio.run(main())
+
+
+def test_f8_a_node_that_leaves_hands_its_partitions_on() -> None:
+    """What has one replica must be served all the while, and be there afterwards."""
+
+    async def main() -> None:
+        async with trio() as made, client(made) as db:
+            await db.create_table("default", "t", split_keys=SPLITS, replicas=1)
+            await use(db)
+            leaving = await leader_of_nothing(made)
+            await db.wait(await db.submit("Decommission", {"node": leaving}), timeout_ms=30_000)
+            staying = {number for number in made.nodes if number != leaving}
+            where = placed(await db.partitions())
+            assert Counter(node for (node,) in where) == dict.fromkeys(staying, 3)
+            table = db.table("default", "t")
+            assert {row.value async for row in table.rows()} == {b"w"}
+            await use(db)
+
+    asyncio.run(main())
+
+
+async def leader_of_nothing(made: Trio) -> int:
+    """A node that is not the master: that one would hand over in between, which costs a while."""
+    return min(set(made.nodes) - {await made.led()})
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_f8_as_many_replicas_as_were_asked_for(replicas: int) -> None:
+    """A table that wants two copies and gets one loses its data with one disk."""
+
+    async def main() -> None:
+        async with trio(2, later=1) as made, client(made) as db:
+            await db.create_table("default", "t", split_keys=SPLITS, replicas=replicas)
+            assert placed(await db.partitions()) == [[1, 2]] * 6, "there are no more nodes yet"
+            await made.start(3)
+            await until(lambda: made.nodes[3].not_ready() is None)
+
+            async def settled() -> bool:
+                wanted = [1, 2, 3] if replicas == 3 else [1, 2]
+                return placed(await db.partitions()) == [wanted] * 6
+
+            async with asyncio.timeout(30):
+                while not await settled():  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+            await use(db)
+
+    asyncio.run(main())
