@@ -6,6 +6,7 @@ Virtual time all the same; a sync of the log takes a random moment. Partitions d
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from kv.base.adapters import LoopTimers
@@ -66,6 +67,7 @@ class RealCluster:
         self.clock = SimClock(loop)
         self.last_ts = last_ts
         self.fatal: list[BaseException] = []
+        self._caring: asyncio.Task[None] | None = None  # once started
         self._timers = LoopTimers(loop)
         self._borders = borders
         self._engine = engine or MemoryEngine(STATE_FAMILIES)
@@ -111,7 +113,7 @@ class RealCluster:
 
     def crash(self) -> RealCluster:
         """The node after a power loss: both databases keep some prefix of what was not synced."""
-        self._caring.cancel()
+        self._stop_caring()
         self.manager.close()
         self.host.close()
         rng = self.loop.rng
@@ -125,8 +127,12 @@ class RealCluster:
             late_s=self.late_s,
         )
 
+    def _stop_caring(self) -> None:
+        if self._caring is not None:
+            self._caring.cancel()
+
     def close(self) -> None:
-        self._caring.cancel()
+        self._stop_caring()
         self.host.close()
         assert not self.fatal, self.fatal
 
