@@ -52,7 +52,7 @@ from kv.base.methods import (
     STAGING,
     WRITE,
 )
-from kv.base.ops import Op
+from kv.base.ops import Op, put
 from kv.base.timestamps import compose, physical_ms
 from tests.support.simloop import SimClock, SimLoop
 
@@ -64,6 +64,22 @@ class Lock:
     anchor: bytes
     ttl_ms: int
     bound: int = 0  # of a parallel commit
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`end` None: the one key; b"": no bound."""
+
+    start: bytes
+    end: bytes | None
+    start_ts: int
+    anchor: bytes = b""
+    ttl_ms: int = 0
+
+    def covers(self, key: bytes) -> bool:
+        if self.end is None:
+            return key == self.start
+        return self.start <= key and (not self.end or key < self.end)
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,7 @@ class Cluster:
     borders: list[bytes]
     clock: SimClock = field(init=False)
     locks: dict[bytes, Lock] = field(default_factory=dict)
+    guards: dict[tuple[bytes, int], Guard] = field(default_factory=dict)
     records: dict[tuple[bytes, int], Record] = field(default_factory=dict)
     versions: dict[bytes, list[tuple[int, bytes | None]]] = field(default_factory=dict)
     fences: set[tuple[bytes, int]] = field(default_factory=set)
@@ -222,6 +239,10 @@ class Cluster:
         lock = self.locks.get(op.key)
         if lock and lock.start_ts != start_ts:
             raise self._locked(op.key, lock)
+        if op.kind != OP_CHECK:
+            for guard in self.guards.values():
+                if guard.start_ts != start_ts and guard.covers(op.key):
+                    raise self._guarded(op.key, guard)
         if lock:
             return
         newest, value = self.versions.get(op.key, [(0, None)])[-1]
@@ -239,7 +260,29 @@ class Cluster:
         if self.clock.now_ms() - physical_ms(start_ts) > TXN_LIFETIME_MS_MAX:
             raise TxnAborted("too old", details={"txn": start_ts, "reason": "lifetime"})
 
-    def _write(self, ops: list[Op], start_ts: int, flags: int) -> list[Any]:
+    def _guarded(self, key: bytes, guard: Guard) -> KeyLocked:
+        met = self._locked(key, Lock(guard.start_ts, put(key, b""), guard.anchor, guard.ttl_ms))
+        met.details |= {"keys": [guard.start], "kind": "guard"}
+        return met
+
+    def _validate(self, start_ts: int, options: dict[str, Any] | None) -> list[Guard]:
+        """What was read has no version above start_ts and no intent of another; as guards."""
+        said = options or {}
+        reads = [Guard(key, None, start_ts) for key in said.get("reads", ())]
+        reads += [Guard(start, end, start_ts) for start, end in said.get("ranges", ())]
+        for read in reads:
+            for key, found in self.versions.items():
+                if read.covers(key) and found[-1][0] > start_ts:
+                    details = {"key": key, "conflict_ts": found[-1][0], "start_ts": start_ts}
+                    raise WriteConflict("read", details=details)
+            for key, lock in self.locks.items():
+                if read.covers(key) and lock.start_ts != start_ts and lock.op.kind != OP_CHECK:
+                    raise self._locked(key, lock)
+        return reads
+
+    def _write(
+        self, ops: list[Op], start_ts: int, flags: int, options: dict[str, Any] | None = None
+    ) -> list[Any]:
         record = self.records.get((ops[0].key, start_ts)) if start_ts else None
         if record and record.status == COMMITTED:
             return [record.commit_ts]
@@ -247,6 +290,7 @@ class Cluster:
             raise TxnAborted("rolled back", details={"txn": start_ts, "reason": "record"})
         for i, op in enumerate(ops):
             self._admit(i, op, start_ts, blind=not start_ts or bool(flags & BLIND))
+        self._validate(start_ts, options)
         commit_ts = self.take()
         for op in ops:
             self._apply(op, commit_ts)
@@ -271,20 +315,23 @@ class Cluster:
         options: dict[str, Any] | None = None,
     ) -> list[Any]:
         fence = bool(options and options.get("fence"))
-        here = self.covering(ops[0].key).covers(anchor)
+        said = options or {}
+        first = min([op.key for op in ops], default=b"") or min(reads_of(said))
+        here = self.covering(first).covers(anchor)
         record = self.records.get((anchor, start_ts)) if here else None
         if record and record.status == COMMITTED:
-            return [record.commit_ts]
+            return [record.commit_ts, False, 0, 0] if reads_of(said) else [record.commit_ts]
         if record and record.status == ABORTED:
             raise TxnAborted("rolled back", details={"txn": start_ts, "reason": "record"})
         self._age(start_ts)
-        self.waits_for.pop((start_ts, ops[0].key), None)
-        for i, op in enumerate(ops):
-            try:
+        self.waits_for.pop((start_ts, first), None)
+        try:
+            for i, op in enumerate(ops):
                 self._admit(i, op, start_ts, blind=bool(flags & BLIND))
-            except KeyLocked as met:
-                self._wait(start_ts, ops[0].key, met.details["txn"])
-                raise
+            reads = self._validate(start_ts, options)
+        except KeyLocked as met:
+            self._wait(start_ts, first, met.details["txn"])
+            raise
         if fence and any((op.key, start_ts) in self.fences - self._laid(start_ts) for op in ops):
             raise TxnAborted("fenced", details={"txn": start_ts, "reason": "fence"})
         again = anchor in self.locks and self.locks[anchor].start_ts == start_ts
@@ -294,7 +341,10 @@ class Cluster:
         for op in ops:
             new = Lock(start_ts, op, anchor, ttl_ms + lived, fresh if fence else 0)
             self.locks.setdefault(op.key, new)
-        bound = max(self.locks[op.key].bound for op in ops) or fresh
+        for read in reads:
+            held = replace(read, anchor=anchor, ttl_ms=ttl_ms + lived)
+            self.guards[read.start, start_ts] = held
+        bound = max((self.locks[op.key].bound for op in ops), default=0) or fresh
         exact = fence and all(self.locks[op.key].bound for op in ops)
         if any(op.key == anchor for op in ops):
             known = record.min_commit_ts if record else 0
@@ -307,6 +357,8 @@ class Cluster:
                 self.records[anchor, start_ts] = Record(PENDING, 0, known, now, ttl_ms)
             exact = exact and staging
             bound = max(bound, known)
+        if reads:
+            return [max(bound, fresh), False, 0, 0]
         return [bound, True] if exact else [max(bound, fresh)]
 
     def _laid(self, start_ts: int) -> set[tuple[bytes, int]]:
@@ -390,6 +442,7 @@ class Cluster:
     def _resolve(self, start_ts: int, commit_ts: int, keys: list[bytes]) -> list[Any]:
         count = 0
         for key in keys:
+            count += self.guards.pop((key, start_ts), None) is not None
             lock = self.locks.get(key)
             if lock is None or lock.start_ts != start_ts:
                 continue
@@ -413,12 +466,20 @@ class Cluster:
         return [record.status if record else PENDING]
 
 
+def reads_of(options: dict[str, Any] | None) -> list[bytes]:
+    """The keys that a transaction read, the first of its ranges, and the last below their ends."""
+    said = options or {}
+    ranges = said.get("ranges", ())
+    ends = [end[:-1] + bytes([end[-1] - 1]) + b"\xff" * 9 for _, end in ranges if end]
+    ends += [b"\xff" * 9 for _, end in ranges if not end]
+    return [*said.get("reads", ()), *(start for start, _ in ranges), *ends]
+
+
 def keys_of(method: int, args: tuple[Any, ...]) -> list[bytes]:
     """Every key that a message needs its partition to serve."""
-    if method == WRITE:
-        return [op.key for op in args[0]]
-    if method == PREWRITE:
-        return [op.key for op in args[3]]
+    if method in (WRITE, PREWRITE):
+        ops, said = (args[0], args[3:]) if method == WRITE else (args[3], args[5:])
+        return [op.key for op in ops] + (reads_of(said[0]) if said else [])
     if method == MGET:
         return list(args[0])
     if method in (RESOLVE, RECOVER):
