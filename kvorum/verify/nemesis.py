@@ -47,6 +47,7 @@ class Nemesis:
         self.deaths: list[str] = []
         """Nodes that ended though nobody killed them, or did not come back, with what they say."""
         self._under_way: asyncio.Future[Any] | None = None
+        self._ended: set[int] = set()  # by the nemesis, and not started again yet
         if 2 * len(self._whole) <= len(cluster.nodes):
             raise Unavailable(
                 f"{len(self._whole)} of {len(cluster.nodes)} nodes in {cluster.directory} run: "
@@ -61,8 +62,8 @@ class Nemesis:
         began = loop.time()
         for fault in self._faults:
             await asyncio.sleep(max(0.0, began + fault.at_s - loop.time()))
-            await self._bury()
             try:
+                await self._start(self._bury())
                 await self._inflict(fault)
             except KvorumError as e:
                 self._told(f"{fault.kind} {fault.shape} passed over: {e.code}", [])
@@ -74,6 +75,7 @@ class Nemesis:
         for number in self._whole:
             if self._cluster.node(number).state() == "paused":
                 self._cluster.signal(number, signal.SIGCONT)
+        self._bury()
         dead = [n for n in self._whole if self._cluster.node(n).state() == "dead"]
         for number in self._whole:
             if number not in dead:
@@ -82,16 +84,16 @@ class Nemesis:
         await self._ready(self._whole)
         self._told("healed", self._whole)
 
-    async def _bury(self) -> None:
-        """Between two faults every node lives: one that does not has ended by itself. It is told,
-        and started again.
-        """
+    def _bury(self) -> list[int]:
+        """Nodes that ended by themselves: they are told, and to be started again."""
+        found = []
         for number in self._whole:
-            if self._cluster.node(number).state() == "dead":
+            if number not in self._ended and self._cluster.node(number).state() == "dead":
                 said = self._cluster.tail(number, 1)
                 self.deaths.append(f"node {number} ended by itself; its log ends with: {said}")
                 self._told("died", [number])
-                await self._start([number])
+                found.append(number)
+        return found
 
     # ---------------------------------------------------------------------------------- faults
 
@@ -101,6 +103,7 @@ class Nemesis:
                 victims = await self._victims(fault)
                 self._told("kill", victims)
                 for number in victims:
+                    self._ended.add(number)
                     await self._signal(number, signal.SIGKILL)
                 await asyncio.sleep(fault.lasts_s)
                 await self._start(victims)
@@ -119,6 +122,7 @@ class Nemesis:
                 victims = await self._victims(fault)
                 self._told("restart", victims)
                 for number in victims:
+                    self._ended.add(number)
                     await self._thread(partial(self._cluster.stop, number, within_s=_STOP_S))
                 await asyncio.sleep(fault.lasts_s)
                 await self._start(victims)
@@ -193,6 +197,7 @@ class Nemesis:
         except Unavailable as e:
             self.deaths.append(f"did not come back: {e.message}")
             raise
+        self._ended.difference_update(numbers)
         self._told("ready", list(numbers))
 
     async def _ready(self, numbers: Sequence[int]) -> None:

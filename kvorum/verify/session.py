@@ -82,15 +82,15 @@ class Session:
     async def run(self, url: str, nemesis: Callable[[], Nemesis] | None) -> list[str]:
         """Everything, in order. Returns what the nemesis found (nodes that ended by themselves).
 
-        The nemesis is made when the tables are. Raises KvorumError when the cluster cannot be
-        used, or does not answer after the faults are over.
+        The nemesis is made first: what runs then is to run at the end. Raises KvorumError when the
+        cluster cannot be used, or does not answer after the faults are over.
         """
         async with self._databases(url) as databases:
             self.runs = [self._run(name, databases) for name in self.wanted.workloads]
-            for run in self.runs:
-                await run.prepare()
             hurt = nemesis() if nemesis else None
             try:
+                for run in self.runs:
+                    await run.prepare()
                 await self._load(hurt)
             finally:
                 if hurt is not None:
