@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kv.base import timestamps
 from kv.base.errors import InvalidArgument, KvorumError, UnknownOutcome
 from kv.base.limits import LEASE_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT, WAIT_MS_MAX
 from kv.base.ports import Rng
@@ -166,6 +167,30 @@ class AsyncDatabase:
     async def timestamp(self) -> int:
         """A fresh timestamp of the oracle: above every version acknowledged before."""
         return await self._backend.timestamps(1)
+
+    async def session_token(self) -> str:
+        """What to hand to another process so that it sees everything that was acknowledged to
+        anybody until now: `connect(url, session=token)` there. The version of one write will do,
+        too, for what was written until then.
+        """
+        return str(await self.timestamp())
+
+    async def resume_session(self, token: str | int) -> None:
+        """Make sure that everything read from here on is at or above a session token.
+
+        Reads are linearizable, so one comparison with the oracle is all it takes. Raises
+        InvalidArgument for what is no token, and for one that this cluster has not come to: it is
+        another cluster's, or was restored from before the token.
+        """
+        covered = _token(token)
+        now = await self.timestamp()
+        if now <= covered:
+            raise InvalidArgument(
+                f"session token {covered} lies above this cluster's time, {now}: it is another "
+                "cluster's, or this one was restored from before it; connect to the cluster that "
+                "gave it out, or without it",
+                details={"token": covered, "now": now},
+            )
 
     # ---------------------------------------------------------------------------- transactions
 
@@ -358,6 +383,15 @@ class AsyncDatabase:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _token(token: str | int) -> int:
+    text = str(token) if type(token) is int else token
+    if type(text) is not str or not text.isascii() or not text.isdecimal():
+        raise InvalidArgument(f"a session token is a decimal number, got {token!r:.80}")
+    if int(text) > timestamps.MAX:
+        raise InvalidArgument(f"session token {text:.40} is above every timestamp")
+    return int(text)
 
 
 def checked_ops(ops: Sequence[BatchOp]) -> list[BatchOp]:

@@ -28,25 +28,39 @@ from kvorum.sync import Database
 Address = tuple[str, int]
 
 
-def connect(url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT) -> Database:
-    """A database behind a URL. `timeout_ms` bounds every operation. Raises Unavailable,
+def connect(
+    url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT, session: str | int = ""
+) -> Database:
+    """A database behind a URL. `timeout_ms` bounds every operation. `session`: what another
+    process's `db.session_token()` gave, to see all that it had seen. Raises Unavailable,
     InvalidArgument.
     """
     portal = Portal("kvorum-sdk")
     try:
-        return Database(portal, portal.call(aconnect(url, timeout_ms=timeout_ms)), SystemRng())
+        db = portal.call(aconnect(url, timeout_ms=timeout_ms, session=session))
+        return Database(portal, db, SystemRng())
     except BaseException:
         portal.close()
         raise
 
 
-async def aconnect(url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT) -> AsyncDatabase:
+async def aconnect(
+    url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT, session: str | int = ""
+) -> AsyncDatabase:
     """A database behind a URL, for the running loop."""
     _check_timeout(timeout_ms)
     scheme, addresses = parse_url(url)
     if scheme == "http":
-        return AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
-    return AsyncDatabase(await connect_backend(addresses, timeout_ms), SystemRng())
+        db = AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
+    else:
+        db = AsyncDatabase(await connect_backend(addresses, timeout_ms), SystemRng())
+    if session != "":
+        try:
+            await db.resume_session(session)
+        except BaseException:
+            await db.close()
+            raise
+    return db
 
 
 def open(

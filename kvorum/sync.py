@@ -108,6 +108,14 @@ class Database:
         """A fresh timestamp of the oracle."""
         return self._call(self._db.timestamp())
 
+    def session_token(self) -> str:
+        """Hand it to another process, so that it sees all that was acknowledged until now."""
+        return self._call(self._db.session_token())
+
+    def resume_session(self, token: str | int) -> None:
+        """Make sure that reads are at or above a token. Raises InvalidArgument."""
+        self._call(self._db.resume_session(token))
+
     # ---------------------------------------------------------------------------- transactions
 
     def transaction(
