@@ -128,6 +128,6 @@ def _too_large(what: str, limit: int, actual: int) -> TooLarge:
     return TooLarge(
         f"the serializable transaction has read {actual} {what}; the limit is {limit}; scan a "
         "range instead of many single keys, split it into several transactions, or use snapshot "
-        "isolation with check(key, version) for what must hold",
+        "isolation if write skew does no harm here",
         details={"what": f"{what} read", "limit": limit, "actual": actual},
     )
