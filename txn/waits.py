@@ -152,8 +152,10 @@ class WaitCare:
                 await self._look(mine, edges)
             elif not edges:
                 await self._some.wait()
+                began_s = self._timers.monotonic()
             took_s = self._timers.monotonic() - began_s
-            await sleep(self._timers, max(_LOOK_S, _LOOK_SHARE * took_s))
+            pause_s = min(max(_LOOK_S, _LOOK_SHARE * took_s), DEADLOCK_AGAIN_MS_MAX / 1000)
+            await sleep(self._timers, pause_s)
 
     async def _look(self, mine: Sequence[Wait], edges: frozenset[Edge]) -> None:
         """Look for circles through waits of this node, and end what is one."""
