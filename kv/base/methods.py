@@ -42,7 +42,9 @@ CHANGES: Final = 7
 # start, end, mark, wait_ms → mark. Answered when something may be new since `mark`, or in time
 AWAIT_CHANGES: Final = 8
 # start_ts, anchor, ttl_ms, ops, flags[, options] → min_commit_ts; with option fence also: whether
-# that bound lies in the intents and, at the anchor, the record is STAGING
+# that bound lies in the intents and, at the anchor, the record is STAGING; with options reads or
+# ranges also: that, the timestamp below which they hold (0 = all), how many ranges are not wholly
+# guarded yet (ask again). Then there may be no ops
 PREWRITE: Final = 10
 # start_ts, anchor, ttl_ms, keys, values → min_commit_ts. Blind puts (value None: delete) of many
 # rows as one chunk intent; keys rise, the anchor is prewritten before and not among them
@@ -55,8 +57,9 @@ ROLLBACK: Final = 12
 # anchor, start_ts, push_above, ttl_ms → status, commit_ts, min_commit_ts, age_ms, owner; of a
 # STAGING one also its parts: [[key, …], …]
 CHECK: Final = 13
-# start_ts, commit_ts (0 = rolled back), keys → intents resolved, keys left. A chunk intent is
-# resolved whole, and few chunks at once: ask again while keys are left
+# start_ts, commit_ts (0 = rolled back), keys → intents and guards resolved, keys left. A chunk
+# intent is resolved whole, and few chunks at once: ask again while keys are left. A guard is named
+# by the key where it begins
 RESOLVE: Final = 14
 # anchor, start_ts[, options] → status. A STAGING one becomes PENDING: its coordinator waits for
 # something, and will flip
