@@ -214,17 +214,17 @@ class PartitionMachine:
     def drain(self) -> None:
         """Evaluate what is queued, then seal. Called by the scheduler, once per pass."""
         self._scheduled = False
+        self.counters.drains += 1
+        serving = self._replica.serving()
+        if not serving and self._waits_for_lease():
+            return  # all stay where they are; looking again before it is known would be spinning
         queue = self._queue
         if len(queue) > DRAIN_REQUESTS_MAX:
             batch, self._queue = queue[:DRAIN_REQUESTS_MAX], queue[DRAIN_REQUESTS_MAX:]
             self._touch()
         else:
             batch, self._queue = queue, []
-        self.counters.drains += 1
-        if not self._replica.serving():
-            if self._waits_for_lease():
-                self._queue = batch + self._queue
-                return
+        if not serving:
             behind, self._behind = self._behind, []
             self._refuse_all(behind + batch, self._not_leader())
             self._count_aside()

@@ -53,6 +53,23 @@ def test_f1_requests_wait_until_the_leader_is_confirmed(
     assert node.machine().waiting == 0
 
 
+def test_f1_many_requests_that_wait_for_a_lease_do_not_spin(
+    node_and_lease: tuple[Node, Lease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than one drain takes made it look again, and again, until the answer came."""
+    node, lease = node_and_lease
+    monkeypatch.setattr("kv.partition.machine.DRAIN_REQUESTS_MAX", 2)
+    rids = [node.send(methods.GET, K, K, 0, None) for _ in range(5)]
+    node.timers.run(0.0)
+    drains = node.machine().counters.drains
+    node.timers.run(0.0)
+    assert node.machine().counters.drains == drains == 1
+    lease.held = True
+    lease.asked[0]()
+    for rid in rids:
+        assert node.reply(rid) == [None, 0]
+
+
 def test_f1_a_leader_that_is_not_confirmed_refuses(node_and_lease: tuple[Node, Lease]) -> None:
     """It may have been replaced while it slept; its clients must look elsewhere, not wait."""
     node, lease = node_and_lease
