@@ -1,0 +1,263 @@
+"""Watchers of whole clusters in virtual time: nodes crash, leaders change, cables are cut,
+coordinators die, consumers stop, go on elsewhere and dawdle. What each of them was told, end to
+end, must be exactly the committed history, which is read from the leaders' disks by other code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+import txn.feed
+import txn.feed_parts
+from kv.base.errors import KvorumError
+from kv.base.keys import MAX64, META_RANGE, from_u64, unescape
+from kv.mvcc.records import hist_range, payload_at
+from kvorum import Delete, Put
+from kvorum.model import TableSpec
+from kvorum.watching import Event, Watcher, WatchSpec
+from tests.cluster.simulated import SimCluster
+from tests.cluster.test_simulated import fault
+from tests.support.simloop import SimLoop, run
+
+KEYS = [f"{c}{i}" for c in "agmsz" for i in range(40)]
+History = dict[int, dict[bytes, bytes | None]]
+
+
+class Writer:
+    """Puts, batches and transactions over the partitions, at whichever node lives."""
+
+    def __init__(self, cluster: SimCluster, seed: int) -> None:
+        self.acknowledged: dict[int, dict[bytes, bytes | None]] = {}
+        self.failed = 0
+        self._cluster, self._chance = cluster, random.Random(seed)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        chance = self._chance
+        while not stop.is_set():
+            await asyncio.sleep(0.01 + chance.random() * 0.04)
+            backend = getattr(chance.choice(list(self._cluster.nodes.values())), "backend", None)
+            if backend is None:
+                continue
+            keys = chance.sample(KEYS, chance.choice([1, 1, 2, 3, 9]))
+            value = b"%d" % chance.getrandbits(32)
+            ops = [
+                Delete("default", "k", key.encode())
+                if chance.random() < 0.2
+                else Put("default", "k", key.encode(), value)
+                for key in keys
+            ]
+            try:
+                version = await backend.batch(ops)
+            except KvorumError:
+                self.failed += 1
+            else:
+                self.acknowledged[version] = {
+                    op.key: op.value if isinstance(op, Put) else None  # type: ignore[misc]
+                    for op in ops
+                }
+
+
+class Consumer:
+    """Follows the table from a version on; stops anywhere and goes on at another node."""
+
+    def __init__(self, cluster: SimCluster, seed: int, begin: int) -> None:
+        self.position = begin
+        self.told: list[tuple[int, dict[bytes, bytes | None]]] = []
+        self.begun = 0
+        self._cluster, self._chance = cluster, random.Random(seed)
+
+    async def run(self, until: asyncio.Future[int]) -> None:
+        while not until.done() or self.position < until.result():
+            number = self._chance.choice(sorted(self._cluster.nodes))
+            node = self._cluster.nodes[number]
+            backend = getattr(node, "backend", None)
+            if backend is None:
+                await asyncio.sleep(0.1)
+                continue
+            try:
+                watcher = await backend.watch("default", "k", WatchSpec(self.position))
+            except KvorumError:
+                await asyncio.sleep(0.1)
+                continue
+            self.begun += 1
+            try:
+                await self._follow(watcher, number, node, until)
+            finally:
+                await watcher.close()
+
+    async def _follow(
+        self, watcher: Watcher, number: int, node: Any, until: asyncio.Future[int]
+    ) -> None:
+        events = self._chance.randrange(1, 80)
+        changes: dict[bytes, bytes | None] = {}
+        while events and self._cluster.nodes.get(number) is node:
+            try:
+                event: Event = await asyncio.wait_for(watcher.next(), 2)
+            except TimeoutError:
+                continue
+            except KvorumError:
+                return
+            for change in event.changes:
+                assert change.key not in changes, "a key twice in one transaction"
+                changes[change.key] = change.value
+            if not event.last:
+                continue
+            if event.kind == "changes":
+                self.told.append((event.version, changes))
+                changes = {}
+                events -= 1
+            self.position = watcher.position
+            if until.done() and self.position >= until.result():
+                return
+            if self._chance.random() < 0.05:
+                await asyncio.sleep(self._chance.random() * 2)
+
+
+def stored(cluster: SimCluster, begin: int) -> History:
+    """Every version above `begin` on the disks of the partitions' leaders."""
+    history: History = {}
+
+    def add(key: bytes, record: bytes, version: int) -> None:
+        if version > begin:
+            history.setdefault(version, {})[key[4:]] = payload_at(record, 0)
+
+    for node in cluster.nodes.values():
+        for replica in node.store.manager.replicas():
+            d, engine = replica.descriptor, replica.state.engine
+            if d.start < META_RANGE[1] or not replica.leads():
+                continue
+            assert not replica.state.locks.by_key, "all is over, but intents are there"
+            for key, record in engine.scan("cur", d.start, d.end):
+                add(key, record, from_u64(record))
+            for key, record in engine.scan("hist", *hist_range(d.start, d.end)):
+                add(unescape(key)[0], record, MAX64 - from_u64(key, len(key) - 8))
+    return history
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_f14_every_transaction_once_whatever_happens(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None lost, none repeated, none split, in commit order: over every resume, crash, change of
+    leaders, cut and dead coordinator.
+    """
+    chance = random.Random(seed)
+    tiny = seed == 0  # then every transaction of several keys is a large one
+    for module, name, value in (
+        (txn.feed, "FEED_ROWS_MAX", 4 if tiny else chance.choice([100, 10_000])),
+        (txn.feed, "_LEG_ROWS_MIN", 2 if tiny else 32),
+        (txn.feed, "FEED_PART_ROWS_MAX", 2),
+        (txn.feed_parts, "FEED_PART_ROWS_MAX", 2),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, seed)
+        await cluster.start()
+        backend = cluster.nodes[1].backend
+        await backend.create_table("default", "k", TableSpec(split_keys=(b"h", b"s")))
+        begin = await backend.timestamps(1)
+        writers = [Writer(cluster, seed * 10 + i) for i in range(4)]
+        consumers = [Consumer(cluster, seed * 10 + i, begin) for i in range(3)]
+        stop, until = asyncio.Event(), loop.create_future()
+        async with asyncio.TaskGroup() as group:
+            for consumer in consumers:
+                group.create_task(consumer.run(until))
+            async with asyncio.TaskGroup() as writing:
+                for writer in writers:
+                    writing.create_task(writer.run(stop))
+                for _ in range(1 if tiny else 4):
+                    await fault(cluster, chance)
+                await asyncio.sleep(3)
+                stop.set()
+            await asyncio.sleep(12)  # what dead coordinators left is swept
+            until.set_result(await cluster.nodes[2].backend.timestamps(1))
+        history = sorted(stored(cluster, begin).items())
+        written = [pair for w in writers for pair in w.acknowledged.items()]
+        assert len(history) > 50, "it did not only fail"
+        for consumer in consumers:
+            assert consumer.told == history
+            assert consumer.begun > 3
+        for version, ops in written:
+            told = dict(history).get(version, {})
+            puts = {key: value for key, value in ops.items() if value is not None}
+            assert puts.items() <= told.items(), f"acknowledged {version} is not there"
+        await cluster.close()
+
+    run(main, seed)
+
+
+def test_f14_a_dead_coordinator_holds_the_feed_back_for_its_time() -> None:
+    """What it left is rolled back or finished after its time to live; then all goes on by itself,
+    with nothing missing.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 3)
+        await cluster.start()
+        await cluster.nodes[1].backend.create_table(
+            "default", "k", TableSpec(split_keys=(b"h", b"s"))
+        )
+        watcher = await cluster.nodes[1].backend.watch("default", "k", WatchSpec(None))
+        begin = (await watcher.next()).version
+        ops = [Put("default", "k", key.encode(), b"lost") for key in ("a", "m", "z")]
+        dying = loop.create_task(cluster.nodes[3].backend.batch(ops))
+        replicas = cluster.nodes[1].store.manager.replicas()
+        for _ in range(2_000):
+            if any(replica.state.locks.by_key for replica in replicas):
+                break
+            await asyncio.sleep(0.0005)
+        else:
+            pytest.fail("no intent was ever seen")
+        await cluster.crash(3)
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+        began = loop.time()
+        version = 0
+        while not version:
+            try:
+                version = await cluster.nodes[1].backend.put("default", "k", b"b", b"1", None, 0)
+            except KvorumError:
+                await asyncio.sleep(0.05)
+        told: list[int] = []
+        while not told or told[-1] < version:
+            event = await asyncio.wait_for(watcher.next(), 30)
+            if event.kind == "changes":
+                told.append(event.version)
+        assert told[-1] == version
+        assert loop.time() - began < 10
+        assert told == sorted(v for v in stored(cluster, begin) if v <= version)
+        await watcher.close()
+        await cluster.close()
+
+    run(main, 3)
+
+
+def test_f13_an_idle_watcher_costs_nothing() -> None:
+    """A watcher of a table that nobody writes asks a few times in ten seconds, not all the time."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 5)
+        await cluster.start()
+        backend = cluster.nodes[1].backend
+        await backend.create_table("default", "k", TableSpec(split_keys=(b"h",)))
+        watcher = await backend.watch("default", "k", WatchSpec(None))
+        await watcher.next()
+        counters = [node.store.manager.partition_counters for node in cluster.nodes.values()]
+        before = [(c.drains, c.entries) for c in counters]
+        positions = []
+        for _ in range(4):
+            event = await asyncio.wait_for(watcher.next(), 6)
+            assert event.kind == "resolved"
+            positions.append(event.version)
+        assert positions == sorted(set(positions))
+        reads = sum(c.drains for c in counters) - sum(drains for drains, _ in before)
+        assert reads < 4 * 2 * 12, reads
+        await watcher.close()
+        await cluster.close()
+
+    run(main, 5)
