@@ -1,7 +1,8 @@
 """Keeps the safepoint and the leases on snapshots, at the node that leads the meta partition.
 
     role(True) ─▶ read the record ─▶ serving
-    timer ──▶ silent leases end; the safepoint follows the retention ──▶ persist
+    timer ──▶ silent leases end ──▶ persist
+    look ───▶ the safepoint follows the retention ──▶ persist
     open / release ──▶ change in memory ──▶ persist (the meta partition's log) ──▶ answer
     role(False) ─▶ who waits for an answer is told that this node leads no more
 
@@ -163,14 +164,18 @@ class SafepointService:
         self._serving()
         return self._durable
 
-    def look(self) -> None:
-        """End silent leases and let the safepoint follow. Raises NotLeader, Unavailable."""
+    def look(self, *, advance: bool = True) -> None:
+        """End silent leases and, if somebody wants to know it, let the safepoint follow: each time
+        is a log entry. Raises NotLeader, Unavailable.
+        """
         state = self._serving()
         now_s, now_ts = self._timers.monotonic(), self._oracle.take()
         for lease in state.expire(now_s, now_ts):
             self.ended += 1
             log.info("the snapshot %d of %r at %d has ended", lease.id, lease.owner, lease.at)
-        state.advance(self._horizon.safepoint(now_s, now_ts))
+        wanted = self._horizon.safepoint(now_s, now_ts)  # it wants to see every second
+        if advance:
+            state.advance(wanted)
         self._save()
 
     def stats(self) -> dict[str, int]:
@@ -191,7 +196,7 @@ class SafepointService:
     def _tick(self) -> None:
         self._timer = self._timers.call_later(_TICK_S, self._tick)
         try:
-            self.look()
+            self.look(advance=False)
         except (NotLeader, Unavailable):
             return  # the lease is over, or the oracle's bound is being raised: the next tick
 

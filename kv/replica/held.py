@@ -23,9 +23,9 @@ def held(replicas: Iterable[Replica], node: int, now_ms: int, most: int) -> tupl
     found: list[Held] = []
     more = False
     for replica in replicas:
-        if not replica.serving():
-            continue
         state = replica.state
+        if not (state.locks.by_key or state.guards.by_at) or not replica.serving():
+            continue
         locks, guards = state.locks.by_key, state.guards.by_at
         more = more or len(locks) > _LOOKED_AT or len(guards) > _LOOKED_AT
         owner = _owners(replica)

@@ -189,8 +189,12 @@ class ReplicaManager:
         """Intents and guards older than their time to live, among about `looks_max` of this node's:
         those that were not looked at for longest.
         """
-        tables = [(r.state.locks, r.state.guards) for r in self._by_start if r.serving()]
-        tables = [(locks, guards) for locks, guards in tables if locks.by_key or guards.by_at]
+        tables = [
+            (r.state.locks, r.state.guards)
+            for r in self._by_start
+            # in this order: to ask whether it serves keeps a group from falling asleep
+            if (r.state.locks.by_key or r.state.guards.by_at) and r.serving()
+        ]
         found: list[Abandoned] = []
         for locks, guards in tables:
             looks = max(1, looks_max // len(tables))

@@ -169,7 +169,7 @@ def test_c4_collecting_old_versions() -> None:
     for read in (lambda: store.get(b"k", at(899)), lambda: store.page(ts=at(899))):
         with pytest.raises(SnapshotTooOld) as caught:
             read()
-        assert caught.value.details == {"at": at(899), "safepoint": at(900)}
+        assert caught.value.details == {"at": at(899), "safepoint": at(900), "retention_ms": 1}
     with pytest.raises(SnapshotTooOld):
         store.multi_get(b"k", ts=at(899))
 
