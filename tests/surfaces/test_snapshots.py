@@ -131,7 +131,7 @@ async def test_u9_a_snapshot_that_nobody_closes_ends(tmp_path: Path, surface: st
             del lost
             gc.collect()
             async with asyncio.timeout(5):
-                while id in [info.id for info in await backend.snapshots()]:
+                while id in [info.id for info in await backend.snapshots()]:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             async with db.snapshot(ttl_ms=60_000) as inside:
                 assert [info.id for info in await backend.snapshots()] == [inside.id]
