@@ -435,8 +435,8 @@ async def build(config: NodeConfig, ports: Ports) -> Node:
     """A node that has touched nothing yet. Raises InvalidArgument for what this version cannot."""
     if config.stores > 1:
         raise InvalidArgument(
-            f"stores = {config.stores}: a process runs one node in this version; start one process "
-            "for each, with data and ports of its own (`kvorum cluster up` does)",
+            f"stores = {config.stores}: a process runs one node; `kvorum start --stores` starts "
+            "several",
             details={"setting": "stores"},
         )
     return Node(config, ports)

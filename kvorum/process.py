@@ -1,8 +1,9 @@
 """A process that is one node: signals, the end, and what is said about both.
 
-SIGTERM and SIGINT stop it in order; a second one ends it at once. A fatal failure (a failed sync,
-damage) ends it at once too: nothing may be acknowledged any more, and an orderly stop would want
-the disk that failed.
+SIGTERM and SIGINT stop it in order; a second one ends it at once. One of several stores of a
+machine (kvorum/stores.py) also stops when whoever started it is gone. A fatal failure (a failed
+sync, damage) ends it at once too: nothing may be acknowledged any more, and an orderly stop would
+want the disk that failed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 
 import uvloop
 
-from kv.base.config import HTTP_OFFSET, NodeConfig
+from kv.base.config import HTTP_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
 from kvorum import logs
@@ -52,6 +53,8 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     node = await build(config, system_ports(loop, _engine(config)))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped_by, number)
+    if SUPERVISED in os.environ:
+        _at_end_of_stdin(loop, lambda: None if stop.is_set() else stopped_by(signal.SIGTERM))
     node.fatal.add_done_callback(lambda fatal: _end_now(f"fatal: {_with_cause(fatal.result())}"))
     if not await _started(node, stop):
         return
@@ -61,6 +64,17 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     on_ready(node)
     await stop.wait()
     await node.stop()
+
+
+def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, then: Callable[[], object]) -> None:
+    stdin = sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(stdin, 1 << 10):
+            loop.remove_reader(stdin)
+            then()
+
+    loop.add_reader(stdin, readable)
 
 
 async def _started(node: Node, stop: asyncio.Event) -> bool:

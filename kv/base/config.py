@@ -46,8 +46,10 @@ HTTP_OFFSET: Final = 2
 PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
 ENVIRONMENT_PREFIX: Final = "KVORUM_"
 CONFIG_VARIABLE: Final = "KVORUM_CONFIG"
+SUPERVISED: Final = "KVORUM_SUPERVISED"
+"""Set for the processes of `--stores`: who started them holds the other end of their stdin."""
 # With our prefix, but not a node's settings.
-OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "KVORUM_CONNECT"})
+OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, SUPERVISED, "KVORUM_CONNECT"})
 _DAY_MS: Final = 86_400_000
 
 Parse = Callable[[Any], Any]
@@ -394,8 +396,13 @@ class NodeConfig:
     @property
     def place(self) -> int | None:
         """Where in the join list this node's own address stands, from 1 on; None: it does not."""
-        own = _normal(self.address)
-        return next((i for i, a in enumerate(self.join, 1) if _normal(a) == own), None)
+        return place_in(self.join, self.address)
+
+
+def place_in(join: Iterable[str], address: str) -> int | None:
+    """Where in a list of addresses HOST:BASE this one stands, from 1 on; None: it does not."""
+    own = _normal(address)
+    return next((i for i, listed in enumerate(join, 1) if _normal(listed) == own), None)
 
 
 def _is_loopback(host: str) -> bool:

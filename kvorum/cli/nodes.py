@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,16 +22,44 @@ if TYPE_CHECKING:
 
 
 def start(**given: Any) -> None:
-    """Run a node until SIGTERM or Ctrl-C. Settings: flags, then KVORUM_… variables,
-    then the file.
+    """Run a node until SIGTERM or Ctrl-C; with --stores several, one process each.
+    Settings: flags, then KVORUM_… variables, then the file.
     """
     json = given.pop("json")
     config_file = given.pop("config")
     try:
         config = load(given, os.environ, config=config_file)
+        from kvorum.stores import check_layout
+
+        check_layout(config.data, config.stores)
     except KvorumError as e:
         output.die(e, as_json=json)
-    _run(config, json)
+    if config.stores > 1:
+        _run_stores(config, json)
+    else:
+        _run(config, json)
+
+
+def _run_stores(config: NodeConfig, json: bool) -> None:
+    from kvorum.stores import run
+
+    def ready(stores: Sequence[dict[str, Any]]) -> None:
+        connect = ",".join(told["native"] for told in stores).replace(",kvorum://", ",")
+        if json:
+            output.emit({"stores": list(stores), "connect": connect})
+        else:
+            titles = ("STORE", "NODE", "PID", "NATIVE", "HTTP")
+            rows = [[told.get(t.lower(), "-") for t in titles] for told in stores]
+            output.table(titles, rows)
+            output.lines(["", f"connect  {connect}"])
+        sys.stdout.flush()
+
+    try:
+        run(config, ready)
+    except KvorumError as e:
+        output.die(e, as_json=json)
+    except OSError as e:
+        output.die(f"cannot start the stores: {e.strerror or e}", as_json=json)
 
 
 def _start_signature() -> inspect.Signature:

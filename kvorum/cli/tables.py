@@ -93,6 +93,10 @@ def create_table(
     primary_key: Annotated[
         str | None, typer.Option("--primary-key", help="Columns, separated by commas.")
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(help="Copies of each partition, on as many nodes. Left out: on every node."),
+    ] = None,
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
@@ -115,6 +119,7 @@ def create_table(
             split_keys=[key_of(k, b64) for k in split or ()],
             columns=columns,
             primary_key=primary_key.split(",") if primary_key else (),
+            replicas=replicas,
         )
     if json:
         output.emit({"namespace": ns, "name": name, "id": made.id})

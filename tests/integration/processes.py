@@ -86,6 +86,11 @@ class NodeProcess:
         assert self._child is not None
         return self._child.wait(timeout_s)
 
+    def exit_code_now(self) -> int | None:
+        """None while it runs."""
+        assert self._child is not None
+        return self._child.poll()
+
     def kill(self) -> None:
         """kill -9: nothing is flushed, nobody is told."""
         self._end(signal.SIGKILL)

@@ -124,7 +124,7 @@ def test_bad_settings(tmp_path: Path) -> None:
     """A misspelt setting that is ignored runs another node than was meant."""
     line = refused(NodeProcess(tmp_path / "data", free_port_base(), "--gc-retention-ms", "soon"))
     assert "gc_retention_ms" in line
-    line = refused(NodeProcess(tmp_path / "data", free_port_base(), "--stores", "2"))
+    line = refused(NodeProcess(tmp_path / "data", free_port_base(), "--stores", "65"))
     assert "stores" in line
     missing = ("--procedure-modules", "no.such.module")
     assert "no.such.module" in refused(NodeProcess(tmp_path / "data", free_port_base(), *missing))
