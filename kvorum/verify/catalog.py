@@ -12,6 +12,7 @@ from kvorum.verify.checkers import (
     batches,
     counters,
     cycle,
+    feed,
     linearizable,
     longfork,
     monotonic,
@@ -29,6 +30,7 @@ from kvorum.verify.workloads.bank import Bank
 from kvorum.verify.workloads.base import Workload
 from kvorum.verify.workloads.batches import Batch
 from kvorum.verify.workloads.cycle import Cycle
+from kvorum.verify.workloads.feed import Feed
 from kvorum.verify.workloads.longfork import LongFork
 from kvorum.verify.workloads.monotonic import Monotonic
 from kvorum.verify.workloads.procedure import Procedures
@@ -50,6 +52,7 @@ _ALL: Final[Sequence[tuple[type[Workload], Sequence[Checker]]]] = (
     (Batch, (batches.check,)),
     (UniqueIds, (unique.check,)),
     (Procedures, (procedures.check,)),
+    (Feed, (feed.check,)),
     (Skew, (skew.check,)),
 )
 WORKLOADS: Final[Mapping[str, type[Workload]]] = {kind.name: kind for kind, _ in _ALL}

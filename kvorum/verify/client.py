@@ -40,7 +40,9 @@ class Client:
         table: str,
         isolation: str = "snapshot",
     ) -> None:
-        """`number` of `clients`; `table` is the workload's, in namespace `verify`."""
+        """`number` of `clients`, of which the last one only reads the end; `table` is the
+        workload's, in namespace `verify`.
+        """
         self.db = db
         self.recorder = recorder
         self.chance = chance
@@ -48,7 +50,7 @@ class Client:
         self.process = number
         self.isolation = isolation
         self.table_name = table
-        self._clients = clients
+        self.clients = clients
         self.refusals = 0
         """How many operations in a row were not acknowledged: reason to pause."""
 
@@ -76,7 +78,7 @@ class Client:
         if outcome_of(error) == "unknown":
             self.refusals += 1
             self.recorder.unknown(op, error.code, **info, **_wrong(error))
-            self.process += self._clients
+            self.process += self.clients
         else:
             self.failed(op, error, **info)
 

@@ -12,6 +12,8 @@ strictly serializable unless `broken` names a fault:
     twice            now and then a write is done again later
     oracle-back      now and then a timestamp is an old one
     skips-guards     serializable transactions are not checked for what they read
+    feed-drops       now and then the feed leaves a transaction out …
+    feed-repeats     … or tells one twice, or a part of one
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from kvorum.verify.catalog import workload
 from kvorum.verify.counting import STEPS
 from kvorum.verify.drive import Run, Settings
 from kvorum.verify.history import History
+from kvorum.watching import Change, Event, WatchSpec
 from tests.support import simloop
 
 Write = tuple[str, str | None]
@@ -55,6 +58,7 @@ class Model:
     broken: str = ""
     now: int = 0
     rows: dict[str, list[tuple[int, str | None]]] = field(default_factory=dict)
+    log: list[tuple[int, dict[str, str | None]]] = field(default_factory=list)
     outcomes: dict[int, TxnState] = field(default_factory=dict)
     procedures: dict[str, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
@@ -88,6 +92,7 @@ class Model:
         return version
 
     def _put(self, writes: Sequence[Write], version: int) -> None:
+        self.log.append((version, dict(writes)))
         for key, value in writes:
             self.rows.setdefault(key, []).append((version, value))
 
@@ -206,6 +211,9 @@ class ModelBackend:
 
         return await m.read(call)
 
+    async def watch(self, ns: str, table: str, spec: WatchSpec) -> Any:
+        return await self.m.read(lambda: ModelWatcher(self.m, spec.above or self.m.now))
+
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
         m = self.m
         return await m.read(lambda: SnapshotInfo(m.tick(), at or m.read_at(), owner, ttl_ms))
@@ -251,6 +259,37 @@ class ModelBackend:
         ended = procedure in self.m.ended
         state, result = ("SUCCESS", STEPS) if ended else ("RUNNABLE", None)
         return await self.m.read(lambda: ProcedureInfo(procedure, "count", state, result=result))
+
+    async def close(self) -> None:
+        pass
+
+
+class ModelWatcher:
+    """`kvorum.watching.Watcher`; it may lose its connection like everything else."""
+
+    def __init__(self, model: Model, above: int) -> None:
+        self.m = model
+        self.position = above
+
+    async def next(self) -> Event:
+        await self.m.read(lambda: None)
+        if self.m.now == self.position:
+            await asyncio.sleep(0.01)
+        after = [(version, changes) for version, changes in self.m.log if version > self.position]
+        if not after:
+            self.position = self.m.now
+            return Event("resolved", self.position, [])
+        version, changes = after[0]
+        roll = self.m.rng.random()
+        if self.m.broken == "feed-drops" and roll < 0.05 and len(after) > 1:
+            version, changes = after[1]
+        if not (self.m.broken == "feed-repeats" and roll < 0.05):
+            self.position = version
+        rows = [
+            Change(key.encode(), None if value is None else value.encode())
+            for key, value in changes.items()
+        ]
+        return Event("changes", version, rows)
 
     async def close(self) -> None:
         pass

@@ -29,6 +29,7 @@ FOUND = {
     "batch": ("stale-read", "forgets", "torn", "refused-but-done"),
     "unique-ids": ("oracle-back",),
     "procedure": ("forgets", "refused-but-done", "twice"),
+    "feed": ("forgets", "torn", "refused-but-done", "twice", "feed-drops", "feed-repeats"),
     "skew": ("no-conflicts", "skips-guards"),
 }
 
