@@ -332,7 +332,15 @@ FEED = {
         fed().does("write", SECOND, version=6).does("event", F0, event(6, a="2"))
         .does("event", F0, FIRST)
     ),
-    "torn": fed().does("event", F0, event(5, a="1")),
+    "torn": (
+        fed().does("write", {"id": 4, "changes": {"c": "4", "d": "4"}}, version=6)
+        .does("event", F0, event(6, c="4"))
+    ),
+    "torn: a delete is missing": (
+        Story("feed").does("write", {"id": 3, "changes": {"b": "3"}}, version=4)
+        .does("write", {"id": 1, "changes": {"a": "1", "b": None}}, version=5)
+        .does("event", F0, event(4, b="3")).does("event", F0, event(5, a="1"))
+    ),
     "torn: more": fed().does("event", F0, event(5, a="1", b=None, c="1")),
     "from-nowhere": fed().does("event", F0, event(6, a="9")),
     "from-nowhere: two in one": (
@@ -357,6 +365,7 @@ FEED_CLEAN = [
     fed().maybe("write", SECOND).does("event", F0, FIRST).does("event", F0, event(6, a="2"))
     .does("final position", F0, 7).does("final read", None, {"a": ["2", 6]}),
     fed().does("final position", F0, 4).fails("write", SECOND),
+    fed().does("event", F0, event(5, a="1")),  # there was no b to delete
 ]  # fmt: skip
 
 WRONG = {

@@ -3,7 +3,8 @@ workloads/feed.py). Finds
 
     order          an event whose version is not above the one before it, of the same consumer
     lost           an acknowledged write that a consumer was not told, though its position is above
-    torn           an event that is not all that its transaction changed
+    torn           an event that is not all that its transaction changed (to delete what is not
+                   there changes nothing, so it need not be told)
     from-nowhere   an event of a write that was refused, or that nobody made, or too early
     version        an event whose version is not the one that was acknowledged
     disagree       two consumers were told different things of one version
@@ -37,8 +38,11 @@ def check(history: History) -> list[Anomaly]:
     found: list[Anomaly] = []
     for events in consumers.values():
         found += _order(events)
+        there: set[str] = set()
         for event in events:
-            found += _source(event, by_id)
+            found += _source(event, by_id, there)
+            for key, value in event.result["changes"].items():
+                (there.discard if value is None else there.add)(key)
     for consumer, position in positions.items():
         found += _lost(position, consumers[consumer], writes)
         if ends:
@@ -62,8 +66,8 @@ def _order(events: Sequence[Operation]) -> list[Anomaly]:
     ]
 
 
-def _source(event: Operation, by_id: Mapping[str, Operation]) -> list[Anomaly]:
-    """Whose event it is, and whether it is all of that."""
+def _source(event: Operation, by_id: Mapping[str, Operation], there: set[str]) -> list[Anomaly]:
+    """Whose event it is, and whether it is all of that, on the rows that were `there`."""
     changes: Mapping[str, Any] = event.result["changes"]
     ids = sorted({value for value in changes.values() if value is not None})
     version = _version(event)
@@ -76,7 +80,9 @@ def _source(event: Operation, by_id: Mapping[str, Operation]) -> list[Anomaly]:
         why = f"was refused ({write.error})" if write.outcome == "fail" else "had not begun"
         return [Anomaly("from-nowhere", f"#{event.id}: write {ids[0]} {why}, and is told", both)]
     found = []
-    if changes != write.args["changes"]:
+    wanted: Mapping[str, Any] = write.args["changes"]
+    needed = {key for key, value in wanted.items() if value is not None or key in there}
+    if not needed <= changes.keys() or not changes.items() <= wanted.items():
         text = f"#{event.id}: version {version} is {dict(changes)}, not {write.args['changes']}"
         found.append(Anomaly("torn", text, both))
     if write.acknowledged and write.info.get("version") != version:
