@@ -9,6 +9,7 @@ serializable one remembers what it read, ranges included, and its commit checks 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
@@ -26,6 +27,7 @@ from txn.core import too_old
 from txn.readset import ReadSet
 from txn.results import ScanPage
 from txn.terms import Terms
+from txn.trace import CommitTrace
 
 if TYPE_CHECKING:
     from txn.client import TxnClient
@@ -74,6 +76,8 @@ class Transaction:
         self._reads = ReadSet() if serializable else None
         self._began = client.clock.monotonic()
         self._version = 0
+        self._waiters: list[asyncio.Future[int]] = []  # of others who commit it at once
+        self._trace: CommitTrace | None = None
         self._why = "it was aborted by its owner"
 
     # -- reads: the snapshot, with this transaction's own writes over it (their version is 0)
@@ -157,10 +161,14 @@ class Transaction:
 
         Raises WriteConflict, ConditionFailed, KeyLocked, TxnAborted, DeadlineExceeded: nothing was
         written. UnknownOutcome: ask `TxnClient.status(id)`. Committing twice answers the same
-        version.
+        version, and two who commit it at once are told the same.
         """
         if self.state is TxnState.COMMITTED:
             return self._version
+        if self.state is TxnState.COMMITTING:
+            told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._waiters.append(told)
+            return await told
         self._check_open()
         ops = self._buffer.ops()
         if ops and self._reads is not None:
@@ -179,20 +187,44 @@ class Transaction:
             TxnState.UNKNOWN
         )  # also when the caller is cancelled: the coordinator goes on alone
         request = Request(self.start_ts, ops, self.ttl_ms, terms=self.terms)
+        self._trace = CommitTrace(self._client.timers.monotonic)
+        error: KvorumError | None = None
         try:
-            self._version = await self._client.coordinator.commit(request, self._budget_ms)
+            self._version = await self._client.coordinator.commit(
+                request, self._budget_ms, self._trace
+            )
             outcome = TxnState.COMMITTED
-        except UnknownOutcome:
+        except UnknownOutcome as unknown:
+            error = unknown
             raise
-        except KvorumError as error:
-            self._why, outcome = f"its commit failed: {error}", TxnState.ABORTED
+        except KvorumError as refused:
+            error = refused
+            self._why, outcome = f"its commit failed: {refused}", TxnState.ABORTED
             if self._recorded:  # a refused entry leaves no record by itself
                 with suppress(KvorumError):
                     await self._record_abort(ops)
             raise
         finally:
             self.state = outcome
+            self._tell_waiters(error)
         return self._version
+
+    def _tell_waiters(self, error: KvorumError | None) -> None:
+        """The others who commit it, too, are told what the first one was."""
+        if self.state is TxnState.UNKNOWN and error is None:  # the first one went away
+            error = self._unanswered()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(self._version)
+            else:
+                waiter.set_exception(error)
+
+    def trace(self) -> CommitTrace | None:
+        """What its commit cost, message by message; None before it, and if nothing was sent."""
+        return self._trace
 
     async def abort(self) -> None:
         """Drop the writes. Nothing left this client yet, so nothing has to be undone; a `recorded`
@@ -227,15 +259,18 @@ class Transaction:
                     details={"txn": self.id, "version": self._version},
                 )
             case TxnState.COMMITTING | TxnState.UNKNOWN:
-                raise UnknownOutcome(
-                    f"the commit of transaction {self.id} was not answered yet; ask for its status",
-                    details={"txn": self.id},
-                )
+                raise self._unanswered()
             case TxnState.ABORTED:
                 raise TxnAborted(
                     f"transaction {self.id} is over: {self._why}; begin another",
                     details={"txn": self.id, "reason": self._why},
                 )
+
+    def _unanswered(self) -> UnknownOutcome:
+        return UnknownOutcome(
+            f"the commit of transaction {self.id} was not answered; ask for its status",
+            details={"txn": self.id},
+        )
 
     async def __aenter__(self) -> Transaction:
         return self

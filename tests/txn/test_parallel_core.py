@@ -1,0 +1,189 @@
+"""The commit machine of a parallel commit by hand: events in, effects out, no network (D13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kv.base.errors import (
+    DeadlineExceeded,
+    Moved,
+    TxnAborted,
+    Unavailable,
+    UnknownOutcome,
+    WriteConflict,
+)
+from kv.base.limits import (
+    FLIPS_MAX,
+    PARALLEL_KEY_BYTES_MAX,
+    PARALLEL_KEYS_MAX,
+    PARALLEL_PARTS_MAX,
+    TXN_LIFETIME_MS_MAX,
+)
+from kv.base.methods import ABORTED, COMMITTED, PENDING
+from kv.base.ops import put
+from kv.base.timestamps import compose
+from tests.txn.test_txn_core import START, core, ended
+from txn.core import CommitCore, State
+from txn.messages import (
+    Answered,
+    Beat,
+    Failed,
+    Finish,
+    Flip,
+    GiveUp,
+    Group,
+    Grouped,
+    Heartbeat,
+    OutOfTime,
+    Prewrite,
+    Prewritten,
+    Resolve,
+    Rollback,
+    TakeTimestamp,
+    Timestamp,
+)
+
+LOST = Unavailable("lost")
+
+
+def staged(keys: int = 2) -> tuple[CommitCore, list[Prewrite]]:
+    """One partition per key, all prewrites on their way."""
+    made = core(keys, parallel=True)
+    sent = made.step(Grouped(Group(tuple(range(keys))), [(i,) for i in range(keys)]))
+    assert len(made.stage) == keys
+    return made, [effect for effect in sent if isinstance(effect, Prewrite)]
+
+
+def implied() -> CommitCore:
+    """Answered by its intents; the flip is on its way."""
+    made, (a, b) = staged()
+    assert made.step(Prewritten(a, START + 9, exact=True)) == []
+    done = made.step(Prewritten(b, START + 5, exact=True))
+    assert done == [Finish(START + 9), Flip(START + 9)], "answered first, at the highest bound"
+    return made
+
+
+def test_d13_answered_by_the_intents_flipped_behind() -> None:
+    """The order of effects is the protocol: nothing is resolved before the record says it."""
+    made = implied()
+    assert made.state is State.IMPLIED
+    assert made.step(Answered(Flip(START + 9), COMMITTED, START + 9)) == [
+        Resolve(START + 9, (0, 1))
+    ]
+    assert made.state is State.COMMITTED
+
+
+def test_d13_after_the_answer_only_the_flip_is_sent() -> None:
+    """A rollback or a heartbeat behind an acknowledged commit could undo it."""
+    made = implied()
+    for event in (GiveUp(TxnAborted("gone")), OutOfTime(), Beat(PENDING), Beat(ABORTED)):
+        assert made.step(event) == []
+    assert made.beat() == []
+    assert made.step(Failed(Flip(START + 9), LOST)) == [Flip(START + 9, 1)]
+    assert made.step(Failed(Flip(START + 9, FLIPS_MAX), LOST)) == [], "others recover it"
+    assert made.state is State.COMMITTED
+
+
+def test_d13_a_record_that_contradicts_the_answer_is_a_bug() -> None:
+    """To go on quietly would hide that an acknowledged transaction was lost."""
+    for status, ts in ((ABORTED, 0), (COMMITTED, START + 10), (PENDING, 0)):
+        with pytest.raises(AssertionError):
+            implied().step(Answered(Flip(START + 9), status, ts))
+
+
+def test_d13_a_bound_that_is_not_exact_takes_the_usual_way() -> None:
+    """Others would commit it elsewhere than at the timestamp that the coordinator tells."""
+    made, (a, b) = staged()
+    made.step(Prewritten(a, START + 5, exact=False))
+    assert made.step(Prewritten(b, START + 9, exact=True)) == [TakeTimestamp(START + 9)]
+    assert made.step(Timestamp(START + 12)) == [Flip(START + 12)]
+    done = made.step(Answered(Flip(START + 12), COMMITTED, START + 9))
+    assert ended(done) == START + 9, "somebody was faster: the record decides"
+
+
+def test_d13_a_heartbeat_ends_the_early_answer() -> None:
+    """It takes STAGING back, so the intents alone commit nothing any more."""
+    made, (a, b) = staged()
+    assert made.step(Prewritten(a, START + 5, exact=True)) == []
+    assert made.beat() == [Heartbeat()]
+    assert made.step(Prewritten(b, START + 9, exact=True)) == [TakeTimestamp(START + 9)]
+
+
+def test_d13_staged_after_a_heartbeat_is_taken_back() -> None:
+    """The record would stay STAGING while its coordinator waits, and be recovered under it."""
+    made, (a, _) = staged()
+    assert made.beat() == [Heartbeat()]
+    assert made.step(Prewritten(a, START + 5, exact=True)) == [Heartbeat()]
+
+
+def test_d13_a_part_that_moved_is_still_part_of_it() -> None:
+    """Keys count, not how they were distributed: a split must not cost the parallel commit."""
+    made = core(3, parallel=True)
+    a, b = made.step(Grouped(Group((0, 1, 2)), [(0,), (1, 2)]))
+    assert made.step(Failed(b, Moved("split"))) == [Group((1, 2), 1)]
+    assert made.step(Prewritten(a, START + 5, exact=True)) == []
+    again = made.step(Grouped(Group((1, 2), 1), [(1,), (2,)]))
+    assert again == [Prewrite((1,)), Prewrite((2,))]
+    made.step(Prewritten(again[0], START + 7, exact=True))
+    assert ended(made.step(Prewritten(again[1], START + 6, exact=True))) == START + 7
+
+
+def test_d13_refused_part_aborts_before_anybody_is_told() -> None:
+    """Some intents are there; a rollback must come before the answer, or others commit the rest."""
+    made, (a, b) = staged()
+    refused = WriteConflict("no", details={"key": b"tab11"})
+    assert made.step(Failed(b, refused)) == [Rollback()]
+    assert made.step(Prewritten(a, START + 5, exact=True)) == [], "too late to be told by intents"
+    assert ended(made.step(Answered(Rollback(), ABORTED, 0))) is refused
+
+
+def test_d13_deadline_with_a_stage_is_an_unknown_outcome() -> None:
+    """Others may commit it any moment: to call it a failure would be a lie."""
+    for give_up in (False, True):
+        made, (_, b) = staged()
+        if give_up:
+            assert made.step(GiveUp(DeadlineExceeded("late"))) == [Rollback()]
+        else:
+            made.step(Failed(b, LOST))
+        assert isinstance(ended(made.step(OutOfTime())), UnknownOutcome)
+        assert isinstance(made.interrupted(), UnknownOutcome)
+
+
+def test_d13_a_refused_flip_makes_failures_certain_again() -> None:
+    """A record that is PENDING once is never STAGING again."""
+    made, (a, b) = staged()
+    made.step(Prewritten(a, START + 5, exact=False))
+    made.step(Prewritten(b, START + 5, exact=True))
+    made.step(Timestamp(START + 6))
+    made.step(Answered(Flip(START + 6), PENDING, 0, START + 50))
+    assert isinstance(ended(made.step(OutOfTime())), DeadlineExceeded)
+
+
+def test_d13_too_old_is_aborted_not_implied() -> None:
+    """`status` calls it aborted by then."""
+    made, (a, b) = staged()
+    made.step(Prewritten(a, START + 5, exact=True))
+    late = START + compose(TXN_LIFETIME_MS_MAX + 1)
+    assert made.step(Prewritten(b, late, exact=True)) == [Rollback()]
+
+
+@pytest.mark.parametrize(
+    ("keys", "parts", "key_bytes", "stages"),
+    [
+        (PARALLEL_PARTS_MAX, PARALLEL_PARTS_MAX, 8, True),
+        (PARALLEL_PARTS_MAX + 1, PARALLEL_PARTS_MAX + 1, 8, False),
+        (PARALLEL_KEYS_MAX, 2, 8, True),
+        (PARALLEL_KEYS_MAX + 1, 2, 8, False),
+        (20, 2, PARALLEL_KEY_BYTES_MAX // 20, True),
+        (20, 2, PARALLEL_KEY_BYTES_MAX // 20 + 1, False),
+    ],
+)
+def test_d13_only_small_transactions_are_staged(
+    keys: int, parts: int, key_bytes: int, stages: bool
+) -> None:
+    """The record lists every key: it would grow without a bound."""
+    ops = [put(b"%d" % i + b"k" * (key_bytes - len(b"%d" % i)), b"") for i in range(keys)]
+    made = CommitCore(START, ops)
+    (group,) = made.start()
+    made.step(Grouped(group, [tuple(range(i, keys, parts)) for i in range(parts)]))
+    assert bool(made.stage) == stages
