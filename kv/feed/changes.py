@@ -49,6 +49,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+from kv.base.checksum import CRC_BYTES
 from kv.base.errors import InvalidArgument, SnapshotTooOld
 from kv.base.keys import MAX64, from_u64, u64
 from kv.base.limits import SCAN_STEP_ROWS_MAX
@@ -87,6 +88,8 @@ def row_of(key: bytes, record: bytes, version: int) -> Row:
     """The version in a sealed cur or hist record. A value that has expired since is told, too: it
     was written.
     """
+    if not record[8]:
+        return key, record[9:-CRC_BYTES], version, 0
     if is_tombstone(record):
         return key, None, version, 0
     return key, payload_at(record, 0), version, expiry_of(record)

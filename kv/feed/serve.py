@@ -32,8 +32,8 @@ def read_ts_of(r: list[Any]) -> int:
 
 
 def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
-    """The result fields: rows, frontier, cursor, mark, resolved. Nothing at or below `read_ts` is in flight
-    on the range. Raises SnapshotTooOld, Corruption, InvalidArgument.
+    """The result fields: rows, frontier, cursor, mark, resolved. Nothing at or below `read_ts` is
+    in flight on the range. Raises SnapshotTooOld, Corruption, InvalidArgument.
     """
     start, end, read_ts, limit, above, closed, bytes_max, cursor = r[5:]
     recent.begin(state.top_ts)

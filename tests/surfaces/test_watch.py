@@ -189,7 +189,9 @@ def test_u6_events_over_http(http: httpx.Client, served: Served) -> None:
     """What curl and a browser's EventSource get is the contract of other people's consumers."""
     db = served.by_name["embedded"]
     begin = db.timestamp()
-    first = db.batch([Put("default", "web", "w1", "v"), Put("default", "web", b"\xff", b"\x00\xff")])
+    first = db.batch(
+        [Put("default", "web", "w1", "v"), Put("default", "web", b"\xff", b"\x00\xff")]
+    )
     second = db.table("default", "web").delete("w1")
     url = "/v1/watch/default/web"
     with http.stream("GET", url, params={"from": str(begin)}) as answer:
