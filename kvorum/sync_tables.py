@@ -7,6 +7,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from kv.base.errors import KeyLocked
+from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kvorum.model import Bytes, Item, Page, Record
 from kvorum.portal import Portal
 from kvorum.snapshots import AsyncSnapshot, AsyncSnapshotTable
@@ -22,11 +24,17 @@ def _rows(
     reverse: bool,
 ) -> Iterator[Item]:
     """All records of a scan, page by page; its cursors keep it at one snapshot."""
-    cursor = None
+    cursor, attempts = None, 0
     while True:
-        page = scan(prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor)
+        try:
+            page = scan(prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor)
+        except KeyLocked:  # dead transactions' intents: every time less of them is there
+            attempts += 1
+            if attempts == SCAN_ATTEMPTS_MAX:
+                raise
+            continue
         yield from page.items
-        cursor = page.cursor
+        cursor, attempts = page.cursor, 0
         if cursor is None:
             return
 

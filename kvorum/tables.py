@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from kv.base import timestamps
-from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.errors import InvalidArgument, KeyLocked, KvorumError
+from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kvorum.backend import Backend, Session
 from kvorum.model import (
     Bytes,
@@ -123,15 +124,23 @@ class AsyncTable:
         reverse: bool = False,
         at: int | None = None,
     ) -> AsyncIterator[Item]:
-        """All records of the range, page by page, at one snapshot."""
-        cursor = None
+        """All records of the range, page by page, at one snapshot. A page that is full of what dead
+        transactions left is asked for again: every time less of it is there.
+        """
+        cursor, attempts = None, 0
         while True:
-            page = await self.scan(
-                prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor, at=at
-            )
+            try:
+                page = await self.scan(
+                    prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor, at=at
+                )
+            except KeyLocked:
+                attempts += 1
+                if attempts == SCAN_ATTEMPTS_MAX:
+                    raise
+                continue
             for item in page.items:
                 yield item
-            cursor = page.cursor
+            cursor, attempts = page.cursor, 0
             if cursor is None:
                 return
 

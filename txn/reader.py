@@ -217,12 +217,13 @@ class _Reading:
 
     async def met(self, locked: KeyLocked) -> None:
         """Deal with an intent. Raises it when there is no time left."""
+        beside = await self._resolver.met_beside(locked, self.read_ts, self._deadline)
         over = await self._resolver.met_by_read(locked, self.read_ts, self._attempt, self._deadline)
         self._attempt += 1
-        if over is not None:
+        for one in beside if over is None else (*beside, over):
             if len(self._ignore) >= IGNORED_TXNS_MAX:
                 del self._ignore[next(iter(self._ignore))]  # asked about again if met again
-            self._ignore[over.start_ts] = over.finished
+            self._ignore[one.start_ts] = one.finished
 
     async def moved(self) -> None:
         """The range was served elsewhere: a little patience before the next look."""

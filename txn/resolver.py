@@ -114,6 +114,40 @@ class Resolver:
         await self._wait(met, attempt, deadline)
         return None
 
+    async def met_beside(
+        self, met: KeyLocked, read_ts: int, deadline: Deadline
+    ) -> Sequence[StepOver]:
+        """The other transactions that a read met at once: those to step over. What can not be told
+        of one now is found out when it is met again.
+        """
+        others = met.details.pop("others", ())
+        if not others:
+            return ()
+        found = await asyncio.gather(
+            *(self._beside(Abandoned(*other), read_ts, deadline) for other in others)
+        )
+        return [over for over in found if over is not None]
+
+    async def _beside(self, other: Abandoned, read_ts: int, deadline: Deadline) -> StepOver | None:
+        start_ts = other.start_ts
+        try:
+            outcome = self._known.get(start_ts)
+            if outcome is None or (outcome.status == PENDING and not outcome.invisible_at(read_ts)):
+                outcome, _ = await self.check(
+                    start_ts, other.anchor, ttl_ms=other.ttl_ms, push_above=read_ts,
+                    budget_ms=deadline.budget_ms(), recovers=False,
+                )  # fmt: skip
+            if outcome.status != PENDING and len(self._background) < RESOLVES_IN_FLIGHT_MAX:
+                resolving = self._resolve_quietly(start_ts, outcome, other.keys)
+                if outcome.invisible_at(read_ts):
+                    self._background.spawn(resolving, name=f"resolve-{start_ts}")
+                else:
+                    await resolving
+        except KvorumError:
+            return None
+        over = outcome.invisible_at(read_ts)
+        return StepOver(start_ts, outcome.status != PENDING) if over else None
+
     async def met_by_write(self, met: KeyLocked, attempt: int, deadline: Deadline) -> None:
         """A write met an intent: returns when it is worth trying again.
 

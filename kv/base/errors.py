@@ -27,7 +27,7 @@ happened):
     │   ├── Unavailable         UNAVAILABLE 503            no leader, stopping, disk full, timestamp
         bound not raised yet
     │   ├── KeyLocked           KEY_LOCKED 409             details: key, txn (start_ts), anchor,
-        age_ms, ttl_ms
+        age_ms, ttl_ms; of a read also others: [[txn, anchor, ttl_ms, [key, …]], …]
     │   └── DeadlineExceeded    DEADLINE_EXCEEDED 504      of a read, or of a write that certainly
         was not executed
     ├── Reroute             disposition "reroute": ask the node or partition in the details

@@ -26,7 +26,7 @@ ABSENT: Found = (None, 0)
 _SLICE_KEYS = 32
 """Keys that a multi-get reads before it looks how large the values are: any may be the largest."""
 KEYS_PER_REFUSAL_MAX = 256
-"""How many locked keys one KEY_LOCKED names, so that the client resolves them in one request."""
+"""How many locked keys one KEY_LOCKED names, so that the client resolves them together."""
 
 
 def blocks(lock: Lock, read_ts: int, ignore: Collection[int] | None) -> bool:
@@ -135,18 +135,26 @@ def refuse_locked(
     ignore: Collection[int] | None,
     now_ms: int,
 ) -> None:
-    """Raises KeyLocked for the first blocking intent, naming further keys of its transaction."""
-    first: tuple[bytes, Lock] | None = None
-    same: list[bytes] = []
+    """Raises KeyLocked for the first blocking intent, naming further keys of its transaction, and
+    the other transactions that block.
+    """
+    if ignore:
+        ignore = frozenset(ignore)
+    met: dict[int, tuple[Lock, list[bytes]]] = {}
+    left = KEYS_PER_REFUSAL_MAX
     for key in keys:
         lock = view.lock(key)
         if lock is None or not blocks(lock, read_ts, ignore):
             continue
-        if first is None:
-            first = (key, lock)
-        if lock.start_ts == first[1].start_ts:
-            same.append(key)
-            if len(same) >= KEYS_PER_REFUSAL_MAX:
-                break
-    if first is not None:
-        raise key_locked(*first, now_ms, same)
+        met.setdefault(lock.start_ts, (lock, []))[1].append(key)
+        left -= 1
+        if not left:
+            break
+    if met:
+        (lock, same), *others = met.values()
+        refusal = key_locked(same[0], lock, now_ms, same)
+        if others:
+            refusal.details["others"] = [
+                [other.start_ts, other.anchor, other.ttl_ms, also] for other, also in others
+            ]
+        raise refusal
