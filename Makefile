@@ -4,10 +4,11 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench sim lock setup clean distclean
+.PHONY: help demo test check lint types imports format bench sim verify lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
+VERIFY_S ?= 600
 NODES ?= 1
 PACKAGES := raft kv tso txn procedures sqlproxy kvorum pyspark_kvorum
 # Only one Java question, asked in one place; empty when there is none (the Spark tests then say so).
@@ -51,6 +52,11 @@ bench: setup ## the benchmarks; bench/PEERS.md tells how to put other stores bes
 sim: setup ## thousands of simulated clusters, then every rule of consensus switched off (SEEDS=1..5000)
 	@$(PY) -m tests.sim --seeds $(SEEDS) --jobs $$(nproc)
 	@$(PY) -m tests.sim --proof
+
+verify: setup ## ten minutes of every workload on three nodes that are killed, paused and cut (VERIFY_S=600)
+	@$(PY) -m kvorum verify --workload all --clients 3 --seconds $(VERIFY_S) --nemesis kill,pause,cut,restart
+	@$(PY) -m kvorum verify --workload skew,list-append,bank,register --isolation serializable --clients 3 \
+	  --seconds $$(( $(VERIFY_S) / 5 + 1 )) --nemesis kill,pause,cut,restart
 
 lock: setup ## requirements/*.lock from pyproject.toml (needs uv; UPGRADE=--upgrade for newer versions)
 	@scripts/lock.sh $(UPGRADE)
