@@ -20,6 +20,7 @@ from bench import (
     recovery,
     report,
     spark,
+    stores,
     transactions,
 )
 from bench.machine import describe
@@ -89,6 +90,9 @@ def parser() -> argparse.ArgumentParser:
 
     one = command("groups", "log syncs with one group and with many, on three nodes")
     one.add_argument("--groups", type=_counts, default=[1, 200])
+
+    one = command("stores", "one machine with one store and with several: throughput")
+    one.add_argument("--stores", type=_counts, default=[1, 2])
 
     one = command("transactions", "two keys, two partitions, a bank, timestamps")
     one.add_argument("--nodes", type=int, choices=[1, 3], default=1)
@@ -163,6 +167,8 @@ def _records(args: argparse.Namespace) -> Iterator[Record]:
             yield from cluster.failover(reps=args.reps)
         case "groups":
             yield from cluster.groups(args.groups, reps=args.reps, secs=args.secs)
+        case "stores":
+            yield from stores.run(args.stores, reps=args.reps, secs=args.secs)
         case "transactions":
             yield from transactions.run(nodes=args.nodes, reps=args.reps, secs=args.secs)
         case "procedures":

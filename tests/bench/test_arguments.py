@@ -27,6 +27,7 @@ def test_lists_are_parsed() -> None:
         ["kv", "--transport", "carrier-pigeon"],
         ["kv", "--reps", "0"],
         ["kv", "--secs", "-1"],
+        ["stores", "--stores", "1,0"],
         ["compare", "mysql"],
         ["report"],
     ],

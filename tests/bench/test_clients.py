@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench import native, pipelined, web
+from bench import native, pipelined, stores, web
 from bench.closed_loop import Connection, Failed, Tally
 from bench.compare import in_turn
 from bench.peers import PeerFailed, Peers, ours
@@ -236,3 +236,37 @@ def test_turns_alternate_and_survive_a_missing_peer(
     assert "not installed" in capsys.readouterr().err
     with pytest.raises(PeerFailed, match="PEERS_SCRIPTS"):
         Peers(tmp_path, tmp_path)
+
+
+async def test_senders_of_stores_count_good_replies_and_stop_at_a_bad_one() -> None:
+    """A window full of refusals would be the fastest of all."""
+    seen: list[list[Any]] = []
+
+    def answer(row: list[Any]) -> list[Any]:
+        seen.append(row)
+        return [row[0], 0, 5] if len(seen) <= 640 else error_row(row[0], Busy("full"))
+
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await native_server(answer)(reader, writer)
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    target = stores.Target("127.0.0.1", port, 7, 3, b"\0\0\0\x6400")
+    sender = stores.Sender(stores.frames(target, "put"))
+    sender.end = monotonic() + 20
+    await asyncio.get_running_loop().create_connection(lambda: sender, "127.0.0.1", port)
+    await asyncio.wait_for(sender.finished, 5)
+    await asyncio.wait_for(gone.wait(), 5)
+    assert sender.done > 640
+    assert sender.errors
+    assert all("full" in error for error in sender.errors)
+    assert {tuple(row[3:5]) for row in seen} == {(7, 3)}
+    assert all(row[1] == m.PUT and row[5].startswith(target.start) for row in seen)
+    assert len({row[5] for row in seen[:640]}) == 640
+    server.close()
+    await server.wait_closed()
