@@ -19,7 +19,7 @@ happened):
     │   └── Corruption          CORRUPTION 500             details: key, file or family
     ├── RestartTxn          disposition "restart_txn": run the function again on a new snapshot
     │   ├── WriteConflict       WRITE_CONFLICT 409         details: key, conflict_ts, start_ts
-    │   └── TxnAborted          TXN_ABORTED 409            details: txn, reason
+    │   └── TxnAborted          TXN_ABORTED 409            details: txn, reason; code DEADLOCK: cycle
     ├── TryLater            disposition "retry": nothing was done; the same request may be sent
                             again
     │   ├── Busy                BUSY 429                   details: what, limit, actual,
@@ -27,7 +27,8 @@ happened):
     │   ├── Unavailable         UNAVAILABLE 503            no leader, stopping, disk full, timestamp
         bound not raised yet
     │   ├── KeyLocked           KEY_LOCKED 409             details: key, txn (start_ts), anchor,
-        age_ms, ttl_ms; of a read also others: [[txn, anchor, ttl_ms, [key, …]], …]
+        age_ms, ttl_ms; of a read also others: [[txn, anchor, ttl_ms, [key, …]], …]; of a write that
+        waited also waited_ms, owner, kind
     │   └── DeadlineExceeded    DEADLINE_EXCEEDED 504      of a read, or of a write that certainly
         was not executed
     ├── Reroute             disposition "reroute": ask the node or partition in the details
