@@ -66,6 +66,9 @@ class Request:
     ttl_ms: int
     blind: bool = False
     terms: Terms = USUAL
+    serializable: bool = False
+    """`ops` end with what it read and does not write (txn.readset); `also_read`: what it writes."""
+    also_read: frozenset[bytes] = frozenset()
 
 
 class Coordinator:
@@ -350,7 +353,7 @@ class Commit:
     async def _group(self, effect: msg.Group) -> msg.Grouped:
         await self._wait(effect.attempt, self._work)
         indexes: Sequence[int] = effect.indexes
-        if self._core.serializable:
+        if self._request.serializable:
             indexes = await self._cut(indexes)
         groups = await by_partition(self._kv, self._keys, indexes)
         return msg.Grouped(effect, [tuple(group) for group in groups])
@@ -371,15 +374,18 @@ class Commit:
 
     async def _write(self, effect: msg.Write) -> msg.Written:
         await self._wait(effect.attempt, self._work)
-        ops, options = split(self._core.ops) if self._core.serializable else (self._core.ops, {})
-        said = _optional(self._said | options)
-        args = (ops, self._request.start_ts, self._flags, *said)
+        request, ops = self._request, self._core.ops
+        options: Mapping[str, Any] = self._said
+        if request.serializable:
+            ops, reads = split(ops, request.also_read)
+            options = {**options, **reads}
+        args = (ops, request.start_ts, self._flags, *_optional(options))
         (version,) = await self._past_intents(WRITE, ops[0].key, args)
         return msg.Written(version)
 
     async def _prewrite(self, effect: msg.Prewrite) -> msg.Event:
         await self._wait(effect.attempt, self._work)
-        if self._core.serializable:
+        if self._request.serializable:
             return await self._guard(effect)
         request, ops = self._request, [self._core.ops[i] for i in effect.indexes]
         args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
@@ -400,21 +406,20 @@ class Commit:
     async def _guard(self, effect: msg.Prewrite) -> msg.Event:
         """Prewrite, and guard what was read; long ranges need several requests."""
         request, part = self._request, [self._core.ops[i] for i in effect.indexes]
-        ops, options = split(part)
-        min_commit_ts, before_ts = 0, MAX
+        ops, reads = split(part, request.also_read)
+        said, min_commit_ts, before_ts = {**self._options(effect), **reads}, 0, MAX
         while True:
             args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
             bound, *more = await self._past_intents(
-                PREWRITE, part[0].key, (*args, *_optional(self._said | options))
+                PREWRITE, part[0].key, (*args, *_optional(said))
             )
+            exact, before, left = more if reads else (more[:1] == [True], 0, 0)
             min_commit_ts = max(min_commit_ts, bound)
-            left = False
-            if options:
-                _, before, left = more
-                before_ts = min(before_ts, before or MAX)
+            before_ts = min(before_ts, before or MAX)
             if not left:
-                return msg.Prewritten(effect, min_commit_ts, 0 if before_ts == MAX else before_ts)
-            ops, options = [], {"ranges": options["ranges"]}
+                before_ts = 0 if before_ts == MAX else before_ts
+                return msg.Prewritten(effect, min_commit_ts, exact=exact, before_ts=before_ts)
+            ops, said = [], {**self._said, "ranges": reads["ranges"]}
 
     async def _past_intents(self, method: int, key: bytes, args: tuple[Any, ...]) -> Any:
         """Send a write; intents of others on its keys are resolved or waited for."""

@@ -138,13 +138,11 @@ class CommitCore:
             raise ValueError("nothing to commit")
         self.start_ts = start_ts
         self.ops = list(ops)
-        # it needs guards, and a timestamp at which what it read still holds: two flips decide it
-        self.serializable = ops[-1].kind == OP_READ
         self.anchor = ops[0].key  # also what a one-entry commit is recorded under
         self.state = State.GROUPING
         self._error: KvorumError | None = None  # why it is aborting
         self._flipped = False  # a flip was sent: failures are uncertain from here
-        self._parallel = parallel and not self.serializable
+        self._parallel = parallel
         self.stage: Parts = ()  # the keys of all parts, if it may commit by its intents
         self._early = False  # … and every answer so far allows it
         self._staged = False  # … and the record may be STAGING: failures are uncertain
@@ -250,8 +248,10 @@ class CommitCore:
 
     def _fits_one_entry(self) -> bool:
         size = sum(_op_bytes(op) for op in self.ops)
-        if self.serializable and sum(op.kind == OP_READ for op in self.ops) > PREWRITE_KEYS_MAX:
-            return False
+        if self.ops[-1].kind == OP_READ:
+            reads = sum(op.kind == OP_READ for op in self.ops)
+            if reads > PREWRITE_KEYS_MAX:
+                return False
         return len(self.ops) <= BATCH_OPS_MAX and size <= BATCH_BYTES_MAX
 
     def _send_prewrites(self) -> list[Effect]:

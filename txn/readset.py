@@ -13,7 +13,7 @@ may have neither. `ops` brings it into the form of a key, without leaving a key 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from kv.base.errors import TooLarge
@@ -69,9 +69,10 @@ class ReadSet:
             raise _too_large("bytes of keys", TXN_READ_BYTES_MAX, self._bytes + size)
         self._bytes += size
 
-    def ops(self) -> list[Op]:
+    def ops(self, written: Container[bytes] = ()) -> tuple[list[Op], frozenset[bytes]]:
         """One OP_READ for each key that no range contains, and for each range; ranges that touch
-        are one.
+        are one. And those of the `written` keys that were read: their reads travel with their
+        writes, so that no two ops have one key.
         """
         merged: list[Range] = []
         for start, end in sorted((as_key(start), end) for start, end in self._ranges):
@@ -80,9 +81,22 @@ class ReadSet:
                 merged[-1] = (low, max(high, end) if high and end else b"")
             elif not end or start < end:
                 merged.append((start, end))
+        also = {start for start, _ in merged if start in written}
+        merged = [(_behind(start) if start in also else start, end) for start, end in merged]
+        merged = [(start, end) for start, end in merged if not end or start < end]
         starts = [start for start, _ in merged]
-        found = [Op(OP_READ, key) for key in self._keys if not _inside(key, starts, merged)]
-        return found + [Op(OP_READ, start, end) for start, end in merged]
+        single = [key for key in self._keys if not _inside(key, starts, merged)]
+        also.update(key for key in single if key in written)
+        found = [Op(OP_READ, key) for key in single if key not in also]
+        return found + [Op(OP_READ, start, end) for start, end in merged], frozenset(also)
+
+
+def _behind(key: bytes) -> bytes:
+    """The next key."""
+    if len(key) < _KEY_BYTES_MAX:
+        return key + b"\x00"
+    cut = key.rstrip(b"\xff")  # it is one of the longest
+    return cut[:-1] + bytes([cut[-1] + 1]) if cut else key
 
 
 def _inside(key: bytes, starts: list[bytes], ranges: list[Range]) -> bool:
@@ -97,11 +111,12 @@ def as_key(start: bytes) -> bytes:
     return start.ljust(_PREFIX_BYTES, b"\x00")[:_KEY_BYTES_MAX]
 
 
-def split(ops: Sequence[Op]) -> tuple[list[Op], dict[str, Any]]:
-    """The writes of a part, and what was read as the options of its request."""
+def split(ops: Sequence[Op], also: Container[bytes] = ()) -> tuple[list[Op], dict[str, Any]]:
+    """The writes of a part, and what was read, `also` written, as the options of its request."""
     writes = [op for op in ops if op.kind != OP_READ]
     options: dict[str, Any] = {}
-    keys = sorted(op.key for op in ops if op.kind == OP_READ and op.value is None)
+    keys = [op.key for op in ops if op.kind == OP_READ and op.value is None]
+    keys = sorted(keys + [op.key for op in writes if op.key in also])
     ranges = sorted([op.key, op.value] for op in ops if op.kind == OP_READ and op.value is not None)
     if keys:
         options["reads"] = keys

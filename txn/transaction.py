@@ -171,8 +171,10 @@ class Transaction:
             return await told
         self._check_open()
         ops = self._buffer.ops()
+        also: frozenset[bytes] = frozenset()
         if ops and self._reads is not None:
-            ops = [*ops, *self._reads.ops()]
+            reads, also = self._reads.ops({op.key for op in ops})
+            ops += reads
         if not ops and self._recorded:
             ops = [check(STATUS_ONLY_KEY, 0)]
         if not ops:
@@ -186,7 +188,14 @@ class Transaction:
         outcome = (
             TxnState.UNKNOWN
         )  # also when the caller is cancelled: the coordinator goes on alone
-        request = Request(self.start_ts, ops, self.ttl_ms, terms=self.terms)
+        request = Request(
+            self.start_ts,
+            ops,
+            self.ttl_ms,
+            terms=self.terms,
+            serializable=self._reads is not None,
+            also_read=also,
+        )
         self._trace = CommitTrace(self._client.timers.monotonic)
         error: KvorumError | None = None
         try:

@@ -6,10 +6,12 @@ transaction meets one like an intent (KEY_LOCKED, kind "guard") and readers neve
 guard says nothing about the outcome: whoever finds its transaction finished removes it (`resolve`).
 
     guard   esc(start) 00 01 [start_ts 8]
-            [msgpack [end | nil = the one key, anchor, ttl_ms, before_ts]], sealed by its key
+            [msgpack [end | nil = the one key, anchor, ttl_ms, before_ts, min_commit_ts]], sealed by
+            its key
 
 `end` b"" = no bound. ttl_ms counts from the physical part of start_ts, as that of an intent.
 before_ts: a record that was read expires then, so the transaction must commit below it; 0 = none.
+min_commit_ts: the bound of a parallel commit, as that of an intent (kv.mvcc.recover); 0 = none.
 
 The table is in memory, of what is evaluated and of what is applied. Looking a key up is one dict
 and, if there are ranges, one bisection: they are sorted by start, beside the furthest end of all up
@@ -48,6 +50,7 @@ class Guard:
     anchor: bytes
     ttl_ms: int
     before_ts: int = 0
+    min_commit_ts: int = 0
 
     @property
     def past(self) -> bytes:
@@ -60,7 +63,8 @@ def guard_key(start: bytes, start_ts: int) -> bytes:
 
 
 def encode_guard(guard: Guard) -> bytes:
-    body: bytes = _pack([guard.end, guard.anchor, guard.ttl_ms, guard.before_ts])
+    g = guard
+    body: bytes = _pack([g.end, g.anchor, g.ttl_ms, g.before_ts, g.min_commit_ts])
     return seal(guard_key(guard.start, guard.start_ts), body)
 
 
@@ -68,8 +72,8 @@ def decode_guard(key: bytes, record: bytes) -> Guard:
     """Raises Corruption."""
     verified("guard", key, record)
     start, start_ts = parse_txn_key(key)
-    end, anchor, ttl_ms, before_ts = msgpack.unpackb(memoryview(record)[:-CRC_BYTES])
-    return Guard(start, end, start_ts, anchor, ttl_ms, before_ts)
+    end, anchor, ttl_ms, before_ts, bound = msgpack.unpackb(memoryview(record)[:-CRC_BYTES])
+    return Guard(start, end, start_ts, anchor, ttl_ms, before_ts, bound)
 
 
 class GuardTable:

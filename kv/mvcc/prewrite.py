@@ -97,7 +97,7 @@ def prewrite(
             refuse_guarded(view.guards, op.key, start_ts, now_ms)
         _check(view, op, i, start_ts, flags, now_ms)
         if fence:
-            _check_fence(view, op.key, start_ts)
+            check_fence(view, op.key, start_ts)
             bound = fresh_ts
         value = op.value if op.kind == OP_PUT else None
         lock = Lock(
@@ -139,7 +139,7 @@ def _record(
     )
 
 
-def _check_fence(view: View, key: bytes, start_ts: int) -> None:
+def check_fence(view: View, key: bytes, start_ts: int) -> None:
     """Raises TxnAborted if a recovery has closed the key to this transaction."""
     record = view.txn(key, start_ts)
     if record is not None and record.status == FENCED:

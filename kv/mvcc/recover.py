@@ -47,6 +47,12 @@ answered. It belongs to this one request, so no other transaction has it. The pr
 the record STAGING refuses to if a reader has pushed the transaction above its bound; later pushes
 find STAGING, and do nothing.
 
+What a serializable transaction read is part of K, by the keys where its guards begin: a guard has
+a bound, is fenced and stays like an intent. None of them begins at a key that the transaction
+writes; what it read there is checked by the request that writes it. Reads that hold only below some
+timestamp, because a record expires, and ranges that one request cannot look through, leave no
+bounds: such a transaction is flipped.
+
 Source: CockroachDB's parallel commits (Taft et al. 2020, section 3.3, and its TLA+ model); there a
 timestamp cache takes the place of the fence. Deliberately missing: recovery of chunk intents, which
 have no bound: transactions of many keys are flipped.
@@ -73,16 +79,22 @@ def recover(
     """
     bound, whole = 0, True
     for key in keys:
-        lock = view.lock(key)
-        if lock is not None and lock.start_ts == start_ts and lock.min_commit_ts:
-            bound = max(bound, lock.min_commit_ts)
-        else:
-            whole = False
+        mine = _bound_of(view, key, start_ts)
+        bound, whole = max(bound, mine), whole and mine > 0
     if whole or fence:
         for key in keys:
             if key != anchor and view.txn(key, start_ts) is None:
                 m.set_fence(key, start_ts)
     return whole, bound if whole else 0
+
+
+def _bound_of(view: View, key: bytes, start_ts: int) -> int:
+    """Of the transaction's intent on the key, or its guard that begins there; 0: it has none."""
+    lock = view.lock(key)
+    if lock is not None and lock.start_ts == start_ts:
+        return lock.min_commit_ts
+    guard = view.guards.by_at.get((key, start_ts)) if view.guards is not None else None
+    return 0 if guard is None else guard.min_commit_ts
 
 
 def settle(view: View, anchor: bytes, *, start_ts: int, commit_ts: int, m: Mutations) -> TxnRecord:

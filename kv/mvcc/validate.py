@@ -3,8 +3,8 @@
 A transaction reads its snapshot; at its commit every partition in which it read checks that no key
 and no range that was read has a version above start_ts, and none of another transaction's intents,
 which may become one. `validate` alone is for a transaction of one entry: nothing can come between
-the check and its versions. `guard` also leaves guards (kv.mvcc.guards), which keep the answer true
-until the outcome is known.
+the check and its versions. Otherwise `look` checks, and `guard` leaves guards (kv.mvcc.guards),
+which keep the answer true until the outcome is known.
 
 Why commit timestamps are then a serial order. Let T commit at c. No version of what T read has a
 timestamp in (start_ts, c]:
@@ -39,10 +39,10 @@ from kv.base.checksum import CRC_OK
 from kv.base.errors import Busy, TooLarge
 from kv.base.keys import from_u64
 from kv.base.limits import GUARD_BYTES, GUARD_ROWS, GUARDS_HELD_MAX
-from kv.base.methods import ABORTED, COMMITTED, OP_CHECK
+from kv.base.methods import OP_CHECK
 from kv.base.timestamps import MAX, compose, physical_ms
 from kv.mvcc.guards import At, Guard
-from kv.mvcc.prewrite import lived_ms
+from kv.mvcc.prewrite import Prewritten, check_fence, lived_ms
 from kv.mvcc.records import HAS_TTL, Lock, corrupt, expiry_of
 from kv.mvcc.refusals import key_locked, read_conflict, read_expired
 from kv.mvcc.view import Mutations, View
@@ -61,11 +61,17 @@ class Reads(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Checked:
-    """`before_ts` MAX: nothing expires. `reached`: how far each range was looked at."""
+class Checked:
+    """`before_ts`: the reads hold below it, MAX = for ever. `reached`: how far each range was
+    looked at.
+    """
 
     before_ts: int
     reached: list[bytes]
+
+    def left(self, reads: Reads) -> int:
+        """How many ranges were not looked through to their end."""
+        return sum(r != end for (_, end), r in zip(reads.ranges, self.reached, strict=True))
 
 
 def validate(view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms: int) -> None:
@@ -73,7 +79,7 @@ def validate(view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms:
     KeyLocked, Corruption; TooLarge if one step is not enough for it: then use `guard`.
     """
     checked = _check(view, reads, [start for start, _ in reads.ranges], start_ts, now_ms)
-    if any(r != end for (_, end), r in zip(reads.ranges, checked.reached, strict=True)):
+    if checked.left(reads):
         raise TooLarge(
             f"the ranges that transaction {start_ts} read have more than {GUARD_ROWS} rows or "
             f"{GUARD_BYTES} bytes here, the limit of a commit in one entry; nothing was written. "
@@ -84,50 +90,59 @@ def validate(view: View, reads: Reads, *, start_ts: int, commit_ts: int, now_ms:
         raise read_expired(start_ts, checked.before_ts)
 
 
+def look(view: View, reads: Reads, *, start_ts: int, now_ms: int) -> Checked:
+    """Check what can be checked at once; a range goes on where the transaction's guard ends. Raises
+    WriteConflict, KeyLocked, Corruption.
+    """
+    held = view.guards.by_at if view.guards else _NOTHING
+    mine = [held.get((start, start_ts)) for start, _ in reads.ranges]
+    begin = [_from(r, old) for r, old in zip(reads.ranges, mine, strict=True)]
+    checked = _check(view, reads, begin, start_ts, now_ms)
+    before = (old.before_ts or MAX for old in mine if old is not None)
+    checked.before_ts = min(checked.before_ts, *before, MAX)
+    return checked
+
+
 def guard(
     view: View,
     reads: Reads,
+    checked: Checked,
     *,
     start_ts: int,
     anchor: bytes,
     ttl_ms: int,
+    bound_ts: int,
     now_ms: int,
     m: Mutations,
-) -> tuple[int, int]:
-    """(timestamp below which the transaction must commit, 0 = none; ranges that are not wholly
-    guarded yet: send it again). A range goes on where its guard ends; a key that the transaction
-    writes, perhaps in `m`, needs no guard.
+) -> Prewritten:
+    """Guard what `look` has checked in this step. As `prewrite`, the highest bound of these guards
+    as they are, which is exact if all have one. `bound_ts`: that of new guards of a parallel
+    commit; 0 = none.
 
-    Raises WriteConflict, KeyLocked, Busy, Corruption.
+    What the transaction writes, perhaps in `m`, needs no guard, unless it must commit in time: that
+    is remembered nowhere else. Guards that are there stay. Raises TxnAborted, Busy.
     """
-    known = view.txn(anchor, start_ts) if view.holds(anchor) else None
-    if known is not None and known.status in (COMMITTED, ABORTED):
-        return 0, 0  # an echo; `prewrite` refuses what was rolled back
     held = view.guards.by_at if view.guards else _NOTHING
-    mine = [held.get((start, start_ts)) for start, _ in reads.ranges]
-    checked = _check(
-        view,
-        reads,
-        [_from(r, old) for r, old in zip(reads.ranges, mine, strict=True)],
-        start_ts,
-        now_ms,
-    )
-    before = min([checked.before_ts, *(old.before_ts or MAX for old in mine if old is not None)])
-    before_ts = 0 if before == MAX else before
+    before_ts = 0 if checked.before_ts == MAX else checked.before_ts
     ttl_ms += lived_ms(start_ts, now_ms)
     ends: list[tuple[bytes, bytes | None]] = [
         (key, None) for key in reads.keys if before_ts or not _written(view, key, start_ts, m)
     ]
-    reached = checked.reached
-    ends += [(start, r) for (start, _), r in zip(reads.ranges, reached, strict=True)]
+    ends += [(start, r) for (start, _), r in zip(reads.ranges, checked.reached, strict=True)]
+    bound, exact = 0, bound_ts > 0
     for start, end in ends:
-        made = Guard(start, end, start_ts, anchor, ttl_ms, before_ts)
+        made = Guard(start, end, start_ts, anchor, ttl_ms, before_ts, bound_ts)
         old = held.get((start, start_ts))
-        if old is None or old.past < made.past:
-            m.set_guard(made)
+        if old is not None and old.past >= made.past:
+            bound, exact = max(bound, old.min_commit_ts), exact and old.min_commit_ts > 0
+            continue
+        if bound_ts:
+            check_fence(view, start, start_ts)
+        bound = max(bound, bound_ts)
+        m.set_guard(made)
     if len(held) + len(m.guards) > GUARDS_HELD_MAX:
         raise _too_many(len(held) + len(m.guards))
-    return before_ts, sum(r != end for (_, end), r in zip(reads.ranges, reached, strict=True))
+    return Prewritten(bound, exact)
 
 
 def _from(wanted: Range, old: Guard | None) -> bytes | None:
@@ -154,14 +169,14 @@ def _too_many(actual: int) -> Busy:
 
 def _check(
     view: View, reads: Reads, begin: Sequence[bytes | None], start_ts: int, now_ms: int
-) -> _Checked:
+) -> Checked:
     """Conflicts first, over everything: to wait for an intent would be in vain then."""
     before = MAX
     view.look(len(reads.keys))
     for key, record in zip(reads.keys, view.many_cur(reads.keys), strict=True):
         if record is not None:
             before = min(before, _valid_until(key, record, start_ts))
-    checked = _Checked(before, [end for _, end in reads.ranges])
+    checked = Checked(before, [end for _, end in reads.ranges])
     looked: list[Range] = []
     rows, size = GUARD_ROWS, GUARD_BYTES
     fresh = dict(view.records_in_flight()) if reads.ranges else {}

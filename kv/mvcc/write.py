@@ -72,12 +72,9 @@ def write(
     """
     known: TxnRecord | None = None
     if start_ts:
-        known = view.txn(ops[0].key, start_ts)
+        known = _known(view, ops[0].key, start_ts, now_ms)
         if known is not None and known.status == COMMITTED:
             return known.commit_ts
-        if known is not None and known.status == ABORTED:
-            raise aborted(start_ts, "somebody rolled it back while it was being committed")
-        check_age(start_ts, view.safepoint, now_ms)
     newest_allowed = start_ts if start_ts and not flags & BLIND else 0
     at_ms = physical_ms(commit_ts)
     superseded, guards = 0, view.guards
@@ -110,6 +107,17 @@ def write(
         record = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=owner)
         m.set_txn(ops[0].key, start_ts, record, new=known is None)
     return commit_ts
+
+
+def _known(view: View, anchor: bytes, start_ts: int, now_ms: int) -> TxnRecord | None:
+    """The record of a transaction that may still write, or that is committed. Raises TxnAborted."""
+    known = view.txn(anchor, start_ts)
+    if known is not None and known.status == COMMITTED:
+        return known
+    if known is not None and known.status == ABORTED:
+        raise aborted(start_ts, "somebody rolled it back while it was being committed")
+    check_age(start_ts, view.safepoint, now_ms)
+    return known
 
 
 def _too_much(superseded: int) -> TooLarge:

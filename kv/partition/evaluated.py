@@ -21,7 +21,7 @@ from kv.partition.entry import Entry
 from kv.partition.ports import AppliedState
 
 LOOK_BYTES: Final = ENTRY_TARGET_BYTES // DRAIN_ROWS_MAX
-"""What a row that a write only looks at weighs in an entry, so that many of them end a drain, too."""
+"""What a row that a write only looks at weighs in an entry, so that many of them end a drain."""
 
 
 class Evaluated:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kv.base.methods import (
+    ABORTED,
     CHECK,
     COMMIT,
+    COMMITTED,
     DELETE,
     HEARTBEAT,
     OP_DELETE,
@@ -23,15 +25,16 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.ops import Op
+from kv.base.timestamps import MAX
 from kv.mvcc.check import check
 from kv.mvcc.commit import commit
 from kv.mvcc.heartbeat import heartbeat
-from kv.mvcc.prewrite import prewrite
+from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.recover import recover, settle
 from kv.mvcc.resolve import resolve
 from kv.mvcc.rollback import rollback
-from kv.mvcc.validate import Reads, guard, validate
+from kv.mvcc.validate import Reads, guard, look, validate
 from kv.mvcc.view import Mutations, View
 from kv.mvcc.write import write
 from kv.partition.options import Options, options_of
@@ -78,7 +81,19 @@ def _reads(options: Options | None) -> Reads | None:
 
 def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
     options = options_of(r, 10)
-    done = prewrite(
+    reads = _reads(options)
+    if reads is not None and not _ended(view, r):
+        return _prewrite_guarded(view, r, options, reads, ts, now_ms, m)
+    done = _intents(view, r, options, ts, now_ms, m, fence="fence" in options)
+    if reads is not None:  # an echo: guards would be of nobody
+        return [done.min_commit_ts, False, 0, 0]
+    return [done.min_commit_ts, True] if done.exact else [done.min_commit_ts]
+
+
+def _intents(
+    view: View, r: list[Any], options: Options, ts: int, now_ms: int, m: Mutations, *, fence: bool
+) -> Prewritten:
+    return prewrite(
         view,
         [Op(*op) for op in r[8]],
         start_ts=r[5],
@@ -89,16 +104,39 @@ def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> R
         now_ms=now_ms,
         m=m,
         owner=options.get("owner", ""),
-        fence="fence" in options,
-        stage=tuple(tuple(part) for part in options.get("stage", ())),
+        fence=fence,
+        stage=tuple(tuple(part) for part in options.get("stage", ())) if fence else (),
     )
-    reads = _reads(options)
-    if reads is None:
-        return [done.min_commit_ts, True] if done.exact else [done.min_commit_ts]
-    before_ts, left = guard(
-        view, reads, start_ts=r[5], anchor=r[6], ttl_ms=r[7], now_ms=now_ms, m=m
+
+
+def _ended(view: View, r: list[Any]) -> bool:
+    known = view.txn(r[6], r[5]) if view.holds(r[6]) else None
+    return known is not None and known.status in (COMMITTED, ABORTED)
+
+
+def _prewrite_guarded(
+    view: View, r: list[Any], options: Options, reads: Reads, ts: int, now_ms: int, m: Mutations
+) -> Result:
+    """Intents and guards of a serializable transaction. They may commit it by themselves (a bound
+    in each) only if they are whole, and hold at any timestamp.
+    """
+    checked = look(view, reads, start_ts=r[5], now_ms=now_ms)
+    left, holds = checked.left(reads), checked.before_ts == MAX
+    fence = "fence" in options and holds and not left
+    done = _intents(view, r, options, ts, now_ms, m, fence=fence)
+    held = guard(
+        view,
+        reads,
+        checked,
+        start_ts=r[5],
+        anchor=r[6],
+        ttl_ms=r[7],
+        bound_ts=ts if fence else 0,
+        now_ms=now_ms,
+        m=m,
     )
-    return [done.min_commit_ts, done.exact, before_ts, left]
+    bound = max(done.min_commit_ts, held.min_commit_ts)
+    return [bound, done.exact and held.exact, 0 if holds else checked.before_ts, left]
 
 
 def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:

@@ -10,12 +10,11 @@ from functools import partial
 import pytest
 
 from kv.base.errors import Busy, Corruption, KeyLocked, TooLarge, TxnAborted, WriteConflict
-from kv.base.methods import ABORTED, COMMITTED
 from kv.base.ops import check, delete, put
-from kv.base.timestamps import compose
+from kv.base.timestamps import MAX, compose
 from kv.mvcc import validate as module
 from kv.mvcc.guards import Guard, GuardTable, decode_guard, encode_guard, guard_key
-from kv.mvcc.validate import Reads, guard, validate
+from kv.mvcc.validate import Reads, guard, look, validate
 from kv.mvcc.write import put_plain
 from tests.mvcc.store import NOW_MS, Store, at
 
@@ -26,11 +25,17 @@ def read(*keys: bytes, ranges: list[tuple[bytes, bytes]] | None = None) -> Reads
     return Reads(sorted(keys), sorted(ranges or []))
 
 
-def hold(store: Store, reads: Reads, *, start: int, anchor: bytes = A, ttl: int = 1000) -> tuple:  # type: ignore[type-arg]
-    found: tuple[int, int] = store._run(
-        guard, reads, start_ts=start, anchor=anchor, ttl_ms=ttl, now_ms=store.now_ms
-    )
-    return found
+def hold(
+    store: Store, reads: Reads, *, start: int, anchor: bytes = A, ttl: int = 1000, bound: int = 0
+) -> tuple[int, int]:
+    """(before_ts, 0 = none; ranges left), as a PREWRITE answers them."""
+    checked = look(store, reads, start_ts=start, now_ms=store.now_ms)
+    store._run(
+        guard, reads, checked, start_ts=start, anchor=anchor, ttl_ms=ttl, bound_ts=bound,
+        now_ms=store.now_ms,
+    )  # fmt: skip
+    before_ts = 0 if checked.before_ts == MAX else checked.before_ts
+    return before_ts, checked.left(reads)
 
 
 def validated(store: Store, reads: Reads, *, start: int, ts: int) -> None:
@@ -44,21 +49,21 @@ def held(store: Store) -> list[tuple[bytes, bytes | None, int]]:
 # ------------------------------------------------------------------ records and the table
 
 ONE = Guard(b"tab\x00k", None, 7, b"tab.a", 1000)
-RANGE = Guard(b"tab.a", b"tab.z", 1 << 40, b"tab.b", 5000, 1 << 50)
+RANGE = Guard(b"tab.a", b"tab.z", 1 << 40, b"tab.b", 5000, 1 << 50, 1 << 49)
 OPEN = Guard(b"tab.a", b"", 1, b"tab.b", 1)
 
 GOLDEN = {
     "one key": (
         ONE,
         "74616200ff6b00010000000000000007",
-        "94c0c4057461622e61cd03e800",
+        "95c0c4057461622e61cd03e80000",
     ),
     "range": (
         RANGE,
         "7461622e6100010000010000000000",
-        "94c4057461622e7ac4057461622e62cd1388cf0004000000000000",
+        "95c4057461622e7ac4057461622e62cd1388cf0004000000000000cf0002000000000000",
     ),
-    "no end": (OPEN, "7461622e6100010000000000000001", "94c400c4057461622e620100"),
+    "no end": (OPEN, "7461622e6100010000000000000001", "95c400c4057461622e62010000"),
 }
 
 
@@ -361,22 +366,6 @@ def test_serializable_guards_end_with_their_transaction() -> None:
     assert store.rows["guard"] == {}
 
 
-def test_serializable_an_echo_after_the_end_guards_nothing() -> None:
-    """A message that was sent twice would guard keys for a transaction that is over."""
-    for status in (COMMITTED, ABORTED):
-        store = stored()
-        store.prewrite(put(b"k2", b"x"), start=T, anchor=b"k2", fresh=at(12))
-        if status == COMMITTED:
-            store.commit(b"k2", start=T, ts=at(13))
-            assert hold(store, EVERYTHING, start=T, anchor=b"k2") == (0, 0)
-        else:
-            store.rollback(b"k2", start=T)
-            with pytest.raises(TxnAborted):
-                store.prewrite(start=T, anchor=b"k2", fresh=at(14))
-            assert hold(store, EVERYTHING, start=T, anchor=b"k2") == (0, 0)
-        assert held(store) == []
-
-
 def test_serializable_too_many_guards_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory of the node would have no bound."""
     monkeypatch.setattr(module, "GUARDS_HELD_MAX", 10)
@@ -408,3 +397,62 @@ def test_serializable_tombstones_below_the_safepoint_are_not_needed() -> None:
         store.write(put(b"k9", b"x"), ts=at(20), start=T)
     with pytest.raises(TxnAborted):
         store.prewrite(start=T, anchor=A, fresh=at(20))
+
+
+# ------------------------------------------------------------------ parallel commits
+
+
+def parallel(store: Store, *, fresh: int) -> None:
+    """One part of a parallel commit: an intent, guards, and the record."""
+    store.stage(put(b"k2", b"x"), start=T, anchor=b"k2", fresh=fresh, parts=((b"k2", b"k1"),))
+    hold(store, read(b"k1", ranges=[(b"k4", b"k9")]), start=T, anchor=b"k2", bound=fresh)
+
+
+def test_d13_guards_are_part_of_a_parallel_commit() -> None:
+    """It would count as committed though a read was never checked, or at a timestamp that its
+    coordinator was not told.
+    """
+    store = stored()
+    parallel(store, fresh=at(12))
+    other = Store()
+    hold(other, read(b"z1"), start=T, anchor=b"k2", bound=at(14))
+    assert store.recover(b"k2", b"k1", b"k4", start=T, anchor=b"k2") == (True, at(12))
+    assert other.recover(b"z1", start=T, anchor=b"k2") == (True, at(14))
+    assert other.recover(b"z1", b"z2", start=T, anchor=b"k2", fence=True) == (False, 0)
+    with pytest.raises(TxnAborted):  # too late: somebody has decided without it
+        hold(other, read(b"z2"), start=T, anchor=b"k2", bound=at(15))
+    assert held(other) == [(b"z1", None, T)]
+
+
+def test_d13_guards_sent_again_keep_their_bound() -> None:
+    """The coordinator would commit above the timestamp that everybody else finds."""
+    store = stored()
+    reads = read(b"k1", ranges=[(b"k4", b"k9")])
+    for bound in (at(12), at(20)):
+        checked = look(store, reads, start_ts=T, now_ms=store.now_ms)
+        done = store._run(
+            guard, reads, checked, start_ts=T, anchor=A, ttl_ms=1000, bound_ts=bound,
+            now_ms=store.now_ms,
+        )  # fmt: skip
+        assert done == (at(12), True)
+    more = read(b"k1", b"k3")
+    checked = look(store, more, start_ts=T, now_ms=store.now_ms)
+    done = store._run(
+        guard, more, checked, start_ts=T, anchor=A, ttl_ms=1000, bound_ts=at(21),
+        now_ms=store.now_ms,
+    )  # fmt: skip
+    assert done == (at(21), True)
+    assert store.recover(b"k1", b"k4", b"k3", start=T, anchor=A) == (True, at(21))
+
+
+def test_d13_guards_without_a_bound_commit_nothing() -> None:
+    """A transaction of two phases would be found committed before its flip."""
+    store = stored()
+    hold(store, read(b"k1"), start=T)
+    assert store.recover(b"k1", start=T, anchor=A) == (False, 0)
+    checked = look(store, read(b"k1"), start_ts=T, now_ms=store.now_ms)
+    done = store._run(
+        guard, read(b"k1"), checked, start_ts=T, anchor=A, ttl_ms=1000, bound_ts=at(20),
+        now_ms=store.now_ms,
+    )  # fmt: skip
+    assert not done.exact

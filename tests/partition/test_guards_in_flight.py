@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 
 from kv.base import methods
-from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge, WriteConflict
+from kv.base.errors import (
+    InvalidArgument,
+    KeyLocked,
+    Moved,
+    TooLarge,
+    TxnAborted,
+    WriteConflict,
+)
 from kv.base.limits import ENTRY_TARGET_BYTES, PREWRITE_KEYS_MAX
 from kv.base.methods import OP_DELETE, OP_PUT
+from kv.mvcc import validate
 from kv.partition import evaluated
 from tests.partition.node import Node, run
 from tests.partition.test_timestamps_later import drain, far_node
@@ -270,3 +278,68 @@ def test_serializable_reads_need_a_transaction() -> None:
     assert isinstance(node.error(rid), InvalidArgument)
     empty = node.send(methods.PREWRITE, A, node.oracle(1), A, 5000, [], 0)
     assert isinstance(node.error(empty), InvalidArgument)
+
+
+# ------------------------------------------------------------------ parallel commits
+
+STAGED = {"fence": True, "stage": [[A], [b"tab.k"], [b"tab.z"]]}
+
+
+def test_d13_a_part_with_guards_is_exact_and_stays_so() -> None:
+    """The answer is what recovery finds, whoever read meanwhile and however often it is sent."""
+    node = Node()
+    start = node.oracle(1)
+    args = (start, A, 5000, [put_op(A)], 0, STAGED | ALL)
+    first = node.send(methods.PREWRITE, A, *args)
+    drain(node)
+    reader = node.send(methods.GET, b"tab.m", b"tab.m", node.oracle(1), None)
+    bound, exact, before_ts, left = node.reply(first)
+    assert (exact, before_ts, left) == (True, 0, 0)
+    node.reply(reader)
+    assert node.call(methods.PREWRITE, A, *args)[0] == bound
+    only = (start, A, 5000, [], 0, {"fence": True, "reads": [b"tab.z"]})
+    rid = node.send(methods.PREWRITE, b"tab.z", *only)
+    drain(node)
+    node.send(methods.GET, b"tab.m", b"tab.m", node.oracle(1), None)
+    higher, exact, _, _ = node.reply(rid)
+    assert exact is True
+    assert higher > bound
+    assert node.call(methods.PREWRITE, b"tab.z", *only)[:2] == [higher, True]
+    asked = node.call(methods.RECOVER, A, start, A, [A, b"tab.k", b"tab.z"], False)
+    assert asked == [True, higher]
+
+
+@pytest.mark.parametrize("why", ["expires", "long"])
+def test_d13_reads_that_hold_only_for_now_are_not_exact(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody would find it committed at a timestamp at which what it read was gone."""
+    node = Node()
+    for i in range(5):
+        node.put(b"tab.k%d" % i, b"v", ttl_ms=60_000 if why == "expires" else 0)
+    if why == "long":
+        monkeypatch.setattr(validate, "GUARD_ROWS", 3)
+    start = node.oracle(1)
+    args = (start, A, 5000, [put_op(A)], 0, STAGED | ALL)
+    _, exact, before_ts, left = node.call(methods.PREWRITE, A, *args)
+    assert not exact
+    assert (before_ts > start, left) == (why == "expires", int(why == "long"))
+    assert node.call(methods.RECOVER, A, start, A, [A, b"tab.k"], True) == [False, 0]
+
+
+@pytest.mark.parametrize("end", [methods.COMMIT, methods.ROLLBACK])
+def test_serializable_an_echo_after_the_end_guards_nothing(end: int) -> None:
+    """A message that was sent twice would guard keys for a transaction that is over."""
+    node = Node()
+    start = node.oracle(1)
+    args = (start, A, 5000, [put_op(A)], 0, ALL)
+    node.call(methods.PREWRITE, A, *args)
+    more = (node.oracle(1),) if end == methods.COMMIT else ()
+    _, commit_ts, *_ = node.call(end, A, A, start, *more)
+    node.call(methods.RESOLVE, A, start, commit_ts, [A, b"tab.k"])
+    rid = node.send(methods.PREWRITE, A, *args)
+    if end == methods.COMMIT:
+        assert node.reply(rid) == [commit_ts, False, 0, 0]
+    else:
+        assert isinstance(node.error(rid), TxnAborted)
+    assert guarded(node) == []

@@ -30,7 +30,7 @@ def test_serializable_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert (refused.value.details["limit"], refused.value.details["actual"]) == (10, 11)
     with pytest.raises(TooLarge):
         reads.add_range(b"tab.a", b"tab.z")
-    assert len(reads.ops()) == 10
+    assert len(reads.ops()[0]) == 10
     monkeypatch.setattr(readset, "TXN_READS_MAX", 100)
     monkeypatch.setattr(readset, "TXN_READ_BYTES_MAX", 100)
     with pytest.raises(TooLarge) as refused:
@@ -53,7 +53,7 @@ def test_serializable_remembered_ranges_cover_what_was_read(seed: int) -> None:
         keys = [b"tab.%02d" % rng.randint(0, 30) for _ in range(4)]
         for key in keys:
             reads.add_key(key)
-        ops = reads.ops()
+        ops, _ = reads.ops()
         ranges = [(op.key, op.value) for op in ops if op.value is not None]
         singles = {op.key for op in ops if op.value is None}
         assert ranges == sorted(ranges)
@@ -75,7 +75,7 @@ def test_serializable_pages_of_one_scan_are_one_range() -> None:
         backward.add_range(low, high)
     for reads in (forward, backward):
         assert len(reads) == 1
-        assert reads.ops() == [Op(OP_READ, borders[0], borders[-1])]
+        assert reads.ops()[0] == [Op(OP_READ, borders[0], borders[-1])]
     forward.add_range(b"tab.01", b"tab.02")
     forward.add_range(b"tab.9", b"tab.9")
     assert len(forward) == 1, "read again, or nothing"
@@ -90,7 +90,7 @@ def test_serializable_starts_become_keys_without_leaving_one_out() -> None:
     assert as_key(b"tab.k") == b"tab.k"
     reads = ReadSet()
     reads.add_range(b"", b"")
-    assert reads.ops() == [Op(OP_READ, bytes(4), b"")]
+    assert reads.ops()[0] == [Op(OP_READ, bytes(4), b"")]
 
 
 def test_serializable_reads_travel_as_options() -> None:
