@@ -49,6 +49,7 @@ from kv.mvcc.view import Mutations, View
 
 Range = tuple[bytes, bytes]
 _NOTHING: Final[Mapping[At, Guard]] = {}
+_MANY: Final = 32  # keys from which one sorted read beats single ones
 
 
 class Reads(NamedTuple):
@@ -173,7 +174,10 @@ def _check(
     """Conflicts first, over everything: to wait for an intent would be in vain then."""
     before = MAX
     view.look(len(reads.keys))
-    for key, record in zip(reads.keys, view.many_cur(reads.keys), strict=True):
+    records: Iterable[bytes | None] = map(view.cur, reads.keys)
+    if len(reads.keys) >= _MANY:
+        records = view.many_cur(reads.keys)
+    for key, record in zip(reads.keys, records, strict=True):
         if record is not None:
             before = min(before, _valid_until(key, record, start_ts))
     checked = Checked(before, [end for _, end in reads.ranges])

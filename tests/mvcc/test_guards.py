@@ -456,3 +456,18 @@ def test_d13_guards_without_a_bound_commit_nothing() -> None:
         now_ms=store.now_ms,
     )  # fmt: skip
     assert not done.exact
+
+
+@pytest.mark.parametrize("count", [5, 100])
+def test_serializable_many_keys_are_all_checked(count: int) -> None:
+    """Many keys are read another way than few."""
+    store = Store()
+    keys = [b"k%03d" % i for i in range(count)]
+    for i, key in enumerate(keys[::2]):
+        store.write(put(key, b"v"), ts=at(0, i))
+    validated(store, read(*keys), start=T, ts=at(20))
+    for i, key in enumerate(keys):
+        store.write(put(key, b"new"), ts=at(11, i))
+        with pytest.raises(WriteConflict) as conflict:
+            validated(store, read(*keys[i:]), start=T, ts=at(20))
+        assert conflict.value.details["key"] == key
