@@ -39,6 +39,7 @@ from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
 from kvorum.identity import Identity
 from kvorum.measure import Histogram, TimedSyncer
+from kvorum.members import placed
 from kvorum.peers import KnownPeers
 from kvorum.ports import Ports, Syncer
 from kvorum.retention import RetentionMethods
@@ -145,6 +146,7 @@ class Store:
         waits = WaitMethods(self.waits, self._held)
         self.dispatcher.register(WAITS, waits.told)
         self.dispatcher.register(REFUSE_WAIT, waits.refuse)
+        self.dispatcher.placed = self._placed
         self.cluster.connect(self.host, self.dispatcher)
         self.kv = self.cluster.kv
         self.txn = TxnClient(self.kv, self.oracle, ports.clock, ports.rng, ports.timers)
@@ -220,6 +222,10 @@ class Store:
         if meta is None:
             return Place(())
         return Place(tuple(map(NodeId, meta.voters)), tuple(map(NodeId, meta.status().witnesses)))
+
+    async def _placed(self) -> list[int]:
+        """The partitions of tables that want a number of replicas."""
+        return [row.descriptor.id for row in await placed(self.txn) if row.replicas]
 
     def answers(self, node: NodeId) -> bool:
         """Whether a node is heard now; this one is."""

@@ -105,8 +105,9 @@ TSO: Final = 66
 # → map of counters
 STATS: Final = 67
 # start_ts → anchor | None among this node's partitions, [ids of those that it leads], [ids of those
-# that it does not lead], [[host, port] of every other node]. None counts only for those that it
-# leads
+# that it does not lead], [[host, port] of every other node], and at the meta partition's leader the
+# ids of the partitions that need not be at a majority of the nodes. None counts only for those that
+# it leads
 FIND_TXN: Final = 68
 # → the safepoint: reads below it are refused
 SAFEPOINT: Final = 69

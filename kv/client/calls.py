@@ -37,6 +37,8 @@ UNREACHABLE: Final = "UNREACHABLE"
 PASSING: Final = frozenset({STOPPING, UNREACHABLE, "TSO_BOUND", "NO_ORACLE"})
 # … and those that say that this node is of no use
 GONE: Final = frozenset({STOPPING, UNREACHABLE})
+NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
+_ELSEWHERE: Final = GONE | {NO_PARTITION}
 _NOTHING_DONE: Final = (Moved, NotLeader, Busy, Unavailable, DeadlineExceeded)
 
 
@@ -89,7 +91,7 @@ class Call:
         """
         pause = self.not_before
         rerouted = isinstance(self.last, Reroute | LinkLost | OSError | UnknownOutcome) or (
-            isinstance(self.last, Unavailable) and self.last.code in GONE
+            isinstance(self.last, Unavailable) and self.last.code in _ELSEWHERE
         )
         if self.attempts > 1 or not isinstance(self.last, Reroute | LinkLost):
             # Whoever looks for a leader looks often: an election takes about a second.

@@ -63,7 +63,7 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.ports import Rng, Timers
-from kv.client.calls import GONE, UNREACHABLE, Call, started
+from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
 from kv.client.links import Link, LinkExpired, LinkLost, Submitter
@@ -73,7 +73,6 @@ from kv.client.turns import Turn
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
 )
-NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may
 # be repeated is asked of the next.
@@ -361,18 +360,24 @@ class KvClient:
         that one can be reached.
         """
         call = Call(LOOKUP, deadline)
-        unknown_at, skip = 0, 0
+        unknown_at = unknown = skip = 0
         while True:
             self.lookups += 1
             try:
                 (row, (host, port), *more), asked = await self._ask_a_node(call, (key,), skip)
             except Unavailable as error:
-                # A node that was down when a table was made learns of its partitions later.
-                unknown_at += 1
-                if error.code != NO_PARTITION or unknown_at >= len(self._addresses()):
+                # Not every node has every partition, and one that was down when a table was made
+                # learns of its partitions later.
+                if error.code != NO_PARTITION:
                     raise
-                skip += 1
+                unknown_at, unknown, skip = unknown_at + 1, unknown + 1, skip + 1
+                if unknown_at >= len(self._addresses()):
+                    if call.attempts == unknown:
+                        raise  # every node answered
+                    unknown_at = 0  # a node that does not answer may have it
+                    await self._pause(call)
                 continue
+            unknown_at = 0
             descriptor = PartitionDescriptor.from_wire(row)
             leader = None if more == [0] else asked if (host, port) == ANYWHERE else (host, port)
             if leader is not None:

@@ -3,7 +3,8 @@
 A node that finds the record in its data is right, whether it leads or not: the record's partition
 is asked next, at its leader, for what became of it. That there is none is known only when every
 partition was asked at its leader. A node that missed the making of a partition does not name it,
-so a majority of the nodes must have answered: each partition is at a majority.
+so a majority of the nodes must have answered: each partition is at a majority, but for those of
+tables that want fewer replicas, which the leader of the meta partition names.
 """
 
 from __future__ import annotations
@@ -42,11 +43,16 @@ async def find_txn(
         pause_ms = min(2 * pause_ms, REROUTE_WAIT_MS_MAX)
 
 
+def _placed(answer: list[Any]) -> list[int]:
+    """The partitions that may be at few nodes, if the leader of the meta partition says so."""
+    return answer[4] if len(answer) > 4 else []
+
+
 async def _everywhere(
     kv: KvClient, start_ts: int, first: list[Any], budget_ms: int
 ) -> tuple[bytes | None, str]:
     """The anchor, and why the answer is not complete ("" = it is). `first` is the first node's."""
-    anchor, _, others, nodes = first
+    anchor, _, others, nodes, *_ = first
     if anchor is not None or (not others and not nodes):
         return anchor, ""
 
@@ -61,7 +67,7 @@ async def _everywhere(
     for answer in answers:
         if answer[0] is not None:
             return answer[0], ""
-    missing = {id for answer in answers for id in answer[2]}
+    missing = {id for answer in answers for id in (*answer[2], *_placed(answer))}
     missing -= {id for answer in answers for id in answer[1]}
     if missing:
         return None, f"partition {min(missing)} has no leader that answers"

@@ -147,6 +147,10 @@ class Dispatcher:
         self.counters = counters or Counters()
         self._members = members or Alone()
         self.no_room: KvorumError | None = None  # why new writes are refused; the node sets it
+        self.placed: Callable[[], Awaitable[list[int]]] | None = None
+        """The partitions that need not be at a majority of the nodes; asked while this node leads
+        the meta partition. The node sets it.
+        """
         self._node_id = node_id
         self._partitions = partitions
         self._by_id = partitions.by_id
@@ -328,15 +332,24 @@ class Dispatcher:
             return [found.to_wire(), list(HERE), 0]
         return [found.to_wire(), list(address), leader]
 
-    def _find_txn(self, _context: Context, args: list[Any]) -> Result:
+    def _find_txn(self, _context: Context, args: list[Any]) -> Awaitable[Result] | Result:
+        anchor = self._partitions.find_txn(args[0])
+        led, others = self._partitions.led()
         nodes = [list(address) for address in self._members.others()]
-        return [self._partitions.find_txn(args[0]), *self._partitions.led(), nodes]
+        row = [anchor, led, others, nodes]
+        if anchor is None and self.placed is not None and META_PARTITION in led:
+            return _with(row, self.placed())
+        return row
 
     def _statistics(self, _context: Context, _args: list[Any]) -> Result:
         merged: dict[str, int] = {}
         for source in self._stats:
             merged |= source()
         return [merged]
+
+
+async def _with(row: Result, more: Awaitable[Any]) -> Result:
+    return [*row, await more]
 
 
 def _discard(work: Awaitable[Result]) -> None:

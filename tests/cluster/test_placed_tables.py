@@ -6,11 +6,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 import kvorum
+from kv.base.adapters import LoopTimers, SystemRng
+from kv.base.config import split_address
+from kv.client.client import KvClient, connect
 from tests.cluster.three import Trio, client, trio, until
 
 SPLITS = ["c", "f", "i", "l", "o"]
@@ -76,6 +81,38 @@ def test_f8_a_node_that_leaves_hands_its_partitions_on() -> None:
 async def leader_of_nothing(made: Trio) -> int:
     """A node that is not the master: that one would hand over in between, which costs a while."""
     return min(set(made.nodes) - {await made.led()})
+
+
+def test_d4_a_transaction_is_unheard_of_only_if_the_silent_node_says_so() -> None:
+    """Its record may be at the one node that has the partition."""
+
+    async def main() -> None:
+        async with trio() as made, client(made) as db:
+            await db.create_table("default", "t", split_keys=SPLITS, replicas=1)
+            await use(db)
+            mute = await leader_of_nothing(made)
+            async with made_kv(made, but=mute) as kv:
+                unheard = await db.timestamp()
+                assert await kv.find_txn(unheard) is None
+                await made.stop(mute)
+                with pytest.raises(kvorum.KvorumError):
+                    await kv.find_txn(unheard, budget_ms=1_500)
+                await made.start(mute)
+                assert await kv.find_txn(unheard, budget_ms=20_000) is None
+
+    asyncio.run(main())
+
+
+@asynccontextmanager
+async def made_kv(made: Trio, *, but: int) -> AsyncIterator[KvClient]:
+    """A plain client of the nodes that stay."""
+    timers = LoopTimers(asyncio.get_running_loop())
+    addresses = [split_address(a) for i, a in enumerate(made.addresses, 1) if i != but]
+    kv = await connect(addresses, timers=timers, rng=SystemRng())
+    try:
+        yield kv
+    finally:
+        kv.close()
 
 
 @pytest.mark.parametrize("replicas", [2, 3])

@@ -429,6 +429,82 @@ def test_d4_a_record_is_missing_only_if_every_leader_says_so() -> None:
     run(main)
 
 
+def test_d4_a_partition_at_few_nodes_is_asked_too() -> None:
+    """A majority of the nodes need not have it, and would call what it committed unheard of."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = Cluster(loop, 3, (M,))
+        cluster.lead(2, 3)
+        few = cluster.shared[1].descriptor.id
+        for number in (1, 2):
+            del cluster.node(number).replicas[few]
+
+        async def placed() -> list[int]:
+            return [few]
+
+        for node in cluster.nodes:
+            node.dispatcher.placed = placed
+        client = cluster.client()
+        assert await client.find_txn(7) is None
+        cluster.node(3).stop()
+        with pytest.raises(DeadlineExceeded, match="partition 2 has no leader"):
+            await client.find_txn(7, budget_ms=300)
+
+    run(main)
+
+
+def test_a3_a_partition_at_few_nodes_is_waited_for() -> None:
+    """While its only node is away the others know no such partition: that is no answer, yet."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = Cluster(loop, 3, (M,))
+        cluster.lead(2, 3)
+        for number in (1, 2):
+            del cluster.node(number).replicas[cluster.shared[1].descriptor.id]
+        client = cluster.client()
+        assert await get(client, Z) == [None, 0]
+        cluster.node(3).stop()
+        loop.call_later(1.0, setattr, cluster.node(3), "down", False)
+        began = loop.time()
+        assert await get(client, Z) == [None, 0]
+        assert 1.0 <= loop.time() - began < 1.3
+        cluster.node(3).stop()
+        loop.call_later(1.0, setattr, cluster.node(3), "down", False)
+        assert await get(cluster.client(), Z) == [None, 0], "nor for one that never heard of it"
+        cluster.node(3).stop()
+        with pytest.raises(DeadlineExceeded):
+            await get(client, Z, budget_ms=500)
+
+    run(main)
+
+
+def test_a3_an_election_is_waited_for_though_some_nodes_lack_the_partition() -> None:
+    """Of five nodes two have nothing to do with it; they must not be heard more often than those
+    that elect its leader.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        cluster = Cluster(loop, 5, (M,))
+        few = cluster.shared[1].descriptor.id
+        cluster.lead(2, 3)
+        for number in (1, 2):
+            del cluster.node(number).replicas[few]
+        client = cluster.client()
+        assert await get(client, Z) == [None, 0]
+        cluster.node(3).stop()
+        for number in (4, 5):
+            cluster.node(number).replicas[few].believes = None
+        loop.call_later(1.5, elected, cluster, few)
+        assert await get(client, Z) == [None, 0]
+
+    def elected(cluster: Cluster, few: int) -> None:
+        cluster.shared[1].leader = 4
+        for number in (4, 5):
+            cluster.node(number).replicas[few].believes = 4
+
+    run(main)
+
+
 def test_rpc_one_node_by_its_address() -> None:
     """Who asks a certain node wants its answer, or to know that there is none."""
 
