@@ -38,6 +38,7 @@ from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_ids
 from kvorum.ports import Ports, Server
 from kvorum.roles import Master
+from kvorum.settling import Settling
 from kvorum.store import Store
 from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
@@ -185,6 +186,7 @@ class Node:
         """Forget what leads to the databases: they close only when nobody holds their handles, and
         a user may keep a closed database for long."""
         self.store.unfollow()
+        self.store.txn.resolver.gone = None
         for name in ("master", "upkeep", "_sink"):
             self.__dict__.pop(name, None)
 
@@ -250,7 +252,13 @@ class Node:
         store, ports = self.store, self.ports
         cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S)
         groups = Groups(store.cluster.calls)
-        registry = self._registry(cache, groups)
+        settling = Settling(
+            *(store.manager, lambda: store.cluster.peers.nodes, store.cluster.calls),
+            *(store.txn, ports.timers),
+        )
+        store.dispatcher.register(methods.ANCHORED, settling.handle)
+        store.txn.resolver.gone = settling.gone
+        registry = self._registry(cache, groups, settling)
         self.master = Master(
             prepare=self._prepare,
             executor=lambda: Executor(
@@ -307,11 +315,13 @@ class Node:
     def _meta_role(self, leader: bool) -> None:
         self.master.role(leader=leader)
 
-    def _registry(self, cache: CatalogCache, groups: Groups) -> Registry:
+    def _registry(self, cache: CatalogCache, groups: Groups, settling: Settling) -> Registry:
         """The system's procedures and those of the user's modules. Raises InvalidArgument."""
         registry = Registry()
         store = self.store
-        partitions = SpreadPartitions(store.cluster.calls, store.everywhere, store.answers)
+        partitions = SpreadPartitions(
+            store.cluster.calls, store.everywhere, store.answers, settling.settle
+        )
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
         membership.register(registry, MembershipServices(self.store.cluster.calls, groups))
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))

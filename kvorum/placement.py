@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
@@ -55,12 +55,13 @@ class SpreadPartitions:
         calls: Calls,
         everywhere: Callable[[], Place],
         answers: Callable[[NodeId], bool],
+        settle: Callable[[Sequence[PartitionDescriptor]], Awaitable[None]],
     ) -> None:
         """`everywhere`: where partitions go whose table wants no number of replicas; `answers`:
-        whether a node is heard now.
+        whether a node is heard now; `settle`: ends what is anchored in partitions that go away.
         """
         self._calls = calls
-        self._everywhere, self._answers = everywhere, answers
+        self._everywhere, self._answers, self._settle = everywhere, answers, settle
 
     async def places(self, t: Reader, count: int, replicas: int | None) -> list[Place]:
         """See procedures.master.partitions.Maker. Raises Corruption."""
@@ -84,6 +85,7 @@ class SpreadPartitions:
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Remove replicas with their data, the last one first."""
+        await self._settle(descriptors)
         await self._at_voters(list(reversed(descriptors)), DROP_PARTITION, lambda d: d.id)
 
     async def _at_voters(

@@ -16,11 +16,11 @@ it saves questions. Crossing commits wait for each other until one of them is na
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError
+from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError, Unavailable
 from kv.base.intents import Abandoned
 from kv.base.limits import (
     LOCK_WAIT_MS_FIRST,
@@ -29,9 +29,10 @@ from kv.base.limits import (
     RECOVERY_GRACE_MS,
     RESOLVES_IN_FLIGHT_MAX,
 )
-from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, STAGING
+from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, ROLLBACK, STAGING
 from kv.base.ports import Rng, Timers
 from kv.base.waits import WAITED
+from kv.client.client import NO_PARTITION
 from txn.ports import Kv
 from txn.recovery import recover
 from txn.waiting import Background, Backoff, Deadline
@@ -76,6 +77,8 @@ class Resolver:
         self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
         # this client's commits that were acknowledged and whose flip is under way
         self.flipping: dict[int, asyncio.Future[None]] = {}
+        # whether the table of an anchor was dropped; None: it cannot be told here
+        self.gone: Callable[[bytes], Awaitable[bool]] | None = None
         self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
 
     def learn(self, start_ts: int, outcome: Outcome) -> None:
@@ -181,6 +184,23 @@ class Resolver:
             return 0
         return await self._resolve(start_ts, outcome, intents.keys, _RESOLVE_BUDGET_MS)
 
+    async def end(self, intents: Abandoned, *, budget_ms: int) -> None:
+        """Roll a transaction back unless it has committed, and remove these intents of it. One that
+        may be committed by its intents alone is left until that is certain: ask again.
+        """
+        start_ts, anchor = intents.start_ts, intents.anchor
+        status, commit_ts = await self._kv.call(
+            ROLLBACK, anchor, anchor, start_ts, budget_ms=budget_ms
+        )
+        outcome = Outcome(status, commit_ts)
+        if status == STAGING:
+            outcome, _ = await self.check(
+                start_ts, anchor, ttl_ms=intents.ttl_ms, budget_ms=budget_ms
+            )
+        if outcome.status != PENDING:
+            self.learn(start_ts, outcome)
+            await self._resolve(start_ts, outcome, intents.keys, budget_ms)
+
     async def pause(self, attempt: int, deadline: Deadline) -> None:
         """Wait before looking again. Raises DeadlineExceeded when there is no time left."""
         if deadline.passed:
@@ -230,9 +250,16 @@ class Resolver:
         A parallel commit is committed here and now if all its intents are there (only if
         `recovers`), and aborted if one is missing and its coordinator had time enough.
         """
-        status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
-            CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=budget_ms
-        )
+        try:
+            status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
+                CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=budget_ms
+            )
+        except Unavailable as error:
+            if error.code != NO_PARTITION or self.gone is None or not await self.gone(anchor):
+                raise
+            outcome = Outcome(ABORTED)  # nobody can say any more: kvorum/settling.py
+            self.learn(start_ts, outcome)
+            return outcome, 0
         self._learn_owner(start_ts, more)
         if status == STAGING:
             status, late = PENDING, age_ms >= RECOVERY_GRACE_MS

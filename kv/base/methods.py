@@ -182,6 +182,9 @@ COLLECT_BELOW: Final = 114
 # → the smallest start_ts of any intent among this node's replicas (0: none), [ids of the partitions
 # that it leads]
 OLDEST_INTENT: Final = 115
+# start, end → [[start_ts, anchor, ttl_ms, [key, …]], …]: intents and guards in the partitions that
+# this node leads, outside of the range, whose transaction has its record in it
+ANCHORED: Final = 116
 
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
@@ -202,7 +205,7 @@ REPEATABLE: Final = frozenset(
     | {CHANGE_REPLICAS, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     # a snapshot whose answer was lost expires
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
-    | {OLDEST_INTENT}
+    | {OLDEST_INTENT, ANCHORED}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided
@@ -212,7 +215,7 @@ QUERIES: Final = frozenset(
     | {RECOVER, SETTLE}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
-    | {OLDEST_INTENT}
+    | {OLDEST_INTENT, ANCHORED}
 )
 assert QUERIES <= REPEATABLE
 

@@ -147,6 +147,10 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.SNAPSHOT_LIST: ("SNAPSHOT_LIST", ()),
     methods.COLLECT_BELOW: ("COLLECT_BELOW", ()),
     methods.OLDEST_INTENT: ("OLDEST_INTENT", ()),
+    methods.ANCHORED: (
+        "ANCHORED",
+        (("start", octets(_BOUND_BYTES_MAX)), ("end", octets(_BOUND_BYTES_MAX))),
+    ),
 }
 
 
