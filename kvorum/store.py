@@ -31,7 +31,7 @@ from kv.replica.held import held
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.replica.room import Room
-from kv.server.dispatcher import Dispatcher
+from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
 from kvorum import handover, joining, standing
@@ -58,6 +58,7 @@ _LEASES_KEY: Final = b"leases"
 _LAST_SYNC_S_MAX: Final = 10.0
 _CLEAN_S_MAX: Final = 0.5
 _ROOM_S: Final = 0.25
+_STOPS: Final = "the node stops: what waited there was not executed. Ask another one, or it later"
 
 log = logging.getLogger(__name__)
 
@@ -371,6 +372,7 @@ class Store:
         else:  # what it cleans may need nodes that stop, too; readers heal the rest
             await self.txn.close(_CLEAN_S_MAX)
         await self.dispatcher.close()
+        self.manager.dismiss_waiters(Unavailable(_STOPS, code=STOPPING))
         synced = asyncio.Event()
         self.host.barrier(synced.set)
         try:

@@ -154,7 +154,9 @@ def table_prefixes(found: Found) -> set[bytes]:
 def shown(found: Found, tables: Tables, now_ms: int) -> dict[str, Any]:
     """`/v1/locks`: oldest first, LOCKS_TOLD_MAX of each."""
     owners, waiting = found.owners(), found.waiting()
-    held = sorted(found.held, key=lambda one: (one.txn, one.key))
+    # A leader that was deposed and did not hear of it tells the same.
+    once = {(one.txn, one.partition, one.key): one for one in found.held}.values()
+    held = sorted(once, key=lambda one: (one.txn, one.key))
     waits = sorted(found.waits, key=lambda wait: -wait.waited_ms)
     return {
         "locks": [

@@ -16,7 +16,7 @@ Nothing is kept but how long ago somebody was asked about. What fails is done in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from kv.base.errors import KvorumError
@@ -85,6 +85,7 @@ class WaitCare:
         self._some = asyncio.Event()
         waits.on_wait = self._some.set
         self._holders: dict[int, _Holder] = {}
+        self._asking: set[int] = set()  # holders that are being asked about
         self._looked: frozenset[Edge] = frozenset()  # edges of the last look
         self._look_at_s = 0.0
         self._distance_s = _LOOK_S
@@ -92,16 +93,16 @@ class WaitCare:
     async def run(self) -> None:
         """Rounds while somebody waits."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._push_rounds())
+            group.create_task(self._push_rounds(group))
             group.create_task(self._look_rounds())
 
     # -- holders
 
-    async def _push_rounds(self) -> None:
+    async def _push_rounds(self, group: asyncio.TaskGroup) -> None:
         while True:
             held_up = self._waits.held_up()
             if held_up:
-                await self._push(held_up)
+                self._push(held_up, group)
             else:
                 self._some.clear()
                 self._holders.clear()
@@ -109,8 +110,10 @@ class WaitCare:
                 await self._some.wait()
             await sleep(self._timers, _PUSH_S / 2)
 
-    async def _push(self, held_up: Sequence[tuple[int, HeldUp]]) -> None:
-        """Ask about the holders whose turn it is."""
+    def _push(self, held_up: Sequence[tuple[int, HeldUp]], group: asyncio.TaskGroup) -> None:
+        """Ask about the holders whose turn it is. An anchor that does not answer holds up nobody
+        else.
+        """
         now_s = self._timers.monotonic()
         by_holder: dict[int, dict[int, Abandoned]] = {}  # then by partition
         for partition, held in held_up:
@@ -121,21 +124,22 @@ class WaitCare:
                 keys.append(held.key)
         known = self._holders
         self._holders = {h: known.get(h) or _Holder(now_s + _PUSH_S) for h in by_holder}
-        due = [by_holder[h] for h, holder in self._holders.items() if holder.due(now_s)]
-        turns = iter(due)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(due), PUSHES_IN_FLIGHT_MAX)):
-                group.create_task(self._finish_each(turns))
+        for start_ts, holder in self._holders.items():
+            free = len(self._asking) < PUSHES_IN_FLIGHT_MAX and start_ts not in self._asking
+            if free and holder.due(now_s):
+                self._asking.add(start_ts)
+                group.create_task(self._finish(start_ts, by_holder[start_ts].values()))
         owners = self._resolver.owners
         self._waits.owners = {h: owners[h] for h in by_holder if h in owners}
 
-    async def _finish_each(self, turns: Iterator[dict[int, Abandoned]]) -> None:
-        for turn in turns:
-            for intents in turn.values():
-                try:
-                    self.pushed += await self._resolver.finish(intents)
-                except KvorumError:
-                    break  # asked again in a moment
+    async def _finish(self, start_ts: int, by_partition: Iterable[Abandoned]) -> None:
+        try:
+            for intents in by_partition:
+                self.pushed += await self._resolver.finish(intents)
+        except KvorumError:
+            pass  # asked again in a moment
+        finally:
+            self._asking.discard(start_ts)
 
     # -- circles
 

@@ -545,9 +545,11 @@ class PartitionMachine:
         """
         if self.waits.joins(item):
             return True
-        if not self._evaluate(item, ts, now_ms):
+        conn, r = item
+        plain_put = r[1] == PUT and not r[8] and self._put_plain(conn, r, ts, now_ms)
+        if not plain_put and not self._evaluate(item, ts, now_ms):
             return False
-        self.waits.evaluated(item[1])
+        self.waits.evaluated(r)
         return True
 
     def _evaluate(self, item: Item, ts: int, now_ms: int) -> bool:

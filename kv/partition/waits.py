@@ -91,6 +91,9 @@ class Waiting:
             if refusal is not None:
                 return refusal
             self._enter(waiter)
+        elif (late := self._no_time(waiter, met)) is not None:
+            self._leave(waiter)  # its time passed while its turn came, in vain
+            return late
         elif waiter.key != key:
             self._unlink(waiter)
         waiter.met = met.details
@@ -166,7 +169,7 @@ class Waiting:
     def _no_time(self, waiter: Waiter, met: KeyLocked) -> KeyLocked | None:
         if waiter.until_s > self._scheduler.clock.monotonic():
             return None
-        return self._locked(waiter, met.details, "the request was not to wait")
+        return self._locked(waiter, met.details)
 
     def _enter(self, waiter: Waiter) -> None:
         assert waiter.item is not None
@@ -231,6 +234,12 @@ class Waiting:
         self._bytes = 0
         self._disarm()
         return left
+
+    def dismiss(self, error: KvorumError) -> None:
+        """Answer everybody who waits: the node stops."""
+        for waiter in list(self._by_request.values()):
+            if not waiter.woken:
+                self._refuse(waiter, error)
 
     def _wake(self, key: bytes) -> None:
         """Those at the head who can run one after the other: up to the first that leaves an
@@ -321,7 +330,7 @@ class Waiting:
                 self.counters.timed_out += 1
                 met = self._met(waiter)
                 details = waiter.met if met is None else met.details
-                self._refuse(waiter, self._locked(waiter, details, "it was not over by then"))
+                self._refuse(waiter, self._locked(waiter, details))
         if len(heap) > _COMPACT_FROM and len(heap) > 2 * len(self._by_request):
             self._expiries = heap = [e for e in heap if e[2].item is not None]
             heapify(heap)
@@ -339,7 +348,7 @@ class Waiting:
         guard = None if view.guards is None else view.guards.meets(waiter.key, waiter.txn)
         return None if guard is None else key_guarded(waiter.key, guard, now_ms)
 
-    def _locked(self, waiter: Waiter, met: dict[str, Any], why: str) -> KeyLocked:
+    def _locked(self, waiter: Waiter, met: dict[str, Any]) -> KeyLocked:
         waited_ms = max(0, self._scheduler.clock.now_ms() - waiter.since_ms)
         owner = self._registry.owners.get(met["txn"], "")
         details = {**met, WAITED: waited_ms}
@@ -347,9 +356,10 @@ class Waiting:
             details["owner"] = owner
         return KeyLocked(
             f"key {shown(met['key'])} is held by transaction {met['txn']}"
-            f"{' of ' + owner if owner else ''}, {met['age_ms']} ms old, and was waited for "
-            f"{waited_ms} ms: {why}; nothing was written. Try again, wait longer (lock_wait_ms or "
-            f"deadline), or abort that one (it ends {met['ttl_ms']} ms after its last heartbeat)",
+            f"{' of ' + owner if owner else ''}, {met['age_ms']} ms old, and the request waited "
+            f"{waited_ms} ms, as long as it may; nothing was written. Try again, wait longer "
+            "(lock_wait_ms or deadline), or abort that one (it ends "
+            f"{met['ttl_ms']} ms after its last heartbeat)",
             details=details,
         )
 

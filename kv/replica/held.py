@@ -24,7 +24,8 @@ def held(replicas: Iterable[Replica], node: int, now_ms: int, most: int) -> tupl
     more = False
     for replica in replicas:
         state = replica.state
-        if not (state.locks.by_key or state.guards.by_at) or not replica.serving():
+        # A partition that sleeps has no lease, and keeps its intents.
+        if not (state.locks.by_key or state.guards.by_at) or not replica.leads():
             continue
         locks, guards = state.locks.by_key, state.guards.by_at
         more = more or len(locks) > _LOOKED_AT or len(guards) > _LOOKED_AT

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption, InvalidArgument, Unavailable
+from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.intents import Abandoned
 from kv.base.limits import GC_RETENTION_MS_DEFAULT, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
@@ -393,6 +393,11 @@ class ReplicaManager:
     async def truncate(self) -> None:
         """Cut every log down to what is not durable in the state DB, and LOG_KEEP_ENTRIES more."""
         await self.logs.truncate(self.replicas())
+
+    def dismiss_waiters(self, error: KvorumError) -> None:
+        """Answer the writes that wait for other transactions: the node stops."""
+        for replica in self._by_start:
+            replica.machine.waits.dismiss(error)
 
     def close(self) -> None:
         """Answer everybody who waits: not executed, or unknown. The host and the engine are closed

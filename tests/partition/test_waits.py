@@ -12,6 +12,7 @@ from kv.base.errors import (
     KeyLocked,
     NotLeader,
     TxnAborted,
+    Unavailable,
     WriteConflict,
     from_wire,
 )
@@ -503,4 +504,92 @@ def test_d8_seals_do_not_lose_waiters_of_a_lost_entry() -> None:
     replica.propose = propose  # type: ignore[method-assign]
     assert isinstance(q.node.error(prewrite), Busy)
     assert q.node.reply(put)
+    assert q.idle()
+
+
+def test_d8_time_that_passes_while_the_turn_comes_is_noticed() -> None:
+    """It found the next key taken after its time was over: nobody would look at its clock again."""
+    node, remote = far_node()
+    q = Queue(node)
+    holders = {}
+    for key in (K, L):
+        holders[key] = node.oracle(1)
+        rid = q.prewrite(holders[key], key)
+        node.timers.run(0.0)
+        remote.answer()
+        node.reply(rid)
+    waiting = q.write(0, K, L, wait_ms=100)
+    node.timers.run(0.0)
+    remote.answer()
+    node.timers.run(0.05)
+    node.call(methods.RESOLVE, K, holders[K], node.oracle(1), [K])
+    node.timers.run(0.2)
+    assert q.answered(waiting) == [False], "its turn has come, it wants a timestamp"
+    remote.answer()
+    node.timers.run(0.0)
+    assert isinstance(node.error(waiting), KeyLocked)
+    assert q.idle()
+
+
+def test_d8_writes_of_other_keys_pass_those_who_wait() -> None:
+    """One slow transaction must not slow down its whole partition."""
+    q = Queue()
+    holder = q.hold(K)
+    waiting = q.put(K)
+    q.run()
+    assert [q.node.put(L, b"%d" % i) for i in range(3)]
+    assert q.node.delete(L)
+    assert q.answered(waiting) == [False]
+    q.resolve(holder, K)
+    assert q.node.reply(waiting)
+
+
+def test_d8_stopping_node_answers_those_who_wait() -> None:
+    """A connection that just ends says nothing: the write would be in doubt."""
+    q = Queue()
+    holder = q.hold(K)
+    rids = [q.put(), q.prewrite(q.begin(), K)]
+    q.run()
+    q.node.manager.dismiss_waiters(Unavailable("stops", code="STOPPING"))
+    q.run()
+    assert [q.node.error(rid).code for rid in rids] == ["STOPPING"] * 2
+    assert q.idle()
+    q.resolve(holder, K)
+
+
+def test_d8_writers_wait_for_guards() -> None:
+    """What a serializable transaction has read is held like what it writes."""
+    q = Queue()
+    reader = q.begin()
+    options = {"reads": [K], "ranges": [[b"tab.p", b"tab.q"]]}
+    q.node.reply(q.prewrite(reader, L, **options))
+    put, inside = q.put(K), q.put(b"tab.p5")
+    q.run()
+    assert q.answered(put, inside) == [False, False]
+    assert [(w.kind, w.holder, w.resource, w.held) for w in q.waits] == [
+        ("guard", reader, K, K),
+        ("guard", reader, b"tab.p5", b"tab.p"),
+    ]
+    other = q.begin()
+    q.node.reply(q.prewrite(other, M, reads=[K]))
+    q.node.call(methods.RESOLVE, K, reader, q.begin(), [L, K, b"tab.p"])
+    assert q.node.reply(inside)
+    q.run()
+    assert [(w.kind, w.holder) for w in q.waits] == [("guard", other)], "two may have read it"
+    q.node.call(methods.RESOLVE, K, other, 0, [M, K])
+    assert q.node.reply(put)
+    assert q.idle()
+
+
+def test_d8_serializable_reads_wait_for_intents() -> None:
+    """Whether a key that is being written has changed is not known yet."""
+    q = Queue()
+    txn = q.begin()
+    holder = q.hold(K)
+    rid = q.prewrite(txn, L, flags=0, reads=[K])
+    q.run()
+    assert [(w.kind, w.holder, w.resource) for w in q.waits] == [("intent", holder, K)]
+    q.resolve(holder, K, commit=False)
+    q.node.reply(rid)
+    q.node.call(methods.RESOLVE, K, txn, 0, [L, K])
     assert q.idle()

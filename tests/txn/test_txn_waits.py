@@ -293,6 +293,33 @@ def test_d6_one_question_per_holder_however_many_wait() -> None:
     played(scene)
 
 
+def test_d6_anchor_that_does_not_answer_holds_up_nobody_else() -> None:
+    """Its partition has no leader, say: others' dead holders are asked about all the same."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        class Partly(Hooked):
+            async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
+                if method == CHECK and key == A:
+                    await asyncio.sleep(budget_ms / 1000)
+                    raise KeyLocked("no answer")
+                return await super().call(method, key, *args, budget_ms=budget_ms)
+
+        world.real.care._resolver._kv = Partly(loop, world.kv())
+        silent, dead = await begin(world, 2)
+        await silent.lock(A)
+        await dead.lock(E)
+        client = world.client()
+        first = asyncio.create_task(client.write([put(A, b"x")], budget_ms=60_000))
+        began = loop.time()
+        await client.write([put(E, b"x")])
+        bound_ms = TXN_TTL_MS_DEFAULT + WAIT_PUSH_MS + WAIT_PUSH_MS_MAX + 100
+        assert 1000 * (loop.time() - began) < bound_ms
+        await silent.end()
+        await first
+
+    played(scene)
+
+
 def test_d6_anchor_that_waits_longer_than_its_ttl_stays_alive() -> None:
     """Its other intents are met by somebody who finds no record: it must not be taken for dead."""
 
