@@ -17,6 +17,9 @@ than what a watcher may hold is never held whole: it is read by its version, par
 `above` 0 begins with all rows as they are now: one event of kind "snapshot", in parts; what is
 committed after its version follows.
 
+Who is far behind walks over its table once: what does not fit the memory waits in a temporary file
+(kv/feed/spill.py), and only beyond that it walks again.
+
 Failures that pass (no leader, a partition that moves) are waited for without end: only who reads
 knows how long that makes sense.
 """
@@ -24,6 +27,8 @@ knows how long that makes sense.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -38,6 +43,7 @@ from kv.base.limits import (
     FEED_PART_ROWS_MAX,
     FEED_PAUSE_MS,
     FEED_ROWS_MAX,
+    FEED_SPILL_BYTES_MAX,
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
 )
@@ -46,6 +52,7 @@ from kv.base.ports import Rng, Timers
 from kv.feed.changes import Row, size_of
 from kv.feed.collect import Collector
 from kv.feed.merge import Leg, Merge
+from kv.feed.spill import Spill
 from txn.feed_parts import LargeParts, Part, Parts, Range, SnapshotParts
 from txn.ports import Kv
 from txn.reader import Reader
@@ -87,6 +94,7 @@ class Feed:
         self._waiting: dict[Leg, asyncio.Task[Any]] = {}
         self._looked_at = self._told_at = float("-inf")
         self._slots = asyncio.Semaphore(FEED_LEGS_IN_FLIGHT_MAX)
+        self._may_spill = True
 
     async def next(self) -> Part:
         """The next part, when there is one, or "resolved" after a while without.
@@ -122,6 +130,9 @@ class Feed:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for leg in self._merge.legs if self._merge is not None else ():
+            if leg.spill is not None:
+                leg.spill.close()
 
     # ------------------------------------------------------------------ the beginning
 
@@ -174,31 +185,44 @@ class Feed:
 
     async def _look(self, merge: Merge, leg: Leg, read_ts: int) -> None:
         """Ask one leg for everything up to `read_ts`, as far as there is room."""
+        if leg.spill is not None:
+            rows_max, bytes_max = _room(len(merge.legs))
+            leg.refill(rows_max=rows_max, bytes_max=bytes_max)
+            return
         if leg.frontier >= read_ts:
             leg.more = False
             return
         async with self._slots:
             try:
                 await self._patiently(lambda: self._collect(leg, read_ts, len(merge.legs)))
+            except OSError:  # of the temporary file: from now on without one
+                self._may_spill = False
             except Moved:  # to be looked at in the next round
                 ranges = await self._patiently(lambda: self._ranges(leg.start, leg.end))
                 merge.split(leg, [low for low, _ in ranges[1:]])
 
     async def _collect(self, leg: Leg, read_ts: int, legs: int) -> None:
-        rows_max = max(_LEG_ROWS_MIN, FEED_ROWS_MAX // legs)
-        bytes_max = max(_LEG_BYTES_MIN, FEED_BYTES_MAX // legs)
+        rows_max, bytes_max = _room(legs)
         rows, frontier, cursor, mark, resolved = await self._changes(
             leg, read_ts, rows_max, leg.frontier, False, bytes_max, None
         )
         found = Collector(frontier, rows_max=rows_max, bytes_max=bytes_max)
         found.add(rows)
-        while cursor is not None and found.upto > leg.frontier:
-            rows, _, cursor, *_ = await self._changes(
-                leg, found.upto, rows_max, leg.frontier, True, bytes_max, cursor
-            )
-            found.add(rows)
-        # All that was applied, or an intent is in the way: the next news tell.
-        leg.looked(found, resolved, mark)
+        with contextlib.ExitStack() as stack:
+            spill: Spill | None = None
+            while cursor is not None and found.upto > leg.frontier:
+                rows, _, cursor, *_ = await self._changes(
+                    leg, found.upto, rows_max, leg.frontier, True, bytes_max, cursor
+                )
+                if self._may_spill and not found.fits(rows):
+                    spill = spill or stack.enter_context(contextlib.closing(_spill()))
+                    if spill.size < FEED_SPILL_BYTES_MAX // legs:
+                        spill.add(found.drain())
+                found.add(rows)
+            leg.looked(found, resolved, mark, spill)
+            stack.pop_all()
+        if leg.spill is not None:
+            leg.refill(rows_max=rows_max, bytes_max=bytes_max)
 
     async def _changes(self, leg: Leg, *args: Any) -> Any:
         return await self._kv.call(CHANGES, leg.start, leg.start, leg.end, *args)
@@ -250,6 +274,16 @@ class Feed:
                 await self._check()
             await self._backoff.wait(attempt)
             attempt += 1
+
+
+def _room(legs: int) -> tuple[int, int]:
+    """Rows and bytes that one of so many legs may hold."""
+    rows_max = max(_LEG_ROWS_MIN, FEED_ROWS_MAX // legs)
+    return rows_max, max(_LEG_BYTES_MIN, FEED_BYTES_MAX // legs)
+
+
+def _spill() -> Spill:
+    return Spill(tempfile.TemporaryFile(prefix="kvorum-watch-"))
 
 
 def in_parts(version: int, rows: Sequence[Row]) -> list[Part]:

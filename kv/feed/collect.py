@@ -8,7 +8,7 @@ itself, in parts, and `upto` lies just below it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kv.feed.changes import Row, size_of
 
@@ -31,6 +31,17 @@ class Collector:
                 self._bytes += size_of(row)
         if len(self._rows) > 1 and self._over(len(self._rows), self._bytes):
             self._cut()
+
+    def fits(self, rows: Sequence[Row]) -> bool:
+        """Whether these could be added with nothing dropped."""
+        size = self._bytes + sum(map(size_of, rows))
+        return not self._rows or not self._over(len(self._rows) + len(rows), size)
+
+    def drain(self) -> list[Row]:
+        """`rows`, which are not held any more."""
+        rows = self.rows()
+        self._rows, self._bytes = [], 0
+        return rows
 
     def rows(self) -> list[Row]:
         """All of (above, upto], by version, within it by key."""

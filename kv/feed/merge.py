@@ -18,6 +18,7 @@ from operator import itemgetter
 
 from kv.feed.changes import Row
 from kv.feed.collect import Collector
+from kv.feed.spill import Spill
 
 _version = itemgetter(2)
 
@@ -25,7 +26,7 @@ _version = itemgetter(2)
 class Leg:
     """A range `[start, end)` within one partition, and how far it is known."""
 
-    __slots__ = ("end", "frontier", "large", "mark", "more", "rows", "start")
+    __slots__ = ("end", "frontier", "large", "mark", "more", "rows", "spill", "start")
 
     def __init__(self, start: bytes, end: bytes, frontier: int) -> None:
         self.start, self.end, self.frontier = start, end, frontier
@@ -33,12 +34,33 @@ class Leg:
         self.large = 0  # frontier + 1, if that version must be read by itself
         self.more = True  # there was more to find than was taken
         self.mark = 0  # the partition's, at the last look (kv/feed/recent.py)
+        self.spill: Spill | None = None  # what the last look found beyond the frontier
 
-    def looked(self, found: Collector, resolved: int, mark: int) -> None:
-        """What a look found, which could have gone up to `resolved`."""
+    def looked(
+        self, found: Collector, resolved: int, mark: int, spill: Spill | None = None
+    ) -> None:
+        """What a look found, which could have gone up to `resolved`. `spill` has a part of it: then
+        `refill` comes next.
+        """
         assert found.upto >= self.frontier, "a frontier never goes back"
-        self.rows, self.frontier, self.large = found.rows(), found.upto, found.large
         self.more, self.mark = found.upto < resolved, mark
+        if spill is None:
+            self.rows, self.frontier, self.large = found.rows(), found.upto, found.large
+        else:
+            spill.add(found.drain())
+            spill.begin(found.upto)
+            self.spill = spill
+
+    def refill(self, *, rows_max: int, bytes_max: int) -> None:
+        """Take what comes next from the spill."""
+        assert self.spill is not None, "asked for what is not there"
+        self.rows, self.frontier, self.large = self.spill.take(
+            rows_max=rows_max, bytes_max=bytes_max
+        )
+        self.more = True
+        if self.spill.done:
+            self.spill.close()
+            self.spill = None
 
 
 class Merge:
@@ -59,6 +81,7 @@ class Merge:
     def split(self, leg: Leg, borders: Sequence[bytes]) -> None:
         """The leg's range belongs to several partitions now, which meet at `borders`."""
         assert leg in self.wanting(), "it is split when it is looked at"
+        assert leg.spill is None, "what it found is told first"
         starts, ends = [leg.start, *borders], [*borders, leg.end]
         at = self.legs.index(leg)
         self.legs[at : at + 1] = [

@@ -6,6 +6,7 @@ end, must be exactly the committed history, which is read from the leaders' disk
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from typing import Any
 
@@ -15,6 +16,8 @@ import txn.feed
 import txn.feed_parts
 from kv.base.errors import KvorumError
 from kv.base.keys import MAX64, META_RANGE, from_u64, unescape
+from kv.base.methods import CHANGES
+from kv.feed.spill import Spill
 from kv.mvcc.records import hist_range, payload_at
 from kvorum import Delete, Put
 from kvorum.model import TableSpec
@@ -261,3 +264,53 @@ def test_f13_an_idle_watcher_costs_nothing() -> None:
         await cluster.close()
 
     run(main, 5)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["a file", "no room for a file"])
+def test_f13_who_is_far_behind_walks_once(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walking over the table once for every bounded handful of changes, a consumer that is far
+    behind would never catch up with writers; without room for a file it takes longer, that is all.
+    """
+    monkeypatch.setattr(txn.feed, "FEED_ROWS_MAX", 20)
+    monkeypatch.setattr(txn.feed, "_LEG_ROWS_MIN", 20)
+
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(txn.feed, "_spill", lambda: Spill(Full() if full else io.BytesIO()))
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 7)
+        await cluster.start()
+        backend = cluster.nodes[1].backend
+        await backend.create_table("default", "k", TableSpec())
+        begin = await backend.timestamps(1)
+        versions = [
+            await backend.batch(
+                [Put("default", "k", b"%d" % (i % 150 * 2 + n), b"v") for n in (0, 1)]
+            )
+            for i in range(200)
+        ]
+        asked = 0
+        call = backend._kv.call
+
+        async def counted(method: int, *args: Any, **more: Any) -> Any:
+            nonlocal asked
+            asked += method == CHANGES
+            return await call(method, *args, **more)
+
+        monkeypatch.setattr(backend._txn._kv, "call", counted)
+        watcher = await backend.watch("default", "k", WatchSpec(begin))
+        told: list[int] = []
+        while len(told) < len(versions):
+            event = await watcher.next()
+            assert len(event.changes) == 2 or event.kind == "resolved"
+            if event.kind == "changes":
+                told.append(event.version)
+        assert told == versions
+        assert asked > 90 if full else asked < 45, asked
+        await watcher.close()
+        await cluster.close()
+
+    run(main, 7)

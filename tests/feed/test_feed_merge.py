@@ -4,10 +4,12 @@ however little may be held, whole transactions go out in commit order.
 
 from __future__ import annotations
 
+import io
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from contextlib import closing
+from itertools import groupby, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from kv.feed.changes import Row, whole_versions
 from kv.feed.collect import Collector
 from kv.feed.merge import Leg, Merge
+from kv.feed.spill import Spill
 
 KEYS = [bytes([c]) for c in b"abcdefghijkl"]
 Transactions = dict[int, set[bytes]]
@@ -67,6 +70,43 @@ def test_f14_looks_lose_nothing_however_little_fits(
             told.append((found.large, history[found.large]))
             above = found.large
     assert told == sorted(history.items())
+
+
+@given(
+    histories,
+    st.integers(0, 1 << 16),
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.integers(0, 61),
+)
+def test_f14_what_was_spilled_comes_back_in_order(
+    history: Transactions, seed: int, run: int, rows_max: int, upto: int
+) -> None:
+    """A watcher that is far behind reads its changes from a file: the same rows, by version, what
+    does not fit told apart, and nothing above what was complete.
+    """
+    rows = rows_of(history)
+    random.Random(seed).shuffle(rows)
+    with closing(Spill(io.BytesIO())) as spill:
+        for at in range(0, len(rows), run):
+            spill.add(sorted(rows[at : at + run], key=lambda row: (row[2], row[0])))
+        spill.begin(upto)
+        told: list[tuple[int, set[bytes]]] = []
+        above = 0
+        while not spill.done:
+            found, frontier, large = spill.take(rows_max=rows_max, bytes_max=1 << 20)
+            assert len(found) <= max(rows_max, 1)
+            assert all(above < row[2] <= frontier for row in found)
+            for version, some in groupby(found, key=lambda row: row[2]):
+                told.append((version, {row[0] for row in some}))
+            above = frontier
+            if large:
+                assert (large, found) == (above + 1, [])
+                assert len(history[large]) > rows_max
+                told.append((large, history[large]))
+                above = large
+        assert above == upto or not history
+    assert told == sorted((v, keys) for v, keys in history.items() if v <= upto)
 
 
 @given(histories, st.integers(1, 8))
