@@ -38,7 +38,7 @@ from zlib import crc32
 from kv.base.checksum import CRC_OK
 from kv.base.errors import Busy, TooLarge
 from kv.base.keys import from_u64
-from kv.base.limits import GUARD_BYTES, GUARD_ROWS, GUARDS_HELD_MAX
+from kv.base.limits import GUARD_BYTES, GUARD_ROWS, GUARDS_HELD_MAX, TXN_LIFETIME_MS_MAX
 from kv.base.methods import OP_CHECK
 from kv.base.timestamps import MAX, compose, physical_ms
 from kv.mvcc.guards import At, Guard
@@ -172,19 +172,39 @@ def _check(
     view: View, reads: Reads, begin: Sequence[bytes | None], start_ts: int, now_ms: int
 ) -> Checked:
     """Conflicts first, over everything: to wait for an intent would be in vain then."""
-    before = MAX
-    view.look(len(reads.keys))
-    records: Iterable[bytes | None] = map(view.cur, reads.keys)
-    if len(reads.keys) >= _MANY:
-        records = view.many_cur(reads.keys)
-    for key, record in zip(reads.keys, records, strict=True):
+    checked = Checked(_keys_until(view, reads.keys, start_ts), [end for _, end in reads.ranges])
+    looked = _look_through(view, reads.ranges, begin, start_ts, checked) if reads.ranges else []
+    _check_intents(view, reads.keys, looked, start_ts, now_ms)
+    return checked
+
+
+def _keys_until(view: View, keys: Sequence[bytes], start_ts: int) -> int:
+    """How long what was read at `keys` holds. Raises WriteConflict."""
+    view.look(len(keys))
+    records: Iterable[bytes | None] = map(view.cur, keys)
+    if len(keys) >= _MANY:
+        records = view.many_cur(keys)
+    until = MAX
+    for key, record in zip(keys, records, strict=True):
         if record is not None:
-            before = min(before, _valid_until(key, record, start_ts))
-    checked = Checked(before, [end for _, end in reads.ranges])
+            until = min(until, _valid_until(key, record, start_ts))
+    return until
+
+
+def _look_through(
+    view: View,
+    ranges: Sequence[Range],
+    begin: Sequence[bytes | None],
+    start_ts: int,
+    checked: Checked,
+) -> list[Range]:
+    """Enter into `checked` how far the rows of the ranges were looked at, and how long they hold;
+    what was looked at. Raises WriteConflict, Corruption.
+    """
     looked: list[Range] = []
-    rows, size = GUARD_ROWS, GUARD_BYTES
-    fresh = dict(view.records_in_flight()) if reads.ranges else {}
-    for i, (_, end) in enumerate(reads.ranges):
+    rows, size, until = GUARD_ROWS, GUARD_BYTES, checked.before_ts
+    fresh = view.records_in_flight(ranges[0][0], ranges[-1][1])
+    for i, (_, end) in enumerate(ranges):
         at = begin[i]
         if at is None or (end and at >= end):
             continue
@@ -199,28 +219,29 @@ def _check(
                 continue  # replaced in flight: that record decides, below
             if crc32(record, crc32(key)) != CRC_OK:
                 raise corrupt("cur", key)
-            checked.before_ts = min(checked.before_ts, _valid_until(key, record, start_ts))
+            until = min(until, _valid_until(key, record, start_ts))
         if len(found) >= rows or size <= 0:
             checked.reached[i] = found[-1][0] + b"\x00"
         rows -= len(found)
         looked.append((at, checked.reached[i]))
     for key in _inside(looked, fresh):
         if record := fresh[key]:
-            checked.before_ts = min(checked.before_ts, _valid_until(key, record, start_ts))
-    _check_intents(view, reads.keys, looked, start_ts, now_ms)
-    return checked
+            until = min(until, _valid_until(key, record, start_ts))
+    checked.before_ts = until
+    return looked
 
 
 def _valid_until(key: bytes, record: bytes, start_ts: int) -> int:
-    """When a record that a snapshot at start_ts saw expires; MAX = never, or it was not seen.
-    Raises WriteConflict if it is younger.
+    """When a record that a snapshot at start_ts saw expires; MAX = not while the transaction can
+    commit, or it was not seen. Raises WriteConflict if it is younger.
     """
     version = from_u64(record)
     if version > start_ts:
         raise read_conflict(key, version, start_ts)
-    if record[8] & HAS_TTL and (expire_ms := expiry_of(record)) > physical_ms(start_ts):
-        return compose(expire_ms)
-    return MAX
+    if not record[8] & HAS_TTL:
+        return MAX
+    left_ms = expiry_of(record) - physical_ms(start_ts)
+    return compose(expiry_of(record)) if 0 < left_ms <= 2 * TXN_LIFETIME_MS_MAX else MAX
 
 
 def _check_intents(
@@ -233,7 +254,7 @@ def _check_intents(
         for key in view.locked_keys(start, end):
             _refuse(view.lock(key), key, start_ts, now_ms)
     if looked:
-        for key in _inside(looked, view.locks_in_flight()):
+        for key in _inside(looked, view.locks_in_flight(looked[0][0], looked[-1][1])):
             _refuse(view.lock(key), key, start_ts, now_ms)
 
 

@@ -84,14 +84,14 @@ class View(Protocol):
         """Keys of `[start, end)` with an applied intent; `lock` says whether it is still there."""
         ...
 
-    def records_in_flight(self) -> Iterable[tuple[bytes, bytes]]:
-        """Keys that were written and their newest records, the later of two for the same key; b"":
-        there is none any more.
+    def records_in_flight(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
+        """Keys of `[start, end)` that were written, with their newest records; b"": there is none
+        any more.
         """
         ...
 
-    def locks_in_flight(self) -> Iterable[bytes]:
-        """Keys whose intents were set or removed."""
+    def locks_in_flight(self, start: bytes, end: bytes) -> Sequence[bytes]:
+        """Keys of `[start, end)` whose intents were set or removed."""
         ...
 
     def look(self, rows: int) -> None:

@@ -120,12 +120,14 @@ class Evaluated:
     def holds(self, key: bytes) -> bool:
         return self.descriptor.covers(key)
 
-    def records_in_flight(self) -> Iterable[tuple[bytes, bytes]]:
-        yield from self._flying_pending.items()
-        yield from self._open_pending.items()
+    def records_in_flight(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        for pending in (self._flying_pending, self._open_pending):
+            found.update((key, pending[key]) for key in _between(pending, start, end))
+        return found
 
-    def locks_in_flight(self) -> Iterable[bytes]:
-        return self._locks
+    def locks_in_flight(self, start: bytes, end: bytes) -> list[bytes]:
+        return _between(self._locks, start, end)
 
     def look(self, rows: int) -> None:
         self.open.size += rows * LOOK_BYTES
@@ -186,3 +188,9 @@ class Evaluated:
     def _begin(self, number: int) -> None:
         self.open = Entry(number)
         self._open_pending = self.open.pending
+
+
+def _between(keys: Iterable[bytes], start: bytes, end: bytes) -> list[bytes]:
+    if not end:
+        return [key for key in keys if start <= key]
+    return [key for key in keys if start <= key < end]

@@ -120,10 +120,10 @@ class Store:
     def guards(self) -> GuardTable | None:
         return self.table if self.table.by_at else None
 
-    def records_in_flight(self) -> Sequence[tuple[bytes, bytes]]:
-        return ()
+    def records_in_flight(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
+        return {}
 
-    def locks_in_flight(self) -> Sequence[bytes]:
+    def locks_in_flight(self, start: bytes, end: bytes) -> Sequence[bytes]:
         return ()
 
     def look(self, rows: int) -> None: ...

@@ -61,20 +61,27 @@ def test_other_families_are_refused(tmp_path: Path) -> None:
         RocksEngine(tmp_path, ("a", "b"))
 
 
-def test_a_family_of_a_later_release_is_added(tmp_path: Path) -> None:
-    """Data of the release before `staged` could not be opened any more, or only once."""
-    old = tuple(name for name in STATE_FAMILIES if name not in FAMILIES_SINCE)
-    assert old == ("cur", "hist", "lock", "txn", "gcq", "meta"), "what the first release wrote"
+FIRST = ("cur", "hist", "lock", "txn", "gcq", "meta")
+
+
+@pytest.mark.parametrize("old", [FIRST, (*FIRST, "staged")], ids=["first", "before guards"])
+def test_a_family_of_a_later_release_is_added(tmp_path: Path, old: tuple[str, ...]) -> None:
+    """Data of the releases before `staged` and before `guard` could not be opened any more, or only
+    once.
+    """
+    assert FIRST == tuple(name for name in STATE_FAMILIES if name not in FAMILIES_SINCE)
     make(tmp_path, old)
     for _ in range(2):
         engine = RocksEngine(tmp_path, STATE_FAMILIES)
         assert engine.getter("cur")(b"k") == b"v"
         batch = engine.batch()
         batch.put(b"s", b"1", engine.family("staged"))
+        batch.put(b"g", b"1", engine.family("guard"))
         engine.write(batch)
         engine.close()
     engine = RocksEngine(tmp_path, STATE_FAMILIES)
     assert engine.scan("staged", b"", b"") == [(b"s", b"1")]
+    assert engine.scan("guard", b"", b"") == [(b"g", b"1")]
     engine.close()
     with pytest.raises(InvalidArgument, match="belongs to another part"):
         RocksEngine(tmp_path, old)
