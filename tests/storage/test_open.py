@@ -69,7 +69,7 @@ def test_a_family_of_a_later_release_is_added(tmp_path: Path, old: tuple[str, ..
     """Data of the releases before `staged` and before `guard` could not be opened any more, or only
     once.
     """
-    assert FIRST == tuple(name for name in STATE_FAMILIES if name not in FAMILIES_SINCE)
+    assert tuple(name for name in STATE_FAMILIES if name not in FAMILIES_SINCE) == FIRST
     make(tmp_path, old)
     for _ in range(2):
         engine = RocksEngine(tmp_path, STATE_FAMILIES)
