@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -19,7 +21,7 @@ import kvorum
 from kv.base.limits import FEED_PART_ROWS_MAX
 from kvorum import Delete, Put
 from kvorum.http import sse
-from tests.machine import ROOT
+from tests.machine import ROOT, free_port_base
 from tests.surfaces.conftest import SURFACES, Served, error_of
 
 Told = list[tuple[int, dict[bytes, bytes | None]]]
@@ -294,3 +296,25 @@ def test_u6_the_command(served: Served) -> None:
         _, error = process.communicate(timeout=20)
     assert process.returncode == 0
     assert error == b"kvorum: to go on: --from %d\n" % second
+
+
+def test_u6_a_node_that_stops_ends_its_streams(tmp_path: Path) -> None:
+    """A stream that is open must neither hold a stopping node up nor end without a word."""
+    base = free_port_base()
+    stopped = threading.Event()
+    with kvorum.open(tmp_path / "data", port=base) as db:
+        db.create_table("default", "t")
+        with httpx.stream("GET", f"http://127.0.0.1:{base + 2}/v1/watch/default/t") as answer:
+            stream = messages(answer)
+            next(stream)
+            began = time.monotonic()
+            stopper = threading.Thread(target=lambda: (db.close(), stopped.set()))
+            stopper.start()
+            id_, message = next(stream)
+            assert (id_, message.name) == (b"", "error")
+            body = json.loads(message.data)
+            assert (body["status"], body["error"]["code"]) == (503, "STOPPING")
+            assert list(stream) == []
+            stopper.join(20)
+        assert stopped.is_set()
+        assert time.monotonic() - began < 4
