@@ -177,6 +177,22 @@ def test_d8_newcomers_join_the_queue() -> None:
     assert q.idle()
 
 
+def test_d8_key_that_is_free_for_a_moment_belongs_to_the_queue() -> None:
+    """Between the release and the turn of the first, in one step, somebody new comes by."""
+    q = Queue()
+    holder = q.hold(K)
+    first = q.begin()
+    waiting = q.prewrite(first, K)
+    q.run()
+    q.node.send(methods.RESOLVE, K, holder, q.begin(), [K])
+    newcomer = q.put()  # in the same drain
+    q.run()
+    assert q.answered(waiting, newcomer) == [True, False]
+    q.resolve(first, K)
+    assert q.node.reply(newcomer)
+    assert q.idle()
+
+
 def test_d8_single_writes_in_a_row_are_woken_together() -> None:
     """They leave nothing behind, so waking them one per sync would cost a sync each."""
     q = Queue()

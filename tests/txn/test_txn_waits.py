@@ -472,6 +472,35 @@ def test_d8_long_queues_without_a_circle_name_no_victim(seed: int) -> None:
     played(scene, seed)
 
 
+def test_d8_circle_of_two_moments_costs_nobody_anything() -> None:
+    """Answers of two nodes are not of one moment: one wait may end before the other begins."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        (old,), looks = await begin(world, 1), []
+        await old.lock(A)
+        young = asyncio.create_task(world.client().write([put(A, b"x"), put(E, b"x")]))
+        await asyncio.sleep(0)
+
+        class Elsewhere:
+            async def all(self) -> Sequence[Wait]:
+                looks.append(loop.time())
+                mine = world.real.manager.waits.all(10, holding=True)
+                gone = [wait(w.holder, w.waiter, node=2, id=len(looks)) for w in mine]
+                return [*mine, *gone]
+
+            async def refuse(self, wait: Wait, error: KvorumError) -> bool:
+                raise AssertionError("nobody stood in a circle")
+
+        world.real.care._others = Elsewhere()
+        await asyncio.sleep(1)
+        assert len(looks) >= 4
+        assert len(looks) % 2 == 0, "each circle was looked at again"
+        await old.end()
+        await young
+
+    played(scene)
+
+
 def test_d8_victim_that_has_gone_on_is_left_alone() -> None:
     """Between the second look and the refusal the circle may have been broken from outside."""
 
