@@ -32,7 +32,6 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, ROLLBACK, STAGING
 from kv.base.ports import Rng, Timers
 from kv.base.waits import WAITED
-from kv.client.client import NO_PARTITION
 from txn.ports import Kv
 from txn.recovery import recover
 from txn.waiting import Background, Backoff, Deadline
@@ -254,8 +253,8 @@ class Resolver:
             status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
                 CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=budget_ms
             )
-        except Unavailable as error:
-            if error.code != NO_PARTITION or self.gone is None or not await self.gone(anchor):
+        except (Unavailable, DeadlineExceeded):
+            if self.gone is None or not await self.gone(anchor):
                 raise
             outcome = Outcome(ABORTED)  # nobody can say any more: kvorum/settling.py
             self.learn(start_ts, outcome)

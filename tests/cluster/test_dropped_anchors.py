@@ -76,13 +76,18 @@ def test_d12_dropping_a_table_ends_what_is_anchored_in_it(committed: bool) -> No
     scene(main)
 
 
-def test_d6_an_intent_whose_anchor_is_gone_ends() -> None:
-    """A client that did not know of the drop, and died, would lock a key for ever."""
+@pytest.mark.parametrize("down", [False, True])
+def test_d6_an_intent_whose_anchor_is_gone_ends(down: bool) -> None:
+    """A client that did not know of the drop, and died, would lock a key for ever; or for as long
+    as some node is down, which might have the record.
+    """
 
     async def main(cluster: SimCluster, a: bytes, b: bytes) -> None:
         node = cluster.nodes[1]
         await node.backend.drop_table("default", "a")
         await prewrite(node, a + b"k", b + b"k")
+        if down:
+            await cluster.crash(3)
         writing = asyncio.create_task(node.backend.put("default", "b", b"k", b"mine", None, 0))
         await asyncio.sleep(TTL_MS / 1000 + 6)
         assert intents(cluster) == 0

@@ -295,3 +295,26 @@ def test_collector_finds_damage() -> None:
     store.rows["hist"][key] = b"\xff" + store.rows["hist"][key][1:]
     with pytest.raises(Corruption):
         store.collect(at(5))
+
+
+@pytest.mark.parametrize("versions", [1, 1_000])
+def test_g15_a_scan_of_the_newest_never_looks_at_old_versions(versions: int) -> None:
+    """Its cost would grow with how often the rows were overwritten."""
+    store = Store()
+    for i in range(versions):
+        store.write(*(put(b"k%d" % k, b"v%d" % i) for k in range(5)), ts=at(i + 1))
+    looked_at: list[tuple[str, int]] = []
+    plain = store.scan
+
+    def scan(family: str, *args: Any, **more: Any) -> Any:
+        rows = plain(family, *args, **more)
+        if family != "lock":  # the store's own table of intents, in place of the mirror
+            looked_at.append((family, len(rows)))
+        return rows
+
+    store.scan = scan  # type: ignore[method-assign]
+    for ts in (0, at(versions), at(versions + 5)):
+        assert len(store.scan_all(ts=ts)) == 5
+        assert len(store.scan_all(ts=ts, reverse=True)) == 5
+    assert {family for family, _ in looked_at} == {"cur"}
+    assert sum(rows for _, rows in looked_at) == 6 * 5
