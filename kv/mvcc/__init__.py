@@ -5,10 +5,13 @@ arguments, and either adds its effects to a `Mutations` or raises an error of `k
 adds nothing. Nothing here waits, reads a clock or knows a disk.
 
     records     the bytes of cur, hist, lock, txn and gcq (on disk: never change one in place)
+    guards      the same of guard, and the table of them: what serializable transactions have read
     get scan    reads at a timestamp
     write       a whole transaction in one step (1PC): the hot path
     prewrite commit rollback resolve heartbeat
                 the two-phase way (Percolator, Peng and Dabek, OSDI 2010, with TiDB's pushes)
+    validate    what a serializable transaction read still holds when it commits, and why that is
+                enough
     check       what has become of a transaction; rolls the abandoned back
     recover     the same for a parallel commit: exactly one outcome, and why
     gc          forgets what no reader at or above the safepoint can see
