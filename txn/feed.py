@@ -203,10 +203,10 @@ class Feed:
 
     async def _collect(self, leg: Leg, read_ts: int, legs: int) -> None:
         rows_max, bytes_max = _room(legs)
-        rows, frontier, cursor, mark, resolved = await self._changes(
+        rows, frontier, cursor, mark, resolved, large = await self._changes(
             leg, read_ts, rows_max, leg.frontier, False, bytes_max, None
         )
-        found = Collector(frontier, rows_max=rows_max, bytes_max=bytes_max)
+        found = Collector(frontier, rows_max=rows_max, bytes_max=bytes_max, large=large)
         found.add(rows)
         with contextlib.ExitStack() as stack:
             spill: Spill | None = None

@@ -2,11 +2,12 @@
 
     CHANGES(start, end, read_ts, limit, above, closed, bytes_max, cursor)
         → [[key, value | nil = deleted, version, expire_ms | 0], …], frontier, cursor | nil, mark,
-          resolved
+          resolved, large
 
 `resolved` is the highest f in [above, read_ts] of which the leader knows: every version of the
 range in (above, f] is applied, and no other one will ever come. `frontier` is how far the rows of
-this answer go: the same, or less when not all fit. It is what a feed may tell. `resolved` rests on
+this answer go: the same, or less when not all fit; `large` is then the next version, if it alone
+does not fit, else 0. It is what a feed may tell. `resolved` rests on
 the following, where R is `read_ts`, a timestamp that the oracle handed out before the
 request was sent; the machine treats the request as it treats a snapshot read at R
 (kv/partition/reads.py):
@@ -47,7 +48,7 @@ versions of a key newest first.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.checksum import CRC_BYTES
 from kv.base.errors import InvalidArgument, SnapshotTooOld
@@ -217,9 +218,11 @@ def parse_cursor(cursor: bytes) -> tuple[bytes, int]:
     return cursor[:-_BELOW_BYTES], from_u64(cursor, len(cursor) - _BELOW_BYTES)
 
 
-def whole_versions(rows: Iterable[Row], upto: int, *, limit: int, bytes_max: int) -> Any:
-    """(rows, frontier) of all versions up to `upto`: cut to those lowest versions that are whole
-    within the limits. None if not even the lowest is.
+def whole_versions(
+    rows: Iterable[Row], upto: int, *, limit: int, bytes_max: int
+) -> tuple[list[Row], int, int]:
+    """All versions up to `upto`, cut to those lowest ones that are whole within the limits: (rows,
+    how far they go, the lowest version if it alone does not fit, else 0).
     """
     found = sorted(rows, key=lambda row: row[2])
     size = whole = 0
@@ -230,7 +233,7 @@ def whole_versions(rows: Iterable[Row], upto: int, *, limit: int, bytes_max: int
         if i >= limit or (size > bytes_max and i):
             break
     else:
-        return found, upto
+        return found, upto, 0
     if not whole:
-        return None
-    return found[:whole], found[whole - 1][2]
+        return [], found[0][2] - 1, found[0][2]
+    return found[:whole], found[whole - 1][2], 0

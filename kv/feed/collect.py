@@ -16,9 +16,9 @@ from kv.feed.changes import Row, size_of
 class Collector:
     """Versions of (above, upto]."""
 
-    def __init__(self, upto: int, *, rows_max: int, bytes_max: int) -> None:
+    def __init__(self, upto: int, *, rows_max: int, bytes_max: int, large: int = 0) -> None:
         self.upto = upto
-        self.large = 0  # the lowest version that is too large, 0 = none; then it is upto + 1
+        self.large = large  # the lowest version that is too large, 0 = none; then it is upto + 1
         self._rows_max, self._bytes_max = rows_max, bytes_max
         self._rows: list[Row] = []
         self._bytes = 0

@@ -20,7 +20,9 @@ Who watches asks again every few seconds; when nobody did for RECENT_IDLE_S the 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -28,7 +30,7 @@ from kv.base.keys import from_u64
 from kv.base.limits import FEED_INTENTS_LOOKED_MAX, FEED_RECENT_BYTES_MAX, FEED_WAITERS_MAX
 from kv.base.methods import OP_CHECK
 from kv.base.ports import Handle, Timers
-from kv.feed.changes import Row, row_of
+from kv.feed.changes import Row, make_cursor, parse_cursor, row_of, size_of
 from kv.mvcc.records import Lock
 
 RECENT_IDLE_S: Final = 30.0
@@ -160,6 +162,37 @@ class Recent:
             at += 1
         return found, upto
 
+    def page(
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        above: int,
+        upto: int,
+        limit: int,
+        bytes_max: int,
+        cursor: bytes | None,
+    ) -> tuple[list[Row], bytes | None]:
+        """The versions of (above, upto] by key, as a walk gives them (kv.feed.changes.walk), a page
+        of whole keys. `above` is not below `floor`.
+        """
+        assert above >= self.floor, "these versions are not all here"
+        at, below = (start, 0) if cursor is None else parse_cursor(cursor)
+        first = bisect_right(self._entries, above, lo=self._head, key=_highest)
+        parts = (_within(entry.rows, at, end) for entry in self._entries[first:])
+        found: list[Row] = []
+        size = 0
+        for key, group in groupby(merge(*parts, key=_by_key), key=_by_key):
+            if len(found) >= limit or size >= bytes_max:
+                return found, make_cursor(key, 0)
+            high = min(upto, below - 1) if below and key == at else upto
+            for _, record, *_ in group:
+                if record is not None and above < (version := from_u64(record)) <= high:
+                    row = row_of(key, record, version)
+                    found.append(row)
+                    size += size_of(row)
+        return found, None
+
     # ------------------------------------------------------------------ intents
 
     def below_intents(self, locks: Mapping[bytes, Lock], upto: int) -> int:
@@ -245,10 +278,10 @@ class Recent:
             self._idle = None
 
 
-def _within(rows: Sequence[Any], start: bytes, end: bytes) -> Sequence[Any]:
+def _within(rows: Sequence[Any], start: bytes, end: bytes) -> Iterator[Any]:
     low = bisect_left(rows, start, key=_by_key)
     high = bisect_left(rows, end, lo=low, key=_by_key) if end else len(rows)
-    return rows if low == 0 and high == len(rows) else rows[low:high]
+    return islice(rows, low, high) if low == 0 else map(rows.__getitem__, range(low, high))
 
 
 def _touches(rows: Sequence[Any], start: bytes, end: bytes) -> bool:

@@ -32,8 +32,8 @@ def read_ts_of(r: list[Any]) -> int:
 
 
 def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
-    """The result fields: rows, frontier, cursor, mark, resolved. Nothing at or below `read_ts` is
-    in flight on the range. Raises SnapshotTooOld, Corruption, InvalidArgument.
+    """The result fields: rows, frontier, cursor, mark, resolved, large. Nothing at or below
+    `read_ts` is in flight on the range. Raises SnapshotTooOld, Corruption, InvalidArgument.
     """
     start, end, read_ts, limit, above, closed, bytes_max, cursor = r[5:]
     recent.begin(state.top_ts)
@@ -44,24 +44,17 @@ def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
         locks: Mapping[bytes, Lock] = state.locks.by_key
         frontier = max(above, recent.below_intents(locks, read_ts))
     if frontier <= above:
-        return [[], above, None, recent.mark, above]
-    if above >= recent.floor and cursor is None:
+        return [[], above, None, recent.mark, above, 0]
+    window = {"above": above, "upto": frontier, "limit": limit, "bytes_max": bytes_max}
+    if above < recent.floor:
+        rows, rest = walk(state, start, end, cursor=cursor, **window)
+    elif closed:
+        rows, rest = recent.page(start, end, cursor=cursor, **window)
+    else:
         kept, upto = recent.versions(start, end, above, frontier, rows_max=limit)
-        found = whole_versions(kept, upto, limit=limit, bytes_max=bytes_max)
-        if found is not None:
-            rows, upto = found
-            return [rows, upto, None, recent.mark, frontier]
-    rows, rest = walk(
-        state,
-        start,
-        end,
-        above=above,
-        upto=frontier,
-        limit=limit,
-        bytes_max=bytes_max,
-        cursor=cursor,
-    )
-    return [rows, frontier, rest, recent.mark, frontier]
+        rows, upto, large = whole_versions(kept, upto, limit=limit, bytes_max=bytes_max)
+        return [rows, upto, None, recent.mark, frontier, large]
+    return [rows, frontier, rest, recent.mark, frontier, 0]
 
 
 def bytes_of(result: list[Any]) -> int:

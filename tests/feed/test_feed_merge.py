@@ -112,11 +112,11 @@ def test_f14_what_was_spilled_comes_back_in_order(
 @given(histories, st.integers(1, 8))
 def test_f14_an_answer_is_cut_between_transactions(history: Transactions, limit: int) -> None:
     """Half a transaction below a frontier would be told as a whole one."""
-    found = whole_versions(rows_of(history), 61, limit=limit, bytes_max=1 << 20)
-    if found is None:
-        assert len(history[min(history)]) > limit
+    rows, frontier, large = whole_versions(rows_of(history), 61, limit=limit, bytes_max=1 << 20)
+    if large:
+        assert (rows, frontier, large) == ([], min(history) - 1, min(history))
+        assert len(history[large]) > limit
         return
-    rows, frontier = found
     assert len(rows) <= limit
     assert sorted(rows) == sorted(rows_of({v: k for v, k in history.items() if v <= frontier}))
     assert frontier == 61 or min((v for v in history if v > frontier), default=0)

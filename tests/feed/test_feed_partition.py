@@ -46,7 +46,7 @@ def ask(
 
 def changes(node: Node, read_ts: int, above: int, **more: Any) -> tuple[list[Any], int]:
     """(rows by version and key, resolved) of one answer that has all."""
-    rows, frontier, cursor, _, resolved = node.reply(ask(node, read_ts, above, **more))
+    rows, frontier, cursor, _, resolved, _ = node.reply(ask(node, read_ts, above, **more))
     assert cursor is None
     assert frontier == resolved
     return sorted(rows, key=lambda row: (row[2], row[0])), resolved
@@ -82,7 +82,7 @@ def test_f14_versions_in_flight_are_waited_for() -> None:
     assert asked not in node.conn.rows
     (version,) = node.reply(rid)
     assert version < read_ts
-    rows, frontier, cursor, _, resolved = node.reply(asked)
+    rows, frontier, cursor, _, resolved, _ = node.reply(asked)
     assert (rows, cursor) == ([(K, b"v", version, 0)], None)
     assert frontier == resolved == read_ts
 
@@ -100,7 +100,7 @@ def test_f14_timestamps_on_their_way_are_waited_for() -> None:
     remote.tell()
     assert node.reply(rid) == [first]
     remote.answer()  # the request makes sure that its time is over
-    rows, _, _, _, resolved = node.reply(asked)
+    rows, _, _, _, resolved, _ = node.reply(asked)
     assert ([row[2] for row in rows], resolved) == ([first], read_ts)
 
 
@@ -264,10 +264,26 @@ def followed(node: Node, read_ts: int, above: int, **limits: int) -> list[tuple[
     """All changes by the recent entries, answer by answer."""
     found: list[tuple[Any, ...]] = []
     while above < read_ts:
-        rows, above, cursor, *_ = node.reply(ask(node, read_ts, above, **limits))
+        rows, above, cursor, _, _, large = node.reply(ask(node, read_ts, above, **limits))
         assert cursor is None, "it walked"
         found += [tuple(row[:3]) for row in rows]
+        if large:
+            found += paged(node, large, above, **limits)
+            above = large
     return found
+
+
+def paged(node: Node, upto: int, above: int, **limits: int) -> list[tuple[Any, ...]]:
+    """All changes of what is known to be complete, by key in steps."""
+    found: list[tuple[Any, ...]] = []
+    cursor = None
+    while True:
+        asked = ask(node, upto, above, closed=True, cursor=cursor, **limits)
+        rows, _, cursor, *_ = node.reply(asked)
+        found += [tuple(row[:3]) for row in rows]
+        if cursor is None:
+            assert [row[0] for row in found] == sorted(row[0] for row in found)
+            return sorted(found, key=lambda row: (row[2], row[0]))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -283,6 +299,9 @@ def test_f14_both_ways_tell_every_version_once(seed: int) -> None:
         wanted = [row for row in history if row[2] > above]
         assert followed(node, read_ts, above) == wanted
         assert followed(node, read_ts, above, limit=5) == wanted
+        assert followed(node, read_ts, above, limit=2) == wanted, "three keys at once are large"
+        assert paged(node, read_ts, above, limit=3) == wanted
+        assert paged(node, read_ts, above, bytes_max=100) == wanted
         recent.floor, kept = MAX64, recent.floor
         assert walked(node, read_ts, above) == wanted
         assert walked(node, read_ts, above, limit=2) == wanted
