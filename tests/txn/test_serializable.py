@@ -449,7 +449,7 @@ def test_serializable_guards_outlive_a_power_loss() -> None:
     in_world(main)
 
 
-@pytest.mark.parametrize("dies_at", range(4, 26, 2))
+@pytest.mark.parametrize("dies_at", range(3, 28))
 def test_serializable_guards_of_a_dead_coordinator_are_removed(dies_at: int) -> None:
     """Keys that it only read would be closed to writers for ever."""
 
