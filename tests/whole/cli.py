@@ -2,6 +2,9 @@
 
 python -m tests.whole --seeds 1..5000 --jobs 2       the long run: clean, and every probe hit
 python -m tests.whole --seeds 17 --trace             one seed, line by line
+python -m tests.whole --seeds 1..100 --mutation X    a broken build, until it is noticed
+python -m tests.whole --proof                        every broken build: each must be noticed
+python -m tests.whole --crash-points                 one commit, killed at every message and sync
 """
 
 from __future__ import annotations
@@ -11,9 +14,14 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 
+from tests.whole.crashpoints import enumerate_all
+from tests.whole.mutations import MUTATIONS
 from tests.whole.probes import RARE, probes
+from tests.whole.proof import prove_all
 from tests.whole.world import Outcome, run_seed
 
 CHUNK = 10
@@ -26,16 +34,28 @@ def main(argv: list[str] | None = None) -> int:
     """0: clean; 1: a violation, or a probe that a long run never hit; 2: wrong arguments."""
     logging.disable(logging.CRITICAL)  # nodes complain of everything that is done to them
     options = _parser().parse_args(argv)
+    if options.proof:
+        return prove_all(_say)
+    if options.crash_points:
+        return enumerate_all(_say)
     first, last = options.seeds
     if options.trace or options.digests:
         for seed in range(first, last + 1):
-            outcome = run_seed(seed, show=_print if options.trace else None)
+            show = _print if options.trace else None
+            outcome = run_seed(seed, mutation=options.mutation, show=show)
             if options.digests:
                 _print(f"{seed} {outcome.digest:08x}")
             else:
                 _say(f"seed {seed}: {outcome.violation or 'clean'}; trace {outcome.digest:08x}")
         return 1 if outcome.violation else 0
-    return _run_many(first, last, options)
+    return run_many(
+        first,
+        last,
+        jobs=options.jobs,
+        say=_say,
+        mutation=options.mutation,
+        keep_going=options.keep_going,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=_range, default=(1, 200), metavar="A..B")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="after a violation")
+    parser.add_argument("--mutation", default="", choices=["", *MUTATIONS])
+    parser.add_argument("--proof", action="store_true", help="every broken build in turn")
+    parser.add_argument("--crash-points", action="store_true", help="of one commit, all of them")
     parser.add_argument("--trace", action="store_true", help="show the seeds line by line")
     parser.add_argument("--digests", action="store_true", help="only tell the traces' numbers")
     return parser
@@ -65,61 +88,77 @@ def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def replay_command(seed: int) -> str:
+def replay_command(seed: int, mutation: str = "") -> str:
     """What to type to see this seed again, line by line."""
-    return f"python -m tests.whole --seeds {seed} --trace"
+    of = f" --mutation {mutation}" if mutation else ""
+    return f"python -m tests.whole --seeds {seed}{of} --trace"
 
 
 Chunk = tuple[list[tuple[int, Outcome]], Counter[str]]
 
 
-def _run_chunk(seeds: range, keep_going: bool) -> Chunk:
+def _run_chunk(seeds: range, mutation: str, keep_going: bool) -> Chunk:
     logging.disable(logging.CRITICAL)
     probes.counts.clear()
     outcomes = []
     for seed in seeds:
-        outcomes.append((seed, run_seed(seed)))
+        outcomes.append((seed, run_seed(seed, mutation=mutation)))
         if outcomes[-1][1].violation and not keep_going:
             break
     return outcomes, probes.counts
 
 
-def _run_many(first: int, last: int, options: argparse.Namespace) -> int:
+def run_many(
+    first: int,
+    last: int,
+    *,
+    jobs: int,
+    say: Callable[[str], None],
+    mutation: str = "",
+    keep_going: bool = False,
+) -> int:
+    """Exit code."""
     began_s = time.monotonic()
     chunks = [range(at, min(at + CHUNK, last + 1)) for at in range(first, last + 1, CHUNK)]
     outcomes: list[tuple[int, Outcome]] = []
     hits: Counter[str] = Counter()
     bad = 0
-    with ProcessPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(_run_chunk, chunk, options.keep_going) for chunk in chunks]
-        for job in as_completed(jobs):
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running = [pool.submit(_run_chunk, chunk, mutation, keep_going) for chunk in chunks]
+        for job in as_completed(running):
             done, counts = job.result()
             hits += counts
             outcomes += done
             for seed, outcome in done:
                 if outcome.violation:
                     bad += 1
-                    _say(f"seed {seed}: {outcome.violation}\n  {replay_command(seed)}")
-            if bad and not options.keep_going:
+                    say(f"seed {seed}: {outcome.violation}\n  {replay_command(seed, mutation)}")
+            if bad and not keep_going:
                 pool.shutdown(cancel_futures=True)
                 break
             if len(outcomes) % (20 * CHUNK) < len(done):
-                _say(f"{len(outcomes)} seeds, {time.monotonic() - began_s:.0f} s")
-    return _summary(outcomes, hits, bad, time.monotonic() - began_s)
+                say(f"{len(outcomes)} seeds, {time.monotonic() - began_s:.0f} s")
+    rare = () if mutation or len(outcomes) < SEEDS_FOR_PROBES else RARE
+    missed = [name for name in rare if not hits[name]]
+    _summary(outcomes, hits, bad, missed, time.monotonic() - began_s, say)
+    return 1 if bad or missed else 0
 
 
 def _summary(
-    outcomes: list[tuple[int, Outcome]], hits: Counter[str], bad: int, wall_s: float
-) -> int:
+    outcomes: list[tuple[int, Outcome]],
+    hits: Counter[str],
+    bad: int,
+    missed: list[str],
+    wall_s: float,
+    say: Callable[[str], None],
+) -> None:
     seeds = len(outcomes)
     operations = sum(outcome.operations for _, outcome in outcomes)
-    _say(
+    say(
         f"{seeds} seeds, {bad} violations, {wall_s:.1f} s, {seeds / wall_s:.1f} seeds/s, "
         f"{operations / max(1, seeds):.0f} operations per seed"
     )
     for name in sorted(hits):
-        _say(f"  {hits[name]:9} {name}")
-    missed = [name for name in RARE if not hits[name]] if seeds >= SEEDS_FOR_PROBES else []
+        say(f"  {hits[name]:9} {name}")
     if missed:
-        _say(f"never happened in {seeds} seeds: {', '.join(missed)}")
-    return 1 if bad or missed else 0
+        say(f"never happened in {seeds} seeds: {', '.join(missed)}")

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kv.base import methods
 from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.ids import META_PARTITION
@@ -39,6 +40,10 @@ from txn.client import TxnClient
 
 PORT = 7600
 SECRET = "sixteen characters"
+METHODS = {
+    getattr(methods, name): name
+    for name in ("CHECK", "COMMIT", "HEARTBEAT", "RECOVER", "RESOLVE", "ROLLBACK", "SETTLE")
+}
 CLIENTS_FROM = 100
 """Numbers of clients; below it are nodes."""
 
@@ -291,8 +296,15 @@ class Cluster:
     def look_at_the_dead(self, node: Node) -> None:
         """What it would have told its operator."""
         dispatcher = getattr(node.store, "dispatcher", None)
-        if dispatcher is not None and dispatcher.counters.internal_errors:
+        if dispatcher is None:
+            return
+        if dispatcher.counters.internal_errors:
             self.fail(f"node {node.config.node_id}: internal errors, see the log")
+        for method, name in METHODS.items():
+            probes.hit(f"request: {name}", dispatcher.counters.requests[method])
+        counters = node.store.manager.counters
+        probes.hit("snapshot installed", counters.snapshots_installed)
+        probes.hit("log cut", counters.truncations)
 
     async def until(self, holds: Callable[[], bool], within_s: float, what: str) -> bool:
         """Look until it holds; a violation if it does not in time."""

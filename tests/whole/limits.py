@@ -21,6 +21,7 @@ CHOICES: Final[Mapping[str, Sequence[int]]] = {
     "PREWRITES_IN_FLIGHT_MAX": (1, 2),
     "RESOLVE_BYTES": (1, 20),
     "RESOLVES_IN_FLIGHT_MAX": (0, 1),
+    "RECOVERY_GRACE_MS": (10, 50),
     "READS_IN_FLIGHT_MAX": (1, 2),
     "COMMITS_IN_FLIGHT_MAX": (1, 2),
     "OUTCOMES_CACHED_MAX": (1, 3),
@@ -38,11 +39,12 @@ _PACKAGES: Final = ("kv.", "tso.", "txn.", "procedures.", "kvorum.")
 
 
 @contextmanager
-def randomised(rng: random.Random, share: float) -> Iterator[list[str]]:
+def randomised(rng: random.Random, share: float, **fixed: int) -> Iterator[list[str]]:
     """About so many of them differ from their default while this lasts; which, in words."""
     chosen = {
         name: rng.choice(choices) for name, choices in CHOICES.items() if rng.random() < share
     }
+    chosen |= fixed
     keep = rng.choice(LOG_KEEP_ENTRIES) if rng.random() < share else limits.LOG_KEEP_ENTRIES
     defaults: Any = ReplicaManager.__init__.__kwdefaults__
     defaults["log_keep_entries"] = keep

@@ -20,6 +20,7 @@ WEIGHTS = {
     "pause": 3,
     "cut one way": 2,
     "isolate": 2,
+    "isolate from nodes": 2,
     "split": 1,
     "clog": 2,
     "disconnect": 3,
@@ -48,6 +49,7 @@ class Nemesis:
             "pause": self._pause,
             "cut one way": self._cut_one_way,
             "isolate": self._isolate,
+            "isolate from nodes": self._isolate_from_nodes,
             "split": self._split,
             "clog": self._clog,
             "disconnect": self._disconnect,
@@ -57,7 +59,8 @@ class Nemesis:
             "transfer": self._transfer,
             "kill client": self._kill_client,
         }
-        self._acts = [(name, acts[name]) for name, weight in WEIGHTS.items() for _ in range(weight)]
+        weights = {**WEIGHTS, **cluster.plan.weights}
+        self._acts = [(name, acts[name]) for name, weight in weights.items() for _ in range(weight)]
 
     def begin(self) -> None:
         self._active = True
@@ -211,6 +214,11 @@ class Nemesis:
         self._cluster.network.isolate(node.number, self._everybody())
         self._cluster.later(0.3 + self._rng.random() * 2, self._mend, node)
 
+    def _isolate_from_nodes(self, node: NodeProcess) -> None:
+        """Clients still reach it."""
+        self._cluster.network.isolate(node.number, list(self._cluster.nodes))
+        self._cluster.later(0.3 + self._rng.random() * 2, self._mend, node)
+
     def _split(self, _node: NodeProcess) -> None:
         everybody = self._everybody()
         side = {number for number in everybody if self._rng.random() < 0.5}
@@ -219,9 +227,9 @@ class Nemesis:
         }
 
     def _clog(self, node: NodeProcess) -> None:
-        other = self._rng.choice(self._everybody())
+        link = (node.number, self._rng.choice(self._everybody()))
         until_s = self._cluster.loop.time() + self._rng.random() * 2
-        self._cluster.network.clogged_until[node.number, other] = until_s
+        self._cluster.network.clogged_until[self._rng.choice([link, link[::-1]])] = until_s
 
     def _disconnect(self, node: NodeProcess) -> None:
         self._cluster.network.disconnect(node.number, self._rng.choice(self._everybody()))

@@ -11,8 +11,6 @@ from tests.whole.network import Chances
 
 MOSTLY = ("list-append", "list-append", "list-append", "bank")
 """The workloads that see most."""
-SERIAL = ("list-append",)
-"""Those whose checker knows what else a serializable run must not show."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +23,8 @@ class Plan:
     chances: Chances = field(default_factory=Chances)
     faults_s: float = 6.0
     faults_per_s: float = 0.0
+    weights: dict[str, int] = field(default_factory=dict)
+    """Of the nemesis' acts, where they differ from its own."""
     think_s: float = 0.02
     """Mean pause of a client between two operations."""
     sync_s: float = 0.002
@@ -33,6 +33,8 @@ class Plan:
     rates: tuple[float, ...] = ()
     limits: float = 0.0
     """Share of the limits that are drawn (limits.py)."""
+    parallel: bool = True
+    """Small transactions commit by their intents; else by a flip."""
     isolation: str = "snapshot"
     budget_ms: int = 10_000
     ttl_ms: int = 5_000
@@ -59,7 +61,7 @@ def draw(rng: random.Random) -> Plan:
         nodes=nodes,
         clients=rng.choice([3, 5, 8]),
         workload=workload,
-        isolation=rng.choice(["snapshot", "serializable"]) if workload in SERIAL else "snapshot",
+        isolation=rng.choice(WORKLOADS[workload].isolations),
         chances=Chances(
             latency_s=rng.choice([0.0005, 0.002]),
             drop=rng.choice([0, 0.02, 0.1]),
@@ -68,13 +70,14 @@ def draw(rng: random.Random) -> Plan:
             late_s=rng.choice([0.05, 0.3, 1.0]),
             pieces=rng.choice([0, 0.1]),
         ),
-        faults_s=rng.uniform(2, 6),
-        faults_per_s=rng.choice([0.5, 1, 2, 4]),
+        faults_s=rng.uniform(2, 5),
+        faults_per_s=rng.choice([0.5, 1, 2, 3]),
         think_s=rng.choice([0.005, 0.02]),
         slow_syncs=rng.choice([0, 0.01, 0.05]),
         rates=tuple(1 + spread * (rng.random() - 0.5) for _ in range(nodes)),
         kills_per_message=rng.choice([0, 0, 0.002, 0.01]),
         limits=rng.choice([0, 0.1, 0.3]),
+        parallel=rng.random() < 0.6,
         budget_ms=rng.choice([800, 2_000, 10_000]),
         ttl_ms=rng.choice([300, 1_000, 5_000]),
         gc_retention_ms=rng.choice([1_500, 5_000, 600_000]),

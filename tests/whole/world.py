@@ -25,11 +25,15 @@ from tests.support.simloop import Deadlock, Livelock
 from tests.whole.cluster import CLIENTS_FROM, ClientProcess, Cluster
 from tests.whole.life import LivesLoop, run
 from tests.whole.limits import randomised
+from tests.whole.mutations import MUTATIONS, broken
 from tests.whole.nemesis import Nemesis
 from tests.whole.plan import Plan, draw
+from tests.whole.probes import probes
 from tests.whole.trace import Trace
 
 HEALED_S = 30.0
+PEACE_S = 0.3
+"""Clients still work for so long."""
 ANSWER_S = 40.0
 """A client's operation has a deadline of 10 s, and its status is asked for once more."""
 INTENTS_S = 45.0
@@ -94,7 +98,7 @@ class World:
         cluster.faulty = False
         self.nemesis.heal()
         await cluster.until(cluster.all_ready, HEALED_S, "all nodes are ready again")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(PEACE_S)
         self._stop = True
         await cluster.until(lambda: not self._working, ANSWER_S, "every client has an answer")
         await cluster.until(self._no_intents, INTENTS_S, "all intents are gone")
@@ -197,6 +201,9 @@ class World:
             self.cluster.fail(f"{anomaly.kind}: {anomaly.text}")
 
     def outcome(self) -> Outcome:
+        for event in self.recorder.history.events:
+            if event.error:
+                probes.hit(f"answer: {event.error}")
         operations = self.recorder.history.operations()
         return Outcome(
             self.cluster.violations[0] if self.cluster.violations else None,
@@ -218,9 +225,23 @@ class _Rng:
         return self._random.randbytes(n_bytes)
 
 
-def run_seed(seed: int, *, plan: Plan | None = None, show: Show | None = None) -> Outcome:
-    """One run. A violation is in the outcome; an exception is the harness's own."""
-    made = plan or draw(random.Random(seed))
+def run_seed(
+    seed: int, *, mutation: str = "", tuned_for: str = "", show: Show | None = None
+) -> Outcome:
+    """One run, of the build as it is or of a broken one; `tuned_for` makes only the plan of the
+    broken one. A violation is in the outcome; an exception is the harness's own.
+    """
+    made = draw(random.Random(seed))
+    if mutation or tuned_for:
+        MUTATIONS[mutation or tuned_for].tune(made)
+    if mutation:
+        with broken(mutation):
+            return run_plan(seed, made, show)
+    return run_plan(seed, made, show)
+
+
+def run_plan(seed: int, made: Plan, show: Show | None = None) -> Outcome:
+    """One run of a plan that was made, or changed, by hand."""
 
     worlds: list[World] = []
 
@@ -228,7 +249,8 @@ def run_seed(seed: int, *, plan: Plan | None = None, show: Show | None = None) -
         worlds.append(World(loop, seed, made, show))
         await worlds[0].play()
 
-    with randomised(random.Random(seed), made.limits) as limits:
+    fixed = {} if made.parallel else {"PARALLEL_PARTS_MAX": 0}
+    with randomised(random.Random(seed), made.limits, **fixed) as limits:
         if show is not None:
             show(f"{made} {limits}")
         try:

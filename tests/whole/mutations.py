@@ -1,0 +1,413 @@
+"""Builds that are broken on purpose: the checkers must notice each of them.
+
+A mutation replaces functions of the product while a seed runs, in that process only: production has
+no switches. `tune` turns the seed's plan towards where the broken rule matters; the faults stay
+random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import kv.mvcc.get
+import kv.mvcc.prewrite
+import kv.mvcc.scan
+import kv.partition.machine
+import kv.partition.writes
+from kv.base.errors import KvorumError, TxnAborted
+from kv.base.methods import ABORTED, BLIND, PENDING
+from kv.base.ops import Op
+from kv.base.timestamps import MAX
+from kv.mvcc.get import newest
+from kv.partition.machine import PartitionMachine
+from kv.replica.replica import Replica
+from kv.storage.memory import TimedSyncer
+from tests.whole.plan import Plan
+from tso.node import NodeTso
+from tso.oracle import Oracle
+from txn.core import CommitCore
+from txn.readset import ReadSet
+from txn.resolver import Resolver, StepOver
+
+SEEDS_MAX: Final = 100
+"""Within so many each is noticed."""
+Patch = tuple[Any, str, Any]
+"""(where, name, what to put there instead)"""
+machine: Any = kv.partition.machine
+writes: Any = kv.partition.writes
+
+
+def _nothing(_plan: Plan) -> None:
+    """As drawn."""
+
+
+def _set(**values: Any) -> Callable[[Plan], None]:
+    def tune(plan: Plan) -> None:
+        for name, value in values.items():
+            setattr(plan, name, value)
+
+    return tune
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """`what` is done; `breaks`: the promise; `needed`: seeds, when it was written."""
+
+    what: str
+    breaks: str
+    patches: Callable[[], Sequence[Patch]]
+    needed: int
+    tune: Callable[[Plan], None] = _nothing
+
+
+# ---------------------------------------------------------------------------- the participants
+
+
+def _blind(verb: Any) -> Any:
+    def without_conflict_check(view: Any, ops: Any, *, flags: int, **how: Any) -> Any:
+        return verb(view, ops, flags=flags | BLIND, **how)
+
+    return without_conflict_check
+
+
+def _forgetful(verb: Any) -> Any:
+    def without_one_intent(view: Any, ops: Sequence[Op], *, start_ts: int, **how: Any) -> Any:
+        return verb(view, ops[1:] if start_ts % 5 == 0 else ops, start_ts=start_ts, **how)
+
+    return without_one_intent
+
+
+def _unconditional(verb: Any) -> Any:
+    def without_conditions(view: Any, ops: Sequence[Op], **how: Any) -> Any:
+        return verb(view, [op._replace(cond=None) for op in ops], **how)
+
+    return without_conditions
+
+
+def _put_unconditionally(put: Any) -> Any:
+    def plain(view: Any, key: Any, value: Any, cond: Any, commit_ts: int, now_ms: int) -> Any:
+        return put(view, key, value, None, commit_ts, now_ms)
+
+    return plain
+
+
+def _finding_nothing(verb: Any) -> Any:
+    def recover(view: Any, keys: Any, **how: Any) -> tuple[bool, int]:
+        verb(view, keys, **how)
+        return False, 0
+
+    return recover
+
+
+def _resolve_to_aborted(verb: Any) -> Any:
+    def resolve(view: Any, keys: Any, *, start_ts: int, commit_ts: int, m: Any) -> Any:
+        late = 0 if start_ts % 5 == 0 else commit_ts
+        return verb(view, keys, start_ts=start_ts, commit_ts=late, m=m)
+
+    return resolve
+
+
+class _Instead:
+    """A view whose records are told otherwise."""
+
+    def __init__(self, view: Any, told: Callable[[Any], Any]) -> None:
+        self._view, self._told = view, told
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+    def txn(self, anchor: bytes, start_ts: int) -> Any:
+        record = self._view.txn(anchor, start_ts)
+        return None if record is None else self._told(record)
+
+
+def _flip(told: Callable[[Any], Any]) -> Any:
+    verb = writes.commit
+
+    def commit(view: Any, anchor: bytes, **how: Any) -> Any:
+        return verb(_Instead(view, told), anchor, **how)
+
+    return commit
+
+
+def _unpushed(record: Any) -> Any:
+    return replace(record, min_commit_ts=0)
+
+
+def _revived(record: Any) -> Any:
+    return replace(record, status=PENDING) if record.status == ABORTED else record
+
+
+def _newest_always(_view: Any, key: bytes, record: Any, _read_ts: int, read_ms: int) -> Any:
+    return newest(key, record, read_ms)
+
+
+# ------------------------------------------------------------------------------- the machine
+
+
+def _reply_when_proposed() -> Any:
+    seal = PartitionMachine._seal
+
+    def reply_early(self: Any) -> None:
+        before = self.view.flying
+        seal(self)
+        entry = self.view.flying
+        if entry is not None and entry is not before:
+            replies, entry.replies = entry.replies, []
+            for conn, row in replies:
+                self._answer(conn, row)
+
+    return reply_early
+
+
+def _prefetching() -> Any:
+    request, ahead = NodeTso.request, 100
+
+    def prefetched(self: Any, n: int, done: Any) -> None:
+        kept = self.__dict__.setdefault("_kept", [])
+
+        def told(first: int, error: KvorumError | None) -> None:
+            if error is None:
+                kept[:] = range(first, first + ahead + n)
+                first = kept[0]
+                del kept[:n]
+            done(first, error)
+
+        if len(kept) >= n:
+            first = kept[0]
+            del kept[:n]
+            done(first, None)
+        else:
+            request(self, ahead + n, told)
+
+    return prefetched
+
+
+def _without_doubt() -> Any:
+    read = PartitionMachine._read
+
+    def trusting(self: Any, item: Any, now_ms: int) -> Any:
+        self._known_ts = MAX
+        size = read(self, item, now_ms)
+        self._read_high = 0
+        return size
+
+    return trusting
+
+
+def _without_mirror() -> Any:
+    set_role = Replica._set_role
+
+    def forgets_locks(self: Any, *, leader: bool) -> None:
+        if leader:
+            self.state.locks.by_key.clear()
+        set_role(self, leader=leader)
+
+    return forgets_locks
+
+
+def _remembering_to_have_led() -> Any:
+    set_role = Replica._set_role
+
+    def remembering(self: Any, *, leader: bool) -> None:
+        self.has_led = self.__dict__.get("has_led", False) or leader
+        set_role(self, leader=leader)
+
+    return remembering
+
+
+def _early_sync(self: Any, done: Callable[[Any], None]) -> None:
+    self._timers.call_soon(done, None)
+
+
+# ------------------------------------------------------------------------- oracle and clients
+
+
+def _start_anew(self: Any, durable_bound: int) -> None:
+    self._last, self._bound = 0, durable_bound
+
+
+async def _step_over(self: Any, met: Any, *_: Any) -> StepOver:
+    return StepOver(met.details["txn"], False)
+
+
+def _certain(self: Any) -> TxnAborted:
+    return TxnAborted(f"transaction {self.start_ts} had no answer, so it has failed")
+
+
+MUTATIONS: Final[dict[str, Mutation]] = {
+    "skip-conflict-check": Mutation(
+        what="neither 1PC nor prewrite looks for versions newer than the snapshot",
+        breaks="no lost updates",
+        patches=lambda: [
+            (writes, "write", _blind(writes.write)),
+            (writes, "prewrite", _blind(writes.prewrite)),
+        ],
+        tune=_set(workload="list-append"),
+        needed=2,
+    ),
+    "reply-early": Mutation(
+        what="a command is answered when its entry is proposed, not when it is applied",
+        breaks="what is acknowledged is there, for everybody and for good",
+        patches=lambda: [(PartitionMachine, "_seal", _reply_when_proposed())],
+        tune=_set(workload="register"),
+        needed=2,
+    ),
+    "sync-lies": Mutation(
+        what="a sync is reported done before it is",
+        breaks="what is acknowledged survives a power loss",
+        patches=lambda: [(TimedSyncer, "start", _early_sync)],
+        tune=_set(workload="set", nodes=1, rates=()),
+        needed=4,
+    ),
+    "forget-an-intent": Mutation(
+        what="a prewrite drops its first intent, of every fifth transaction",
+        breaks="a transaction is applied as a whole",
+        patches=lambda: [(writes, "prewrite", _forgetful(writes.prewrite))],
+        tune=_set(workload="bank"),
+        needed=5,
+    ),
+    "oracle-goes-back": Mutation(
+        what="a new oracle begins at its clock, not above the durable bound",
+        breaks="timestamps rise, whoever gives them out",
+        patches=lambda: [(Oracle, "start", _start_anew)],
+        tune=_set(workload="unique-ids"),
+        needed=13,
+    ),
+    "resolve-to-aborted": Mutation(
+        what="the intents of every fifth committed transaction are removed instead of applied",
+        breaks="a commit is final",
+        patches=lambda: [(writes, "resolve", _resolve_to_aborted(writes.resolve))],
+        tune=_set(workload="list-append"),
+        needed=1,
+    ),
+    "ignore-the-push": Mutation(
+        what="the flip ignores the bound that a reader pushed",
+        breaks="a snapshot that was read does not change",
+        patches=lambda: [(writes, "commit", _flip(_unpushed))],
+        tune=_set(workload="list-append", parallel=False, think_s=0.003),
+        needed=1,
+    ),
+    "commit-the-dead": Mutation(
+        what="the flip commits what somebody rolled back",
+        breaks="an abort is final",
+        patches=lambda: [(writes, "commit", _flip(_revived))],
+        tune=_set(workload="list-append", parallel=False, ttl_ms=100),
+        needed=24,
+    ),
+    "prefetched-timestamps": Mutation(
+        what="commit timestamps come from a range that was fetched long before",
+        breaks="no commit below a timestamp that was read at",
+        patches=lambda: [
+            (NodeTso, "request", _prefetching()),
+            (PartitionMachine, "_read", _without_doubt()),
+        ],
+        tune=_set(workload="list-append"),
+        needed=2,
+    ),
+    "no-wait-in-flight": Mutation(
+        what="a reader does not wait for versions in flight below its timestamp",
+        breaks="a snapshot contains all commits below it",
+        patches=lambda: [(machine, "must_wait", lambda *_: None)],
+        tune=_set(workload="list-append"),
+        needed=1,
+    ),
+    "ignore-the-fence": Mutation(
+        what="a prewrite lays intents on keys that a recovery has closed",
+        breaks="a parallel commit has one outcome",
+        patches=lambda: [(kv.mvcc.prewrite, "_check_fence", lambda *_: None)],
+        tune=_set(workload="list-append", parallel=True, think_s=0.003, weights={"clog": 60}),
+        needed=5,
+    ),
+    "blind-recovery": Mutation(
+        what="a recovery does not find the intents that are there, and fences their keys",
+        breaks="a parallel commit is committed as soon as its intents lie in the logs",
+        patches=lambda: [(writes, "recover", _finding_nothing(writes.recover))],
+        tune=_set(workload="list-append", parallel=True),
+        needed=1,
+    ),
+    "gc-passes-a-snapshot": Mutation(
+        what="reads below the safepoint are answered from what the collector left",
+        breaks="a snapshot is whole or refused",
+        patches=lambda: [
+            (module, "check_readable", lambda *_: None) for module in (kv.mvcc.get, kv.mvcc.scan)
+        ],
+        tune=_set(workload="list-append", gc_retention_ms=1, gc_interval_ms=100),
+        needed=1,
+    ),
+    "lose-the-lock-mirror": Mutation(
+        what="a new leader does not know the intents of the one before",
+        breaks="intents outlive leaders",
+        patches=lambda: [(Replica, "_set_role", _without_mirror())],
+        tune=_set(workload="list-append"),
+        needed=3,
+    ),
+    "1pc-without-condition": Mutation(
+        what="a write ignores the version that it was to find",
+        breaks="compare-and-set compares",
+        patches=lambda: [
+            (writes, "write", _unconditional(writes.write)),
+            (
+                kv.partition.machine,
+                "put_plain",
+                _put_unconditionally(kv.partition.machine.put_plain),
+            ),
+        ],
+        tune=_set(workload="register"),
+        needed=1,
+    ),
+    "serve-when-deposed": Mutation(
+        what="whoever led once goes on answering reads",
+        breaks="no read is older than what was acknowledged before it",
+        patches=lambda: [
+            (Replica, "_set_role", _remembering_to_have_led()),
+            (Replica, "serving", lambda self: self.__dict__.get("has_led", False)),
+        ],
+        tune=_set(workload="register", nodes=3, rates=(), weights={"transfer": 30}),
+        needed=5,
+    ),
+    "step-over-everything": Mutation(
+        what="a reader steps over every intent without asking what became of it",
+        breaks="what is committed is seen, resolved or not",
+        patches=lambda: [(Resolver, "met_by_read", _step_over)],
+        tune=_set(workload="list-append"),
+        needed=1,
+    ),
+    "unknown-is-failure": Mutation(
+        what="a commit whose answer was lost is reported as failed",
+        breaks="what is called failed never happens",
+        patches=lambda: [(CommitCore, "_unknown", _certain)],
+        tune=_set(workload="list-append", budget_ms=800),
+        needed=1,
+    ),
+    "no-guards": Mutation(
+        what="what a serializable transaction read is neither checked nor held",
+        breaks="no write skew",
+        patches=lambda: [(ReadSet, "ops", lambda self, written=(): ([], frozenset()))],
+        tune=_set(workload="list-append", isolation="serializable"),
+        needed=1,
+    ),
+    "no-snapshot": Mutation(
+        what="a read at a timestamp returns the newest version",
+        breaks="a transaction reads one snapshot",
+        patches=lambda: [
+            (module, "version_at", _newest_always) for module in (kv.mvcc.get, kv.mvcc.scan)
+        ],
+        tune=_set(workload="list-append"),
+        needed=1,
+    ),
+}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """The build with that mutation, while it lasts."""
+    with ExitStack() as stack:
+        for where, attribute, instead in MUTATIONS[name].patches():
+            before = vars(where)[attribute]
+            stack.callback(setattr, where, attribute, before)
+            setattr(where, attribute, instead)
+        yield
