@@ -151,7 +151,7 @@ def test_f14_every_transaction_once_whatever_happens(
     chance = random.Random(seed)
     tiny = seed == 0  # then every transaction of several keys is a large one
     for module, name, value in (
-        (txn.feed, "FEED_ROWS_MAX", 4 if tiny else chance.choice([100, 10_000])),
+        (txn.feed, "FEED_ROWS_MAX", 4 if tiny else chance.choice([100, 4_000])),
         (txn.feed, "_LEG_ROWS_MIN", 2 if tiny else 32),
         (txn.feed, "FEED_PART_ROWS_MAX", 2),
         (txn.feed_parts, "FEED_PART_ROWS_MAX", 2),

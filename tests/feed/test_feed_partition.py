@@ -12,7 +12,7 @@ import pytest
 from kv.base import methods
 from kv.base.errors import InvalidArgument, NotLeader, SnapshotTooOld
 from kv.base.keys import MAX64
-from kv.base.limits import FEED_INTENTS_LOOKED_MAX
+from kv.base.limits import FEED_INTENTS_LOOKED_MAX, FEED_ROWS_MAX
 from kv.base.methods import COMMITTED, OP_DELETE, OP_PUT
 from kv.feed.recent import RECENT_IDLE_S, Budget
 from kv.partition.machine import PartitionMachine
@@ -21,7 +21,7 @@ from tests.partition.test_timestamps_later import drain, far_node, send_put
 
 A, B, C, K = b"tab.a", b"tab.b", b"tab.c", b"tab.k"
 LOW, HIGH = b"tab.", b"tab/"
-MANY = 10_000
+MANY = FEED_ROWS_MAX
 
 
 def put_op(key: bytes, value: bytes = b"v") -> list[Any]:
