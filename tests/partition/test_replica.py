@@ -116,6 +116,8 @@ def test_f2_replay_gives_the_same_state(seed: int) -> None:
     for old, new in zip(node.manager.replicas(), follower.manager.replicas(), strict=True):
         assert new.state.old_versions == old.state.old_versions
         assert new.state.live_bytes == old.state.live_bytes
+        assert new.state.guards.by_at == old.state.guards.by_at
+    assert any(replica.state.guards.by_at for replica in node.manager.replicas())
 
 
 def test_counters_are_what_is_stored() -> None:
