@@ -1,8 +1,9 @@
-"""The write buffer of one transaction: pure, no I/O.
+"""The write buffer of one transaction.
 
 Writes stay here until the commit; a delete is a tombstone, so that it hides the snapshot's row.
 Reads of the transaction merge the buffer over the snapshot, point by point and, for scans of both
-directions, page by page.
+directions, page by page. What does not fit in memory is spilled to a file, if there is one
+(txn/spill): then the commit streams it (txn/large), and here are only the newest writes.
 
 Conditions (`cond`: 0 = the key must be absent, v = its version must be v) speak about the store
 *before* the transaction. The rules when one key is written more than once:
@@ -25,19 +26,27 @@ Deliberately missing: savepoints.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
 from kv.base.limits import (
     KEY_BYTES_MAX,
+    SCAN_PAGE_BYTES_MAX,
     TXN_BUFFER_BYTES_MAX,
     TXN_KEYS_MAX,
+    TXN_MEMORY_BYTES_MAX,
+    TXN_MEMORY_KEYS_MAX,
+    TXN_SPILL_BYTES,
     VALUE_BYTES_MAX,
 )
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
 from kv.base.ops import Op
 from txn.results import Row, ScanPage
+from txn.spill import OpenFile, Spill
 
 STORAGE_KEY_BYTES_MAX = 4 + KEY_BYTES_MAX  # with the table prefix
+_OVERHEAD: Final = 256  # bytes of memory that an op takes beside its key and value
 
 
 def validate(op: Op) -> None:
@@ -75,61 +84,118 @@ def validate(op: Op) -> None:
 class WriteBuffer:
     """At most one op per key; see the module for how several become one."""
 
-    __slots__ = ("_bytes", "_bytes_max", "_keys_max", "_ops", "_sorted")
+    __slots__ = (
+        "_bytes",
+        "_bytes_max",
+        "_held",
+        "_keys",
+        "_keys_max",
+        "_ops",
+        "_sorted",
+        "_spill",
+        "_spill_bytes",
+    )
 
     def __init__(
-        self, *, keys_max: int = TXN_KEYS_MAX, bytes_max: int = TXN_BUFFER_BYTES_MAX
+        self,
+        *,
+        open_file: OpenFile | None = None,
+        keys_max: int = 0,
+        bytes_max: int = 0,
+        spill_bytes: int = TXN_SPILL_BYTES,
     ) -> None:
+        """`open_file`: makes the temporary file of what does not fit in `spill_bytes`; without it
+        everything stays in memory, and less is allowed. 0 = the limits of the product.
+        """
         self._ops: dict[bytes, Op] = {}
         self._sorted: list[bytes] | None = []  # the written keys in order; None = to be sorted
-        self._bytes = 0
-        self._keys_max = keys_max
-        self._bytes_max = bytes_max
+        self._bytes = self._keys = 0
+        self._held = 0  # what is in memory, with what Python needs for it
+        most = (TXN_KEYS_MAX, TXN_BUFFER_BYTES_MAX)
+        if open_file is None:
+            most = (TXN_MEMORY_KEYS_MAX, TXN_MEMORY_BYTES_MAX)
+        self._keys_max, self._bytes_max = keys_max or most[0], bytes_max or most[1]
+        self._spill = None if open_file is None else Spill(open_file, self._keys_max)
+        self._spill_bytes = spill_bytes
 
     def __len__(self) -> int:
-        return len(self._ops)
+        return self._keys
 
     @property
     def size_bytes(self) -> int:
         """Keys and values that wait for the commit."""
         return self._bytes
 
+    @property
+    def spilled(self) -> bool:
+        """Whether some of it is in the file: `stream` has all, `ops` does not."""
+        return bool(self._spill)
+
     def add(self, op: Op) -> None:
         """Buffer one op. Raises InvalidArgument, TooLarge or ConditionFailed and then changes
         nothing.
         """
         validate(op)
-        old = self._ops.get(op.key)
+        here = self._ops.get(op.key)
+        old = here
+        if old is None and self._spill:
+            old = self._spill.find(op.key)
         merged = op if old is None else _combine(old, op)
         size = self._bytes + _size(merged) - (0 if old is None else _size(old))
-        keys = len(self._ops) + (old is None)
+        keys = self._keys + (old is None)
         if keys > self._keys_max:
             raise _too_large("keys", limit=self._keys_max, actual=keys)
         if size > self._bytes_max:
             raise _too_large("bytes", limit=self._bytes_max, actual=size)
         self._ops[op.key] = merged
-        self._bytes = size
-        if old is None or old.kind == OP_CHECK:
+        self._bytes, self._keys = size, keys
+        self._held += _size(merged) + _OVERHEAD if here is None else _size(merged) - _size(here)
+        if here is None or here.kind == OP_CHECK:
             self._sorted = None
+        if self._held > self._spill_bytes and self._spill is not None:
+            self._spill.add([self._ops[key] for key in sorted(self._ops)])
+            self._ops, self._sorted, self._held = {}, [], 0
 
     def written(self, key: bytes) -> Op | None:
         """The put or delete of this key, None if the snapshot answers."""
         op = self._ops.get(key)
+        if op is None and self._spill:
+            op = self._spill.find(key)
         return None if op is None or op.kind == OP_CHECK else op
 
     def ops(self) -> list[Op]:
-        """What to commit: the writes in the order of their first mention, then the bare checks."""
+        """What to commit: the writes in the order of their first mention, then the bare checks. Of
+        one that is not spilled.
+        """
+        assert not self.spilled, "streamed"
         ops = list(self._ops.values())
         writes = [op for op in ops if op.kind != OP_CHECK]
         return writes + [op for op in ops if op.kind == OP_CHECK] if len(writes) < len(ops) else ops
 
-    def written_between(self, start: bytes, end: bytes) -> list[Op]:
-        """The writes of `[start, end)` in key order; end b"" = no bound."""
+    def stream(self) -> Iterator[Op]:
+        """All ops in key order, a bounded part of them in memory."""
+        newest = [self._ops[key] for key in sorted(self._ops)]
+        return iter(newest) if self._spill is None else self._spill.between(b"", b"", newest)
+
+    def close(self) -> None:
+        """Forget everything; the file is gone."""
+        self._ops, self._sorted, self._bytes, self._keys, self._held = {}, [], 0, 0, 0
+        if self._spill is not None:
+            self._spill.close()
+
+    def written_between(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Op]:
+        """The writes of `[start, end)` in (reversed) key order; end b"" = no bound."""
         if self._sorted is None:
             self._sorted = sorted(k for k, op in self._ops.items() if op.kind != OP_CHECK)
         keys = self._sorted
         stop = bisect_left(keys, end) if end else len(keys)
-        return [self._ops[k] for k in keys[bisect_left(keys, start) : stop]]
+        mine = keys[bisect_left(keys, start) : stop]
+        newest = [self._ops[key] for key in (reversed(mine) if reverse else mine)]
+        if not self._spill:
+            return iter(newest)
+        found = self._spill.between(start, end, newest, reverse=reverse)
+        # a check in memory hides nothing: what was spilled of its key has been combined into it
+        return (op for op in found if op.kind != OP_CHECK)
 
     def overlay(
         self, page: ScanPage, start: bytes, end: bytes, *, reverse: bool, limit: int
@@ -138,23 +204,33 @@ class WriteBuffer:
         transaction sees it.
 
         Only keys that the page covers are merged: what lies beyond its resume key belongs to the
-        next page. At most `limit` rows come back; the resume key is then the first that was left
-        out (last, in reverse).
+        next page. At most `limit` rows come back, and not many more bytes of own writes than a page
+        may have; the resume key is then the first that was left out (last, in reverse).
         """
         if page.resume is not None:  # forward: the next start; reverse: the next end
             start, end = (page.resume, end) if reverse else (start, page.resume)
-        mine = self.written_between(start, end)
-        if not mine:
-            return page
-        rows: dict[bytes, Row] = {row[0]: row for row in page.items}
-        for op in mine:
-            if op.value is None:
-                rows.pop(op.key, None)
-            else:
-                rows[op.key] = (op.key, op.value, 0)
-        items = [rows[k] for k in sorted(rows, reverse=reverse)]
-        if len(items) <= limit:
-            return ScanPage(items, page.resume, page.at)
+        rows = iter(page.items)
+        row = next(rows, None)
+        items: list[Row] = []
+        size = 0
+        for op in self.written_between(start, end, reverse=reverse):
+            while row is not None and (row[0] > op.key if reverse else row[0] < op.key):
+                items.append(row)
+                row = next(rows, None)
+            if row is not None and row[0] == op.key:
+                row = next(rows, None)
+            if op.value is not None:
+                items.append((op.key, op.value, 0))
+                size += len(op.value)
+            if len(items) > limit or (size > SCAN_PAGE_BYTES_MAX and len(items) > 1):
+                break
+        else:
+            while row is not None:
+                items.append(row)
+                row = next(rows, None)
+            if len(items) <= limit:
+                return ScanPage(items, page.resume, page.at)
+        limit = min(limit, len(items) - 1)
         # forward, the first key left out starts the next page; in reverse the last key given is its
         # exclusive end
         resume = items[limit - 1][0] if reverse else items[limit][0]
@@ -193,6 +269,7 @@ def _size(op: Op) -> int:
 def _too_large(what: str, *, limit: int, actual: int) -> TooLarge:
     return TooLarge(
         f"the transaction would hold {actual} {what}; the limit is {limit}; "
-        "commit in several transactions, or load bulk data with multi_write",
+        "commit in several transactions, or load bulk data with multi_write (limits.TXN_KEYS_MAX, "
+        "TXN_BUFFER_BYTES_MAX; TXN_MEMORY_… where nothing is spilled)",
         details={"what": f"transaction {what}", "limit": limit, "actual": actual},
     )

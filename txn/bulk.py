@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kv.base.errors import (
@@ -53,6 +53,7 @@ from kv.base.ports import Timers
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
 from txn.resolver import Resolver
+from txn.terms import USUAL, Terms
 from txn.waiting import Backoff, Deadline, sleep
 
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
@@ -77,9 +78,13 @@ class BulkTransactions:
         """A transaction id. Keep it durably before `begin`."""
         return await self.tso.now()
 
-    def begin(self, start_ts: int, anchor: bytes) -> BulkTransaction:
-        """A transaction that goes on where an earlier run of the same id ended."""
-        return BulkTransaction(self, start_ts, anchor)
+    def begin(
+        self, start_ts: int, anchor: bytes, *, checked: bool = False, terms: Terms = USUAL
+    ) -> BulkTransaction:
+        """A transaction that goes on where an earlier run of the same id ended. `checked`: it has
+        read at start_ts, so newer versions of its keys are conflicts.
+        """
+        return BulkTransaction(self, start_ts, anchor, checked=checked, terms=terms)
 
     async def commit(self, start_ts: int, anchor: bytes, min_commit_ts: int) -> tuple[int, int]:
         """Flip the status: everything that was prewritten is committed. (COMMITTED | ABORTED,
@@ -170,7 +175,18 @@ class BulkTransaction:
     then.
     """
 
-    def __init__(self, owner: BulkTransactions, start_ts: int, anchor: bytes) -> None:
+    def __init__(
+        self,
+        owner: BulkTransactions,
+        start_ts: int,
+        anchor: bytes,
+        *,
+        checked: bool = False,
+        terms: Terms = USUAL,
+    ) -> None:
+        said = terms.options()
+        self._flags, self._options = (0, said) if checked else (BLIND, said)
+        self._rows_options = {**said, "checked": True} if checked else said
         self._owner, self.start_ts, self.anchor = owner, start_ts, anchor
         self.min_commit_ts = start_ts + 1
         self._beat: asyncio.Task[None] | None = None
@@ -182,7 +198,7 @@ class BulkTransaction:
         """
         for group in await by_partition(self._owner.kv, [op.key for op in ops], range(len(ops))):
             part = [ops[i] for i in group]
-            await self._send(PREWRITE, part[0].key, (part, BLIND))
+            await self._send(PREWRITE, part[0].key, (part, self._flags), self._options)
         self._live()
 
     async def prewrite_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
@@ -195,19 +211,20 @@ class BulkTransaction:
                 async with asyncio.TaskGroup() as tasks:
                     for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
                         part_keys, part_values = waiting.popleft()
-                        tasks.create_task(self._send_rows(part_keys, part_values))
+                        tasks.create_task(self.send_rows(part_keys, part_values))
             except* KvorumError as failed:
                 raise failed.exceptions[0] from None
 
-    async def _send_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """One message for each partition that serves a part of these keys."""
+    async def send_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """`prewrite_rows` of a legal size: one message for each partition that serves a part of
+        these keys.
+        """
         at = 0
         while at < len(keys):
             high = await _end_of_part(self._owner.kv, keys, at)
             try:
-                await self._send(
-                    PREWRITE_ROWS, keys[at], (list(keys[at:high]), list(values[at:high]))
-                )
+                rows = (list(keys[at:high]), list(values[at:high]))
+                await self._send(PREWRITE_ROWS, keys[at], rows, self._rows_options)
             except Moved:
                 continue  # the partition was split meanwhile: the cache has learned where
             at = high
@@ -221,17 +238,20 @@ class BulkTransaction:
 
     # -- inside
 
-    async def _send(self, method: int, key: bytes, rows: tuple[Any, ...]) -> None:
+    async def _send(
+        self, method: int, key: bytes, rows: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
         """One prewrite message until it is answered. Raises Moved if its rows do not lie in one
         partition any more.
         """
         if self._lost is not None:
             raise self._lost
         owner, deadline, attempt = self._owner, Deadline(self._owner.timers, BULK_PART_BUDGET_MS), 0
+        more = (options,) if options else ()
         while True:
             try:
                 (low,) = await owner.kv.call(
-                    method, key, self.start_ts, self.anchor, BULK_TTL_MS, *rows,
+                    method, key, self.start_ts, self.anchor, BULK_TTL_MS, *rows, *more,
                     budget_ms=deadline.budget_ms(),
                 )  # fmt: skip
             except KeyLocked as met:

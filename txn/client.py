@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
+from kv.base.adapters import temporary_file
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import (
     DEADLINE_MS_DEFAULT,
@@ -16,6 +17,7 @@ from kv.base.limits import (
     RETRY_WAIT_MS_MAX,
     RUN_ATTEMPTS_DEFAULT,
     TXN_LIFETIME_MS_MAX,
+    TXN_SPILL_BYTES,
     TXN_STATUS_RETENTION_MS,
     TXN_TTL_MS_DEFAULT,
     TXN_TTL_MS_MAX,
@@ -24,13 +26,16 @@ from kv.base.methods import STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
+from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransactions
 from txn.coordinator import Coordinator
 from txn.feed import Feed
+from txn.large import LargeCommit
 from txn.ports import Kv, Tso
 from txn.reader import Reader
 from txn.resolver import Resolver
 from txn.results import ScanPage, TxnStatus
+from txn.spill import OpenFile
 from txn.terms import USUAL, Terms
 from txn.transaction import Transaction
 from txn.waiting import Background, Backoff, Deadline
@@ -45,7 +50,8 @@ _RERUN: Final = frozenset({"restart_txn", "retry", "reroute"})
 
 class TxnClient:
     """`clock` measures the age of transactions, `timers` deadlines and waits, `rng` jitter.
-    `parallel`: whether small transactions are committed by their intents (txn.core).
+    `parallel`: whether small transactions are committed by their intents (txn.core). `open_file`:
+    makes the temporary file of a transaction that does not fit in `spill_bytes`.
     """
 
     def __init__(
@@ -58,8 +64,11 @@ class TxnClient:
         *,
         budget_ms: int = DEADLINE_MS_DEFAULT,
         parallel: bool = True,
+        open_file: OpenFile = temporary_file,
+        spill_bytes: int = TXN_SPILL_BYTES,
     ) -> None:
         self.clock = clock
+        self.open_file, self.spill_bytes = open_file, spill_bytes
         self.timers = timers
         self._kv = kv
         self._rng = rng
@@ -168,6 +177,10 @@ class TxnClient:
         return await self._writer.multi_write(ops, budget_ms or self._budget_ms)
 
     # -- transactions
+
+    async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int:
+        """Commit what is spilled (txn.large); closes the buffer."""
+        return await LargeCommit(self.bulk, self._background, start_ts, buffer).run(terms)
 
     async def begin(
         self,

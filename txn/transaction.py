@@ -24,6 +24,7 @@ from kv.base.ops import Op, check, delete, put
 from txn.buffer import WriteBuffer
 from txn.coordinator import Request
 from txn.core import too_old
+from txn.large import anchor_of
 from txn.readset import ReadSet
 from txn.results import ScanPage
 from txn.terms import Terms
@@ -72,7 +73,10 @@ class Transaction:
         self._client = client
         self._recorded = recorded
         self._budget_ms = budget_ms
-        self._buffer = WriteBuffer()
+        # a serializable one is committed with all that it read, from memory
+        self._buffer = WriteBuffer(
+            open_file=None if serializable else client.open_file, spill_bytes=client.spill_bytes
+        )
         self._reads = ReadSet() if serializable else None
         self._began = client.clock.monotonic()
         self._version = 0
@@ -170,14 +174,7 @@ class Transaction:
             self._waiters.append(told)
             return await told
         self._check_open()
-        ops = self._buffer.ops()
-        also: frozenset[bytes] = frozenset()
-        if ops and self._reads is not None:
-            reads, also = self._reads.ops({op.key for op in ops})
-            ops += reads
-        if not ops and self._recorded:
-            ops = [check(STATUS_ONLY_KEY, 0)]
-        if not ops:
+        if not self._buffer and not self._recorded:
             self.state, self._version = TxnState.COMMITTED, self.start_ts
             return self._version
         age_ms = round((self._client.clock.monotonic() - self._began) * 1000)
@@ -188,20 +185,9 @@ class Transaction:
         outcome = (
             TxnState.UNKNOWN
         )  # also when the caller is cancelled: the coordinator goes on alone
-        request = Request(
-            self.start_ts,
-            ops,
-            self.ttl_ms,
-            terms=self.terms,
-            serializable=self._reads is not None,
-            also_read=also,
-        )
-        self._trace = CommitTrace(self._client.timers.monotonic)
         error: KvorumError | None = None
         try:
-            self._version = await self._client.coordinator.commit(
-                request, self._budget_ms, self._trace
-            )
+            self._version = await self._send()
             outcome = TxnState.COMMITTED
         except UnknownOutcome as unknown:
             error = unknown
@@ -211,12 +197,33 @@ class Transaction:
             self._why, outcome = f"its commit failed: {refused}", TxnState.ABORTED
             if self._recorded:  # a refused entry leaves no record by itself
                 with suppress(KvorumError):
-                    await self._record_abort(ops)
+                    await self._record_abort()
             raise
         finally:
             self.state = outcome
             self._tell_waiters(error)
         return self._version
+
+    async def _send(self) -> int:
+        """Commit what is buffered; the version."""
+        client = self._client
+        if self._buffer.spilled:
+            return await client.commit_large(self.start_ts, self._buffer, self.terms)
+        ops = self._buffer.ops()
+        also: frozenset[bytes] = frozenset()
+        if ops and self._reads is not None:
+            reads, also = self._reads.ops({op.key for op in ops})
+            ops += reads
+        request = Request(
+            self.start_ts,
+            ops or [check(STATUS_ONLY_KEY, 0)],
+            self.ttl_ms,
+            terms=self.terms,
+            serializable=self._reads is not None,
+            also_read=also,
+        )
+        self._trace = CommitTrace(client.timers.monotonic)
+        return await client.coordinator.commit(request, self._budget_ms, self._trace)
 
     def _tell_waiters(self, error: KvorumError | None) -> None:
         """The others who commit it, too, are told what the first one was."""
@@ -242,13 +249,24 @@ class Transaction:
         if self.state is not TxnState.OPEN:
             return
         self.state = TxnState.ABORTED
-        ops, self._buffer = self._buffer.ops(), WriteBuffer()
+        anchor = self._anchor()
+        self._buffer.close()
         if self._recorded:
-            await self._record_abort(ops)
+            await self._record_abort(anchor)
 
-    async def _record_abort(self, ops: Sequence[Op]) -> None:
-        anchor = ops[0].key if ops else STATUS_ONLY_KEY
-        await self._client.coordinator.roll_back(anchor, self.start_ts, self._budget_ms)
+    def _anchor(self) -> bytes:
+        """Where its record lies."""
+        if self._buffer.spilled:
+            return anchor_of(self._buffer).key
+        ops = self._buffer.ops()
+        return ops[0].key if ops else STATUS_ONLY_KEY
+
+    async def _record_abort(self, anchor: bytes = b"") -> None:
+        if not anchor and self._buffer.spilled:
+            return  # its commit has recorded it
+        await self._client.coordinator.roll_back(
+            anchor or self._anchor(), self.start_ts, self._budget_ms
+        )
 
     async def heartbeat(self) -> None:
         """Say that the owner is still there. Raises TxnAborted if the transaction is over.

@@ -1,13 +1,14 @@
-"""The real clock, timers and randomness. The only place of the product that touches them."""
+"""The real clock, timers, randomness and temporary files: the only place that touches them."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import secrets
+import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 
 class SystemClock:
@@ -51,3 +52,8 @@ class SeededRng:
         generator = random.Random(seed)
         self.random = generator.random
         self.token = generator.randbytes
+
+
+def temporary_file() -> IO[bytes]:
+    """A file without a name that is gone when it is closed, or the process ends."""
+    return tempfile.TemporaryFile(prefix="kvorum-")

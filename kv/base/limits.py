@@ -38,8 +38,13 @@ TXN_TTL_MS_MAX: Final = 600_000
 TXN_LIFETIME_MS_MAX: Final = 3_600_000
 # how long a finished transaction's outcome is answered after its end
 TXN_STATUS_RETENTION_MS: Final = 86_400_000
-TXN_BUFFER_BYTES_MAX: Final = 256 * MiB
-TXN_KEYS_MAX: Final = 1_000_000
+TXN_BUFFER_BYTES_MAX: Final = 4096 * MiB  # keys and values that one transaction writes …
+TXN_KEYS_MAX: Final = 4_000_000  # … and how many keys; what does not fit in memory is spilled …
+TXN_SPILL_BYTES: Final = 32 * MiB  # … to a temporary file of the client above so much at once
+TXN_MEMORY_BYTES_MAX: Final = 256 * MiB  # of one that is not spilled (serializable, procedures) …
+TXN_MEMORY_KEYS_MAX: Final = 1_000_000  # … and its keys
+SPILL_BLOCK_BYTES: Final = 64 * KiB  # that are read of such a file at once
+LARGE_IN_FLIGHT_MAX: Final = 4  # requests of the commit of a spilled transaction
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
 RESOLVE_CHUNK_ROWS: Final = 2_000  # no further chunk intent is begun in a request after so many
@@ -264,7 +269,7 @@ assert ENTRY_BYTES_MAX * 3 + ROOM_CHECK_BYTES * 3 <= DISK_FREE_BYTES_MIN, (
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
 assert SINK_SMALL_ROWS <= SINK_STEP_ROWS
 assert SINK_STEP_CHUNKS * SINK_CHUNK_BYTES_MAX < SUPERSEDED_BYTES_MAX, "they go in one step"
-assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_BUFFER_BYTES_MAX
+assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_MEMORY_BYTES_MAX
 assert 2 * SINK_ATTEMPT_CHARS_MAX < NONCE_CHARS_MAX
 assert SINK_COMMIT_WAIT_MS <= WAIT_MS_MAX
 assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_BYTES_MAX, (
@@ -275,6 +280,11 @@ assert MEMBERSHIP_MOVES_MAX <= PROCEDURE_CHILDREN_MAX
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
+assert TXN_SPILL_BYTES < TXN_MEMORY_BYTES_MAX < TXN_BUFFER_BYTES_MAX
+assert TXN_MEMORY_KEYS_MAX <= TXN_KEYS_MAX
+assert BATCH_BYTES_MAX + VALUE_BYTES_MAX < TXN_SPILL_BYTES, "what one entry holds is not spilled"
+assert SPILL_BLOCK_BYTES + VALUE_BYTES_MAX < TXN_SPILL_BYTES
+assert LARGE_IN_FLIGHT_MAX * (PREWRITE_BYTES_MAX + VALUE_BYTES_MAX) <= TXN_SPILL_BYTES
 assert PARALLEL_PARTS_MAX <= PREWRITES_IN_FLIGHT_MAX, "all are sent at once"
 assert PARALLEL_KEYS_MAX <= PREWRITE_KEYS_MAX <= MULTI_KEYS_MAX
 assert 2 * UNSTAGE_MS <= RECOVERY_GRACE_MS < TXN_TTL_MS_DEFAULT, "a living coordinator is faster"

@@ -46,8 +46,9 @@ AWAIT_CHANGES: Final = 8
 # ranges also: that, the timestamp below which they hold (0 = all), how many ranges are not wholly
 # guarded yet (ask again). Then there may be no ops
 PREWRITE: Final = 10
-# start_ts, anchor, ttl_ms, keys, values → min_commit_ts. Blind puts (value None: delete) of many
-# rows as one chunk intent; keys rise, the anchor is prewritten before and not among them
+# start_ts, anchor, ttl_ms, keys, values[, options] → min_commit_ts. Puts (value None: delete) of
+# many rows as one chunk intent, blind if not checked; keys rise, the anchor is prewritten before
+# and not among them
 PREWRITE_ROWS: Final = 16
 # anchor, start_ts, commit_ts → status, commit_ts, min_commit_ts. The status flip
 COMMIT: Final = 11

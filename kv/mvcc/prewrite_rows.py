@@ -2,8 +2,8 @@
 
 For transactions too large for an intent per key (the Spark sink's batches): the rows are not parsed
 one by one and take one place in the lock table. To everybody else it is an intent on each of its
-keys; whoever resolves one of them resolves the chunk (`resolve`). Writes are blind, and the anchor
-was prewritten before by `prewrite`.
+keys; whoever resolves one of them resolves the chunk (`resolve`). Writes are blind unless it is
+asked for, and the anchor was prewritten before by `prewrite`.
 
 Sending it again changes nothing: keys that the transaction has locked already are left out, so of
 two rows with one key the first to come stays. Deliberately missing: conditions, times to live.
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kv.base.keys import from_u64
 from kv.base.methods import ABORTED, COMMITTED, OP_PUT
 from kv.mvcc.prewrite import lived_ms
 from kv.mvcc.records import Lock
-from kv.mvcc.refusals import aborted, check_age, key_guarded, key_locked
+from kv.mvcc.refusals import aborted, check_age, key_guarded, key_locked, write_conflict
 from kv.mvcc.view import Mutations, View
 
 
@@ -31,10 +32,12 @@ def prewrite_rows(
     fresh_ts: int,
     now_ms: int,
     m: Mutations,
+    checked: bool = False,
 ) -> int:
-    """min_commit_ts, as `prewrite`. `keys` rise; a value None deletes.
+    """min_commit_ts, as `prewrite`. `keys` rise; a value None deletes. `checked`: the transaction
+    has read, so none of them may have a version above its start.
 
-    Raises KeyLocked, TxnAborted.
+    Raises KeyLocked, TxnAborted, WriteConflict, Corruption.
     """
     known = view.txn(anchor, start_ts) if view.holds(anchor) else None
     if known is not None and known.status == COMMITTED:
@@ -53,6 +56,10 @@ def prewrite_rows(
         keys, values = [k for k, _ in left], [v for _, v in left]
     if view.guards is not None and (met := view.guards.meets_any(keys, start_ts)) is not None:
         raise key_guarded(*met, now_ms)
+    if checked:
+        for key, old in zip(keys, view.many_cur(keys), strict=True):
+            if old is not None and from_u64(old) > start_ts:
+                raise write_conflict(key, from_u64(old), start_ts)
     if keys:
         lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
         m.set_chunk(Lock(start_ts, OP_PUT, lock_ttl_ms, anchor, 0, None, tuple(keys)), values)

@@ -318,7 +318,8 @@ def _prewrite_rows(r: list[Any]) -> Keys:
         raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
     if r[6] in keys:
         raise InvalidArgument("the anchor is prewritten by PREWRITE, before these rows")
-    return _NO_KEYS  # blind: nothing is read
+    check_options(r[10] if len(r) > 10 else None)
+    return _NO_KEYS  # they are read at once, if at all
 
 
 def _anchored(r: list[Any]) -> Keys:
@@ -387,7 +388,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     SETTLE: (3, _settle),
 }
 # one more argument (kv.partition.options)
-WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, ROLLBACK, HEARTBEAT})
+WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT})
 
 
 def check_request(r: list[Any]) -> Keys:

@@ -151,6 +151,7 @@ def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations)
             fresh_ts=ts,
             now_ms=now_ms,
             m=m,
+            checked="checked" in options_of(r, 10),
         )
     ]
 

@@ -121,8 +121,8 @@ class StepTxn:
     # -- for StepTable and the executor
     def add(self, table: tuple[str, str] | None, op: Op) -> _Nothing:
         self._open()
-        if len(self._later) >= limits.TXN_KEYS_MAX:
-            raise _too_large("writes of one step", limits.TXN_KEYS_MAX, len(self._later) + 1)
+        if len(self._later) >= limits.TXN_MEMORY_KEYS_MAX:
+            raise _too_large("writes of one step", limits.TXN_MEMORY_KEYS_MAX, len(self._later) + 1)
         self._later.append((table, op))
         return _NOTHING
 

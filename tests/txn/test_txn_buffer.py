@@ -114,7 +114,7 @@ def test_p10_scan_sees_a_write_behind_its_check() -> None:
     """A key that was only checked before is written now: it belongs into the scan."""
     buffer = WriteBuffer()
     buffer.add(check(KEY, 7))
-    assert buffer.written_between(b"", b"") == []
+    assert list(buffer.written_between(b"", b"")) == []
     buffer.add(put(KEY, b"2"))
     assert [op.key for op in buffer.written_between(b"", b"")] == [KEY]
 

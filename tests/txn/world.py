@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,6 +13,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Unavailable, UnknownOutcome
 from kv.base.keys import u32
+from kv.base.limits import TXN_SPILL_BYTES
 from kv.base.methods import PENDING, REPEATABLE
 from tests.support.simloop import SimLoop, SimRng
 from tests.txn.fake_kv import Cluster, FakeKv, FakeTso
@@ -61,7 +63,14 @@ class World:
         """Transactions whose record says pending."""
         return [ts for (_, ts), r in self.cluster.records.items() if r.status == PENDING]
 
-    def client(self, kv: Kv | None = None, tso: Any = None, *, parallel: bool = True) -> TxnClient:
+    def client(
+        self,
+        kv: Kv | None = None,
+        tso: Any = None,
+        *,
+        parallel: bool = True,
+        spill_bytes: int = TXN_SPILL_BYTES,
+    ) -> TxnClient:
         self.seeds += 1
         return TxnClient(
             kv or self.kv(),
@@ -70,6 +79,8 @@ class World:
             SimRng(self.seeds),
             LoopTimers(self.loop),
             parallel=parallel,
+            open_file=io.BytesIO,
+            spill_bytes=spill_bytes,
         )
 
 
