@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.steady import SteadyClock
 from kv.client.channels import Connector, tcp_connector
 from kv.server.dispatcher import Dispatcher
 from kv.server.socket_server import SocketServer
@@ -121,7 +122,7 @@ class Ports:
 def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") -> Ports:
     """The real machine; `engine` "memory" keeps nothing beyond the process."""
     return Ports(
-        clock=SystemClock(),
+        clock=SteadyClock(SystemClock()),
         timers=LoopTimers(loop),
         rng=SystemRng(),
         open_engine=lambda path, families: open_engine(engine, path, families),
