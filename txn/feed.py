@@ -36,12 +36,14 @@ from typing import Any, Final
 from kv.base.errors import KvorumError, Moved, Reroute, TryLater, UnknownOutcome
 from kv.base.limits import (
     DEADLINE_MS_DEFAULT,
+    FEED_AWAITS_MAX,
     FEED_BYTES_MAX,
     FEED_HEARTBEAT_MS,
     FEED_LEGS_IN_FLIGHT_MAX,
     FEED_PART_BYTES_MAX,
     FEED_PART_ROWS_MAX,
     FEED_PAUSE_MS,
+    FEED_POLL_MS,
     FEED_ROWS_MAX,
     FEED_SPILL_BYTES_MAX,
     RETRY_WAIT_MS_FIRST,
@@ -236,7 +238,10 @@ class Feed:
             return
         for leg in [leg for leg in self._waiting if leg not in merge.legs]:
             self._waiting.pop(leg).cancel()
-        for leg in merge.wanting():
+        wanting = merge.wanting()
+        if len(wanting) > FEED_AWAITS_MAX:
+            left_s = min(left_s, FEED_POLL_MS / 1000)
+        for leg in wanting[:FEED_AWAITS_MAX]:
             if leg not in self._waiting:
                 self._waiting[leg] = asyncio.get_running_loop().create_task(self._await(leg))
         done, _ = await asyncio.wait(

@@ -109,7 +109,9 @@ FEED_PART_BYTES_MAX: Final = 1 * MiB  # … and its bytes, but for the last row
 FEED_LEGS_IN_FLIGHT_MAX: Final = 32  # partitions that one watcher asks at once
 FEED_PAUSE_MS: Final = 5  # between two looks of one watcher
 FEED_HEARTBEAT_MS: Final = 5_000  # an idle watcher is told so often how far it has got
-WATCHERS_MAX: Final = 1_000  # of one node, through HTTP
+FEED_AWAITS_MAX: Final = 16  # partitions that tell one watcher of news; with more of them …
+FEED_POLL_MS: Final = 250  # … it looks so often
+WATCHERS_MAX: Final = 250  # of one node, through HTTP
 
 # -- wire
 FRAME_BYTES_MAX: Final = 32 * MiB
@@ -313,9 +315,11 @@ assert LEASE_TTL_MS_DEFAULT <= LEASE_TTL_MS_MAX <= LEASE_LIFETIME_MS_MAX
 assert MiB > LEASES_MAX * (4 * OWNER_CHARS_MAX + 32), "their record is written whole"
 assert LEASES_MAX <= LIST_ITEMS_MAX
 assert WAIT_MS_MAX < DEADLINE_MS_MAX
-assert FEED_PART_ROWS_MAX <= FEED_ROWS_MAX and FEED_PART_BYTES_MAX <= FEED_BYTES_MAX
+assert FEED_PART_ROWS_MAX <= FEED_ROWS_MAX
+assert FEED_PART_BYTES_MAX <= FEED_BYTES_MAX
 assert FEED_BYTES_MAX + VALUE_BYTES_MAX + FEED_ROWS_MAX * 64 < FRAME_BYTES_MAX, (
     "what one request finds fits a reply"
 )
 assert FEED_ROWS_MAX <= LIST_ITEMS_MAX
+assert 2 * WATCHERS_MAX * FEED_AWAITS_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "others get through"
 assert 2 * FEED_HEARTBEAT_MS < GC_RETENTION_MS_DEFAULT, "who is idle does not fall behind"

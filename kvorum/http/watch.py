@@ -34,7 +34,7 @@ from kvorum.watching import Event, Watcher, WatchSpec
 
 PATH: Final = b"/v1/watch/"
 ROUTE: Final = "/v1/watch"
-_COMMENT_S: Final = FEED_HEARTBEAT_MS / 1000
+_COMMENT_S: Final = 2 * FEED_HEARTBEAT_MS / 1000  # where not even a heartbeat comes
 _HEADERS: Final = [
     (b"content-type", sse.CONTENT_TYPE),
     (b"cache-control", b"no-store"),

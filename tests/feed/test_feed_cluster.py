@@ -16,6 +16,7 @@ import txn.feed
 import txn.feed_parts
 from kv.base.errors import KvorumError
 from kv.base.keys import MAX64, META_RANGE, from_u64, unescape
+from kv.base.limits import FEED_AWAITS_MAX
 from kv.base.methods import CHANGES
 from kv.feed.spill import Spill
 from kv.mvcc.records import hist_range, payload_at
@@ -314,3 +315,30 @@ def test_f13_who_is_far_behind_walks_once(full: bool, monkeypatch: pytest.Monkey
         await cluster.close()
 
     run(main, 7)
+
+
+def test_f14_a_watcher_of_many_partitions() -> None:
+    """Not every partition may hold a question of every watcher; those that hold none are heard of
+    a little later, not a heartbeat later.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 8)
+        await cluster.start()
+        backend = cluster.nodes[1].backend
+        count = FEED_AWAITS_MAX + 4
+        splits = tuple(b"%02d" % i for i in range(1, count))
+        await backend.create_table("default", "k", TableSpec(split_keys=splits))
+        watcher = await backend.watch("default", "k", WatchSpec(None))
+        await watcher.next()
+        for i in (0, count - 1):
+            key = b"%02d" % i
+            version = await backend.put("default", "k", key, b"v", None, 0)
+            began = loop.time()
+            event = await watcher.next()
+            assert (event.version, event.changes[0].key) == (version, key)
+            assert loop.time() - began < 1
+        await watcher.close()
+        await cluster.close()
+
+    run(main, 8)
