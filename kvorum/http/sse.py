@@ -7,8 +7,9 @@
     : a comment, when nothing is to be told for a while
 
 `changes` and `snapshot`: {"version", "part", "last", "changes": [{"key", "value" | null,
-"expires_ms"?}]}; `resolved`: {"version"}; `error`: the body of an error reply, with the
-`status` that it would have; then the stream ends. Keys and values are those of JSON bodies (kvorum.http.codec).
+"expires_ms"?}]}; `resolved`: {"version"}; `error`: the body of an error reply, with the `status`
+that it would have; then the stream ends. Keys and values are those of JSON bodies
+(kvorum.http.codec).
 """
 
 from __future__ import annotations

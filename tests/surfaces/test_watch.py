@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -318,3 +320,27 @@ def test_u6_a_node_that_stops_ends_its_streams(tmp_path: Path) -> None:
             stopper.join(20)
         assert stopped.is_set()
         assert time.monotonic() - began < 4
+
+
+def test_u6_the_guide(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the guide shows must run as it stands."""
+    db = served.by_name["sdk"]
+    for name in ("orders", "copy"):
+        db.create_table("default", name)
+    guide = (ROOT / "docs" / "guides" / "watch.md").read_text()
+    first, second, third = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(first.replace("127.0.0.1:7600", f"127.0.0.1:{served.base}"), names)
+    assert "b'1' b'paid'" in capsys.readouterr().out
+    orders = db.table("default", "orders")
+    writer = threading.Timer(0.3, lambda: orders.put("3", "new"))
+    writer.start()
+    exec(second, names)
+    writer.join()
+    assert names["event"].changes == [(b"3", b"new", 0)]
+    names["watch"].close()
+    names["watch"] = [names["event"]]
+    exec(third, names)
+    found = {item.key: item.value for item in db.table("default", "copy").rows()}
+    assert found == {b"3": b"new", b"position": b"%d" % names["event"].version}
+    names["db"].close()
