@@ -19,10 +19,9 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SPLIT_KEYS_MAX
 from kv.base.methods import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 from kv.replica.replica import Replica
-from procedures.master.balance import preferred
 from procedures.master.nodes import all_nodes
 from procedures.master.partitions import Place, Reader, placed_partitions
-from procedures.master.placement import candidates, spread
+from procedures.master.placement import candidates, preferred, spread
 
 log = logging.getLogger(__name__)
 
@@ -63,12 +62,18 @@ class SpreadPartitions:
         self._calls = calls
         self._everywhere, self._answers, self._settle = everywhere, answers, settle
 
-    async def places(self, t: Reader, count: int, replicas: int | None) -> list[Place]:
-        """See procedures.master.partitions.Maker. Raises Corruption."""
+    async def places(
+        self, t: Reader, ids: Sequence[PartitionId], replicas: int | None
+    ) -> list[Place]:
+        """See procedures.master.partitions.Maker. Raises Corruption; Unavailable: there is no
+        member yet that keeps data.
+        """
         if replicas is None:
-            return [self._everywhere()] * count
+            return [self._everywhere()] * len(ids)
         among = candidates(await all_nodes(t), await placed_partitions(t), self._answers)
-        return [Place(nodes) for nodes in spread(count, replicas, among)]
+        if not among:
+            raise Unavailable("no node that keeps data is a member yet; trying again")
+        return [Place(nodes) for nodes in spread(ids, replicas, among)]
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them, at a majority of their voters at least; then each is led by

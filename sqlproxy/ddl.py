@@ -31,7 +31,7 @@ from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument
-from kv.base.ids import TableId
+from kv.base.ids import PartitionId, TableId
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, Outcome, done, exclusive, shared
 from procedures.engine.procedure import next as go_on
@@ -193,7 +193,8 @@ class CreateTable(TableProcedure):
         await catalog.create_table_record(t, declared, table_id)
         count = len(split_keys) + 1
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
-        places = await self._partitions.places(t, count, declared.replicas)
+        ids = [PartitionId(first + i) for i in range(count)]
+        places = await self._partitions.places(t, ids, declared.replicas)
         descriptors = plan(table_id, split_keys, first, places)
         put_rows(t, descriptors, declared.replicas or 0)
         ctx.state["table"] = table_id

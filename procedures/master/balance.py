@@ -1,9 +1,9 @@
 """Leaders go where they belong, gently: one transfer per pause, never to a node that lags.
 
 Each partition prefers one of its voters, by its id, so that equally many lead at every node
-(`preferred`). A failover moves leaderships away from a node; once that is back and has caught up in
-two looks in a row, they return one by one. Whoever leads the meta partition does this; when it
-hands that partition over itself, the next one goes on.
+(placement.py: `preferred`). A failover moves leaderships away from a node; once that is back and
+has caught up in two looks in a row, they return one by one. Whoever leads the meta partition does
+this; when it hands that partition over itself, the next one goes on.
 
 Deliberately missing: load. Placement by load comes with the balancer of partitions.
 """
@@ -19,6 +19,7 @@ from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_LAG_MAX, BALANCE_PAUSE_S
 from procedures.master.groups import Groups
+from procedures.master.placement import preferred
 from procedures.master.replica_methods import TRANSFER, GroupView, MemberView
 
 log = logging.getLogger(__name__)
@@ -30,12 +31,6 @@ class Move(NamedTuple):
     partition: PartitionId
     source: NodeId
     target: NodeId
-
-
-def preferred(partition: PartitionId, voters: Sequence[NodeId]) -> NodeId:
-    """The voter that should lead: voters (with data) in order of their ids, one after the other."""
-    ordered = sorted(voters)
-    return ordered[partition % len(ordered)]
 
 
 def moves(views: Mapping[NodeId, Sequence[GroupView]]) -> list[Move]:

@@ -91,9 +91,11 @@ class Maker(Protocol):
     nodes (kvorum/placement.py). `create` and `drop` may be repeated.
     """
 
-    async def places(self, t: Reader, count: int, replicas: int | None) -> list[Place]:
-        """Where so many new partitions go; `replicas`: how many with data the table wants of each,
-        None = everywhere.
+    async def places(
+        self, t: Reader, ids: Sequence[PartitionId], replicas: int | None
+    ) -> list[Place]:
+        """Where each of these new partitions goes; `replicas`: how many with data the table wants
+        of each, None = everywhere.
         """
         ...
 
@@ -136,9 +138,11 @@ class Partitions:
         self._replicas = replicas
         self._place = Place((node,))
 
-    async def places(self, t: Reader, count: int, replicas: int | None) -> list[Place]:
+    async def places(
+        self, t: Reader, ids: Sequence[PartitionId], replicas: int | None
+    ) -> list[Place]:
         """That one node."""
-        return [self._place] * count
+        return [self._place] * len(ids)
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them; those that exist stay as they are."""

@@ -10,7 +10,7 @@ import pytest
 from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
-from kv.base.ids import NodeId
+from kv.base.ids import NodeId, PartitionId
 from procedures.engine.submission import Submission
 from procedures.master import moves
 from procedures.master.nodes import NodeState
@@ -340,12 +340,14 @@ class Spread:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def places(self, t: object, count: int, replicas: int | None) -> list[Place]:
+    async def places(
+        self, t: object, ids: Sequence[PartitionId], replicas: int | None
+    ) -> list[Place]:
         leader = self._world.leader(1)
         replica = None if leader is None else self._world.replica(leader.id, 1)
         if replica is None:
             raise Unavailable("the meta partition has no leader now")
-        return [Place(tuple(map(NodeId, replica.group.status().voters)))] * count
+        return [Place(tuple(map(NodeId, replica.group.status().voters)))] * len(ids)
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         for node in descriptors[0].voters:

@@ -14,7 +14,7 @@ from kv.base.errors import Corruption, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.replica.manager import OLDEST
 from procedures.engine.memory_store import Snapshot, Table
-from procedures.master.balance import Balancer, moves, preferred
+from procedures.master.balance import Balancer, moves
 from procedures.master.groups import Groups
 from procedures.master.nodes import (
     NodeRow,
@@ -28,6 +28,7 @@ from procedures.master.nodes import (
     take_in,
 )
 from procedures.master.partitions import Placed
+from procedures.master.placement import preferred
 from procedures.master.reconcile import Reconciler, differences
 from procedures.master.replica_methods import GroupView, MemberView, check_change, check_status
 from tests.procedures.lab import CrashingStore, crashed
