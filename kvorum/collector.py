@@ -80,14 +80,17 @@ class Collector:
         """A round every interval."""
         while True:
             await asyncio.sleep(self._interval_s)
-            await self.collect()
+            try:
+                await self.collect()
+            except KvorumError as error:  # of the database: a stall, a full disk
+                _tell("this round of collecting has ended", error)
 
     async def collect(self) -> None:
         """One round."""
         try:
             (safepoint,) = await self._ask(COLLECT_BELOW)
         except KvorumError as error:
-            log.info("the safepoint could not be learned: %s; next round", error)
+            _tell("the safepoint could not be learned", error)
             return
         led = {r.descriptor.id: r for r in self._manager.replicas() if r.leads()}
         if led.keys() - self._garbage.keys() or self.rounds % _FROM_THE_START == 0:
@@ -112,8 +115,7 @@ class Collector:
         try:
             await work
         except KvorumError as error:
-            partition = replica.descriptor.id
-            log.info("partition %d was not collected: %s; next round", partition, error)
+            _tell(f"partition {replica.descriptor.id} was not collected", error)
 
     # -- old versions
 
@@ -175,7 +177,7 @@ class Collector:
             await _safepoint(replica, safepoint)
             return (await self._step(replica, step)).removed
         except KvorumError as error:
-            log.info("partition %d was not collected: %s", replica.descriptor.id, error)
+            _tell(f"partition {replica.descriptor.id} was not collected", error)
             return 0
 
     async def _floor_for(self, found: Iterable[list[bytes]]) -> int:
@@ -185,7 +187,7 @@ class Collector:
         try:
             return await self._floor.find()
         except KvorumError as error:
-            log.info("no record of a transaction is collected now: %s", error)
+            _tell("no record of a transaction was collected", error)
             return 0
 
     # -- files
@@ -214,7 +216,13 @@ class Collector:
         try:
             await self._in_thread(self._engine.compact, "hist", *hist_range(d.start, d.end))
         except KvorumError as error:
-            log.info("the files of partition %d were not rewritten: %s", d.id, error)
+            _tell(f"the files of partition {d.id} were not rewritten", error)
+
+
+def _tell(what: str, error: KvorumError) -> None:
+    """Usually a leader changed; damage wants to be seen."""
+    level = logging.WARNING if error.disposition == "no" else logging.INFO
+    log.log(level, "%s: %s; next round", what, error)
 
 
 def _may_go(row: bytes, floor: int) -> bool:

@@ -19,6 +19,7 @@ from kv.replica.replica import Replica
 from kvorum.garbage import ROUNDS_MAX, SHARE, Garbage, Shrinking
 from kvorum.model import TableSpec
 from kvorum.node import Node
+from kvorum.oldest import OldestIntent
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 
@@ -278,3 +279,42 @@ def test_c4_files_are_rewritten_once_most_of_it_went() -> None:
     assert not shrinking.look(390)
     assert not shrinking.look(350)
     assert shrinking.look(0)
+
+
+# ------------------------------------------------------------------ which outcomes may be forgotten
+
+
+def test_c4_outcomes_stay_while_an_intent_anywhere_may_need_them() -> None:
+    """The record of a commit would be forgotten while its intents wait in another node's partition:
+    an acknowledged write would be rolled back.
+    """
+    hour = 3_600_000 << 18
+    now, answers = 100 * hour, [[50 * hour, [1, 2]]]
+    partitions, seconds, asked = {1, 2, 3}, [0.0], 0
+
+    async def ask() -> list[list[Any]]:
+        nonlocal asked
+        asked += 1
+        return answers
+
+    async def of_all() -> set[int]:
+        return partitions
+
+    async def now_ts() -> int:
+        return now
+
+    async def main() -> None:
+        nonlocal answers, now
+        oldest = OldestIntent(ask, of_all, now_ts, lambda: seconds[0])
+        assert await oldest.find() == 0, "the leader of partition 3 has not answered"
+        answers = [[50 * hour, [1, 2]], [0, [3]]]
+        assert await oldest.find() == 0
+        assert asked == 1, "at most once a minute"
+        seconds[0] = 61
+        assert await oldest.find() == 50 * hour
+        answers, seconds[0] = [[0, [1, 2, 3]]], 122
+        assert await oldest.find() == 98 * hour, "no intent that is laid later is as old"
+        answers, seconds[0] = [[1, [1, 2]]], 183
+        assert await oldest.find() == 98 * hour, "what was true stays true"
+
+    asyncio.run(main())
