@@ -396,7 +396,7 @@ class Commit:
 
     def _options(self, effect: msg.Prewrite) -> Mapping[str, Any]:
         stage = self._core.stage
-        if not stage:
+        if not stage or not self._core.bounded:
             return self._said
         parallel: dict[str, Any] = {"fence": True}
         if 0 in effect.indexes:  # with the anchor

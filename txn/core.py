@@ -143,6 +143,7 @@ class CommitCore:
         self._error: KvorumError | None = None  # why it is aborting
         self._flipped = False  # a flip was sent: failures are uncertain from here
         self._parallel = parallel
+        self.bounded = True  # prewrites of a staged one leave bounds
         self.stage: Parts = ()  # the keys of all parts, if it may commit by its intents
         self._early = False  # … and every answer so far allows it
         self._staged = False  # … and the record may be STAGING: failures are uncertain
@@ -158,7 +159,10 @@ class CommitCore:
         self._cleaned = False
 
     def cut(self, index: int, pieces: Sequence[Op]) -> list[int]:
-        """A range that was read lies in several partitions: the indexes of its pieces."""
+        """A range that was read lies in several partitions: the indexes of its pieces. If it was
+        staged as one, its guards leave no bounds any more: nobody may take a piece for the whole.
+        """
+        self.bounded = self.bounded and not self.stage
         self.ops[index] = pieces[0]
         self.ops += pieces[1:]
         return [index, *range(len(self.ops) - len(pieces) + 1, len(self.ops))]

@@ -17,6 +17,7 @@ from kv.base.ops import put
 from kv.base.timestamps import physical_ms
 from kv.mvcc import validate as validating
 from tests.support.simloop import SimLoop, run
+from tests.txn.fake_kv import FakeKv
 from tests.txn.world import (
     FarWorld,
     Hooked,
@@ -383,6 +384,30 @@ def test_d13_serializable_transactions_are_committed_by_intents_and_guards() -> 
             await mine.close()
 
     in_world(main)
+
+
+def test_d13_a_range_that_is_cut_after_it_was_staged_leaves_no_bound() -> None:
+    """Its first piece would be taken for all of it: the rest was not checked yet."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        kv = FakeKv(world.cluster)
+        client = world.client(kv)
+        t = await client.begin(isolation="serializable")
+        await t.scan(k("f"), k("i"), limit=9)
+        t.put(k("b"), b"x")
+        world.split(k("g"))  # the client does not know
+        await t.commit()
+        sent = [s.args[5] for s in kv.log if s.method == PREWRITE]
+        ranges = [[[k("f"), k("g")]], [[k("g"), k("i")]]]
+        assert sorted(o["ranges"] for o in sent if "ranges" in o) == ranges
+        assert [o.get("fence") for o in sent if "ranges" in o] == [None, None]
+        assert any("stage" in o for o in sent)
+        await asyncio.sleep(1)
+        assert world.cluster.guards == {}
+        await client.close()
+
+    run(main)
 
 
 def test_serializable_long_ranges_take_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
