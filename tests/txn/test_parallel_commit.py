@@ -28,7 +28,7 @@ from kv.base.methods import (
 from kv.base.ops import put
 from tests.support.simloop import SimLoop, run
 from tests.txn.fake_kv import Sent
-from tests.txn.wire import Gate, Wire
+from tests.txn.wire import Gate, PausedTimers, Wire
 from tests.txn.world import WORLDS, RealWorld, World, failure, k
 from txn.client import TxnClient
 from txn.transaction import Transaction
@@ -169,14 +169,7 @@ def test_d13_late_prewrite_meets_the_fence(make: type[World]) -> None:
     async def scene(loop: SimLoop, world: World) -> None:
         wire = Wire(loop, world.kv())
         gate = Gate(wire, PREWRITE, key=Z)
-
-        async def hold(sent: Sent) -> None:
-            await gate._hook(sent)
-            if sent.method == HEARTBEAT:  # this coordinator is paused, not dead
-                await gate.opened.wait()
-
-        wire.before = hold
-        client, reader = world.client(wire), world.client()
+        client, reader = world.client(wire, timers=PausedTimers(loop)), world.client()
         t = await began(client, B, Z)
         commit = loop.create_task(t.commit())
         await gate.reached.wait()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.methods import REPEATABLE
 from tests.support.simloop import SimLoop
@@ -58,6 +59,17 @@ class Gate:
         if sent.method in self._methods and self._key in (b"", sent.key):
             self.reached.set()
             await self.opened.wait()
+
+
+class PausedTimers(LoopTimers):
+    """Of a process that is stopped for longer than 50 ms, and notices nothing: what it waits for
+    longer than that never comes.
+    """
+
+    def call_later(
+        self, delay_s: float, fn: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        return super().call_later(delay_s if delay_s < 0.05 else 1e6, fn, *args)
 
 
 class NoisyKv(Hooked):

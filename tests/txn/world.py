@@ -15,6 +15,7 @@ from kv.base.errors import KvorumError, Unavailable, UnknownOutcome
 from kv.base.keys import u32
 from kv.base.limits import TXN_SPILL_BYTES
 from kv.base.methods import PENDING, REPEATABLE
+from kv.base.ports import Timers
 from tests.support.simloop import SimLoop, SimRng
 from tests.txn.fake_kv import Cluster, FakeKv, FakeTso
 from tests.txn.real_kv import RealCluster
@@ -70,6 +71,7 @@ class World:
         *,
         parallel: bool = True,
         spill_bytes: int = TXN_SPILL_BYTES,
+        timers: Timers | None = None,
     ) -> TxnClient:
         self.seeds += 1
         return TxnClient(
@@ -77,7 +79,7 @@ class World:
             tso or self.tso(),
             self.cluster.clock,
             SimRng(self.seeds),
-            LoopTimers(self.loop),
+            timers or LoopTimers(self.loop),
             parallel=parallel,
             open_file=io.BytesIO,
             spill_bytes=spill_bytes,
