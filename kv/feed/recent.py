@@ -11,8 +11,8 @@ Invariants
   * nobody who waits holds anything up: it is told and forgotten.
 
 `mark` counts the entries that had anything for a watcher: a version, or an intent that went away.
-It begins at a number that differs from leader to leader, so that a mark of another one is never
-taken for one of this. It only saves looks: a feed looks after a while in any case.
+It begins at a number that differs from leader to leader, so that a mark of another one is hardly
+ever taken for one of this. It only saves looks: a feed looks after a while in any case.
 
 Who watches asks again every few seconds; when nobody did for RECENT_IDLE_S the entries are let go.
 """
@@ -54,12 +54,19 @@ class Applied(Protocol):
 
 
 class Budget:
-    """The bytes that the recent entries of all partitions of a node may take."""
-
-    __slots__ = ("left",)
+    """The bytes that the recent entries of all partitions of a node may take. Who holds the most
+    gives way: a partition that has become quiet must not leave nothing to the others.
+    """
 
     def __init__(self, bytes_max: int = FEED_RECENT_BYTES_MAX) -> None:
-        self.left = bytes_max
+        self.bytes_max = bytes_max
+        self.active: dict[Recent, None] = {}
+        self.used = 0
+
+    def take(self, size: int) -> None:
+        self.used += size
+        while self.used > self.bytes_max:
+            max(self.active, key=_held).drop_oldest()
 
 
 class _Kept(NamedTuple):
@@ -89,6 +96,7 @@ class Recent:
     def __init__(self, timers: Timers, budget: Budget, answer: Answer) -> None:
         self.mark = 0
         self.floor = 0
+        self.held = 0  # bytes
         self.active = False  # whether entries are followed: somebody watches
         self._timers, self._budget, self._answer = timers, budget, answer
         self._entries: list[_Kept] = []
@@ -108,6 +116,7 @@ class Recent:
         if self.active:
             return
         self.active = True
+        self._budget.active[self] = None
         self.floor = self.mark = self._highest = top_ts
         self._idle = self._timers.call_later(RECENT_IDLE_S, self._look_idle)
 
@@ -121,17 +130,18 @@ class Recent:
         self._entries.append(
             _Kept(self.mark, self._highest, entry.low_ts, entry.size, entry.rows, gone)
         )
-        self._budget.left -= entry.size
-        while self._budget.left < 0 and self._head < len(self._entries):
-            self._drop_oldest()
+        self.held += entry.size
+        self._budget.take(entry.size)
         if self._waiting:
             for one in [w for w in self._waiting if gone or _touches(entry.rows, w.start, w.end)]:
                 self._forget(one)
                 entry.quiet.append((one.conn, [one.rid, 0, self.mark]))
 
-    def _drop_oldest(self) -> None:
+    def drop_oldest(self) -> None:
+        """Give the oldest entry up. Whoever wants it walks."""
         oldest = self._entries[self._head]
-        self._budget.left += oldest.size
+        self.held -= oldest.size
+        self._budget.used -= oldest.size
         self.floor = max(self.floor, oldest.highest)
         self._head += 1
         if 2 * self._head >= len(self._entries):
@@ -272,10 +282,15 @@ class Recent:
         self.active = False
         self._bound = 0
         while self._head < len(self._entries):
-            self._drop_oldest()
+            self.drop_oldest()
+        self._budget.active.pop(self, None)
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
+
+
+def _held(recent: Recent) -> int:
+    return recent.held
 
 
 def _within(rows: Sequence[Any], start: bytes, end: bytes) -> Iterator[Any]:

@@ -14,7 +14,8 @@ from kv.base.errors import InvalidArgument, NotLeader, SnapshotTooOld
 from kv.base.keys import MAX64
 from kv.base.limits import FEED_INTENTS_LOOKED_MAX, FEED_ROWS_MAX
 from kv.base.methods import COMMITTED, OP_DELETE, OP_PUT
-from kv.feed.recent import RECENT_IDLE_S, Budget
+from kv.feed.recent import RECENT_IDLE_S, Budget, Recent
+from kv.partition.entry import Entry
 from kv.partition.machine import PartitionMachine
 from tests.partition.node import Node
 from tests.partition.test_timestamps_later import drain, far_node, send_put
@@ -359,10 +360,17 @@ def test_f13_what_is_kept_for_watchers_is_bounded() -> None:
     node = Node()
     machine = node.machine()
     machine.recent._budget = budget = Budget(20_000)
+    quiet = Recent(node.timers, budget, lambda *_: None)  # of a partition that was busy before
+    quiet.begin(1)
+    quiet.applied(filler := Entry(1))
+    filler.rows, filler.size = [(K, bytes(100), None, None)], 15_000
+    quiet.applied(filler)
+    assert budget.used == quiet.held == 15_000
     begin = node.oracle(1)
     changes(node, begin, 0)
     versions = [node.put(K, bytes(2_000)) for _ in range(40)]
-    assert 0 <= budget.left <= 20_000
+    assert 0 < budget.used <= 20_000
+    assert quiet.held == 0, "it holds the most and gives way"
     assert machine.recent.floor > begin
     read_ts = node.oracle(1)
     assert [row[2] for row in walked(node, read_ts, begin)] == versions
@@ -383,7 +391,7 @@ def test_f13_nothing_is_kept_when_nobody_watches() -> None:
     node.timers.run(2 * RECENT_IDLE_S)
     assert not recent.active
     assert not recent._entries
-    assert recent._budget.left == Budget().left
+    assert recent._budget.used == 0
 
 
 # ------------------------------------------------------------------------------ waiting for news
