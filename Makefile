@@ -17,7 +17,7 @@ JAVA = JAVA_HOME="$$(scripts/java_home.sh 2>/dev/null || true)"
 export PYTHONUNBUFFERED = 1
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 setup: ## .venv with the locked packages
 	@scripts/setup.sh
@@ -57,6 +57,11 @@ verify: setup ## ten minutes of every workload on three nodes that are killed, p
 	@$(PY) -m kvorum verify --workload all --clients 3 --seconds $(VERIFY_S) --nemesis kill,pause,cut,restart
 	@$(PY) -m kvorum verify --workload skew,list-append,bank,register --isolation serializable --clients 3 \
 	  --seconds $$(( $(VERIFY_S) / 5 + 1 )) --nemesis kill,pause,cut,restart
+
+sim-txn: setup ## thousands of whole clusters with transactions, then builds broken on purpose (SEEDS=1..5000)
+	@$(PY) -m tests.whole --seeds $(SEEDS) --jobs $$(nproc)
+	@$(PY) -m tests.whole --proof
+	@$(PY) -m tests.whole --crash-points
 
 lock: setup ## requirements/*.lock from pyproject.toml (needs uv; UPGRADE=--upgrade for newer versions)
 	@scripts/lock.sh $(UPGRADE)

@@ -129,6 +129,23 @@ class NodeProcess:
                 probes.hit("unsynced writes at a power loss")
             self._disks[name] = disk.crash(cluster.disk_rng) if power else disk.reopen()
 
+    def stop(self) -> None:
+        """SIGTERM: it hands over and ends in order; a moment later it is started again."""
+        life, node = self.life, self.node
+        if life is None or node is None or not self.ready:
+            return
+        self.cluster.note("stop", life)
+        self.ready = False
+        life.spawn(node.stop()).add_done_callback(partial(self._stopped, life), context=Context())
+
+    def _stopped(self, life: Life, done: asyncio.Future[None]) -> None:
+        if (error := done.exception()) is not None:
+            self.cluster.fail(f"node {self.number} did not stop in order: {error!r}")
+        if self.life is life:
+            probes.hit("stopped in order")
+            self.kill(power=False)
+            self.cluster.later(self.cluster.rng.random(), self.start)
+
     def fail_syncs(self) -> None:
         self.sync_fails = True
         for disk in self._disks.values():

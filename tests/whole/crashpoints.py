@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kv.base.errors import KvorumError
+from kv.replica.replica import Replica
 from kvorum.database import AsyncDatabase
+from raft import RaftError
 from tests.whole.cluster import CLIENTS_FROM, Cluster, NodeProcess
 from tests.whole.life import LivesLoop, run
 from tests.whole.limits import changed
@@ -192,9 +194,7 @@ def _hand_over(node: NodeProcess, partition: int, target: int) -> None:
     node.life.enter(_transfer, replica, target)
 
 
-def _transfer(replica: Any, target: int) -> None:
-    from raft import RaftError
-
+def _transfer(replica: Replica, target: int) -> None:
     try:
         replica.group.transfer(target)
     except RaftError:

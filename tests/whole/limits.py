@@ -6,10 +6,13 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
+import kvorum.store
 from kv.base import limits
 from kv.replica.manager import ReplicaManager
+from kvorum.cluster import CONSENSUS
 
 CHOICES: Final[Mapping[str, Sequence[int]]] = {
     "DRAIN_REQUESTS_MAX": (1, 3),
@@ -48,11 +51,16 @@ def randomised(rng: random.Random, share: float, **fixed: int) -> Iterator[list[
     keep = rng.choice(LOG_KEEP_ENTRIES) if rng.random() < share else limits.LOG_KEEP_ENTRIES
     defaults: Any = ReplicaManager.__init__.__kwdefaults__
     defaults["log_keep_entries"] = keep
+    if keep != limits.LOG_KEEP_ENTRIES:
+        kvorum.store.CONSENSUS = replace(
+            CONSENSUS, log_tail_bytes=0, log_keep_bytes_max=rng.choice([0, 2_000])
+        )
     try:
         with changed(chosen):
             yield [f"{name}={value}" for name, value in {**chosen, "logs": keep}.items()]
     finally:
         defaults["log_keep_entries"] = limits.LOG_KEEP_ENTRIES
+        kvorum.store.CONSENSUS = CONSENSUS
 
 
 @contextmanager

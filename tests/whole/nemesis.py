@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.whole.cluster import ClientProcess, Cluster, NodeProcess
+from kv.replica.replica import Replica
+from raft import RaftError
+from tests.whole.cluster import Cluster, NodeProcess
 from tests.whole.life import Life, State
 from tests.whole.probes import probes
 
@@ -29,6 +31,8 @@ WEIGHTS = {
     "jump": 2,
     "transfer": 2,
     "kill client": 2,
+    "pause client": 2,
+    "stop": 2,
 }
 
 
@@ -58,6 +62,8 @@ class Nemesis:
             "jump": self._jump,
             "transfer": self._transfer,
             "kill client": self._kill_client,
+            "pause client": self._pause_client,
+            "stop": self._stop,
         }
         weights = {**WEIGHTS, **cluster.plan.weights}
         self._acts = [(name, acts[name]) for name, weight in weights.items() for _ in range(weight)]
@@ -78,6 +84,8 @@ class Nemesis:
         """Everything is whole again from now on."""
         self.end()
         self._cluster.network.heal()
+        for client in self._cluster.clients.values():
+            client.life.resume()
         for node in self._cluster.nodes.values():
             node.clock.skew_ms = 0
             if node.sync_fails:
@@ -142,6 +150,16 @@ class Nemesis:
 
     def _kill_client(self, _node: NodeProcess) -> None:
         self._rng.choice(list(self._cluster.clients.values())).kill()
+
+    def _pause_client(self, _node: NodeProcess) -> None:
+        """A coordinator that goes on when others took it for dead."""
+        life = self._rng.choice(list(self._cluster.clients.values())).life
+        probes.hit("a client stands still")
+        life.pause()
+        self._cluster.later(self._rng.choice([0.2, 1.0, 2.5]) * self._rng.random(), life.resume)
+
+    def _stop(self, node: NodeProcess) -> None:
+        node.stop()
 
     def _transfer(self, node: NodeProcess) -> None:
         """Hand a leadership over while it works."""
@@ -238,14 +256,8 @@ class Nemesis:
         self._cluster.network.cut.clear()
 
 
-def _transfer(replica, target: int) -> None:  # type: ignore[no-untyped-def]
-    from raft import RaftError
-
+def _transfer(replica: Replica, target: int) -> None:
     try:
         replica.group.transfer(target)
     except RaftError:
         probes.hit("transfer refused")
-
-
-def kill_now(client: ClientProcess) -> None:
-    client.kill()

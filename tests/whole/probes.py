@@ -4,7 +4,39 @@ from __future__ import annotations
 
 from tests.sim.probes import Probes
 
-RARE: tuple[str, ...] = ()
+RARE: tuple[str, ...] = (
+    "a client stands still",
+    "a leader stands still",
+    "ambush: gets",
+    "ambush: hears",
+    "ambush: persists",
+    "ambush: sends",
+    "answer: CONDITION_FAILED",
+    "answer: DEADLINE_EXCEEDED",
+    "answer: DEADLOCK",
+    "answer: KEY_LOCKED",
+    "answer: SNAPSHOT_TOO_OLD",
+    "answer: TXN_ABORTED",
+    "answer: UNKNOWN_OUTCOME",
+    "answer: WRITE_CONFLICT",
+    "client dies: gets",
+    "client dies: sends",
+    "clock jumps",
+    "connection lost",
+    "leadership transferred",
+    "log cut",
+    "request: COMMIT",
+    "request: HEARTBEAT",
+    "request: RECOVER",
+    "request: ROLLBACK",
+    "request: SETTLE",
+    "slow sync",
+    "stopped in order",
+    "snapshot installed",
+    "sync failed",
+    "the oracle's leader dies",
+    "unsynced writes at a power loss",
+)
 """What a long run must have seen."""
 
 probes = Probes()

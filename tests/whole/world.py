@@ -39,6 +39,8 @@ ANSWER_S = 40.0
 INTENTS_S = 45.0
 """Time to live, sweeps, and twice the error of a clock, by which an age may be wrong."""
 TABLE = "t"
+EVENTS_MAX = 2_000
+"""Of a history: more seeds find more than longer ones."""
 CLIENTS_EVER = 10_000
 """More than clients ever live in a run."""
 FAMILIES = ("cur", "hist", "lock", "txn")
@@ -145,8 +147,10 @@ class World:
     async def _work(self, process: ClientProcess, number: int) -> None:
         client = self._client(process, number)
         rng = random.Random(number)
+        events = self.recorder.history.events
         while not self._stop:
-            await self.workload.step(client)
+            if len(events) < EVENTS_MAX:
+                await self.workload.step(client)
             await asyncio.sleep(rng.expovariate(1 / self.plan.think_s))
 
     async def _in_client(self, work: Callable[[Client], Any], what: str) -> None:
