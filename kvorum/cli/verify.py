@@ -75,6 +75,8 @@ def verify(
         ).run()  # fmt: skip
     except KvorumError as e:
         output.die(e, as_json=json)
+    except KeyboardInterrupt:
+        output.die("interrupted", as_json=json)
     except OSError as e:
         output.die(f"{e.filename or 'verify'}: {e.strerror or e}", as_json=json)
     if done:

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 import kvorum
+from kv.base.config import HTTP_OFFSET
 from kvorum.localcluster import LocalCluster
 from kvorum.verify.nemesis import set_links
 from tests.integration.clusters import Nodes, cluster
@@ -140,6 +141,25 @@ def _state(nodes: Nodes, number: int) -> str:
     return LocalCluster.open(nodes.local.directory).node(number).state()
 
 
+def test_u12_a_run_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
+    """A run that is ended by a CI system, at whatever moment, must not leave three nodes behind."""
+    for delay_s in (1.0, 8.0):  # while the nodes start, and under load
+        data = tmp_path / f"cluster-{delay_s}"
+        run = subprocess.Popen(
+            command("--data", str(data), "--seconds", "60", "--nemesis", "pause", *new_cluster()),
+            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not LocalCluster.exists(data):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(delay_s)
+        run.terminate()
+        run.communicate(timeout=60)
+        assert run.returncode == 1
+        assert not processes_in(data)
+
+
 def test_u12_a_users_cluster_is_used_and_left_running(tmp_path: Path) -> None:
     """--data of a running cluster, and --connect: what was there before is there afterwards."""
     with cluster(tmp_path / "cluster") as nodes:
@@ -151,8 +171,10 @@ def test_u12_a_users_cluster_is_used_and_left_running(tmp_path: Path) -> None:
         _whole(nodes)
         killed = LocalCluster.open(nodes.local.directory)
         nodes.local.nodes = killed.nodes  # others have the pids now
-        code, told, stderr = verify("--connect", nodes.local.connect, "--workload", "set", *short)
-        assert code == 0, (told, stderr)
+        first = nodes.local.node(1)
+        for url in (nodes.local.connect, f"http://127.0.0.1:{first.base + HTTP_OFFSET}"):
+            code, told, stderr = verify("--connect", url, "--workload", "set,bank,batch", *short)
+            assert code == 0, (told, stderr)
         with kvorum.connect(nodes.url) as db:
             assert db.tables("verify") == [], "tables were left behind"
 
