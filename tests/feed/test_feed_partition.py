@@ -11,7 +11,7 @@ import pytest
 
 from kv.base import methods
 from kv.base.errors import InvalidArgument, NotLeader, SnapshotTooOld
-from kv.base.keys import MAX64
+from kv.base.keys import MAX64, u64
 from kv.base.limits import FEED_INTENTS_LOOKED_MAX, FEED_ROWS_MAX
 from kv.base.methods import COMMITTED, OP_DELETE, OP_PUT
 from kv.feed.recent import RECENT_IDLE_S, Budget, Recent
@@ -296,7 +296,8 @@ def test_f14_both_ways_tell_every_version_once(seed: int) -> None:
     history = recorded(node, seed, 60)
     read_ts = node.oracle(1)
     recent = node.machine().recent
-    for above in [floor, *(version for _, _, version in history[::7])]:
+    versions = [version for _, _, version in history]
+    for above in [floor, *versions[::7], *(version - 1 for version in versions[3::7])]:
         wanted = [row for row in history if row[2] > above]
         assert followed(node, read_ts, above) == wanted
         assert followed(node, read_ts, above, limit=5) == wanted
@@ -376,6 +377,29 @@ def test_f13_what_is_kept_for_watchers_is_bounded() -> None:
     assert [row[2] for row in walked(node, read_ts, begin)] == versions
     last = versions[-3]
     assert [row[2] for row in followed(node, read_ts, last)] == versions[-2:]
+
+
+def test_f14_a_late_resolution_is_not_cut_off() -> None:
+    """Versions rise with the log, but for those of intents that were resolved late: an answer that
+    is cut must not pass over one that lies in a later entry.
+    """
+    node = Node()
+    recent = Recent(node.timers, Budget(), lambda *_: None)
+    recent.begin(1)
+    for number, versions in enumerate([(10, 11), (20, 21), (5,), (30,), (31, 32, 33)]):
+        entry = Entry(number)
+        entry.rows = [(b"%d" % v, u64(v) + bytes(5), None, None) for v in versions]
+        entry.low_ts, entry.top_ts = min(versions), max(versions)
+        recent.applied(entry)
+    every = [5, 10, 11, 20, 21, 30, 31, 32, 33]
+    for rows_max in range(1, 10):
+        told, above = [], 1
+        while above < 40:
+            rows, frontier = recent.versions(b"", b"", above, 40, rows_max=rows_max)
+            assert frontier > above
+            told += sorted(row[2] for row in rows)
+            above = frontier
+        assert told == every, rows_max
 
 
 def test_f13_nothing_is_kept_when_nobody_watches() -> None:
