@@ -30,6 +30,7 @@ from kvorum.model import (
 )
 from kvorum.watching import Watcher, WatchSpec
 from txn.terms import USUAL, Terms
+from txn.trace import CommitTrace
 
 
 class Session(Protocol):
@@ -66,6 +67,10 @@ class Session(Protocol):
     async def abort(self) -> None: ...
 
     async def heartbeat(self) -> None: ...
+
+    def trace(self) -> CommitTrace | None:
+        """What its commit cost, where this process coordinated it."""
+        ...
 
 
 class Backend(Protocol):

@@ -54,6 +54,7 @@ from sqlproxy.schema import PUBLIC, Table
 from txn.client import TxnClient
 from txn.results import ScanPage
 from txn.terms import USUAL, Terms
+from txn.trace import CommitTrace
 from txn.transaction import Transaction
 
 _PREFIX_BYTES: Final = 4
@@ -219,6 +220,9 @@ class NativeSession:
 
     async def heartbeat(self) -> None:
         await self._transaction.heartbeat()
+
+    def trace(self) -> CommitTrace | None:
+        return self._transaction.trace()
 
 
 class NativeBackend:

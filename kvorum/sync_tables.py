@@ -13,6 +13,7 @@ from kvorum.model import Bytes, Item, Page, Record
 from kvorum.portal import Portal
 from kvorum.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
+from txn.trace import CommitTrace
 
 
 def _rows(
@@ -278,6 +279,12 @@ class Transaction:
     def heartbeat(self) -> None:
         """Keep a long transaction alive."""
         self._portal.call(self._transaction.heartbeat())
+
+    def trace(self) -> CommitTrace | None:
+        """What its commit cost: messages, round trips and syncs (`print` it). None before the
+        commit, over HTTP, and of one that was spilled.
+        """
+        return self._transaction.trace()
 
     def __enter__(self) -> Self:
         return self

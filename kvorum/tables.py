@@ -25,6 +25,7 @@ from kvorum.model import (
     user_key,
     user_value,
 )
+from txn.trace import CommitTrace
 
 
 def scan_spec(
@@ -233,6 +234,12 @@ class AsyncTransaction:
         whoever meets it.
         """
         await self._session.heartbeat()
+
+    def trace(self) -> CommitTrace | None:
+        """What its commit cost: messages, round trips and syncs (`print` it). None before the
+        commit, over HTTP, and of one that was spilled.
+        """
+        return self._session.trace()
 
     async def __aenter__(self) -> Self:
         return self

@@ -44,6 +44,7 @@ from kvorum.model import (
 )
 from kvorum.watching import WatchSpec
 from txn.terms import NAMES, USUAL, Terms
+from txn.trace import CommitTrace
 
 _MSGPACK = "application/msgpack"
 _HEADERS = (("content-type", _MSGPACK), ("accept", _MSGPACK))
@@ -347,6 +348,9 @@ class HttpSession:
 
     async def heartbeat(self) -> None:
         await self._post("heartbeat", {})
+
+    def trace(self) -> CommitTrace | None:
+        return None  # its node coordinates it
 
 
 def _unknown(what: str) -> UnknownOutcome:
