@@ -89,18 +89,25 @@ class SpreadPartitions:
                 group.create_task(self._tell(node, CAMPAIGN, ids))
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
-        """Remove replicas with their data, the last one first."""
+        """Remove replicas with their data, the last one first. They are not in the map any more, so
+        a node that is away removes them when it comes back; a table whose only copies were lost
+        with their nodes can be dropped.
+        """
         await self._settle(descriptors)
-        await self._at_voters(list(reversed(descriptors)), DROP_PARTITION, lambda d: d.id)
+        last_first = list(reversed(descriptors))
+        await self._at_voters(last_first, DROP_PARTITION, lambda d: d.id, pass_by_silent=True)
 
     async def _at_voters(
         self,
         descriptors: Sequence[PartitionDescriptor],
         method: int,
         item: Callable[[PartitionDescriptor], Any],
+        *,
+        pass_by_silent: bool = False,
     ) -> None:
         """One call per voter, with its partitions. Raises the error of one that failed if fewer
-        than a majority did it for some partition.
+        than a majority did it for some partition; `pass_by_silent`: not counting nodes that are
+        not heard.
         """
         items: dict[NodeId, list[Any]] = {}
         for descriptor in descriptors:
@@ -112,6 +119,8 @@ class SpreadPartitions:
                 for node, arg in items.items()
             }
         errors = {node: e for node, task in told.items() if (e := task.result()) is not None}
+        if pass_by_silent:
+            errors = {node: e for node, e in errors.items() if self._answers(node)}
         for nodes in dict.fromkeys(descriptor.voters for descriptor in descriptors):
             failed = [errors[node] for node in nodes if node in errors]
             if 2 * len(failed) >= len(nodes):

@@ -16,6 +16,7 @@ import kvorum
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import split_address
 from kv.client.client import KvClient, connect
+from kvorum import settling
 from tests.cluster.three import Trio, client, trio, until
 
 SPLITS = ["c", "f", "i", "l", "o"]
@@ -99,6 +100,31 @@ def test_d4_a_transaction_is_unheard_of_only_if_the_silent_node_says_so() -> Non
                     await kv.find_txn(unheard, budget_ms=1_500)
                 await made.start(mute)
                 assert await kv.find_txn(unheard, budget_ms=20_000) is None
+
+    asyncio.run(main())
+
+
+def test_f8_a_table_whose_only_copies_are_lost_can_be_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It could neither be used nor be got rid of, nor the node that had it."""
+    monkeypatch.setattr(settling, "SETTLE_MS_MAX", 300)
+
+    async def main() -> None:
+        async with trio() as made, client(made) as db:
+            await db.create_table("default", "t", split_keys=SPLITS, replicas=1)
+            lost = await leader_of_nothing(made)
+            await made.stop(lost)
+            id_ = await db.submit("Decommission", {"node": lost})
+            with pytest.raises(kvorum.Refused, match="the only copy of 2 partitions"):
+                await db.wait(id_, timeout_ms=30_000)
+            await db.drop_table("default", "t")
+            assert placed(await db.partitions()) == []
+            await made.start(lost)
+            reconciler = made.nodes[lost].upkeep.reconciler
+            for _ in range(5):
+                await reconciler.look()
+            assert len(made.nodes[lost].store.manager.descriptors()) == 1, "it heard of it"
 
     asyncio.run(main())
 

@@ -97,6 +97,22 @@ def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     assert len(done("partition", "list", connect=connect)["items"]) == 2
 
 
+def test_f8_a_table_says_how_many_copies_it_wants(running: tuple[Path, str, int]) -> None:
+    """Without the option, more machines would only mean more copies."""
+    _, connect, _ = running
+    words = ("table", "create", "default/few", "--split", "m", "--replicas", "1")
+    made = done(*words, connect=connect)
+    assert made["name"] == "few"
+    done("put", "default/few/a", "1", connect=connect)
+    rows = done("partition", "list", connect=connect)["items"]
+    mine = [row["replicas"] for row in rows if len(row["replicas"]) == 1]
+    assert len(mine) == 2
+    assert mine[0] != mine[1]
+    wrong = kvorum("table", "create", "default/none", "--replicas", "0", connect=connect)
+    assert wrong.returncode == 1
+    assert "replicas must be 1 to" in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
