@@ -119,19 +119,24 @@ class GuardTable:
 
     def meets(self, key: bytes, start_ts: int) -> Guard | None:
         """A guard on `key` of another transaction than `start_ts`."""
-        for ts, guard in self._points.get(key, _NONE).items():
-            if ts != start_ts:
-                return guard
+        return next((g for g in self._on(key) if g.start_ts != start_ts), None)
+
+    def holds(self, key: bytes, start_ts: int) -> bool:
+        """Whether this transaction guards `key`."""
+        return any(guard.start_ts == start_ts for guard in self._on(key))
+
+    def _on(self, key: bytes) -> Iterator[Guard]:
+        """All guards on `key`."""
+        if key in self._points:
+            yield from self._points[key].values()
         if not self._ranges:
-            return None
+            return
         ranges = self._in_order()
         i = bisect_right(self._starts, key) - 1
         while i >= 0 and self._furthest[i] > key:
-            guard = ranges[i]
-            if guard.start_ts != start_ts and guard.past > key:
-                return guard
+            if ranges[i].past > key:
+                yield ranges[i]
             i -= 1
-        return None
 
     def meets_any(self, keys: Sequence[bytes], start_ts: int) -> tuple[bytes, Guard] | None:
         """The first of `keys` (they rise) that another transaction guards."""
@@ -167,9 +172,6 @@ class GuardTable:
             self._starts = [guard.start for guard in ranges]
             self._furthest = list(accumulate((guard.past for guard in ranges), max))
         return ranges
-
-
-_NONE: Final[dict[int, Guard]] = {}
 
 
 def _start_of(guard: Guard) -> bytes:

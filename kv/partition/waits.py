@@ -124,8 +124,10 @@ class Waiting:
         """Whether the request's own transaction holds the key: it must not wait for those who wait
         for itself.
         """
-        lock = self._view.lock(key)
-        return lock is not None and lock.start_ts == txn_of(r)
+        lock, guards, txn = self._view.lock(key), self._view.guards, txn_of(r)
+        if lock is not None:
+            return lock.start_ts == txn
+        return guards is not None and guards.holds(key, txn)
 
     def _behind(self, item: Item, key: bytes, head: Waiter) -> bool:
         lock = self._view.lock(key)

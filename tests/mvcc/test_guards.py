@@ -124,6 +124,9 @@ def test_serializable_table_finds_what_a_plain_search_finds(seed: int) -> None:
         found = table.meets(probe, ts)
         assert (found is not None) == meets(probe, ts)
         assert found is None or found.start_ts != ts
+        assert table.holds(probe, ts) == any(
+            g.start <= probe < g.past for g in plain.values() if g.start_ts == ts
+        )
         keys = sorted({key() for _ in range(4)})
         any_ = table.meets_any(keys, ts)
         wanted = next((k for k in keys if meets(k, ts)), None)

@@ -123,6 +123,20 @@ def test_serializable_a_guard_in_flight_holds_writes_back() -> None:
     assert guarded(node) == []
 
 
+def test_serializable_a_transaction_does_not_queue_behind_who_waits_for_it() -> None:
+    """It would wait for somebody who waits for its own guard: both, until their time is over."""
+    node = Node()
+    start = node.oracle(1)
+    node.reply(send_guard(node, start, ALL))
+    write = send_put(node, b"tab.k7")
+    drain(node)
+    mine = (start, Z, 5000, [put_op(b"tab.k7")], 0)
+    node.call(methods.PREWRITE, b"tab.k7", *mine)
+    assert write not in node.conn.rows
+    node.call(methods.RESOLVE, b"tab.k", start, 0, [b"tab.k", b"tab.k7"])
+    assert node.reply(write)[0] > start
+
+
 def test_serializable_a_released_guard_does_not_let_old_timestamps_through() -> None:
     """A write whose timestamp was asked for while the guard stood would be dated before the
     transaction whose read it changes: a reader between the two sees one without the other.
