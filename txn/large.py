@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from kv.base.errors import (
@@ -133,7 +134,8 @@ class LargeCommit:
     async def _prewrite(self, txn: BulkTransaction) -> None:
         await txn.prewrite([self._anchor])
         waiting = portions(self._buffer.stream(), self._anchor.key)
-        while some := [p for p, _ in zip(waiting, range(LARGE_IN_FLIGHT_MAX), strict=False)]:
+        laid = 1
+        while some := list(islice(waiting, LARGE_IN_FLIGHT_MAX)):
             self._check_wanted()
             try:
                 async with asyncio.TaskGroup() as group:
@@ -141,7 +143,9 @@ class LargeCommit:
                         group.create_task(_send(txn, portion))
             except* KvorumError as failed:
                 raise failed.exceptions[0] from None
+            laid += sum(len(portion.keys) + len(portion.others) for portion in some)
             del some
+        assert laid == len(self._buffer), f"{laid} of {len(self._buffer)} keys are prewritten"
 
     def _check_wanted(self) -> None:
         if self._stop is not None:

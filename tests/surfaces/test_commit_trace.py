@@ -41,4 +41,4 @@ def test_p10_transaction_larger_than_memory_through_the_sdk(tmp_path: Path) -> N
                 rows.put(f"{'az'[i % 2]}{i:06}", value)
             assert rows.get("a000000") == (value, 0)
         assert table.get("z009999") == (value, t.version)
-        assert sum(1 for _ in table.scan(prefix="a")) == 5_000
+        assert sum(1 for _ in table.rows(prefix="a")) == 5_000

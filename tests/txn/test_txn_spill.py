@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kv.base.adapters import temporary_file
 from kv.base.errors import ConditionFailed, KvorumError, TooLarge, TxnAborted, WriteConflict
-from kv.base.limits import TXN_KEYS_MAX
+from kv.base.limits import LARGE_IN_FLIGHT_MAX, TXN_KEYS_MAX
 from kv.base.methods import COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import Op, check, delete, put
 from tests.support.simloop import SimLoop, run
@@ -213,6 +213,27 @@ def test_spilled_transaction_reads_its_own_and_commits_whole() -> None:
         assert await reader.get(k("d-new")) == (b"1", version)
         assert await reader.get(key(77)) == (b"77", version)
         assert (await reader.status(t.id)).commit_ts == version
+
+    play(scene)
+
+
+def test_spilled_transaction_of_many_messages_is_whole() -> None:
+    """A message that is forgotten between two rounds of them is lost without a word."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        wire = Wire(loop, world.kv(), latency_ms=0.5)
+        client = world.client(wire, spill_bytes=300_000)
+        t = await client.begin()
+        count = 2000 * (3 * LARGE_IN_FLIGHT_MAX + 1)
+        for i in range(count):
+            t.put(key(i), b"")
+        version = await t.commit()
+        await client.close()
+        sent = [s for s in wire.log if s.method == PREWRITE_ROWS]
+        assert sum(len(s.args[3]) for s in sent) == count - 1, "and the anchor"
+        reader = world.client()
+        for at in range(0, count, 997):
+            assert await reader.get(key(at)) == (b"", version)
 
     play(scene)
 
