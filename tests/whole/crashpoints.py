@@ -29,7 +29,7 @@ from tests.whole.limits import changed
 from tests.whole.plan import Plan
 from tests.whole.trace import Trace
 
-KINDS: Final = ("parallel", "two-phase", "serializable")
+KINDS: Final = ("parallel", "two-phase", "serializable", "serializable two-phase")
 KEYS: Final = ("a", "m", "t")
 NS: Final = "default"
 TTL_MS: Final = 1_000
@@ -60,7 +60,7 @@ class Scenario:
         self.counts: Counter[tuple[int, str]] = Counter()
         self.cluster = Cluster(loop, seed, plan, Trace(loop.time))
         self.answer: str | None = None
-        self._isolation = "serializable" if kind == "serializable" else "snapshot"
+        self._isolation = "serializable" if kind.startswith("serializable") else "snapshot"
         self._kind, self._point = kind, point
         self._watching = False
         self._txn = 0
@@ -213,7 +213,7 @@ def play(seed: int, kind: str, point: Point | None) -> Scenario:
         made.append(Scenario(loop, seed, kind, point))
         await made[0].play()
 
-    with changed({"PARALLEL_PARTS_MAX": 0} if kind == "two-phase" else {}):
+    with changed({"PARALLEL_PARTS_MAX": 0} if kind.endswith("two-phase") else {}):
         run(main, seed)
     return made[0]
 

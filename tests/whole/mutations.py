@@ -15,6 +15,7 @@ from typing import Any, Final
 import kv.mvcc.get
 import kv.mvcc.prewrite
 import kv.mvcc.scan
+import kv.mvcc.validate
 import kv.partition.machine
 import kv.partition.writes
 from kv.base.errors import KvorumError, TxnAborted
@@ -100,6 +101,13 @@ def _finding_nothing(verb: Any) -> Any:
         return False, 0
 
     return recover
+
+
+def _unguarded(
+    view: Any, r: Any, options: Any, _reads: Any, ts: int, now_ms: int, m: Any
+) -> list[Any]:
+    done = writes._intents(view, r, options, ts, now_ms, m, fence="fence" in options)
+    return [done.min_commit_ts, done.exact, 0, 0]
 
 
 def _resolve_to_aborted(verb: Any) -> Any:
@@ -247,35 +255,35 @@ MUTATIONS: Final[dict[str, Mutation]] = {
             (writes, "prewrite", _blind(writes.prewrite)),
         ],
         tune=_set(workload="list-append"),
-        needed=2,
+        needed=1,
     ),
     "reply-early": Mutation(
         what="a command is answered when its entry is proposed, not when it is applied",
         breaks="what is acknowledged is there, for everybody and for good",
         patches=lambda: [(PartitionMachine, "_seal", _reply_when_proposed())],
         tune=_set(workload="register"),
-        needed=2,
+        needed=1,
     ),
     "sync-lies": Mutation(
         what="a sync is reported done before it is",
         breaks="what is acknowledged survives a power loss",
         patches=lambda: [(TimedSyncer, "start", _early_sync)],
         tune=_set(workload="set", nodes=1, rates=()),
-        needed=4,
+        needed=7,
     ),
     "forget-an-intent": Mutation(
         what="a prewrite drops its first intent, of every fifth transaction",
         breaks="a transaction is applied as a whole",
         patches=lambda: [(writes, "prewrite", _forgetful(writes.prewrite))],
         tune=_set(workload="bank"),
-        needed=5,
+        needed=3,
     ),
     "oracle-goes-back": Mutation(
         what="a new oracle begins at its clock, not above the durable bound",
         breaks="timestamps rise, whoever gives them out",
         patches=lambda: [(Oracle, "start", _start_anew)],
         tune=_set(workload="unique-ids"),
-        needed=13,
+        needed=29,
     ),
     "resolve-to-aborted": Mutation(
         what="the intents of every fifth committed transaction are removed instead of applied",
@@ -296,7 +304,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="an abort is final",
         patches=lambda: [(writes, "commit", _flip(_revived))],
         tune=_set(workload="list-append", parallel=False, ttl_ms=100),
-        needed=24,
+        needed=22,
     ),
     "prefetched-timestamps": Mutation(
         what="commit timestamps come from a range that was fetched long before",
@@ -306,19 +314,22 @@ MUTATIONS: Final[dict[str, Mutation]] = {
             (PartitionMachine, "_read", _without_doubt()),
         ],
         tune=_set(workload="list-append"),
-        needed=2,
+        needed=4,
     ),
     "no-wait-in-flight": Mutation(
         what="a reader does not wait for versions in flight below its timestamp",
         breaks="a snapshot contains all commits below it",
         patches=lambda: [(machine, "must_wait", lambda *_: None)],
         tune=_set(workload="list-append"),
-        needed=1,
+        needed=3,
     ),
     "ignore-the-fence": Mutation(
         what="a prewrite lays intents on keys that a recovery has closed",
         breaks="a parallel commit has one outcome",
-        patches=lambda: [(kv.mvcc.prewrite, "_check_fence", lambda *_: None)],
+        patches=lambda: [
+            (module, "check_fence", lambda *_: None)
+            for module in (kv.mvcc.prewrite, kv.mvcc.validate)
+        ],
         tune=_set(workload="list-append", parallel=True, think_s=0.003, weights={"clog": 60}),
         needed=5,
     ),
@@ -343,7 +354,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="intents outlive leaders",
         patches=lambda: [(Replica, "_set_role", _without_mirror())],
         tune=_set(workload="list-append"),
-        needed=3,
+        needed=4,
     ),
     "1pc-without-condition": Mutation(
         what="a write ignores the version that it was to find",
@@ -374,14 +385,14 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="what is committed is seen, resolved or not",
         patches=lambda: [(Resolver, "met_by_read", _step_over)],
         tune=_set(workload="list-append"),
-        needed=1,
+        needed=2,
     ),
     "unknown-is-failure": Mutation(
         what="a commit whose answer was lost is reported as failed",
         breaks="what is called failed never happens",
         patches=lambda: [(CommitCore, "_unknown", _certain)],
         tune=_set(workload="list-append", budget_ms=800),
-        needed=1,
+        needed=2,
     ),
     "no-guards": Mutation(
         what="what a serializable transaction read is neither checked nor held",
