@@ -32,6 +32,7 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, ROLLBACK, STAGING
 from kv.base.ports import Rng, Timers
 from kv.base.waits import WAITED
+from kv.client.calls import NO_PARTITION
 from txn.ports import Kv
 from txn.recovery import recover
 from txn.waiting import Background, Backoff, Deadline
@@ -176,9 +177,14 @@ class Resolver:
         start_ts = intents.start_ts
         outcome = self._known.get(start_ts)
         if outcome is None or outcome.status == PENDING:
-            outcome, _ = await self.check(
-                start_ts, intents.anchor, ttl_ms=intents.ttl_ms, budget_ms=_RESOLVE_BUDGET_MS
-            )
+            try:
+                outcome, _ = await self.check(
+                    start_ts, intents.anchor, ttl_ms=intents.ttl_ms, budget_ms=_RESOLVE_BUDGET_MS
+                )
+            except DeadlineExceeded:  # a node that is down may have the anchor, or nobody
+                if not await self._lost(start_ts, intents.anchor):
+                    raise
+                outcome = Outcome(ABORTED)
         if outcome.status == PENDING:
             return 0
         return await self._resolve(start_ts, outcome, intents.keys, _RESOLVE_BUDGET_MS)
@@ -253,12 +259,10 @@ class Resolver:
             status, commit_ts, min_commit_ts, age_ms, *more = await self._kv.call(
                 CHECK, anchor, anchor, start_ts, push_above, ttl_ms, budget_ms=budget_ms
             )
-        except (Unavailable, DeadlineExceeded):
-            if self.gone is None or not await self.gone(anchor):
+        except Unavailable as error:
+            if error.code != NO_PARTITION or not await self._lost(start_ts, anchor):
                 raise
-            outcome = Outcome(ABORTED)  # nobody can say any more: kvorum/settling.py
-            self.learn(start_ts, outcome)
-            return outcome, 0
+            return Outcome(ABORTED), 0
         self._learn_owner(start_ts, more)
         if status == STAGING:
             status, late = PENDING, age_ms >= RECOVERY_GRACE_MS
@@ -269,6 +273,15 @@ class Resolver:
         outcome = Outcome(status, commit_ts, min_commit_ts)
         self.learn(start_ts, outcome)
         return outcome, int(age_ms)
+
+    async def _lost(self, start_ts: int, anchor: bytes) -> bool:
+        """Whether the record went with a dropped table: nobody can say any more what became of the
+        transaction, so it is rolled back (kvorum/settling.py).
+        """
+        if self.gone is None or not await self.gone(anchor):
+            return False
+        self.learn(start_ts, Outcome(ABORTED))
+        return True
 
     def _learn_owner(self, start_ts: int, more: Sequence[Any]) -> None:
         """`more`: what CHECK answers behind the age; older nodes say no owner."""
