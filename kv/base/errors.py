@@ -19,7 +19,7 @@ happened):
     │   └── Corruption          CORRUPTION 500             details: key, file or family
     ├── RestartTxn          disposition "restart_txn": run the function again on a new snapshot
     │   ├── WriteConflict       WRITE_CONFLICT 409         details: key, conflict_ts, start_ts
-    │   └── TxnAborted          TXN_ABORTED 409            details: txn, reason; code DEADLOCK: cycle
+    │   └── TxnAborted          TXN_ABORTED 409            details: txn, reason; DEADLOCK: cycle
     ├── TryLater            disposition "retry": nothing was done; the same request may be sent
                             again
     │   ├── Busy                BUSY 429                   details: what, limit, actual,

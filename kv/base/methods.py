@@ -35,8 +35,8 @@ WRITE: Final = 4
 MGET: Final = 5
 # start, end, read_ts, limit, reverse, ignore → [[key, value, version], …], resume | None
 SCAN: Final = 6
-# start, end, read_ts, limit, above, closed, bytes_max, cursor | None → [[key, value | None = deleted,
-# version, expire_ms | 0], …], frontier, cursor | None, mark, resolved, large. Versions in
+# start, end, read_ts, limit, above, closed, bytes_max, cursor | None → [[key, value | None = was
+# deleted, version, expire_ms | 0], …], frontier, cursor | None, mark, resolved, large. Versions in
 # (above, frontier] (kv/feed/changes.py)
 CHANGES: Final = 7
 # start, end, mark, wait_ms → mark. Answered when something may be new since `mark`, or in time

@@ -17,8 +17,8 @@ import pytest
 
 import kvorum
 from kvorum.sdk import parse_url
-from kvorum.sync_tables import SnapshotTable, TransactionTable
 from kvorum.snapshots import AsyncSnapshotTable
+from kvorum.sync_tables import SnapshotTable, TransactionTable
 from kvorum.tables import AsyncTransactionTable
 from tests.surfaces.conftest import Served
 
