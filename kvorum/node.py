@@ -140,7 +140,6 @@ class Node:
             stack.push_async_callback(self.master.close)
             stack.push_async_callback(self._end_background)
             self._in_background(self.master.run())
-            self._in_background(self.store.wait_care.run())
             if self.store.alone:
                 await self._until_ready()
             await self._listen(stack)

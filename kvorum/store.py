@@ -75,6 +75,7 @@ class Store:
         self._state_syncer: Syncer | None = None
         self.sync_taken = Histogram()
         self._truncating: asyncio.Task[None] | None = None
+        self._caring: asyncio.Task[None] | None = None
         self._on_meta_role: Callable[[bool], object] | None = None
 
     def _on_fatal(self, error: BaseException) -> None:
@@ -153,8 +154,15 @@ class Store:
         self.txn = TxnClient(self.kv, self.oracle, ports.clock, ports.rng, ports.timers)
         others = Everywhere(self.waits, self.cluster.calls, lambda: self.cluster.peers.nodes)
         self.wait_care = WaitCare(self.waits, self.txn.resolver, others, ports.timers)
-        self._truncating = asyncio.get_running_loop().create_task(self.manager.run(), name="logs")
+        loop = asyncio.get_running_loop()
+        self._truncating = loop.create_task(self.manager.run(), name="logs")
+        self._caring = loop.create_task(self.wait_care.run(), name="waits")
+        self._caring.add_done_callback(self._care_ended)
         await self.cluster.start()
+
+    def _care_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._on_fatal(bug)
 
     async def _open_partitions(self, retention_ms: int) -> None:
         ports = self.ports
@@ -391,10 +399,11 @@ class Store:
     async def _let_go(self) -> None:
         if hasattr(self, "cluster"):
             await self.cluster.close()
-        if self._truncating is not None:
-            self._truncating.cancel()
-            await asyncio.wait([self._truncating])
-            self._truncating = None
+        for task in (self._caring, self._truncating):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._caring = self._truncating = None
         if hasattr(self, "manager"):
             self.manager.close()
         if hasattr(self, "host"):
