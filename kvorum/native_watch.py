@@ -9,6 +9,7 @@ from kv.base.errors import KvorumError, NotFound, Unavailable
 from kv.base.keys import successor
 from kvorum.watching import Change, Event, WatchSpec
 from txn.client import TxnClient
+from txn.feed_parts import Part
 
 _PREFIX_BYTES: Final = 4
 
@@ -51,12 +52,19 @@ class NativeWatcher:
             part = await self._feed.next()
         except KvorumError as error:
             raise self._told(error) from None
-        changes = [
-            Change(key[_PREFIX_BYTES:], value, expires_ms)
-            for key, value, _, expires_ms in part.rows
-        ]
-        return Event(part.kind, part.version, changes, part.part, part.last)
+        return _event(part)
+
+    def ready(self) -> Event | None:
+        part = self._feed.ready()
+        return None if part is None else _event(part)
 
     async def close(self) -> None:
         self._closed = True
         await self._feed.close()
+
+
+def _event(part: Part) -> Event:
+    changes = [
+        Change(key[_PREFIX_BYTES:], value, expires_ms) for key, value, _, expires_ms in part.rows
+    ]
+    return Event(part.kind, part.version, changes, part.part, part.last)

@@ -76,6 +76,10 @@ class Watcher(Protocol):
         """
         ...
 
+    def ready(self) -> Event | None:
+        """The next event if it is there already. Not while `next` is under way."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -119,6 +119,12 @@ class Feed:
                 continue
             await self._round(self._merge)
 
+    def ready(self) -> Part | None:
+        """The next part if nothing needs to be asked for it."""
+        if self._reading is not None or not self._ready:
+            return None
+        return self._told(self._ready.popleft())
+
     def _told(self, part: Part) -> Part:
         self._told_at = self._timers.monotonic()
         if part.last:

@@ -70,6 +70,10 @@ class HttpWatcher:
             if (told := self._new_part(event)) is not None:
                 return told
 
+    def ready(self) -> Event | None:
+        """None: what came in is told by `next`."""
+        return None
+
     async def close(self) -> None:
         self._closed = True
         self._drop()
