@@ -210,11 +210,11 @@ class Verification:
         try:
             problems = asyncio.run(_interruptible(session, url, make_nemesis, progress))
         except KvorumError as e:
-            if not session.runs:
+            if not session.begun:
                 raise
             problems = [f"{e.code}: {e.message}"]
         finally:
-            self._write(session.histories)
+            self._write(session.histories if session.begun else [])
         progress.say("checking")
         found = [report(history, judge(history)) for history in session.histories]
         code = _exit_code(found, problems)

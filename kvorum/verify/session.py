@@ -64,6 +64,8 @@ class Session:
     told: Callable[[Event], None]
     """Hears of every event of every run."""
     runs: list[Run] = field(default_factory=list)
+    begun: bool = False
+    """Whether the load began: before that there is nothing to judge."""
 
     @property
     def kinds(self) -> list[type[Workload]]:
@@ -91,6 +93,7 @@ class Session:
             try:
                 for run in self.runs:
                     await run.prepare()
+                self.begun = True
                 await self._load(hurt)
             finally:
                 if hurt is not None:

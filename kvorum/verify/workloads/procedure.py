@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kv.base.errors import DeadlineExceeded, KvorumError
+from kv.base.errors import DeadlineExceeded, KvorumError, NotFound, Refused
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.counting import NAME, STEPS
 from kvorum.verify.workloads.base import Workload
@@ -34,6 +34,20 @@ class Procedures(Workload):
 
     def parameters(self) -> dict[str, Any]:
         return {"steps": STEPS}
+
+    async def prepare(self, db: Any, table: str) -> None:
+        """Raises Refused (NO_MODULE) where nodes do not know the procedure."""
+        await super().prepare(db, table)
+        args = {"ns": NAMESPACE, "table": table, "key": "probe"}
+        try:
+            await db.submit(NAME, args, nonce=f"{table}/probe")
+        except NotFound as e:
+            raise Refused(
+                f"the nodes do not know the procedure {NAME}: start them with "
+                f"--procedure-modules {','.join(self.modules)}, or leave the workload "
+                f"{self.name} out",
+                code="NO_MODULE",
+            ) from e
 
     async def step(self, client: Client) -> None:
         # The last digit first, so that counters lie in all partitions.
