@@ -10,13 +10,14 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kv.base import methods
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.methods import CHANGES, GET, MGET, SCAN
+from kv.base.timestamps import MAX
 from kv.feed import serve
 from kv.feed.recent import Recent
 from kv.mvcc.get import get, multi_get
@@ -61,9 +62,7 @@ def must_wait(view: Evaluated, r: list[Any], read_ts: int) -> Entry | None:
         # newer version of the key may hide an older one, so the key's presence decides.
         if entry is None or entry.low_ts > read_ts:
             continue
-        if _touches(entry.pending, r) or (
-            entry.bounds and _touches([k for k, low in entry.bounds.items() if low <= read_ts], r)
-        ):
+        if _touches(entry.pending, r) or (entry.bounds and _meets(entry.bounds, r, read_ts)):
             return entry
     return None
 
@@ -77,6 +76,17 @@ def _touches(pending: Collection[bytes], r: list[Any]) -> bool:
         case _:
             start, end = r[5], r[6]
             return any(start <= key and (not end or key < end) for key in pending)
+
+
+def _meets(bounds: Mapping[bytes, int], r: list[Any], read_ts: int) -> bool:
+    """Whether the read looks at a key whose bound is at or below its timestamp."""
+    match r[1]:
+        case methods.GET:
+            return bounds.get(r[5], MAX) <= read_ts
+        case methods.MGET:
+            return any(bounds.get(key, MAX) <= read_ts for key in r[5])
+        case _:
+            return _touches([key for key, low in bounds.items() if low <= read_ts], r)
 
 
 def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
