@@ -413,7 +413,10 @@ class Store:
                 syncer.close()
         engines, self._engines = self._engines, []
         # Whoever still holds a client must not keep the databases open: their handles are in these.
-        for name in ("manager", "host", "dispatcher", "tso", "state", "room", "cluster"):
+        for name in (
+            *("manager", "host", "dispatcher", "tso", "state", "room", "cluster"),
+            *("waits", "wait_care", "safepoint"),
+        ):
             self.__dict__.pop(name, None)
         for engine in reversed(engines):
             try:
