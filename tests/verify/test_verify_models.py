@@ -16,7 +16,7 @@ from kvorum.verify.history import Event, History
 from kvorum.verify.report import ACKNOWLEDGED_MIN, report
 from tests.verify.model import history_of
 
-SEEDS = range(6)
+SEEDS = range(3)
 
 FOUND = {
     "register": ("stale-read", "forgets", "refused-but-done", "twice"),
