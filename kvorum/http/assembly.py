@@ -104,7 +104,8 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     metrics.add("replica", partial(asdict, store.manager.counters))
     metrics.add("partition", store.replica_figures)
     metrics.add("tso", store.tso_figures)
-    metrics.add("gc", node.upkeep.gc_figures)
+    # not the bound method: a closed node must not be held with its databases
+    metrics.add("gc", lambda: node.upkeep.gc_figures())
     metrics.add("waits", store.wait_figures)
     metrics.add("client", store.kv.figures)
     metrics.add("storage", node.storage_figures)
