@@ -97,7 +97,8 @@ def replay_command(seed: int, mutation: str = "") -> str:
 Chunk = tuple[list[tuple[int, Outcome]], Counter[str]]
 
 
-def _run_chunk(seeds: range, mutation: str, keep_going: bool) -> Chunk:
+def run_chunk(seeds: range, mutation: str = "", keep_going: bool = False) -> Chunk:
+    """Some seeds in this process: what came of each, and how often the probes were hit."""
     logging.disable(logging.CRITICAL)
     probes.counts.clear()
     outcomes = []
@@ -124,7 +125,7 @@ def run_many(
     hits: Counter[str] = Counter()
     bad = 0
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        running = [pool.submit(_run_chunk, chunk, mutation, keep_going) for chunk in chunks]
+        running = [pool.submit(run_chunk, chunk, mutation, keep_going) for chunk in chunks]
         for job in as_completed(running):
             done, counts = job.result()
             hits += counts

@@ -5,27 +5,45 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from tests.whole.cli import run_many
+from tests.whole.cli import Chunk, replay_command, run_chunk
 from tests.whole.cluster import CLIENTS_FROM
 from tests.whole.crashpoints import KINDS, points, violations
 from tests.whole.mutations import MUTATIONS, SEEDS_MAX, broken
 from tests.whole.proof import prove
 
 SEEDS = 200
+CHUNK = 10
+CHUNKS = range(1, SEEDS, CHUNK)
 QUICK = [name for name, mutation in MUTATIONS.items() if mutation.needed <= 4]
 """These are proved here, the others by `make sim-txn`."""
 
 
-def test_d1_whole_clusters_keep_their_promises() -> None:
+@pytest.fixture(scope="module")
+def runs() -> Iterator[dict[int, Future[Chunk]]]:
+    """All seeds, on all cores; who wants some of them waits for those."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield {at: pool.submit(run_chunk, range(at, at + CHUNK)) for at in CHUNKS}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", CHUNKS)
+def test_d1_whole_clusters_keep_their_promises(runs: dict[int, Future[Chunk]], first: int) -> None:
     """Any schedule of faults: what clients saw can be explained, and a healed cluster recovers."""
-    said: list[str] = []
-    assert run_many(1, SEEDS, jobs=os.cpu_count() or 1, say=said.append) == 0, "\n".join(said)
+    outcomes, _ = runs[first].result()
+    for seed, outcome in outcomes:
+        assert outcome.violation is None, f"{outcome.violation}; {replay_command(seed)}"
+    assert len(outcomes) == CHUNK
 
 
+@pytest.mark.timeout(300)
 def test_a_seed_replays_exactly() -> None:
     """Else a failing seed could not be looked at; sets may be in another order in each process."""
     digests = [_digest("3..6", hash_seed) for hash_seed in "12"]
@@ -45,6 +63,7 @@ def _digest(seeds: str, hash_seed: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", QUICK)
 def test_d1_broken_builds_are_noticed(name: str) -> None:
     """A simulator that does not notice a broken rule proves nothing of the others; one that cries
@@ -55,6 +74,7 @@ def test_d1_broken_builds_are_noticed(name: str) -> None:
     assert proved.control is None, f"{name}, seed {proved.seed}, as it is: {proved.control}"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_d7_whoever_dies_during_a_commit_leaves_all_or_nothing(kind: str) -> None:
     """Each of the coordinator's messages, and a part of everybody else's messages and syncs."""
