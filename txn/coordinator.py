@@ -146,6 +146,7 @@ class Commit:
         self._patience = Deadline(owner.timers, self._work.left_ms() * PATIENCE_SHARE)
         self._answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._running = 0
+        self._tried = False
         self._release = ended
         self._released = False
         self._said = request.terms.options()
@@ -157,11 +158,15 @@ class Commit:
         """The commit version.
 
         As long as one thing is to be done at a time (finding the partition, and writing if there is
-        only one), the caller's own task does it: most transactions never need another.
+        only one), the caller's own task does it: most transactions never need another. When the
+        time for work is over, the timers end what would be tried again and again.
         """
         effects = self._core.start()
         try:
             while len(effects) == 1 and isinstance(alone := effects[0], msg.Group | msg.Write):
+                if self._tried and self._work.passed:
+                    break
+                self._tried = True
                 effects = self._core.step(await self._event(alone, self._first(alone)))
             if self._owner.background.closed and not isinstance(effects[0], msg.Finish):
                 raise self._core.interrupted(unsent=effects)

@@ -9,9 +9,11 @@ import warnings
 import pytest
 
 from kv.base.adapters import LoopTimers
+from kv.base.errors import DeadlineExceeded
 from kv.base.ops import put
 from tests.support.simloop import SimLoop, SimRng, run
-from tests.txn.world import World, failure, k
+from tests.txn.world import Hooked, World, failure, k
+from txn.coordinator import Request
 from txn.waiting import Backoff, Deadline
 
 
@@ -85,3 +87,38 @@ def test_d6_closing_ends_work_that_did_not_start() -> None:
         run(main)
         gc.collect()
     assert not caught, [str(w.message) for w in caught]
+
+
+def test_d6_a_commit_of_one_partition_ends_with_its_time() -> None:
+    """Its requests are refused for lack of time then, and that may be tried again: for ever, if
+    nobody looks at the clock.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        kv = Unanswering(loop, world.kv())
+        client = world.client(kv)
+        t = await client.begin()
+        kv.deaf = True
+        began = loop.time()
+        error = await failure(
+            client.coordinator.commit(Request(t.id, [put(k("a"), b"1")], 5_000), 400)
+        )
+        assert loop.time() - began < 1.0
+        assert error.disposition in ("unknown_outcome", "retry", "restart_txn")
+
+    run(main)
+
+
+class Unanswering(Hooked):
+    """A network in which nothing is in time, once it is `deaf`."""
+
+    deaf = False
+    asked = 0
+
+    async def arrives(self, method: int) -> None:
+        if self.deaf:
+            self.asked += 1
+            assert self.asked < 100, "it asks for ever"
+            await asyncio.sleep(0.1)
+            raise DeadlineExceeded("not in time")
