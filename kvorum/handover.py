@@ -1,5 +1,5 @@
-"""Handing leaderships to other nodes before this one stops, so that its clients wait for a round
-trip and not for an election.
+"""Handing leaderships to other nodes: all before this one stops, so that its clients wait for a
+round trip and not for an election; and to a node that hears the oracle, when this one does not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from kv.base.ids import NodeId
-from kv.base.limits import TRANSFER_MS_MAX
+from kv.base.limits import BALANCE_LAG_MAX, TRANSFER_MS_MAX
 from kv.base.ports import Timers
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
@@ -66,3 +66,29 @@ def _heir(status: GroupStatus, own: NodeId) -> int | None:
         and follower.responsive
     ]
     return min(able)[1] if able else None
+
+
+def to(manager: ReplicaManager, target: NodeId) -> int:
+    """Order `target` to lead what is led here and it can lead at once. How many these are."""
+    ordered = 0
+    for replica in manager.replicas():
+        status = replica.group.status()
+        if not _could_lead(status, target):
+            continue
+        try:
+            replica.group.transfer(target)
+            ordered += 1
+        except RaftError as error:
+            log.debug("partition %d is not handed to node %d: %s", status.group_id, target, error)
+    return ordered
+
+
+def _could_lead(status: GroupStatus, target: NodeId) -> bool:
+    if status.role != "leader" or status.transferring_to is not None:
+        return False
+    if target not in status.voters or target in status.witnesses:
+        return False
+    follower = status.followers.get(target)
+    if follower is None or not follower.responsive or follower.snapshot:
+        return False
+    return follower.lag <= BALANCE_LAG_MAX

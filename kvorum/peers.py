@@ -52,6 +52,11 @@ class KnownPeers:
         address, _ = self._known.get(node, ("", b""))
         return split_address(address) if address else None
 
+    def node_at(self, address: Address) -> NodeId | None:
+        """Which other node is reached there."""
+        found = (node for node in self.nodes if self.address_of(node) == address)
+        return NodeId(node) if (node := next(found, None)) is not None else None
+
     def others(self) -> list[Address]:
         """Where every other node is reached."""
         return [split_address(self._entry(node)[0]) for node in self.nodes]

@@ -46,7 +46,8 @@ from kvorum.retention import RetentionMethods
 from kvorum.waiting import Everywhere, WaitMethods
 from procedures.master.partitions import Place
 from raft.host import RaftHost
-from tso.client import remote_tso
+from tso.client import TsoClient
+from tso.detour import detour
 from tso.node import NodeTso
 from tso.safepoint import SafepointService
 from tso.service import Done, TsoService, bound_of, bound_record
@@ -128,7 +129,8 @@ class Store:
             retention_ms=config.gc_retention_ms,
             not_leader=lambda: self.not_master("snapshots are kept by the meta partition's leader"),
         )
-        asked = remote_tso(self.cluster.oracle, ports.timers, ports.rng)
+        self.detour = detour(self.cluster.oracle, ports.timers, self.cluster.peers.others)
+        asked = TsoClient(self.detour.fetch, ports.timers, ports.rng)
         self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
         self.room = Room(self._engines)
         self.waits = Waits(self.identity.node, ports.timers.call_later)

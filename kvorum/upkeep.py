@@ -2,6 +2,7 @@
 
 every node       garbage, sweeping: the partitions that it leads
                  reconciling: its replicas against the map (procedures/master/reconcile.py)
+                 cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
                  addresses: the members table; what an operator forced here (kvorum/audit.py)
 the master       abandoned Spark attempts; leaderships back to where they belong (balance.py)
 """
@@ -20,6 +21,7 @@ from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
 from kv.base.methods import OLDEST_INTENT
 from kvorum.audit import Audit
 from kvorum.collector import Collector
+from kvorum.cutoff import CutOff
 from kvorum.heap import Trimmer
 from kvorum.members import members, partition_map, placed
 from kvorum.oldest import OldestIntent
@@ -60,6 +62,7 @@ class Upkeep:
             interval_ms=config.gc_interval_ms,
         )
         store.dispatcher.register(OLDEST_INTENT, lambda _context, _args: self._oldest_intent())
+        self.cutoff = CutOff(store)
         self._sweeper = Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
         self.audit = Audit(store.state, store.txn, ports.in_thread)
         self._trimmer = Trimmer(ports.in_thread)
@@ -77,6 +80,7 @@ class Upkeep:
             self._sweeper.run(),
             self._trimmer.run(),
             self._store.watch_room(),
+            self.cutoff.run(),
             self._reap(),
             self._follow_members(),
             self.audit.run(),

@@ -26,10 +26,10 @@ from kv.base.limits import (
     RETRY_WAIT_MS_MAX,
     TSO_COUNT_MAX,
 )
-from kv.base.methods import TSO
 from kv.base.ports import Rng, Timers
 from kv.client.client import KvClient
 from kv.client.links import CLOSED
+from tso.detour import detour
 
 Fetch = Callable[[int, int], Awaitable[int]]  # (count, budget_ms) → first
 
@@ -220,10 +220,7 @@ def _was_told(woken: asyncio.Future[int]) -> bool:
 
 
 def remote_tso(kv: KvClient, timers: Timers, rng: Rng) -> TsoClient:
-    """Timestamps over the native protocol. Give it a KvClient that carries nothing else."""
-
-    async def fetch(count: int, budget_ms: int) -> int:
-        first: int = (await kv.call_node(TSO, count, budget_ms=budget_ms))[0]
-        return first
-
-    return TsoClient(fetch, timers, rng)
+    """Timestamps over the native protocol, of whichever node can ask for them (detour.py). Give it
+    a KvClient that carries nothing else.
+    """
+    return TsoClient(detour(kv, timers, lambda: kv.addresses).fetch, timers, rng)

@@ -178,6 +178,9 @@ BALANCE_LAG_MAX: Final = 256  # entries that the preferred leader may lack
 # -- oracle
 TSO_COUNT_MAX: Final = 100_000
 TSO_PATIENCE_MS: Final = 3_000  # a partition waits so long for timestamps of another node
+TSO_DIRECT_MS: Final = 500  # an oracle that is silent for so long is asked through other nodes …
+TSO_RELAYS_MAX: Final = 8  # … this many at once
+TSO_CUT_OFF_MS: Final = 1_500  # who needs them for so long hands its leaderships to them
 TSO_AHEAD_MS: Final = 6_000  # the durable bound is raised to now + this …
 TSO_RAISE_BELOW_MS: Final = 3_000  # … when less than this is left
 
@@ -308,6 +311,8 @@ assert SILENCE_MS_MAX + CONNECT_MS_MAX < DEADLINE_MS_DEFAULT, "a paused node cos
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
+assert 3 * TSO_DIRECT_MS < TSO_PATIENCE_MS, "who waits for timestamps waits for the way round, too"
+assert TSO_DIRECT_MS < TSO_CUT_OFF_MS, "leaderships move through who was found to ask"
 assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "who waits is told before it gives up"
 assert UNSETTLED_MS < PING_MS, "who waits is told before its client doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX

@@ -187,6 +187,10 @@ OLDEST_INTENT: Final = 115
 # this node leads, outside of the range, whose transaction has its record in it
 ANCHORED: Final = 116
 
+# count → first. TSO, which this node asks the meta partition's leader in the caller's stead: in one
+# attempt, begun after it was asked (tso/detour.py)
+TSO_RELAYED: Final = 117
+
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN}
@@ -206,7 +210,7 @@ REPEATABLE: Final = frozenset(
     | {CHANGE_REPLICAS, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     # a snapshot whose answer was lost expires
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
-    | {OLDEST_INTENT, ANCHORED}
+    | {OLDEST_INTENT, ANCHORED, TSO_RELAYED}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided
@@ -216,7 +220,7 @@ QUERIES: Final = frozenset(
     | {RECOVER, SETTLE}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
-    | {OLDEST_INTENT, ANCHORED}
+    | {OLDEST_INTENT, ANCHORED, TSO_RELAYED}
 )
 assert QUERIES <= REPEATABLE
 

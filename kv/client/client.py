@@ -192,6 +192,11 @@ class KvClient:
             group.append(key)
         return list(groups.values())
 
+    @property
+    def addresses(self) -> list[Address]:
+        """Where the cluster may be asked, as far as this client knows."""
+        return self._addresses()
+
     def figures(self) -> dict[str, int]:
         """For metrics."""
         return {"lookups": self.lookups, "refreshes": self.refreshes, "retries": self.retries}

@@ -117,6 +117,7 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.PING: ("PING", ()),
     methods.LOOKUP: ("LOOKUP", (("key", octets(_BOUND_BYTES_MAX)),)),
     methods.TSO: ("TSO", (("count", integer(1, limits.TSO_COUNT_MAX)),)),
+    methods.TSO_RELAYED: ("TSO_RELAYED", (("count", integer(1, limits.TSO_COUNT_MAX)),)),
     methods.STATS: ("STATS", ()),
     methods.FIND_TXN: ("FIND_TXN", (("start_ts", timestamp),)),
     methods.SAFEPOINT: ("SAFEPOINT", ()),

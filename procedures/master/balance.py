@@ -34,9 +34,10 @@ class Move(NamedTuple):
 
 
 def moves(views: Mapping[NodeId, Sequence[GroupView]]) -> list[Move]:
-    """What should move and can: the target answers, has caught up and is not being rebuilt. The
-    meta partition comes last: it takes the master along. `views` of all nodes; only what leaders
-    say counts, the newest term's.
+    """What should move and can: the target answers, its leader and the master (it may be cut off
+    from one of them), has caught up and is not being rebuilt. The meta partition comes last: it
+    takes the master along. `views` of all nodes that answer; of these only what leaders say counts,
+    the newest term's.
     """
     leaders: dict[PartitionId, tuple[NodeId, GroupView]] = {}
     for node, rows in views.items():
@@ -49,7 +50,8 @@ def moves(views: Mapping[NodeId, Sequence[GroupView]]) -> list[Move]:
     for partition in order:
         node, view = leaders[partition]
         target = preferred(partition, view.data_voters)
-        if target != node and view.settled and _ready(view.followers.get(target)):
+        here = target in views  # a leader that the master cannot reach is of no use to procedures
+        if target != node and here and view.settled and _ready(view.followers.get(target)):
             found.append(Move(partition, node, target))
     return found
 

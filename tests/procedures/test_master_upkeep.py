@@ -273,6 +273,11 @@ def test_f5_leadership_never_goes_to_a_node_that_lags(how: dict[str, Any], moved
     assert moves({NodeId(2): [view(4, 2, **how)]}) == [], "it is where it belongs"
 
 
+def test_f5_leadership_never_goes_to_a_node_that_the_master_does_not_reach() -> None:
+    """It would go to and fro while one link is cut: who leads behind it hands it on."""
+    assert moves({NodeId(1): [view(4, 1)], NodeId(3): []}) == []
+
+
 def test_f5_the_newest_leader_counts_and_the_meta_partition_moves_last() -> None:
     """A deposed leader that does not know it yet would be asked to move what it does not have."""
     views = {
@@ -281,7 +286,8 @@ def test_f5_the_newest_leader_counts_and_the_meta_partition_moves_last() -> None
         NodeId(3): [view(5, 1)],
     }
     assert [tuple(move) for move in moves(views)] == [(META_PARTITION, 1, 2)]
-    views = {NodeId(1): [view(META_PARTITION, 1), view(4, 1)], NodeId(3): [view(7, 3)]}
+    one, three = [view(META_PARTITION, 1), view(4, 1)], [view(7, 3)]
+    views = {NodeId(1): one, NodeId(2): [], NodeId(3): three}
     assert [move.partition for move in moves(views)] == [4, 7, META_PARTITION]
 
 
