@@ -242,10 +242,14 @@ class CommitCore:
         return self._send_prewrites()
 
     def _try_parallel(self) -> None:
-        """Stage it, if its parts are few enough to be listed in the record."""
+        """Stage it, if its parts are few enough to be listed in the record, and every key names one
+        thing: what was read may be cut where a partition begins, at a key that is written, and a
+        recovery would take the intent there for the guard.
+        """
         stage = tuple(tuple(self.ops[i].key for i in part) for part in self._waiting)
-        sizes = [len(key) for part in stage for key in part]
-        few = len(stage) <= PARALLEL_PARTS_MAX and len(sizes) <= PARALLEL_KEYS_MAX
+        keys = [key for part in stage for key in part]
+        sizes = [len(key) for key in keys]
+        few = len(stage) <= PARALLEL_PARTS_MAX and len(set(keys)) == len(keys) <= PARALLEL_KEYS_MAX
         if self._parallel and few and sum(sizes) <= PARALLEL_KEY_BYTES_MAX:
             self.stage = stage
             self._early = self._staged = True

@@ -48,8 +48,9 @@ the record STAGING refuses to if a reader has pushed the transaction above its b
 find STAGING, and do nothing.
 
 What a serializable transaction read is part of K, by the keys where its guards begin: a guard has
-a bound, is fenced and stays like an intent. None of them begins at a key that the transaction
-writes; what it read there is checked by the request that writes it. Reads that hold only below some
+a bound, is fenced and stays like an intent. K names no key twice: what was read at a
+key that is written is checked by the request that writes it, and where a range must begin at such a
+key, because a partition does, the transaction is flipped. Reads that hold only below some
 timestamp, because a record expires, and ranges that one request cannot look through, leave no
 bounds: such a transaction is flipped.
 

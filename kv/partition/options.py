@@ -50,6 +50,8 @@ def _stage(value: Any) -> None:
         raise InvalidArgument("option stage: every part is a list of at least one key")
     if any(type(key) is not bytes or len(key) > 4 + KEY_BYTES_MAX for key in keys):
         raise InvalidArgument(f"option stage: keys are bytes, at most {4 + KEY_BYTES_MAX} each")
+    if len(set(keys)) != len(keys):
+        raise InvalidArgument("option stage: a key occurs twice, so its intent could not be told")
     size = sum(map(len, keys))
     if len(keys) > PARALLEL_KEYS_MAX or size > PARALLEL_KEY_BYTES_MAX:
         raise TooLarge(

@@ -19,8 +19,8 @@ from kv.base.limits import (
     PARALLEL_PARTS_MAX,
     TXN_LIFETIME_MS_MAX,
 )
-from kv.base.methods import ABORTED, COMMITTED, PENDING
-from kv.base.ops import put
+from kv.base.methods import ABORTED, COMMITTED, OP_READ, PENDING
+from kv.base.ops import Op, put
 from kv.base.timestamps import compose
 from tests.txn.test_txn_core import START, core, ended
 from txn.core import CommitCore, State
@@ -147,6 +147,18 @@ def test_d13_deadline_with_a_stage_is_an_unknown_outcome() -> None:
             made.step(Failed(b, LOST))
         assert isinstance(ended(made.step(OutOfTime())), UnknownOutcome)
         assert isinstance(made.interrupted(), UnknownOutcome)
+
+
+def test_d13_a_range_that_begins_at_a_written_key_is_flipped() -> None:
+    """A recovery would take the intent for the guard of the range, and commit a read that did not
+    hold.
+    """
+    for read, parallel in ((b"m", False), (b"n", True)):
+        ops = [put(b"a", b"1"), put(b"m", b"1"), Op(OP_READ, read, b"z", None, 0)]
+        made = CommitCore(START, ops)
+        made.start()
+        made.step(Grouped(Group((0, 1, 2)), [(0,), (1,), (2,)]))
+        assert bool(made.stage) == parallel
 
 
 def test_d13_a_refused_flip_makes_failures_certain_again() -> None:
