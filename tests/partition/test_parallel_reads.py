@@ -98,6 +98,7 @@ def test_d13_restart_keeps_stage_bound_and_fence() -> None:
         {"stage": []},
         {"stage": [[]]},
         {"stage": [b"tab.k"]},
+        {"stage": [[KEY], [OTHER, KEY]]},
         {"stage": [["text"]]},
         {"stage": [[b"k"] * 257]},
         {"stage": [[b"k"]] * 17},
