@@ -180,6 +180,7 @@ class Waiting:
             self._by_txn.setdefault(waiter.txn, []).append(waiter)
         self._bytes += waiter.size
         heappush(self._expiries, (waiter.until_s, waiter.ticket, waiter))
+        self._compact()
         if self._timer is None or waiter.until_s < self._timer_at:
             self._arm(waiter.until_s)
         self.counters.parked += 1
@@ -188,10 +189,12 @@ class Waiting:
     # ------------------------------------------------------------------ going
 
     def released(self, keys: Iterable[bytes]) -> None:
-        """Nobody holds these keys any more, in the evaluated state."""
-        for key in keys:
-            if key in self.by_key:
-                self._wake(key)
+        """Nobody holds these keys any more, in the evaluated state. Whose turn comes with them is
+        evaluated in the order of all, whichever key it waited for.
+        """
+        woken = [waiter for key in keys if key in self.by_key for waiter in self._turns(key)]
+        woken.sort(key=_order)
+        self._resume([waiter.item for waiter in woken if waiter.item is not None])
 
     def resolved(self, r: list[Any], m: Mutations) -> None:
         """A RESOLVE was evaluated: its keys are free; if it rolled a transaction back, what that
@@ -199,15 +202,13 @@ class Waiting:
         """
         if not r[6]:
             self.end(r[5])
-        self.released([key for key, lock in m.locks.items() if lock is None])
+        free = dict.fromkeys(key for key, lock in m.locks.items() if lock is None)
         if m.guards:
             ended: int = r[5]
-            guarded = [
-                key
-                for key, queue in self.by_key.items()
-                if any(waiter.met["txn"] == ended for waiter in queue)
-            ]
-            self.released(guarded)
+            for key, queue in self.by_key.items():
+                if any(waiter.met["txn"] == ended for waiter in queue):
+                    free[key] = None
+        self.released(free)
 
     def evaluated(self, r: list[Any]) -> None:
         """A write was evaluated: if it waited, and does not wait again, it leaves its queue."""
@@ -223,8 +224,7 @@ class Waiting:
 
     def wake_all(self) -> None:
         """What was evaluated is lost: nobody knows who holds what before trying."""
-        for key in list(self.by_key):
-            self._wake(key)
+        self.released(self.by_key)
 
     def clear(self) -> list[Item]:
         """Forget everybody; those whom the machine does not have in its lists."""
@@ -243,19 +243,19 @@ class Waiting:
             if not waiter.woken:
                 self._refuse(waiter, error)
 
-    def _wake(self, key: bytes) -> None:
+    def _turns(self, key: bytes) -> list[Waiter]:
         """Those at the head who can run one after the other: up to the first that leaves an
-        intent.
+        intent. They are woken now.
         """
-        woken: list[Item] = []
+        woken: list[Waiter] = []
         for waiter in self.by_key[key]:
             assert waiter.item is not None
             if not waiter.woken:
                 waiter.woken = True
-                woken.append(waiter.item)
+                woken.append(waiter)
             if waiter.item[1][1] in LEAVES_INTENT:
                 break
-        self._resume(woken)
+        return woken
 
     def _link(self, waiter: Waiter, key: bytes) -> None:
         if waiter.key == key and key:
@@ -274,7 +274,7 @@ class Waiting:
             return
         lock = self._view.lock(key)
         if lock is None:
-            self._wake(key)
+            self.released((key,))
         elif lock.start_ts in self._by_txn:  # sent again while the first of it waited
             again = [w for w in self._by_txn[lock.start_ts] if w.key == key and not w.woken]
             for one in again:
@@ -333,11 +333,15 @@ class Waiting:
                 met = self._met(waiter)
                 details = waiter.met if met is None else met.details
                 self._refuse(waiter, self._locked(waiter, details))
-        if len(heap) > _COMPACT_FROM and len(heap) > 2 * len(self._by_request):
-            self._expiries = heap = [e for e in heap if e[2].item is not None]
-            heapify(heap)
         if heap:
             self._arm(heap[0][0])
+
+    def _compact(self) -> None:
+        """Drop those who left: one who stays long must not keep all who came and went since."""
+        heap = self._expiries
+        if len(heap) > _COMPACT_FROM and len(heap) > 2 * len(self._by_request):
+            heap[:] = [e for e in heap if e[2].item is not None]
+            heapify(heap)
 
     # ------------------------------------------------------------------ telling
 

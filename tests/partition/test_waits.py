@@ -609,3 +609,37 @@ def test_d8_serializable_reads_wait_for_intents() -> None:
     q.node.reply(rid)
     q.node.call(methods.RESOLVE, K, txn, 0, [L, K])
     assert q.idle()
+
+
+def test_d8_those_who_came_and_went_are_forgotten() -> None:
+    """One that waits long must not keep the memory of all who waited after it."""
+    q = Queue()
+    holder = q.hold(M)
+    long = q.put(M, budget_s=3_500.0)
+    for _ in range(300):
+        other = q.hold(K)
+        rid = q.put(K, budget_s=3_600.0)
+        q.run(0.01)
+        q.resolve(other, K, commit=False)
+        q.node.reply(rid)
+    waits = q.node.machine().waits
+    assert (len(waits), waits.counters.parked) == (1, 301)
+    assert len(waits._expiries) <= 66
+    q.resolve(holder, M)
+    q.node.reply(long)
+    assert q.idle()
+
+
+def test_d8_keys_that_are_free_together_keep_the_order_of_arrival() -> None:
+    """The youngest of three who waited for one transaction would be the first to be evaluated."""
+    q = Queue()
+    reader = q.begin()
+    q.node.reply(q.prewrite(reader, L, ranges=[[b"tab.p", b"tab.q"]]))
+    rids = []
+    for i in (1, 0, 2):
+        rids.append(q.put(b"tab.p%d" % i))
+        q.run(0.01)
+    q.node.call(methods.RESOLVE, L, reader, 0, [L, b"tab.p"])
+    versions = [q.node.reply(rid) for rid in rids]
+    assert versions == sorted(versions), "in the order in which they came"
+    assert q.idle()
