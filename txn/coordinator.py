@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, assert_never, overload
 
-from kv.base.errors import Busy, KeyLocked, KvorumError, Reroute, TxnAborted
+from kv.base.errors import (
+    Busy,
+    DeadlineExceeded,
+    KeyLocked,
+    KvorumError,
+    Reroute,
+    TxnAborted,
+    Unavailable,
+)
 from kv.base.limits import (
     COMMITS_IN_FLIGHT_MAX,
     RETRY_WAIT_MS_FIRST,
@@ -38,6 +46,7 @@ from kv.base.methods import (
 from kv.base.ops import Op
 from kv.base.ports import Handle, Rng, Timers
 from kv.base.timestamps import MAX
+from kv.client.calls import NO_PARTITION
 from txn import core
 from txn import messages as msg
 from txn.grouping import by_partition
@@ -469,9 +478,16 @@ class Commit:
         await self._wait(effect.attempt, self._deadline if not behind else None)
         budget_ms = _CLEANING_BUDGET_MS if behind else self._deadline.budget_ms()
         if isinstance(effect, msg.Flip):
-            status, commit_ts, min_commit_ts = await self._call(
-                COMMIT, anchor, anchor, start_ts, effect.commit_ts, budget_ms=budget_ms
-            )
+            try:
+                status, commit_ts, min_commit_ts = await self._call(
+                    COMMIT, anchor, anchor, start_ts, effect.commit_ts, budget_ms=budget_ms
+                )
+            except (Unavailable, DeadlineExceeded):
+                if not (behind and await self._owner.resolver.dropped(anchor)):
+                    raise
+                # Its record went with a table. It is committed, nobody else can tell that any more,
+                # and nobody can write anything else down: so its other keys are resolved from here.
+                status, commit_ts, min_commit_ts = COMMITTED, effect.commit_ts, 0
             if behind and status == COMMITTED:
                 self._owner.resolver.learn(start_ts, Outcome(COMMITTED, commit_ts=commit_ts))
                 self._flip_ended()
@@ -505,12 +521,16 @@ class Commit:
         for attempt in range(3):  # again only what moved meanwhile
             moved: list[int] = []
             await self._wait(attempt, self._deadline)
-            for group in await by_partition(self._kv, self._keys, todo):
+            unknown: list[int] = []  # in a table that was dropped
+            for group in await by_partition(self._kv, self._keys, todo, unknown):
                 for part in core.parts(self._core.ops, group):
                     try:
                         await self._resolve_part(effect.commit_ts, part)
                     except Reroute:
                         moved += part
+                    except Unavailable as error:
+                        if error.code != NO_PARTITION:
+                            raise
             todo = moved
             if not todo:
                 return

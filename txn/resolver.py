@@ -278,10 +278,14 @@ class Resolver:
         """Whether the record went with a dropped table: nobody can say any more what became of the
         transaction, so it is rolled back (kvorum/settling.py).
         """
-        if self.gone is None or not await self.gone(anchor):
+        if not await self.dropped(anchor):
             return False
         self.learn(start_ts, Outcome(ABORTED))
         return True
+
+    async def dropped(self, key: bytes) -> bool:
+        """Whether the table of this key certainly was dropped. Raises KvorumError."""
+        return self.gone is not None and await self.gone(key)
 
     def _learn_owner(self, start_ts: int, more: Sequence[Any]) -> None:
         """`more`: what CHECK answers behind the age; older nodes say no owner."""
