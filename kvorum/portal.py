@@ -11,11 +11,16 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError, Future
+from typing import Any, Final, TypeVar
 
 from kv.base.errors import Unavailable
 
 T = TypeVar("T")
+
+# A signal that comes just before a thread waits for a lock does not end that wait: the interpreter
+# learns of it when the wait is over. So none is longer than this, or Ctrl-C would be lost.
+_SIGNALS_S: Final = 0.25
 
 
 class Portal:
@@ -33,6 +38,7 @@ class Portal:
         try:
             self._loop.run_forever()
         finally:
+            self._loop.run_until_complete(_end_tasks())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
@@ -49,7 +55,11 @@ class Portal:
             raise self._refusal()
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result()
+            return _result(future)
+        except CancelledError:
+            if self._closed:
+                raise self._refusal() from None
+            raise
         except BaseException:
             future.cancel()  # a no-op if the error is the answer; else the waiting was interrupted
             raise
@@ -71,6 +81,23 @@ class Portal:
         self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def _result(future: Future[T]) -> T:
+    while True:
+        try:
+            return future.result(_SIGNALS_S)
+        except TimeoutError:
+            if future.done():
+                return future.result()  # it may be the work's own error
+
+
+async def _end_tasks() -> None:
+    """Cancel what still runs, and wait for it: calls that were interrupted a moment ago."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

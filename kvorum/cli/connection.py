@@ -38,9 +38,15 @@ def opened(connect: str | None, as_json: bool) -> Iterator[Database]:
     """A database for one command. Any error ends the process with one line and exit code 1."""
     from kvorum.sdk import connect as connect_to
 
+    with told(as_json), connect_to(connect or DEFAULT) as db:
+        yield db
+
+
+@contextlib.contextmanager
+def told(as_json: bool) -> Iterator[None]:
+    """Any error ends the process with one line and exit code 1."""
     try:
-        with connect_to(connect or DEFAULT) as db:
-            yield db
+        yield
     except KvorumError as e:
         output.die(e, as_json=as_json)
     except KeyboardInterrupt:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvorum.cli import output
-from kvorum.cli.connection import B64, Connect, Json, key_of, opened, table_of
+from kvorum.cli.connection import B64, DEFAULT, Connect, Json, key_of, table_of, told
 
 if TYPE_CHECKING:
-    from kvorum.watching import Event
+    from kvorum.watching import AsyncWatch, Event
 
 
 def watch(
@@ -38,23 +41,73 @@ def watch(
     """
     ns, name = table_of(table)
     bytes_ = None if prefix is None else key_of(prefix, b64)
-    left = count
-    with opened(connect, json) as db:
-        watching = db.watch(ns, name, from_version=from_version, prefix=bytes_)
+    with told(json):
+        watching = _Watching(_emit_json if json else _emit_lines, from_version, count)
+        asyncio.run(watching.run(connect or DEFAULT, ns, name, bytes_))
+
+
+class _Watching:
+    """One run of the command. On the main thread's own loop, which alone notices Ctrl-C at a known
+    place: between two events, whatever it does then.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], begin: int | None, count: int) -> None:
+        self._emit, self._begin, self._left = emit, begin, count
+        self._shown = begin  # every transaction at or below was printed
+        self._interrupted = False
+
+    async def run(self, url: str, ns: str, name: str, prefix: bytes | None) -> None:
+        """Raises KvorumError; KeyboardInterrupt before there is anything to go on from."""
+        from kvorum.sdk import aconnect
+
+        task = asyncio.current_task()
+        assert task is not None
+        self._heed_interrupts(asyncio.get_running_loop(), task)
         try:
-            for event in watching:
-                if json:
-                    output.emit(_shown(event))
-                else:
-                    output.lines(_lines(event))
+            db = await aconnect(url)
+            try:
+                watching = db.watch(ns, name, from_version=self._begin, prefix=prefix)
+                await self._show(watching)
+            finally:
+                await db.close()
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            if self._shown is None:
+                raise KeyboardInterrupt from None
+            sys.stderr.write(f"kvorum: to go on: --from {self._shown}\n")
+
+    async def _show(self, watching: AsyncWatch) -> None:
+        try:
+            async for event in watching:
+                self._emit(event)
                 sys.stdout.flush()
-                left -= event.last
-                if event.last and left == 0:
+                self._shown = watching.position or self._shown
+                self._left -= event.last
+                if event.last and self._left == 0:
                     break
-        except KeyboardInterrupt:
-            sys.stderr.write(f"kvorum: to go on: --from {watching.position}\n")
+        except asyncio.CancelledError:
+            self._shown = watching.position or self._shown
+            raise
         finally:
-            watching.close()
+            await watching.close()
+
+    def _heed_interrupts(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
+        """The first Ctrl-C ends the task in order, a second one at once."""
+
+        def at_once(_number: int, _frame: object) -> None:
+            if self._interrupted:  # perhaps it writes to who does not read, and the loop stands
+                raise KeyboardInterrupt
+            self._interrupted = True
+
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+        signal.signal(signal.SIGINT, at_once)  # beside the loop's, which hears through its pipe
+
+
+def _emit_json(event: Event) -> None:
+    output.emit(_shown(event))
+
+
+def _emit_lines(event: Event) -> None:
+    output.lines(_lines(event))
 
 
 def _lines(event: Event) -> list[str]:
