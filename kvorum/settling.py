@@ -1,14 +1,22 @@
-"""Ends the transactions that are anchored in a table before the table is dropped.
+"""Ends the transactions that have a table's keys, and others, before the table is dropped.
 
-    ANCHORED at every node ─▶ ROLLBACK at the anchor, which tells if it committed ─▶ RESOLVE
-                     … until no node finds any more
+    ANCHORED at every node: closes the table to new writes, and tells of intents and guards
+      of transactions that have their record in it    ─▶ ROLLBACK there, which tells if it
+                                                         committed ─▶ RESOLVE elsewhere
+      in it, with their record elsewhere              ─▶ if STAGING: recovery, as by a reader
+    … until all of the table is closed and quiet, and no node finds any more, twice: what the first
+    look found nothing of in the table may have been committed before, with intents elsewhere
 
-Else their intents in other tables could never be told apart: committed and acknowledged, or
-abandoned. A transaction that has not committed by then is rolled back: its table goes away.
+Else intents in other tables could never be told apart: committed and acknowledged, or abandoned. A
+transaction that has its record in the table and has not committed by then is rolled back; one that
+only has a part in it is decided by its own record, and never waited for unless that is STAGING.
 
-What comes later, from a client that does not know yet that the table is gone, loses its record with
-the table. When its coordinator dies as well, nobody can say any more what became of it: whoever
-asks at an anchor that no partition has (`gone`) takes it for rolled back.
+Being closed is not in the log: each replica remembers it, and is told again with every look. So it
+is forgotten by a voter that restarts after the last look and leads before the partition is removed,
+and unknown to a node that was not heard for SETTLE_MS_MAX. What such a leader lets in loses its
+record, or a part, with the table. A coordinator that lives resolves what it has committed; when it
+dies as well, nobody can say any more what became of it: whoever asks at an anchor that no partition
+has (`gone`) takes it for rolled back, and a part that no partition has for missing.
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ from kv.base.intents import Abandoned
 from kv.base.limits import SETTLE_KEYS_MAX, SETTLE_MS_MAX
 from kv.base.methods import ANCHORED
 from kv.base.ports import Timers
-from kv.replica.anchored import anchored
+from kv.replica.anchored import anchored, close, inside
 from kv.replica.manager import ReplicaManager
 from kvorum.links import NodeCalls
 from kvorum.members import partition_map
@@ -34,6 +42,9 @@ from txn.waiting import Deadline
 log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.1
+
+_Told = tuple[list[Abandoned], list[int]]
+"""What one node answers."""
 
 
 class Settling:
@@ -53,54 +64,76 @@ class Settling:
 
     def handle(self, _context: object, args: list[Any]) -> list[Any]:
         """ANCHORED."""
-        start, end = args
-        return [[list(one) for one in self._here(start, end)]]
+        found, closed = self._here(*args)
+        return [[list(one) for one in found], closed]
 
-    def _here(self, start: bytes, end: bytes) -> list[Abandoned]:
-        return anchored(self._manager.replicas(), start, end, SETTLE_KEYS_MAX)
+    def _here(self, start: bytes, end: bytes) -> _Told:
+        replicas = self._manager.replicas()
+        closed = close(replicas, start, end)
+        return anchored(replicas, start, end, SETTLE_KEYS_MAX), closed
 
     async def settle(self, descriptors: Sequence[PartitionDescriptor]) -> None:
-        """Nothing outside these partitions of one table has its record in them any more, or
-        SETTLE_MS_MAX are over: a node that does not answer must not keep a table for ever.
+        """These partitions of one table take no writes any more, and nothing outside of them
+        depends on them; or SETTLE_MS_MAX are over: a node that does not answer must not keep a
+        table for ever.
         """
         if not descriptors:
             return
         start, end = descriptors[0].start, descriptors[-1].end
+        wanted = {descriptor.id for descriptor in descriptors}
         deadline = Deadline(self._timers, SETTLE_MS_MAX)
+        decided: set[int] = set()  # of those whose record is elsewhere
+        clean = 0  # looks in a row
         while True:
-            found, all_answered = await self._everywhere(start, end)
-            if not found and all_answered:
+            found, closed = await self._everywhere(start, end)
+            found = [one for one in found if one.start_ts not in decided]
+            clean = clean + 1 if not found and wanted <= closed else 0
+            if clean == 2:
                 return
             if deadline.passed:
                 log.warning(
-                    "a table is dropped though %d transactions with intents elsewhere have their "
-                    "record in it, or some node does not answer", len(found)
+                    "a table is dropped though %d transactions reach beyond it, or some node does "
+                    "not answer", len(found)
                 )  # fmt: skip
                 return
-            await asyncio.gather(*(self._end(one, deadline) for one in found))
-            if not all_answered:
+            ended = await asyncio.gather(
+                *(self._end(one, deadline, inside(one.anchor, start, end)) for one in found)
+            )
+            decided.update(one.start_ts for one, done in zip(found, ended, strict=True) if done)
+            if not (clean or found):
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _everywhere(self, start: bytes, end: bytes) -> tuple[list[Abandoned], bool]:
-        async def ask(node: int) -> list[Abandoned] | None:
+    async def _everywhere(self, start: bytes, end: bytes) -> tuple[list[Abandoned], set[int]]:
+        """What all nodes found, and the partitions that are closed and quiet: none unless all nodes
+        answered.
+        """
+
+        async def ask(node: int) -> _Told | None:
             try:
-                (rows,) = await self._calls.call_at(node, ANCHORED, start, end)
+                rows, closed = await self._calls.call_at(node, ANCHORED, start, end)
             except KvorumError:
                 return None
-            return [Abandoned(*row) for row in rows]
+            return [Abandoned(*row) for row in rows], closed
 
         told = await asyncio.gather(*(ask(node) for node in self._nodes()))
-        found = self._here(start, end)
-        for rows in told:
-            found += rows or []
-        return found, None not in told
+        answers = [self._here(start, end), *(one for one in told if one is not None)]
+        found = [one for rows, _ in answers for one in rows]
+        closed = {partition for _, ids in answers for partition in ids}
+        return found, closed if None not in told else set()
 
-    async def _end(self, one: Abandoned, deadline: Deadline) -> None:
+    async def _end(self, one: Abandoned, deadline: Deadline, rollback: bool) -> bool:
+        """Whether it need not be looked at again though it is still found."""
         try:
+            if not rollback:
+                done = await self._txn.resolver.decide(one, budget_ms=deadline.budget_ms())
+                if not done:
+                    await asyncio.sleep(_PAUSE_S)
+                return done
             await self._txn.resolver.end(one, budget_ms=deadline.budget_ms())
         except KvorumError as error:
             log.info("transaction %d was not ended: %s; trying again", one.start_ts, error)
             await asyncio.sleep(_PAUSE_S)
+        return False
 
     async def gone(self, anchor: bytes) -> bool:
         """Whether no partition has this key, and none will: its table was dropped. Raises

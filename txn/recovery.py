@@ -8,11 +8,12 @@ keys, not by the parts: partitions may have been split since.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from kv.base.errors import Moved
+from kv.base.errors import Moved, Unavailable
 from kv.base.methods import PENDING, RECOVER, SETTLE
+from kv.client.calls import NO_PARTITION
 from txn.grouping import by_partition
 from txn.ports import Kv
 
@@ -27,12 +28,14 @@ async def recover(
     *,
     fence: bool,
     budget_ms: int,
+    dropped: Callable[[bytes], Awaitable[bool]],
 ) -> tuple[int, int]:
     """(COMMITTED | ABORTED, commit_ts), as the record says now; (PENDING, 0) if it is not decided:
     its coordinator lives, or (without `fence`) an intent is missing, or its keys kept moving.
 
     `fence`: forbid what is missing, so that there is an outcome. `budget_ms` for each message.
-    Raises what they raise.
+    `dropped`: whether the table of a key certainly was dropped: such a key counts as missing, for
+    what was decided by it was decided before the drop (kvorum/settling.py). Raises what they raise.
     """
     keys = [key for part in parts for key in part]
     todo: list[int] = list(range(len(keys)))
@@ -46,10 +49,22 @@ async def recover(
             )
         except Moved as moved:
             return moved
+        except Unavailable as error:
+            await _check_dropped(dropped, part[:1], error)
+            return False, 0
         return bool(there), int(low)
 
     for _ in range(_ROUNDS_MAX):
-        groups = await by_partition(kv, keys, todo)
+        unknown: list[int] = []
+        groups = await by_partition(kv, keys, todo, unknown)
+        if unknown:
+            nowhere = Unavailable(
+                f"no node knows a partition of {keys[unknown[0]][:32]!r}, which transaction "
+                f"{start_ts} wrote; trying again",
+                code=NO_PARTITION,
+            )
+            await _check_dropped(dropped, [keys[i] for i in unknown], nowhere)
+            whole = False
         answers = await asyncio.gather(*map(ask, groups), return_exceptions=True)
         todo = []
         for group, answer in zip(groups, answers, strict=True):
@@ -67,3 +82,14 @@ async def recover(
         SETTLE, anchor, anchor, start_ts, bound if whole else 0, budget_ms=budget_ms
     )
     return int(status), int(commit_ts)
+
+
+async def _check_dropped(
+    dropped: Callable[[bytes], Awaitable[bool]], keys: Sequence[bytes], error: Unavailable
+) -> None:
+    """Raises `error` unless it says that no node knows these keys and their tables are gone."""
+    if error.code != NO_PARTITION:
+        raise error
+    for key in keys:
+        if not await dropped(key):
+            raise error

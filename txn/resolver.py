@@ -206,6 +206,23 @@ class Resolver:
             self.learn(start_ts, outcome)
             await self._resolve(start_ts, outcome, intents.keys, budget_ms)
 
+    async def decide(self, intents: Abandoned, *, budget_ms: int) -> bool:
+        """Whether the record at the anchor says by itself what becomes of the transaction, or will:
+        one that may be committed by its intents alone is decided if it is, or if its coordinator
+        had time enough. Else ask again.
+        """
+        start_ts, anchor = intents.start_ts, intents.anchor
+        status, _, _, age_ms, *more = await self._kv.call(
+            CHECK, anchor, anchor, start_ts, 0, intents.ttl_ms, budget_ms=budget_ms
+        )
+        if status == STAGING:
+            status, _ = await recover(
+                self._kv, start_ts, anchor, more[1],
+                fence=age_ms >= RECOVERY_GRACE_MS, budget_ms=budget_ms, dropped=self.dropped,
+            )  # fmt: skip
+            return bool(status != PENDING)
+        return True
+
     async def pause(self, attempt: int, deadline: Deadline) -> None:
         """Wait before looking again. Raises DeadlineExceeded when there is no time left."""
         if deadline.passed:
@@ -268,8 +285,9 @@ class Resolver:
             status, late = PENDING, age_ms >= RECOVERY_GRACE_MS
             if recovers or late:
                 status, commit_ts = await recover(
-                    self._kv, start_ts, anchor, more[1], fence=late, budget_ms=budget_ms
-                )
+                    self._kv, start_ts, anchor, more[1], fence=late, budget_ms=budget_ms,
+                    dropped=self.dropped,
+                )  # fmt: skip
         outcome = Outcome(status, commit_ts, min_commit_ts)
         self.learn(start_ts, outcome)
         return outcome, int(age_ms)

@@ -183,8 +183,10 @@ COLLECT_BELOW: Final = 114
 # → the smallest start_ts of any intent among this node's replicas (0: none), [ids of the partitions
 # that it leads]
 OLDEST_INTENT: Final = 115
-# start, end → [[start_ts, anchor, ttl_ms, [key, …]], …]: intents and guards in the partitions that
-# this node leads, outside of the range, whose transaction has its record in it
+# start, end → [[start_ts, anchor, ttl_ms, [key, …]], …], [partition id, …]. Closes the range, which
+# is to be dropped, to new writes at this node. Intents and guards in the partitions that it leads:
+# outside of the range, or at the record, of transactions with their record in it; in the range, of
+# others; and the partitions of the range that it leads and in which nothing is on its way
 ANCHORED: Final = 116
 
 # count → first. TSO, which this node asks the meta partition's leader in the caller's stead: in one

@@ -149,6 +149,11 @@ class PartitionMachine:
         """Requests that were not evaluated yet."""
         return len(self._queue) + self._aside
 
+    @property
+    def quiet(self) -> bool:
+        """Whether all that was evaluated is applied."""
+        return self.view.flying is None and self.view.open.empty and self._asked is None
+
     def submit(self, conn: Connection, request: list[Any]) -> None:
         """Queue `[rid, method, deadline, partition, epoch, *args]`; the deadline is in seconds of
         the clock's `monotonic` (the dispatcher makes it of the caller's budget). `conn` gets

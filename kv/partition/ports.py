@@ -100,7 +100,9 @@ class ReplicaPort(Protocol):
         ...
 
     def no_room(self) -> KvorumError | None:
-        """Why new writes (kv.base.methods.NEW_WRITES) cannot be taken: the disk is nearly full."""
+        """Why new writes (kv.base.methods.NEW_WRITES) cannot be taken: the disk is nearly full, or
+        its table is being dropped.
+        """
         ...
 
     def propose(self, command: bytes, entry: Entry) -> None:

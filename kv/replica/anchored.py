@@ -1,8 +1,9 @@
-"""Intents and guards whose transaction has its record in a range that goes away.
+"""What a table that is being dropped has to do with transactions that go beyond it.
 
-When a table is dropped, the records of the transactions that are anchored in it go with it, and
-with them the only proof that one of them committed. So what they left in other tables is ended
-before (kvorum/settling.py); this finds it at one node, in the partitions that it leads.
+When it is gone, the records of the transactions that are anchored in it are gone, and with them the
+only proof that one of them committed; and so are its parts of transactions with their record
+elsewhere, which may be committed by their intents alone. So all of them are ended before
+(kvorum/settling.py); this finds them at one node, in the partitions that it leads.
 """
 
 from __future__ import annotations
@@ -16,11 +17,27 @@ from kv.mvcc.records import Lock
 from kv.replica.replica import Replica
 
 
+def inside(key: bytes, start: bytes, end: bytes) -> bool:
+    """Whether `[start, end)` has the key; end b"" = no bound."""
+    return start <= key and (not end or key < end)
+
+
+def close(replicas: Iterable[Replica], start: bytes, end: bytes) -> list[int]:
+    """Close all of `[start, end)` to new writes; the ids of those led here in which nothing is on
+    its way any more.
+    """
+    going = [replica for replica in replicas if inside(replica.descriptor.start, start, end)]
+    for replica in going:
+        replica.close_to_writes()
+    return [one.descriptor.id for one in going if one.leads() and one.machine.quiet]
+
+
 def anchored(
     replicas: Iterable[Replica], start: bytes, end: bytes, keys_max: int
 ) -> list[Abandoned]:
-    """Those anchored in `[start, end)` (end b"" = no bound) that lie outside of it, up to so many
-    keys. Looks at all intents.
+    """Intents and guards, up to so many keys, whose transaction has its record in `[start, end)`:
+    those outside of it, and those at the record; and one key inside of each transaction that has
+    its record elsewhere. Looks at all intents.
     """
     found: list[Abandoned] = []
     left = keys_max
@@ -33,9 +50,10 @@ def anchored(
             locks.items(), ((one.start, one) for one in guards.values())
         )
         for key, one in mine:
-            if not start <= one.anchor or (end and one.anchor >= end):
-                continue
-            if start <= key and (not end or key < end):
+            if inside(one.anchor, start, end):
+                if key != one.anchor and inside(key, start, end):
+                    continue
+            elif one.start_ts in here or not inside(key, start, end):
                 continue
             new = Abandoned(one.start_ts, one.anchor, one.ttl_ms, [])
             here.setdefault(one.start_ts, new).keys.append(key)

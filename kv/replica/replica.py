@@ -77,6 +77,7 @@ class Replica:
         self._backlog: deque[_Work] = deque()
         self._retry: Handle | None = None
         self._refused: Unavailable | None = None
+        self._closed: Unavailable | None = None
         self._leading = False
         self._unsettled: Handle | None = None  # until its last entry is given up: it was deposed
         self._stopped = False
@@ -115,7 +116,16 @@ class Replica:
         )
 
     def no_room(self) -> KvorumError | None:
-        return self._room.refusal
+        return self._closed or self._room.refusal
+
+    def close_to_writes(self) -> None:
+        """No new writes from now on, whoever leads: its table is being dropped. What was evaluated
+        before may still be on its way (`PartitionMachine.quiet`). Forgotten at a restart.
+        """
+        if self._closed is None:
+            self._closed = Unavailable(
+                f"partition {self.descriptor.id} is removed with its table: it takes no writes"
+            )
 
     def propose(self, command: bytes, entry: Entry) -> None:
         self._room.wrote(len(command))

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.methods import COMMIT
+from kv.base.errors import KvorumError, UnknownOutcome
+from kv.base.methods import COMMIT, PREWRITE
+from kv.base.ops import put
+from kvorum.node import Node
 from kvorum.settling import Settling
 from tests.cluster.simulated import SimCluster
-from tests.cluster.test_dropped_anchors import intents, scene
+from tests.cluster.test_dropped_anchors import TTL_MS, intents, prewrite, scene
+from txn.transaction import Transaction
 
 
 class FlipsAfter:
@@ -68,5 +72,115 @@ def test_d13_a_commit_whose_record_was_dropped_is_finished_by_its_coordinator(
         assert row is not None
         assert (row.value, row.version) == (b"new", version)
         assert intents(cluster) == 0
+
+    scene(main)
+
+
+def test_d13_a_table_that_goes_away_takes_no_part_of_a_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit between the last look for transactions of the table and its removal would be
+    acknowledged, and lose its part there or its record.
+    """
+    settle = Settling.settle
+    told: list[bool] = []
+
+    async def late(self: Settling, descriptors: Sequence[PartitionDescriptor]) -> None:
+        await settle(self, descriptors)
+        if descriptors and not told:
+            told.append(True)
+            await asyncio.gather(*map(commit, later))
+
+    monkeypatch.setattr(Settling, "settle", late)
+    refused: list[bool] = []
+    later: list[Transaction] = []
+
+    async def commit(t: Transaction) -> None:
+        try:
+            await t.commit()
+        except KvorumError as error:
+            refused.append(not isinstance(error, UnknownOutcome))
+
+    async def main(cluster: SimCluster, a: bytes, b: bytes) -> None:
+        node = cluster.nodes[2]
+        for keys in ((a + b"k", b + b"k"), (b + b"x", a + b"x"), (a + b"l", a + b"m")):
+            later.append(await node.store.txn.begin(budget_ms=2_000))
+            for key in keys:
+                later[-1].put(key, b"new")
+        began_s = asyncio.get_running_loop().time()
+        await node.backend.drop_table("default", "a")
+        assert asyncio.get_running_loop().time() - began_s < 9, "nothing was waited for in vain"
+        assert refused == [True, True, True]
+        assert [await value(cluster, key) for key in (b"k", b"x")] == [b"old", b"old"]
+
+    scene(main)
+
+
+async def staged(node: Node, anchor: bytes, *others: bytes) -> int:
+    """What a coordinator has sent when it dies before the flip."""
+    start_ts, keys = await node.store.txn.now(), [anchor, *others]
+    for key in keys:
+        options: dict[str, Any] = {"fence": True}
+        if key == anchor:
+            options["stage"] = [[one] for one in keys]
+        ops = [list(put(key, b"new"))]
+        await node.store.kv.call(PREWRITE, key, start_ts, anchor, TTL_MS, ops, 0, options)
+    return start_ts
+
+
+def test_d4_a_parallel_commit_is_decided_before_a_part_of_it_is_dropped() -> None:
+    """It is committed by its intents and its caller was told so; without those in the dropped table
+    nobody could find out, and its other keys would be locked for ever.
+    """
+
+    async def main(cluster: SimCluster, a: bytes, b: bytes) -> None:
+        node = cluster.nodes[2]
+        start_ts = await staged(node, b + b"k", a + b"k")
+        await node.backend.drop_table("default", "a")
+        assert await value(cluster, b"k") == b"new"
+        assert (await node.store.txn.status(start_ts)).status == "committed"
+        await asyncio.sleep(10)
+        assert intents(cluster) == 0
+
+    scene(main)
+
+
+def test_d4_a_parallel_commit_ends_though_a_part_of_it_went_unseen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every read and write of its other keys would fail for ever, because a partition that is gone
+    can not be asked.
+    """
+
+    async def no_settling(_self: Settling, _descriptors: Sequence[PartitionDescriptor]) -> None:
+        return
+
+    monkeypatch.setattr(Settling, "settle", no_settling)
+
+    async def main(cluster: SimCluster, a: bytes, b: bytes) -> None:
+        node = cluster.nodes[2]
+        await staged(node, b + b"k", a + b"k")
+        await node.backend.drop_table("default", "a")
+        assert await value(cluster, b"k") == b"old"
+        await node.backend.put("default", "b", b"k", b"mine", None, 0)
+        await asyncio.sleep(10)
+        assert intents(cluster) == 0
+
+    scene(main)
+
+
+def test_d13_a_living_transaction_with_a_part_in_a_dropped_table_is_not_waited_for() -> None:
+    """Dropping a table would roll back, or wait for, a transaction whose record is elsewhere."""
+
+    async def main(cluster: SimCluster, a: bytes, b: bytes) -> None:
+        node = cluster.nodes[2]
+        anchor = b + b"k"
+        start_ts = await prewrite(node, anchor, anchor, a + b"k", ttl_ms=600_000)
+        began_s = asyncio.get_running_loop().time()
+        await node.backend.drop_table("default", "a")
+        assert asyncio.get_running_loop().time() - began_s < 9
+        now = await node.store.txn.now()
+        await node.store.kv.call(COMMIT, anchor, anchor, start_ts, now)
+        assert await value(cluster, b"k") == b"new"
 
     scene(main)
