@@ -83,8 +83,8 @@ BatchOp = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class TxnState:
-    """What became of a transaction: `status` is pending, committed or aborted; `commit_ts` is None
-    unless committed.
+    """What became of a transaction: `status` is pending, committed, aborted or unknown (never
+    heard of, or not remembered any more); `commit_ts` is None unless committed.
     """
 
     status: str

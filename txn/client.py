@@ -16,7 +16,6 @@ from kv.base.limits import (
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
     RUN_ATTEMPTS_DEFAULT,
-    TXN_LIFETIME_MS_MAX,
     TXN_SPILL_BYTES,
     TXN_STATUS_RETENTION_MS,
     TXN_TTL_MS_DEFAULT,
@@ -256,10 +255,10 @@ class TxnClient:
     async def status(self, txn: int) -> TxnStatus:
         """What became of a transaction, whoever began it and whatever restarted since.
 
-        Its record decides. Without one nothing was ever written for it: it is pending while it can
-        still commit, aborted once it is older than any transaction may become. Raises
-        InvalidArgument for an id that the oracle has not given out yet, NotFound (TXN_NOT_FOUND)
-        when it is so old that a commit would be forgotten, too.
+        Its record decides. Without one it is "unknown": never heard of (nothing was written for it
+        yet, or ever), or not remembered any more, because its record was in a table that has been
+        dropped. Raises InvalidArgument for an id that the oracle has not given out yet, NotFound
+        (TXN_NOT_FOUND) when it is so old that every commit would be forgotten.
         """
         now = await self.reader.now()
         if not 0 < txn <= now:
@@ -274,10 +273,8 @@ class TxnClient:
             )
             return _status(found.status, found.commit_ts)
         age_ms = physical_ms(now) - physical_ms(txn)
-        if age_ms <= TXN_LIFETIME_MS_MAX:
-            return TxnStatus("pending")
         if age_ms <= TXN_STATUS_RETENTION_MS:
-            return TxnStatus("aborted")
+            return TxnStatus("unknown")
         raise NotFound(
             f"transaction {txn} began {age_ms} ms ago and left no record; outcomes are kept for "
             f"{TXN_STATUS_RETENTION_MS} ms, so whether it was committed is not known any more",

@@ -25,5 +25,5 @@ class ScanPage:
 
 @dataclass(frozen=True, slots=True)
 class TxnStatus:
-    status: Literal["pending", "committed", "aborted"]
+    status: Literal["pending", "committed", "aborted", "unknown"]
     commit_ts: int = 0  # 0 unless committed

@@ -133,7 +133,7 @@ def txn(
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Print what became of a transaction. It is pending, committed or aborted."""
+    """Print what became of a transaction. It is pending, committed, aborted or unknown."""
     with opened(connect, json) as db:
         state = db.status(txn_id)
     told = {"status": state.status}

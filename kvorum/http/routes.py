@@ -214,10 +214,12 @@ _TXN_ROUTES = (
     ),
     Route(
         "GET", "/v1/txn/{id}", "transactions", "What became of a transaction",
-        "Always answers, also after every node was restarted. 404 `TXN_NOT_FOUND`: it began more "
-        "than a day ago, for so long outcomes are kept.",
+        "Always answers, also after every node was restarted. `unknown`: never heard of, or not "
+        "remembered any more: the table of its first write was dropped. 404 `TXN_NOT_FOUND`: it "
+        "began more than a day ago, for so long outcomes are kept.",
         answer=_object(
-            status={"type": "string", "enum": ["pending", "committed", "aborted"]}, commit_ts=_TS
+            status={"type": "string", "enum": ["pending", "committed", "aborted", "unknown"]},
+            commit_ts=_TS,
         ),
         errors=(404,),
     ),

@@ -139,11 +139,14 @@ class Sessions:
             raise gone
 
     async def status(self, txn: int) -> TxnState:
-        """What became of a transaction; one that is open here is pending."""
+        """What became of a transaction; one that is open here or at another node is pending."""
         entry = self._find(txn)
         if entry is not None and entry.ending is None:
             return TxnState("pending")
-        return await self._backend.status(txn)
+        state = await self._backend.status(txn)
+        if state.status == "unknown" and self._holder and await self._holder(txn):
+            return TxnState("pending")
+        return state
 
     async def _gone(self, txn: int) -> KvorumError:
         """Why a transaction takes no more requests."""
@@ -158,7 +161,7 @@ class Sessions:
 
     async def _not_here(self, txn: int, state: TxnState) -> KvorumError:
         """What to tell about a transaction that has not committed and is not open here."""
-        if state.status == "pending" and self._holder is not None:
+        if state.status in ("pending", "unknown") and self._holder is not None:
             address = await self._holder(txn)
             if address is not None:
                 return Reroute(
@@ -200,7 +203,7 @@ async def _quietly_abort(session: Session) -> None:
 
 def _aborted(txn: int, state: TxnState) -> TxnAborted:
     reason = "it was aborted, it was silent for its ttl_ms, or its node has restarted"
-    if state.status == "pending":
+    if state.status in ("pending", "unknown"):
         reason = "it is not open at this node"
     return TxnAborted(
         f"transaction {txn} takes no more requests: {reason}; run the work again in a new one",

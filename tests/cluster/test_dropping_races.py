@@ -184,3 +184,20 @@ def test_d13_a_living_transaction_with_a_part_in_a_dropped_table_is_not_waited_f
         assert await value(cluster, b"k") == b"new"
 
     scene(main)
+
+
+def test_d4_an_outcome_that_went_with_a_table_is_not_called_aborted() -> None:
+    """Who asks after an unknown outcome would do again what was committed."""
+
+    async def main(cluster: SimCluster, a: bytes, b: bytes) -> None:
+        txn = cluster.nodes[2].store.txn
+        t = await txn.begin()
+        t.put(a + b"k", b"new")
+        t.put(b + b"k", b"new")
+        await t.commit()
+        await cluster.nodes[2].backend.drop_table("default", "a")
+        told = [await node.store.txn.status(t.id) for node in cluster.nodes.values()]
+        assert [one.status for one in told] == ["unknown"] * 3
+        assert await value(cluster, b"k") == b"new"
+
+    scene(main)
