@@ -87,6 +87,24 @@ def keys_of(r: list[Any]) -> Iterable[bytes]:
     return keys
 
 
+def guarded_of(r: list[Any], queued: Iterable[bytes]) -> list[bytes]:
+    """The keys among `queued` that a prewrite would guard: guards let each other in, so without
+    turns a stream of them would keep a waiting writer out for ever.
+    """
+    if r[1] != PREWRITE:
+        return []
+    options = said(r)
+    keys, ranges = options.get("reads", ()), options.get("ranges", ())
+    if not keys and not ranges:
+        return []
+    wanted = set(keys)
+    return [
+        key
+        for key in queued
+        if key in wanted or any(start <= key and (not end or key < end) for start, end in ranges)
+    ]
+
+
 def said(r: list[Any]) -> Options:
     """The options of a write request."""
     at = _OPTIONS_AT.get(r[1])

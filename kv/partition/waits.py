@@ -3,7 +3,8 @@
 A request waits at one key at a time, in the key's queue: priority first, then arrival. When the key
 is released in the evaluated state, those at the head go back to the partition's input, as many as
 can run one after the other, and stay in the queue until they were evaluated, in a later drain with
-new timestamps. A newcomer that wants a key with a queue joins it, so nobody overtakes. What meets
+new timestamps. A newcomer that wants a key with a queue, to write or to guard it, joins it, so
+nobody overtakes. What meets
 the next key moves to that queue, at the place that its arrival gives it: among requests of one
 partition, the older never waits for the younger *in a queue*, so queues alone make no circle.
 Circles of intents are found elsewhere (txn/deadlock.py), who asks about holders: txn/waits.py.
@@ -24,6 +25,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Any, Final
 
 from kv.base.errors import Busy, KeyLocked, KvorumError, to_wire
@@ -39,7 +41,7 @@ from kv.mvcc.view import Mutations
 from kv.partition.admission import Item
 from kv.partition.evaluated import Evaluated
 from kv.partition.scheduler import Scheduler
-from kv.partition.waiter import LEAVES_INTENT, Waiter, keys_of, said, txn_of
+from kv.partition.waiter import LEAVES_INTENT, Waiter, guarded_of, keys_of, said, txn_of
 
 _COMPACT_FROM: Final = 64
 RETRY_AFTER_MS: Final = 50
@@ -102,14 +104,14 @@ class Waiting:
         return None
 
     def joins(self, item: Item) -> bool:
-        """Whether somebody who is ahead waits for one of the keys that a write wants: it was queued
-        behind. Only while somebody waits at all.
+        """Whether somebody who is ahead waits for one of the keys that a write wants, or would
+        guard: it was queued behind. Only while somebody waits at all.
         """
         r = item[1]
         mine = self._by_request.get(id(r))
         order = None if mine is None else mine.order
         by_key = self.by_key
-        for key in keys_of(r):
+        for key in chain(keys_of(r), guarded_of(r, by_key)):
             queue = by_key.get(key)
             if queue is None or queue[0] is mine:
                 continue

@@ -579,6 +579,8 @@ def test_d8_writers_wait_for_guards() -> None:
     reader = q.begin()
     options = {"reads": [K], "ranges": [[b"tab.p", b"tab.q"]]}
     q.node.reply(q.prewrite(reader, L, **options))
+    other = q.begin()
+    q.node.reply(q.prewrite(other, M, reads=[K]))
     put, inside = q.put(K), q.put(b"tab.p5")
     q.run()
     assert q.answered(put, inside) == [False, False]
@@ -586,8 +588,6 @@ def test_d8_writers_wait_for_guards() -> None:
         ("guard", reader, K, K),
         ("guard", reader, b"tab.p5", b"tab.p"),
     ]
-    other = q.begin()
-    q.node.reply(q.prewrite(other, M, reads=[K]))
     q.node.call(methods.RESOLVE, K, reader, q.begin(), [L, K, b"tab.p"])
     assert q.node.reply(inside)
     q.run()
@@ -642,4 +642,42 @@ def test_d8_keys_that_are_free_together_keep_the_order_of_arrival() -> None:
     q.node.call(methods.RESOLVE, L, reader, 0, [L, b"tab.p"])
     versions = [q.node.reply(rid) for rid in rids]
     assert versions == sorted(versions), "in the order in which they came"
+    assert q.idle()
+
+
+@pytest.mark.parametrize(
+    "options", [{"reads": [K]}, {"ranges": [[b"tab.j", L]]}], ids=["key", "range"]
+)
+def test_d8_guards_do_not_overtake_a_writer_that_waits(options: dict[str, Any]) -> None:
+    """Guards let each other in: a stream of them would keep a writer out for ever."""
+    q = Queue()
+    first, second = q.begin(), q.begin()
+    q.node.reply(q.prewrite(first, b"tab.a", **options))
+    put = q.put(K)
+    q.run()
+    guard = q.prewrite(second, b"tab.b", **options)
+    q.run()
+    assert q.answered(put, guard) == [False, False]
+    assert [(w.waiter, w.holder) for w in q.waits] == [(0, first), (second, first)], "for circles"
+    again = q.prewrite(first, b"tab.c", anchor=b"tab.a", **options)
+    q.node.reply(again)  # who holds the guard does not wait for those who wait for itself
+    q.resolve(first, b"tab.a", b"tab.c", K, b"tab.j")
+    assert q.node.reply(put)
+    with pytest.raises(WriteConflict):
+        q.node.reply(guard)  # the writer was first, and changed what it read
+    q.node.call(methods.RESOLVE, K, second, 0, [b"tab.b", K, b"tab.j"])
+    assert q.idle()
+
+
+def test_d8_guards_of_other_keys_pass_those_who_wait() -> None:
+    """A serializable transaction must not stand behind writers of what it never read."""
+    q = Queue()
+    holder = q.hold(K)
+    put = q.put(K)
+    q.run()
+    reader = q.begin()
+    q.node.reply(q.prewrite(reader, b"tab.a", reads=[L], ranges=[[b"tab.b", b"tab.c"], [L, b""]]))
+    q.resolve(holder, K)
+    assert q.node.reply(put)
+    q.node.call(methods.RESOLVE, K, reader, 0, [b"tab.a", L, b"tab.b"])
     assert q.idle()
