@@ -182,7 +182,7 @@ class AsyncDatabase:
         InvalidArgument for what is no token, and for one that this cluster has not come to: it is
         another cluster's, or was restored from before the token.
         """
-        covered = _token(token)
+        covered = _decimal(token, "a session token")
         now = await self.timestamp()
         if now <= covered:
             raise InvalidArgument(
@@ -267,11 +267,11 @@ class AsyncDatabase:
             state = await self.status(t.id)
             t.version = committed_version(t.id, state, e)
 
-    async def status(self, txn: int) -> TxnState:
+    async def status(self, txn: int | str) -> TxnState:
         """What became of a transaction. Always answers, also when its participants were
-        restarted.
+        restarted. An id may be a decimal string, as errors and HTTP give it.
         """
-        return await self._backend.status(txn)
+        return await self._backend.status(_decimal(txn, "a transaction id"))
 
     # ------------------------------------------------------------------- namespaces and tables
 
@@ -385,12 +385,12 @@ class AsyncDatabase:
         await self.close()
 
 
-def _token(token: str | int) -> int:
-    text = str(token) if type(token) is int else token
+def _decimal(given: str | int, what: str) -> int:
+    text = str(given) if type(given) is int else given
     if type(text) is not str or not text.isascii() or not text.isdecimal():
-        raise InvalidArgument(f"a session token is a decimal number, got {token!r:.80}")
-    if int(text) > timestamps.MAX:
-        raise InvalidArgument(f"session token {text:.40} is above every timestamp")
+        raise InvalidArgument(f"{what} is a decimal number, got {given!r:.80}")
+    if len(text) > 20 or int(text) > timestamps.MAX:
+        raise InvalidArgument(f"{what}, {text:.40}, is above every timestamp")
     return int(text)
 
 

@@ -182,7 +182,7 @@ class Database:
         except UnknownOutcome as e:
             committed_version(t.id, self.status(t.id), e)
 
-    def status(self, txn: int) -> TxnState:
+    def status(self, txn: int | str) -> TxnState:
         """What became of a transaction. Always answers."""
         return self._call(self._db.status(txn))
 

@@ -101,7 +101,7 @@ def refusal(cycle: Cycle, chosen: Wait) -> TxnAborted:
     return TxnAborted(
         f"transaction {names[chosen.waiter]} was rolled back, because {len(ordered)} transactions "
         f"wait for each other: {'; '.join(steps)}{f'; and {more} more' if more else ''}. Run it "
-        "again; transactions that lock keys in one order do not meet like this",
+        "again, as db.run does",
         code=DEADLOCK,
         details={
             "txn": chosen.waiter,

@@ -40,3 +40,5 @@ def release(
         output.emit({"id": str(snapshot), "held": held})
     else:
         output.lines([f"snapshot {snapshot} " + ("is released" if held else "is not held")])
+    if not held:
+        raise typer.Exit(output.FAILED)

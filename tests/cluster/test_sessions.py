@@ -50,6 +50,21 @@ def test_r2_what_is_no_token_is_refused(token: object) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("given", ["abc", "", None, b"x", "9" * 21])
+def test_d4_what_is_no_id_is_refused(given: object) -> None:
+    """Whoever asks by an id out of an error's details would get a TypeError."""
+
+    async def main() -> None:
+        async with trio() as made, client(made) as db:
+            async with db.transaction() as t:
+                pass
+            assert await db.status(str(t.id)) == await db.status(t.id)
+            with pytest.raises(kvorum.InvalidArgument):
+                await db.status(given)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
 def test_r2_a_token_of_another_time_is_refused_by_name() -> None:
     """After a restore from a backup, a client would miss its own writes and not be told."""
 

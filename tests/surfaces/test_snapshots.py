@@ -203,17 +203,17 @@ async def test_u9_the_command_lists_and_releases(served: Served) -> None:
     assert [row["owner"] for row in listed if row["id"] == str(held.id)] == ["night's export"]
     assert "night's export" in await _command(served, "list")
     assert "is released" in await _command(served, "release", str(held.id))
-    assert "is not held" in await _command(served, "release", str(held.id))
+    assert "is not held" in await _command(served, "release", str(held.id), code=1)
     assert held.id not in [info.id for info in await asyncio.to_thread(db.snapshots)]
     await asyncio.to_thread(held.close)
 
 
-async def _command(served: Served, *args: str) -> str:
+async def _command(served: Served, *args: str, code: int = 0) -> str:
     command = ["-m", "kvorum", "snapshot", *args, "--connect", f"127.0.0.1:{served.base}"]
     process = await asyncio.create_subprocess_exec(
         ROOT / ".venv/bin/python", *command, cwd=ROOT,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await process.communicate()
-    assert process.returncode == 0, err
+    assert process.returncode == code, err
     return out.decode()
