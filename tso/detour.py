@@ -155,12 +155,12 @@ class Detour:
             return None
         loop = asyncio.get_running_loop()
         budget_ms = max(1, min(int(left * 1000), TSO_DIRECT_MS))
-        waiting = {loop.create_task(self._by(relay, count, budget_ms)) for relay in relays}
-        asked = list(waiting)
+        asked = [loop.create_task(self._by(relay, count, budget_ms)) for relay in relays]
+        waiting = set(asked)
         try:
             while waiting:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                for task in (task for task in asked if task in done):  # a set has no order
                     if (found := task.result()) is not None:
                         by, first = found
                         self._route.relayed(by, self._monotonic())
