@@ -10,13 +10,19 @@ serializable one remembers what it read, ranges included, and its commit checks 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from kv.base.errors import InvalidArgument, KvorumError, TxnAborted, UnknownOutcome
+from kv.base.errors import (
+    InvalidArgument,
+    KvorumError,
+    SnapshotTooOld,
+    TxnAborted,
+    UnknownOutcome,
+)
 from kv.base.ids import TxnId
 from kv.base.keys import u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX
@@ -94,7 +100,8 @@ class Transaction:
             return mine.value, 0
         if self._reads is not None:
             self._reads.add_key(key)
-        return await self._client.reader.get(key, self.start_ts, self._budget_ms)
+        with self._snapshot():
+            return await self._client.reader.get(key, self.start_ts, self._budget_ms)
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         """Value and version of each key, None where there is none, in the order of `keys`."""
@@ -104,11 +111,12 @@ class Transaction:
         if self._reads is not None:
             for key in others:
                 self._reads.add_key(key)
-        stored = iter(
-            await self._client.reader.multi_get(others, self.start_ts, self._budget_ms)
-            if others
-            else ()
-        )
+        with self._snapshot():
+            stored = iter(
+                await self._client.reader.multi_get(others, self.start_ts, self._budget_ms)
+                if others
+                else ()
+            )
         return [
             next(stored) if op is None else None if op.value is None else (op.value, 0)
             for op in mine
@@ -122,9 +130,11 @@ class Transaction:
         """
         self._check_open()
         while True:
-            stored = await self._client.reader.scan(
-                start, end, self.start_ts, limit=limit, reverse=reverse, budget_ms=self._budget_ms
-            )
+            with self._snapshot():
+                stored = await self._client.reader.scan(
+                    start, end, self.start_ts,
+                    limit=limit, reverse=reverse, budget_ms=self._budget_ms,
+                )  # fmt: skip
             page = self._buffer.overlay(stored, start, end, reverse=reverse, limit=limit)
             if self._reads is not None:
                 low, high = start, end
@@ -135,6 +145,19 @@ class Transaction:
                 return page
             # every row of the page was deleted by this transaction
             start, end = (start, page.resume) if reverse else (page.resume, end)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Who asked for a moment of the past is told that it is gone; a transaction may simply run
+        again, on a new one.
+        """
+        try:
+            yield
+        except SnapshotTooOld as gone:
+            raise TxnAborted(
+                f"transaction {self.start_ts} outlived what it reads: {gone.message}. Run it again",
+                details={**gone.details, "txn": self.start_ts, "reason": "snapshot"},
+            ) from gone
 
     # -- writes: into the buffer
 

@@ -204,6 +204,34 @@ def test_b8_reads_at_a_timestamp() -> None:
     run(main)
 
 
+def test_d1_a_transaction_that_outlives_its_snapshot_runs_again() -> None:
+    """A step of a procedure that was slow would fail for good, though nothing is wrong with it."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        client = world.client()
+        await client.write([put(k("b"), b"1")])
+        seen = []
+
+        async def work(t: Transaction) -> None:
+            seen.append(t.start_ts)
+            if len(seen) <= 3:
+                world.cluster.safepoint = t.start_ts + 1
+            if len(seen) == 1:
+                await t.get(k("b"))
+            elif len(seen) == 2:
+                await t.multi_get([k("b")])
+            else:
+                await t.scan(k(""), b"", limit=1)
+            t.put(k("b"), b"2")
+
+        await client.run(work)
+        assert len(seen) == 4
+        assert (await client.get(k("b")))[0] == b"2"
+
+    run(main)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @WORLDS
 def test_b10_cursor_of_a_scan_crosses_partitions(make: type[World], reverse: bool) -> None:
