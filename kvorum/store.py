@@ -24,7 +24,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from kv.base.methods import LINKS, REFUSE_WAIT, STANDING, TSO, WAITS
+from kv.base.methods import BEAT, BEAT_NOW, LINKS, REFUSE_WAIT, STANDING, TSO, WAITS
 from kv.base.waits import Held, Waits
 from kv.partition.scheduler import Scheduler
 from kv.replica.held import held
@@ -37,6 +37,7 @@ from kv.storage.log import LogAdapter
 from kvorum import handover, joining, standing
 from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
+from kvorum.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leader_of_meta
 from kvorum.identity import Identity
 from kvorum.measure import Histogram, TimedSyncer
 from kvorum.members import placed
@@ -134,7 +135,19 @@ class Store:
         self.oracle = NodeTso(self.tso, asked, ports.timers, ports.rng)
         self.room = Room(self._engines)
         self.waits = Waits(self.identity.node, ports.timers.call_later)
+        self.pulse = Pulse(
+            *(self.identity.node, self.cluster.calls, ports.timers),
+            dead_after_ms=config.dead_after_ms,
+            token=lambda: ports.rng.token(BOOT_BYTES),
+            serves=self._serves_meta,
+            not_master=lambda: self.not_master("beats go to the meta partition's leader"),
+        )
+        self.pulse.members(self.cluster.peers.nodes)
         await self._open_partitions(config.gc_retention_ms)
+        self.heart = Heart(
+            *(self.identity.node, ports.rng.token(BOOT_BYTES), self.cluster.calls),
+            *(leader_of_meta(self.manager.leader_of), ports.timers),
+        )
         self.dispatcher = Dispatcher(
             node_id=self.identity.node,
             partitions=self.manager,
@@ -147,6 +160,8 @@ class Store:
             self.dispatcher.register(method, handler)
         self.dispatcher.register(LINKS, self.cluster.links, check_links)
         self.dispatcher.register(STANDING, self._standing)
+        self.dispatcher.register(BEAT, self.pulse.handle, check_beat)
+        self.dispatcher.register(BEAT_NOW, self.heart.asked)
         waits = WaitMethods(self.waits, self._held)
         self.dispatcher.register(WAITS, waits.told)
         self.dispatcher.register(REFUSE_WAIT, waits.refuse)
@@ -246,6 +261,7 @@ class Store:
         if replica.descriptor.id == META_PARTITION:
             self.tso.role(leader=leader)
             self.safepoint.role(leader=leader)
+            self.pulse.role(leader=leader)
             if self._on_meta_role is not None:
                 self._on_meta_role(leader)
 
@@ -361,6 +377,10 @@ class Store:
             "pushed": self.wait_care.pushed,
         }
 
+    def beat_figures(self) -> Mapping[str, int]:
+        """For metrics: heartbeats, and at the master how the nodes are."""
+        return {**self.heart.stats(), **self.pulse.stats()}
+
     def tso_figures(self) -> Mapping[str, int]:
         """For metrics: the oracle."""
         own = {name.removeprefix("tso."): value for name, value in self.tso.stats().items()}
@@ -417,7 +437,7 @@ class Store:
         # Whoever still holds a client must not keep the databases open: their handles are in these.
         for name in (
             *("manager", "host", "dispatcher", "tso", "state", "room", "cluster"),
-            *("waits", "wait_care", "safepoint"),
+            *("waits", "wait_care", "safepoint", "heart", "pulse"),
         ):
             self.__dict__.pop(name, None)
         for engine in reversed(engines):

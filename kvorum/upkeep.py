@@ -4,6 +4,7 @@ every node       garbage, sweeping: the partitions that it leads
                  reconciling: its replicas against the map (procedures/master/reconcile.py)
                  cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
                  addresses: the members table; what an operator forced here (kvorum/audit.py)
+                 heartbeats to the master (kvorum/heartbeat.py)
 the master       abandoned Spark attempts; leaderships back to where they belong (balance.py)
 """
 
@@ -71,6 +72,7 @@ class Upkeep:
         self._holders: Sequence[NodeId] = ()
         self._strangers = asyncio.Event()  # somebody called whom the table must know
         store.cluster.on_stranger = self._strangers.set
+        store.pulse.on_stranger = self._strangers.set
         store.host.on_unknown = lambda _group: self.reconciler.hurry()
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
@@ -84,6 +86,8 @@ class Upkeep:
             self._reap(),
             self._follow_members(),
             self.audit.run(),
+            self._store.heart.run(),
+            self._store.pulse.run(),
             self._reconcile(),
             self._balance(),
         ]
@@ -91,6 +95,10 @@ class Upkeep:
     def learn(self, rows: Sequence[NodeRow]) -> None:
         """The members table as somebody has just read it."""
         self._store.cluster.learn(rows)
+        # a table read early lacks founders that have not been entered yet
+        known = self._store.cluster.peers.nodes
+        here = [row.id for row in rows if row.state is not NodeState.GONE]
+        self._store.pulse.members([*here, *known])
         staying = (NodeState.MEMBER, NodeState.JOINING, NodeState.LEAVING)
         self._holders = [row.id for row in rows if row.state in staying]
 

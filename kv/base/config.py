@@ -25,6 +25,8 @@ from typing import Annotated, Any, Final, get_type_hints
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import (
+    DEAD_AFTER_MS_DEFAULT,
+    DEAD_AFTER_MS_MIN,
     FIRST_NODES_MAX,
     GC_RETENTION_MS_DEFAULT,
     NAME_CHARS_MAX,
@@ -276,6 +278,14 @@ class NodeConfig:
         int,
         Setting("MS", _integer(100, _DAY_MS), "Pause between two collections of old versions."),
     ] = 30_000
+    dead_after_ms: Annotated[
+        int,
+        Setting(
+            "MS",
+            _integer(DEAD_AFTER_MS_MIN, 365 * _DAY_MS),
+            "A node silent for so long is dead: what it had is rebuilt on others.",
+        ),
+    ] = DEAD_AFTER_MS_DEFAULT
     procedure_modules: Annotated[
         tuple[str, ...],
         Setting(

@@ -175,6 +175,17 @@ RECONCILE_LOOKS_MIN: Final = 2  # of the map in a row that must miss a replica b
 BALANCE_PAUSE_S: Final = 2.0  # between two transfers of leaderships to where they belong
 BALANCE_LAG_MAX: Final = 256  # entries that the preferred leader may lack
 
+# -- heartbeats
+BEAT_MS: Final = 1_000  # between two beats of a node to the master …
+BEAT_GAP_MS: Final = 20  # … or so soon, when something is urgent …
+BEAT_AGAIN_MS: Final = 100  # … or after one that the master did not answer
+BEAT_BUDGET_MS: Final = 1_500  # how long one waits for its answer
+BEAT_SECTIONS_MAX: Final = 32  # named parts of a beat …
+BEAT_SECTION_BYTES_MAX: Final = 512 * KiB  # … the bytes of one of them; more goes with the next
+SUSPECT_MS: Final = 4_000  # a node that was silent for so long is suspect …
+DEAD_AFTER_MS_MIN: Final = 5_000
+DEAD_AFTER_MS_DEFAULT: Final = 300_000  # … and for so long is dead: its replicas are made elsewhere
+
 # -- oracle
 TSO_COUNT_MAX: Final = 100_000
 TSO_PATIENCE_MS: Final = 3_000  # a partition waits so long for timestamps of another node
@@ -227,6 +238,32 @@ PROCEDURE_TXN_TTL_MS: Final = 1_000  # of a step's commit: how long a dead execu
 PROCEDURE_TIMER_MS_MAX: Final = 1_000
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
+PROCEDURE_STEP_DEADLINE_MS_DEFAULT: Final = 60_000  # a step that runs longer is stuck …
+PROCEDURE_STUCK_HIRED_MAX: Final = 64  # … and for each of so many one more worker is hired
+PROCEDURE_PRIORITY_MAX: Final = 100
+PROCEDURE_CONCURRENT_MAX: Final = 1_000_000
+PROCEDURE_RATE_MAX: Final = 1_000_000
+PROCEDURE_VERSIONS_MAX: Final = 100  # older ones that one declaration accepts
+PROCEDURE_SIGNALS_MAX: Final = 1_000  # sent to one procedure and not taken yet
+PROCEDURE_SIGNAL_BYTES_MAX: Final = 256 * KiB
+PROCEDURE_PROGRESS_CHARS_MAX: Final = 200
+
+# -- workers of users' pools
+WORKER_LEASE_MS: Final = 2_000  # one that is silent for so long has lost its procedures …
+WORKER_BEAT_MS: Final = 400  # … it speaks at least so often
+WORKER_GONE_MS: Final = 500  # … or, if it ended its connection, for so long
+WORKER_POLL_MS: Final = 300  # how long the master keeps a worker's question
+WORKER_SLOTS_DEFAULT: Final = 64  # procedures that one worker runs at once
+WORKER_SLOTS_MAX: Final = 1_024
+WORKERS_MAX: Final = 1_000
+WORKER_TYPES_MAX: Final = 1_000  # that one worker declares
+WORKER_DECLARATIONS_BYTES_MAX: Final = 1 * MiB
+WORKER_BATCH_MAX: Final = 256  # procedures of one answer, reports of one message …
+WORKER_BATCH_BYTES: Final = 1 * MiB  # … which end when they have so many bytes
+WORKER_ASK_MS: Final = 1_000  # how long a submission waits for a worker's look at its arguments
+QUEUES_MAX: Final = 10_000
+SCHEDULES_MAX: Final = 1_000
+SCHEDULE_MISSED_MAX: Final = 100  # runs of one schedule that are made up for
 ERROR_CHARS_MAX: Final = 4_000  # of the message that a failed procedure keeps
 PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
@@ -243,6 +280,26 @@ SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction
 SINK_ATTEMPT_CHARS_MAX: Final = 64
 SINK_FETCHED_MAX: Final = 1_000  # answered commits whose records wait to be forgotten
 SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
+
+# -- the notification bus (procedures/bus)
+BUS_TARGETS_MAX: Final = 1_000  # of one operation
+BUS_BODY_BYTES_MAX: Final = 64 * KiB  # what one target is asked, or answers
+BUS_ROWS_MAX: Final = 256  # orders, or reports, of one message
+BUS_MESSAGE_BYTES_MAX: Final = 256 * KiB  # of the bodies in one message; the rest follows
+BUS_PUSH_MS: Final = 2_000  # for one message to a target
+BUS_RETRY_MS_FIRST: Final = 200  # before an order is sent again that did not arrive, doubled …
+BUS_RETRY_MS_MAX: Final = 5_000  # … up to this
+BUS_RENEW_MS: Final = 3_000  # between two looks at a target that works
+BUS_LEASE_MS: Final = 20_000  # a target that hears nothing of an operation for so long drops it
+BUS_LEASE_MARGIN_MS: Final = 5_000  # for an order under way, and a master that does not know yet
+BUS_RECORD_MS: Final = 100  # answers that come within so long are recorded together
+BUS_LOOK_MS_FIRST: Final = 1_000  # between two looks at where partitions are, doubled …
+BUS_LOOK_MS_MAX: Final = 10_000  # … up to this
+BUS_TIMEOUT_MS_DEFAULT: Final = 600_000  # then an operation fails and is taken back
+BUS_UNDO_WAIT_MS: Final = 1_000  # of one attempt to take back
+BUS_OPERATIONS_MAX: Final = 1_000  # that one target knows of
+BUS_RUNNING_MAX: Final = 4  # operations that one target works on at once; others wait their turn
+BUS_ERROR_CHARS_MAX: Final = 500
 
 # -- verify
 VERIFY_CLIENTS_MAX: Final = 256  # of one workload
@@ -282,7 +339,18 @@ assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_B
 )
 assert PROCEDURE_HISTORY_CHUNK < PROCEDURE_HISTORY_INLINE_MAX <= PROCEDURE_HISTORY_SHOWN_MAX
 assert MEMBERSHIP_MOVES_MAX <= PROCEDURE_CHILDREN_MAX
+assert BUS_RENEW_MS + 2 * BUS_PUSH_MS + BUS_RETRY_MS_MAX < BUS_LEASE_MS, (
+    "a lost renewal is survived"
+)
+assert BUS_ROWS_MAX <= LIST_ITEMS_MAX
+assert BUS_MESSAGE_BYTES_MAX + BUS_BODY_BYTES_MAX + BUS_ROWS_MAX * 600 < BEAT_SECTION_BYTES_MAX, (
+    "what goes by itself also fits a heartbeat"
+)
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
+assert 2 * WORKER_BEAT_MS + WORKER_POLL_MS < WORKER_LEASE_MS, "one lost beat is survived"
+assert WORKER_LEASE_MS + PROCEDURE_TXN_TTL_MS <= 3_000, "a dead worker's procedures move within 3 s"
+assert PROCEDURE_RECORD_CACHED_BYTES_MAX * 2 < WORKER_BATCH_BYTES
+assert WORKER_SLOTS_MAX <= LIST_ITEMS_MAX
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
 assert TXN_SPILL_BYTES < TXN_MEMORY_BYTES_MAX < TXN_BUFFER_BYTES_MAX
@@ -310,6 +378,8 @@ assert 2 * PING_MS < SILENCE_MS_MAX
 assert SILENCE_MS_MAX + CONNECT_MS_MAX < DEADLINE_MS_DEFAULT, "a paused node costs no read"
 assert MULTI_WRITE_IN_FLIGHT_MAX < IN_FLIGHT_PER_CONNECTION_MAX
 assert BULK_TTL_MS <= TXN_TTL_MS_MAX
+assert 2 * BEAT_MS + BEAT_BUDGET_MS < SUSPECT_MS < DEAD_AFTER_MS_MIN, "one lost beat is no sign"
+assert BEAT_SECTIONS_MAX * BEAT_SECTION_BYTES_MAX < FRAME_BYTES_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert 3 * TSO_DIRECT_MS < TSO_PATIENCE_MS, "who waits for timestamps waits for the way round, too"
 assert TSO_DIRECT_MS < TSO_CUT_OFF_MS, "leaderships move through who was found to ask"

@@ -193,10 +193,53 @@ ANCHORED: Final = 116
 # attempt, begun after it was asked (tso/detour.py)
 TSO_RELAYED: Final = 117
 
+# node, boot, number, {section: bytes} → reign, {section: bytes}. What a node tells the master about
+# every second, and what the master answers (kvorum/heartbeat.py)
+BEAT: Final = 130
+# node → true. The master asks for a beat at once: it has just begun, or has something to tell
+BEAT_NOW: Final = 131
+
+# [order, …] → [report, …] (procedures/bus/messages.py). What the master wants of this node
+BUS_ORDERS: Final = 160
+# target, [report, …] → [order, …]. What became of orders; answered with those that wait for the
+# target
+BUS_REPORTS: Final = 161
+
+# txn → whether it was open in this node's process (over HTTP, say), which has aborted it then
+END_TXN: Final = 118
+
+# -- workers of users' pools and what users do with running procedures (procedures/pools/)
+# worker, registration (msgpack bytes) → epoch, lease ms, [description as bytes, …]
+WORK_ENTER: Final = 170
+# worker, epoch, seen, wait_ms, said (msgpack bytes | b"") → seq, orders (msgpack bytes). Repeatable:
+# the answer `seen` + 1 is kept until it was seen
+WORK_POLL: Final = 171
+# worker, epoch, seq, reports (msgpack bytes) → seq. Reports up to `seq` are taken once
+WORK_REPORT: Final = 172
+# worker, epoch → true. It holds nothing any more and leaves
+WORK_LEAVE: Final = 173
+# → [map as msgpack bytes, …] workers, the same of pools
+WORK_LIST: Final = 174
+# id, name, payload (msgpack bytes), key | None → true. A signal; the same key is taken once
+PROC_SIGNAL: Final = 175
+# token, ok, value (msgpack bytes) → true. End what waits for an outside system
+PROC_COMPLETE: Final = 176
+# action ("set" | "remove" | "list"), arguments (msgpack bytes) → msgpack bytes
+SCHEDULES: Final = 177
+# action ("set" | "remove" | "list"), arguments (msgpack bytes) → msgpack bytes
+QUEUES: Final = 178
+# name, args (msgpack bytes), owner, nonce | None, options (map) → id. PROC_SUBMIT with more said
+PROC_SUBMIT_MORE: Final = 179
+# after, limit → [live record as bytes, …], after | None. For check-upgrade
+PROC_LIVE: Final = 180
+
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
-    {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN}
+    {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN, BEAT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
+    | {BUS_REPORTS}
+    | {WORK_ENTER, WORK_POLL, WORK_REPORT, WORK_LEAVE, WORK_LIST, PROC_SIGNAL, PROC_COMPLETE}
+    | {SCHEDULES, QUEUES, PROC_SUBMIT_MORE, PROC_LIVE}
 )
 
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
@@ -205,6 +248,8 @@ REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
     | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE}
+    | {WORK_ENTER, WORK_POLL, WORK_REPORT, WORK_LEAVE, WORK_LIST, PROC_COMPLETE}
+    | {SCHEDULES, QUEUES, PROC_LIVE}
     | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
@@ -212,7 +257,7 @@ REPEATABLE: Final = frozenset(
     | {CHANGE_REPLICAS, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     # a snapshot whose answer was lost expires
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
-    | {OLDEST_INTENT, ANCHORED, TSO_RELAYED}
+    | {OLDEST_INTENT, ANCHORED, TSO_RELAYED, END_TXN, BEAT, BEAT_NOW}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided
@@ -220,14 +265,16 @@ QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
     | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE}
+    | {WORK_ENTER, WORK_POLL, WORK_REPORT, WORK_LEAVE, WORK_LIST, PROC_LIVE}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
-    | {OLDEST_INTENT, ANCHORED, TSO_RELAYED}
+    | {OLDEST_INTENT, ANCHORED, TSO_RELAYED, END_TXN, BEAT, BEAT_NOW}
 )
 assert QUERIES <= REPEATABLE
 
 
 def repeatable(method: int, args: Sequence[object]) -> bool:
     """Whether this request may be sent again after a lost reply: a submission with a nonce, too."""
-    has_nonce = method == PROC_SUBMIT and len(args) > 3 and args[3] is not None
+    may_have_one = method in (PROC_SUBMIT, PROC_SUBMIT_MORE, PROC_SIGNAL)
+    has_nonce = may_have_one and len(args) > 3 and args[3] is not None
     return has_nonce or method in REPEATABLE

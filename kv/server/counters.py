@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-METHODS_MAX: Final = 128
+METHODS_MAX: Final = 256
 
 
 class Counters:

@@ -107,6 +107,7 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     # not the bound method: a closed node must not be held with its databases
     metrics.add("gc", lambda: node.upkeep.gc_figures())
     metrics.add("waits", store.wait_figures)
+    metrics.add("heartbeat", store.beat_figures)
     metrics.add("client", store.kv.figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)

@@ -28,7 +28,7 @@ _METHODS: Final = (
     "CAMPAIGN JOIN CHANGE_REPLICAS REPLICA_STATUS STANDING HOLDS_TXN FORCE_MEMBERS "
     "WAITS REFUSE_WAIT "
     "SNAPSHOT_OPEN SNAPSHOT_RENEW SNAPSHOT_RELEASE SNAPSHOT_LIST COLLECT_BELOW "
-    "OLDEST_INTENT ANCHORED TSO_RELAYED"
+    "OLDEST_INTENT ANCHORED TSO_RELAYED END_TXN BEAT BEAT_NOW"
 )
 METHOD_NAMES: Final = {str(getattr(methods, name)): name for name in _METHODS.split()}
 
@@ -92,6 +92,12 @@ FIGURES: Final = {
     "waits_timed_out": Figure("Of those, refused because their time was over."),
     "waits_deadlocks": Figure("Of those, refused as the victim of a deadlock."),
     "waits_pushed": Figure("Intents ended here for those who waited: their coordinator was gone."),
+    "heartbeat_beats_sent": Figure("Beats of this node that the master took."),
+    "heartbeat_beats_failed": Figure("Beats that it did not take: it was gone, or another one."),
+    "heartbeat_sections_left_out": Figure("Parts of beats that failed; the others went."),
+    "heartbeat_beats_taken": Figure("At the master: beats of nodes."),
+    "heartbeat_beats_overtaken": Figure("At the master: beats that came after later ones."),
+    "heartbeat_nodes": Figure("At the master: nodes by how it hears them.", True, "health"),
     "tso_last_timestamp": Figure("The last timestamp handed out (ms << 18 | counter).", True),
     "tso_requests": Figure("Requests for timestamps."),
     "tso_handed_out": Figure("Timestamps handed out."),
