@@ -209,13 +209,11 @@ BUS_REPORTS: Final = 161
 END_TXN: Final = 118
 
 # -- workers of users' pools and what users do with running procedures (procedures/pools/)
-# worker, registration (msgpack bytes) → epoch, lease ms, [description as bytes, …]
+# worker, registration (msgpack bytes) → epoch, [id that it must drop, …], types (msgpack bytes)
 WORK_ENTER: Final = 170
-# worker, epoch, seen, wait_ms, said (msgpack bytes | b"") → seq, orders (msgpack bytes). Repeatable:
-# the answer `seen` + 1 is kept until it was seen
+# worker, epoch, seq, seen, again, wait_ms, said (msgpack bytes) → orders (msgpack bytes). What is
+# said with one `seq` is taken once; orders above `seen` are kept, and told again if asked
 WORK_POLL: Final = 171
-# worker, epoch, seq, reports (msgpack bytes) → seq. Reports up to `seq` are taken once
-WORK_REPORT: Final = 172
 # worker, epoch → true. It holds nothing any more and leaves
 WORK_LEAVE: Final = 173
 # → [map as msgpack bytes, …] workers, the same of pools
@@ -238,7 +236,7 @@ MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN, BEAT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {BUS_REPORTS}
-    | {WORK_ENTER, WORK_POLL, WORK_REPORT, WORK_LEAVE, WORK_LIST, PROC_SIGNAL, PROC_COMPLETE}
+    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_SIGNAL, PROC_COMPLETE}
     | {SCHEDULES, QUEUES, PROC_SUBMIT_MORE, PROC_LIVE}
 )
 
@@ -248,7 +246,7 @@ REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
     | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE}
-    | {WORK_ENTER, WORK_POLL, WORK_REPORT, WORK_LEAVE, WORK_LIST, PROC_COMPLETE}
+    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_COMPLETE}
     | {SCHEDULES, QUEUES, PROC_LIVE}
     | {PING, LOOKUP, TSO}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
@@ -265,7 +263,7 @@ QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
     | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE}
-    | {WORK_ENTER, WORK_POLL, WORK_REPORT, WORK_LEAVE, WORK_LIST, PROC_LIVE}
+    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_LIVE}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {OLDEST_INTENT, ANCHORED, TSO_RELAYED, END_TXN, BEAT, BEAT_NOW}

@@ -15,6 +15,7 @@ PROCEDURES: Final = TableId(10)  # u64 procedure id → record
 PROCEDURE_STEPS: Final = TableId(11)  # u64 procedure id, u32 sequence → step history
 NONCES: Final = TableId(12)  # esc(owner) esc(nonce) → u64 procedure id
 RUNNABLE: Final = TableId(13)  # due time and procedure id of what must run, wait or be cleaned
+WORKERS: Final = TableId(16)  # workers, types, queues, … (procedures/pools/rows.py)
 SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks
 SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged rows
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id

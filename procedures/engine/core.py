@@ -130,7 +130,9 @@ def _token(record: Record, seq: int) -> str:
 
 def missing(record: Record, types: Registry) -> str:
     """Why this program cannot run the record (type, step or undo is not there), "" if it can."""
-    declared = types.find(record.name)
+    declared = types.find(record.name, record.version)
+    if declared is None and types.find(record.name) is not None:
+        return types.no_version(record.name, record.version)
     if declared is None:
         return f"no procedure named {record.name!r} is registered in this process"
     if record.ended:
@@ -157,7 +159,7 @@ def advance(
     that is not plain or too large, too many rounds. The executor then fails the step with that
     error.
     """
-    declared = types.get(record.name)
+    declared = types.get(record.name, record.version)
     match outcome:
         case Fail(code, message, details):
             return fail(record, declared, failure(code, message, details=details), ran)
@@ -171,9 +173,10 @@ def advance(
             return _suspend(record, declared, ran, then, event, _duration("timeout_ms", timeout_ms))
         case Done(result):
             after = _finish(record, declared, ran)
-            data = plain.encode(
-                result, f"result of {record.name}", limits.PROCEDURE_STATE_BYTES_MAX
-            )
+            what = f"result of {record.name}"
+            if declared.result is not None:
+                result = declared.result.plain(result, what)
+            data = plain.encode(result, what, limits.PROCEDURE_STATE_BYTES_MAX)
             # a child keeps what its parent may still have to undo
             undo = after.undo if record.parent else ()
             after = replace(after, state=State.SUCCESS, result=data, undo=undo)

@@ -98,6 +98,10 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     partial: bool = (
         False  # the current step committed through `again`: it counts for undo though not finished
     )
+    pool: str = ""  # of the workers that run its steps; "" = the master
+    queue: str = ""  # whose limits it obeys before it begins
+    priority: int = 0
+    pending: bool = False  # nobody who has its type looked at its arguments and locks yet
 
     @property
     def ended(self) -> bool:

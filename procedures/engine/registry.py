@@ -8,6 +8,10 @@ method until no record names it.
 
 Every step runs on a fresh instance: what must survive a step goes into `ctx.state`. System
 procedures get what they work with from a factory (`Registry.add(cls, make=…)`).
+
+Versions of a type live side by side: a record is run by the version that it began with, else by the
+newest that says it `accepts` it (docs/decisions/0414). Beside what this process can run, a registry
+knows types that workers run elsewhere (`learn`): their methods are names only.
 """
 
 from __future__ import annotations
@@ -21,10 +25,16 @@ from typing import Any, Final, TypeVar, overload
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import (
     NAME_CHARS_MAX,
+    PROCEDURE_CONCURRENT_MAX,
     PROCEDURE_LOCKS_MAX,
+    PROCEDURE_PRIORITY_MAX,
+    PROCEDURE_RATE_MAX,
     PROCEDURE_RETENTION_MS_DEFAULT,
+    PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
     PROCEDURE_TIMEOUT_MS_MAX,
+    PROCEDURE_VERSIONS_MAX,
 )
+from procedures.engine import typed
 from procedures.engine.procedure import Lock
 
 Method = Callable[..., Any]
@@ -45,6 +55,7 @@ class StepMark:
     undo: str = ""
     point_of_no_return: bool = False
     undo_partial: bool = False  # undo it also when it failed half-way (effects outside the store)
+    deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT  # a longer run is reported as stuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +91,25 @@ class ProcedureType:
     retention_ms: int
     make: Callable[[], object]
     origin: str  # module and class, for the message about a second one of this name
+    accepts: frozenset[int] = frozenset()  # older versions whose records it runs, too
+    pool: str = ""  # of the workers that run it; "" = whoever loads its module
+    queue: str = ""  # in which it waits for its turn; "" = that of its own name
+    priority: int = 0
+    max_concurrent: int = 0  # begun and not ended at once; 0 = any number
+    rate_per_s: float = 0.0  # begun per second; 0 = any number
+    args: typed.Shape | None = None
+    result: typed.Shape | None = None
+    remote: bool = False  # known by its description only: workers run it
+    needs_look: bool = False  # only they can tell its locks, or whether arguments fit
 
     def locks_of(self, args: Any) -> tuple[Lock, ...]:
         """The locks that the declaration wants for these arguments. Raises InvalidArgument."""
         try:
-            wanted = tuple(self.locks(args) if callable(self.locks) else self.locks)
+            if callable(self.locks):
+                told = self.args.read(args, "") if self.args is not None else args
+                wanted = tuple(self.locks(told))
+            else:
+                wanted = tuple(self.locks)
         except Exception as e:
             raise InvalidArgument(
                 f"procedure {self.name}: its lock rule failed on these arguments: "
@@ -108,7 +133,7 @@ class Registry:
     """The types that an executor serves."""
 
     def __init__(self, types: Iterable[type] = ()) -> None:
-        self._types: dict[str, ProcedureType] = {}
+        self._types: dict[str, dict[int, ProcedureType]] = {}
         for cls in types:
             self.add(cls)
 
@@ -125,18 +150,38 @@ class Registry:
                 f"its constructor wants {', '.join(wanted)}: every step runs on a fresh instance, "
                 "made without arguments; give a factory, Registry.add(cls, make=…)",
             )
-        known = self._types.get(declared.name)
-        if known is not None and known.origin != declared.origin:
+        known = self._types.get(declared.name, {}).get(declared.version)
+        if known is not None and not known.remote and known.origin != declared.origin:
             raise _bad(cls, f"the name {declared.name!r} is already taken by {known.origin}")
-        self._types[declared.name] = declared
+        self._types.setdefault(declared.name, {})[declared.version] = declared
         return declared
 
-    def find(self, name: str) -> ProcedureType | None:
-        return self._types.get(name)
+    def learn(self, described: ProcedureType) -> bool:
+        """Know a type that workers run. False: this process runs that name itself."""
+        versions = self._types.setdefault(described.name, {})
+        if any(not known.remote for known in versions.values()):
+            return False
+        versions[described.version] = described
+        return True
 
-    def get(self, name: str) -> ProcedureType:
+    def find(self, name: str, version: int = 0) -> ProcedureType | None:
+        """The type that runs records of this version (0 = the newest there is)."""
+        versions = self._types.get(name)
+        if not versions:
+            return None
+        if not version:
+            return versions[max(versions)]
+        found = versions.get(version)
+        if found is None:
+            able = [v for v, known in versions.items() if version in known.accepts]
+            found = versions[max(able)] if able else None
+        return found
+
+    def get(self, name: str, version: int = 0) -> ProcedureType:
         """Raises NotFound, with the names that there are."""
-        found = self._types.get(name)
+        found = self.find(name, version)
+        if found is None and name in self._types:
+            raise NotFound(self.no_version(name, version), code="PROCEDURE_UNKNOWN")
         if found is None:
             known = ", ".join(sorted(self._types)[:20]) or "none"
             raise NotFound(
@@ -145,11 +190,25 @@ class Registry:
             )
         return found
 
+    def no_version(self, name: str, version: int) -> str:
+        """Why a record of this version cannot be run by the types of its name."""
+        there = ", ".join(map(str, sorted(self._types.get(name, ()))))
+        return (
+            f"{name} of version {version} is not registered in this process (versions: {there}); "
+            f"keep its class beside the new one, or declare accepts=[{version}]"
+        )
+
     def names(self) -> list[str]:
         return sorted(self._types)
 
+    def types(self) -> list[ProcedureType]:
+        """All of them, by name and version."""
+        return [
+            versions[v] for _, versions in sorted(self._types.items()) for v in sorted(versions)
+        ]
 
-_declared: dict[str, type] = {}
+
+_declared: dict[tuple[str, int], type] = {}
 
 
 def declared_in(modules: Iterable[str]) -> list[type]:
@@ -175,33 +234,55 @@ def procedure(
     timeout_ms: int = 0,
     retention_ms: int = PROCEDURE_RETENTION_MS_DEFAULT,
     version: int = 1,
+    accepts: Iterable[int] = (),
+    pool: str = "",
+    queue: str = "",
+    priority: int = 0,
+    max_concurrent: int = 0,
+    rate_per_s: float = 0,
+    args: Any = None,
+    result: Any = None,
 ) -> Callable[[C], C]:
     """Declare a class as the procedure `name`.
 
     locks         shared(…)/exclusive(…) values, or a function of the arguments that gives them
     timeout_ms    after this long it fails and rolls back; 0 = never
     retention_ms  how long the result is kept when nobody acknowledges it
-    version       of the declaration, kept in every record
+    version       of the declaration, kept in every record; several may be declared side by side
+    accepts       older versions whose records this one runs, where theirs is not declared
+    pool          the workers that run it (`kvorum worker --pool`); "" = whoever loads its module
+    queue         procedures of one queue share its limits; "" = that of its own name
+    priority      of those that wait, the higher one begins first
+    max_concurrent, rate_per_s   how many may have begun and not ended; begin per second
+    args, result  a dataclass, msgspec.Struct, TypedDict or other type: arguments are checked at
+                  submission and come as it (`ctx.args`), the result is checked when a step is done
     Raises InvalidArgument (code PROCEDURE_DECLARATION) when the class cannot be a procedure.
     """
 
     def declare(cls: C) -> C:
         _check_header(cls, name, timeout_ms, retention_ms, version)
+        older = _check_place(cls, version, accepts, pool, queue, priority)
+        _check_flow(cls, max_concurrent, rate_per_s)
+        shapes = [
+            None if kind is None else typed.shape(kind, f"procedure class {cls.__qualname__}: {at}")
+            for at, kind in (("args", args), ("result", result))
+        ]
         steps, undos = _methods(cls)
         first = _check_steps(cls, steps, undos)
         origin = f"{cls.__module__}.{cls.__qualname__}"
-        other = _declared.get(name)
+        other = _declared.get((name, version))
         if other is not None and f"{other.__module__}.{other.__qualname__}" != origin:
             raise _bad(
                 cls,
                 f"the name {name!r} is already taken by {other.__module__}.{other.__qualname__}",
             )
         declared = ProcedureType(
-            name, version, first, steps, undos, locks, timeout_ms, retention_ms, cls, origin
+            *(name, version, first, steps, undos, locks, timeout_ms, retention_ms, cls, origin),
+            *(older, pool, queue, priority, max_concurrent, float(rate_per_s), *shapes),
         )
         cls.__kvorum_procedure__ = declared  # type: ignore[attr-defined]
         cls.procedure_name = name  # type: ignore[attr-defined]
-        _declared[name] = cls
+        _declared[name, version] = cls
         return cls
 
     return declare
@@ -216,6 +297,7 @@ def step(
     undo: str = "",
     point_of_no_return: bool = False,
     undo_partial: bool = False,
+    deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
 ) -> Callable[[F], F]: ...
 def step(
     method: F | None = None,
@@ -225,6 +307,7 @@ def step(
     undo: str = "",
     point_of_no_return: bool = False,
     undo_partial: bool = False,
+    deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
 ) -> F | Callable[[F], F]:
     """Declare a method `(self, ctx)` as a step; its name is the step's name.
 
@@ -235,8 +318,13 @@ def step(
     undo_partial        undo this step also when it failed itself. Its writes to ctx.txn were
                         dropped then; this is for effects outside the store, and the undo method
                         must cope with their being absent
+    deadline_ms         a run that takes longer is reported as stuck; it is not ended
     """
-    mark = StepMark(first, undo, point_of_no_return, undo_partial)
+    if type(deadline_ms) is not int or not 0 < deadline_ms <= PROCEDURE_TIMEOUT_MS_MAX:
+        raise _bad(
+            method, f"deadline_ms must be 1 to {PROCEDURE_TIMEOUT_MS_MAX}, got {deadline_ms!r:.40}"
+        )
+    mark = StepMark(first, undo, point_of_no_return, undo_partial, deadline_ms)
 
     def declare(fn: F) -> F:
         setattr(fn, _STEP, mark)
@@ -287,6 +375,40 @@ def _check_header(cls: type, name: str, timeout_ms: int, retention_ms: int, vers
             raise _bad(cls, f"{what} must be 0 to {PROCEDURE_TIMEOUT_MS_MAX}, got {value!r:.40}")
     if type(version) is not int or version < 1:
         raise _bad(cls, f"version must be a positive number, got {version!r:.40}")
+
+
+def _check_place(
+    cls: type, version: int, accepts: Iterable[int], pool: str, queue: str, priority: int
+) -> frozenset[int]:
+    older = frozenset(accepts)
+    if any(type(v) is not int or not 0 < v < version for v in older):
+        raise _bad(cls, f"accepts names versions below {version}, got {sorted(older)!r:.60}")
+    if len(older) > PROCEDURE_VERSIONS_MAX:
+        raise _bad(cls, f"accepts has {len(older)} versions, the limit is {PROCEDURE_VERSIONS_MAX}")
+    for what, name in (("pool", pool), ("queue", queue)):
+        if name and not _NAME.match(name):
+            raise _bad(
+                cls,
+                f"the {what} {name!r:.80} must have 1 to {NAME_CHARS_MAX} letters, digits and "
+                "_ . -, beginning with a letter or _",
+            )
+    if type(priority) is not int or abs(priority) > PROCEDURE_PRIORITY_MAX:
+        raise _bad(
+            cls,
+            f"priority must be −{PROCEDURE_PRIORITY_MAX} to {PROCEDURE_PRIORITY_MAX}, got "
+            f"{priority!r:.40}",
+        )
+    return older
+
+
+def _check_flow(cls: type, max_concurrent: int, rate_per_s: float) -> None:
+    if type(max_concurrent) is not int or not 0 <= max_concurrent <= PROCEDURE_CONCURRENT_MAX:
+        raise _bad(
+            cls,
+            f"max_concurrent must be 0 to {PROCEDURE_CONCURRENT_MAX}, got {max_concurrent!r:.40}",
+        )
+    if type(rate_per_s) not in (int, float) or not 0 <= rate_per_s <= PROCEDURE_RATE_MAX:
+        raise _bad(cls, f"rate_per_s must be 0 to {PROCEDURE_RATE_MAX}, got {rate_per_s!r:.40}")
 
 
 def _wants_factory(cls: type) -> list[str]:

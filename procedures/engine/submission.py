@@ -7,7 +7,7 @@ parent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kv.base import limits
@@ -16,11 +16,25 @@ from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import FORMAT, Record
 from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.typed import plain_of
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a submission waits for its turn; what is left out is the declaration's."""
+
+    queue: str = ""
+    priority: int | None = None
+    delay_ms: int = 0  # begin so long after the submission at the earliest …
+    at_ms: int = 0  # … or then (ms since 1970)
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a client wants started. Leave the last three alone: a submission has no history."""
+    """What a client wants started. `parent`, `step` and `state` must be left alone: a submission
+    has no history.
+    """
 
     name: str
     args: Any = None
@@ -29,6 +43,7 @@ class Submission:
     parent: int = 0
     step: str = ""
     state: State | None = None
+    options: Options = field(default_factory=Options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,8 @@ class Admitted:
     locks: tuple[tuple[str, str], ...]
     owner: str
     nonce: str
+    options: Options = field(default_factory=Options)
+    pending: bool = False  # a worker has to look at the arguments before the first step
 
 
 def check(sub: Submission, types: Registry) -> Admitted:
@@ -65,21 +82,29 @@ def check(sub: Submission, types: Registry) -> Admitted:
             code="NOT_INITIAL",
         )
     nonce = checked_text("nonce", sub.nonce, limits.NONCE_CHARS_MAX) if sub.nonce else ""
-    return admit(declared, sub.args, sub.owner, nonce)
+    _check_options(sub)
+    return replace(admit(declared, sub.args, sub.owner, nonce), options=sub.options)
 
 
 def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitted:
-    """Check what children have in common with submissions: arguments and locks."""
-    data = plain.encode(args, f"arguments of {declared.name}", limits.PROCEDURE_ARGS_BYTES_MAX)
+    """Check what children have in common with submissions: arguments and locks. Of a type that
+    workers run, what only they can tell is left to them (`pending`).
+    """
+    what = f"arguments of {declared.name}"
+    args = plain_of(args, what)
+    if declared.args is not None:
+        args = declared.args.plain(args, what)
+    data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
     locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
-    return Admitted(declared, data, locks, owner, nonce)
+    return Admitted(declared, data, locks, owner, nonce, pending=declared.needs_look)
 
 
 def create(
     ok: Admitted, *, id: int, salt: bytes, now_ms: int, parent: int = 0, final: bool = False
 ) -> Record:
     """The first record. `final`: born past its point of no return, as its parent is."""
-    t = ok.type
+    t, wanted = ok.type, ok.options
+    start_ms = max(wanted.at_ms, now_ms + wanted.delay_ms) if wanted.at_ms or wanted.delay_ms else 0
     return Record(
         format=FORMAT,
         id=id,
@@ -92,13 +117,46 @@ def create(
         locks=ok.locks,
         args=ok.args,
         created_ms=now_ms,
-        deadline_ms=now_ms + t.timeout_ms if t.timeout_ms else 0,
+        deadline_ms=max(start_ms, now_ms) + t.timeout_ms if t.timeout_ms else 0,
         retention_ms=t.retention_ms,
-        state=State.RUNNABLE,
+        state=State.WAITING if start_ms > now_ms else State.RUNNABLE,
         step=t.first,
+        due_ms=start_ms if start_ms > now_ms else 0,
         final=final,
         updated_ms=now_ms,
+        pool=(wanted.pool or t.pool) if t.remote else "",
+        queue=wanted.queue or t.queue or t.name,
+        priority=t.priority if wanted.priority is None else wanted.priority,
+        pending=ok.pending,
     )
+
+
+def begun(record: Record) -> bool:
+    """Whether a step of it was ever under way, as far as the store knows."""
+    return (
+        record.seq > 0
+        or record.partial
+        or record.error is not None
+        or record.state is State.ROLLING_BACK
+    )
+
+
+def _check_options(sub: Submission) -> None:
+    wanted, most = sub.options, limits.PROCEDURE_TIMEOUT_MS_MAX
+    for what, name in (("queue", wanted.queue), ("pool", wanted.pool)):
+        if name:
+            checked_text(what, name, limits.NAME_CHARS_MAX)
+    if type(wanted.delay_ms) is not int or not 0 <= wanted.delay_ms <= most:
+        raise InvalidArgument(f"delay_ms must be 0 to {most}, got {wanted.delay_ms!r:.40}")
+    if type(wanted.at_ms) is not int or not 0 <= wanted.at_ms < 1 << 53:
+        raise InvalidArgument(f"at must be a time in ms since 1970, got {wanted.at_ms!r:.40}")
+    if wanted.at_ms and wanted.delay_ms:
+        raise InvalidArgument("delay_ms and at contradict each other: give one")
+    high = limits.PROCEDURE_PRIORITY_MAX
+    if wanted.priority is not None and (
+        type(wanted.priority) is not int or abs(wanted.priority) > high
+    ):
+        raise InvalidArgument(f"priority must be −{high} to {high}, got {wanted.priority!r:.40}")
 
 
 def checked_text(what: str, value: object, chars_max: int) -> str:

@@ -84,7 +84,7 @@ class Turns:
 
     async def fail(self, live: Live, record: Record, error: Failure) -> None:
         """Fail it from outside (abort)."""
-        declared = self._types.get(record.name)
+        declared = self._types.get(record.name, record.version)
         self.follow(live, await self.commit(live, self._failing(live, record, declared, error)))
 
     # ------------------------------------------------------------------------------ decisions
@@ -97,7 +97,7 @@ class Turns:
         if live.parked:
             return Flow.WAIT
         live.retry_ms = 0
-        declared = self._types.get(record.name)
+        declared = self._types.get(record.name, record.version)
         rolling = record.state is State.ROLLING_BACK
         error = None if rolling or record.final else self._outside(live, record)
         if live.children and (error is None or record.error is not None):
