@@ -54,9 +54,21 @@ class Session(Protocol):
 
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page: ...
 
-    async def put(self, ns: str, table: str, key: bytes, value: bytes) -> None: ...
+    async def put(
+        self,
+        ns: str,
+        table: str,
+        key: bytes,
+        value: bytes,
+        cond: int | None = None,
+        ttl_ms: int = 0,
+    ) -> None:
+        """`cond` is checked at the commit, against the store before the transaction. Raises
+        ConditionFailed when it cannot hold: the transaction itself wrote the key.
+        """
+        ...
 
-    async def delete(self, ns: str, table: str, key: bytes) -> None: ...
+    async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None: ...
 
     async def commit(self) -> int:
         """The commit version. Raises RestartTxn (nothing was written) or UnknownOutcome (ask
@@ -108,6 +120,12 @@ class Backend(Protocol):
         ...
 
     async def status(self, txn: int) -> TxnState: ...
+
+    async def abort_transaction(self, txn: int) -> None:
+        """End a transaction of anybody's; fine if it was aborted already. Raises Refused
+        (TXN_COMMITTED), NotFound (TXN_NOT_FOUND): nothing can be known of it.
+        """
+        ...
 
     async def timestamps(self, count: int) -> int: ...
 

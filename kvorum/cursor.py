@@ -19,7 +19,9 @@ import msgspec
 from kv.base.errors import InvalidArgument
 from kv.base.keys import successor
 from kv.base.limits import KEY_BYTES_MAX, SCAN_ROWS_MAX
-from kvorum.model import ScanSpec, too_large
+from kvorum.model import Item, Page, ScanSpec, too_large
+from kvorum.names import PREFIX_BYTES
+from txn.results import ScanPage
 
 _VERSION = b"\x01"
 _BODY = msgspec.msgpack.Decoder(tuple[int, bytes, bytes, bool, int])
@@ -98,6 +100,25 @@ def page_rows(limit: int) -> int:
             f"limit must be 1 to {SCAN_ROWS_MAX} rows a page, got {limit!r}; go on with the cursor"
         )
     return limit or SCAN_ROWS_DEFAULT
+
+
+def table_id(prefix: bytes) -> int:
+    return int.from_bytes(prefix, "big")
+
+
+def storage_range(prefix: bytes, span: Span) -> tuple[bytes, bytes]:
+    """`[low, high)` of storage keys; high <= low when the span is empty."""
+    return prefix + span.low, prefix + span.high if span.high else successor(prefix)
+
+
+def user_page(page: ScanPage, span: Span) -> Page:
+    """A page with user keys and the cursor behind it."""
+    items = [Item(key[PREFIX_BYTES:], value, version) for key, value, version in page.items]
+    if page.resume is None:
+        return Page(items, None, page.at)
+    rest = page.resume[PREFIX_BYTES:]
+    left = (span.low, rest) if span.reverse else (rest, span.high)
+    return Page(items, encode(Span(span.table_id, *left, span.reverse, page.at)), page.at)
 
 
 def _crc(body: bytes) -> bytes:

@@ -273,6 +273,13 @@ class AsyncDatabase:
         """
         return await self._backend.status(_decimal(txn, "a transaction id"))
 
+    async def abort_transaction(self, txn: int | str) -> None:
+        """Roll a transaction back, whoever began it and wherever it is open; fine if it was aborted
+        already. Raises Refused (TXN_COMMITTED) when it has committed, NotFound (TXN_NOT_FOUND) when
+        nothing is known of it: then it holds nothing.
+        """
+        await self._backend.abort_transaction(_decimal(txn, "a transaction id"))
+
     # ------------------------------------------------------------------- namespaces and tables
 
     async def namespaces(self) -> list[str]:

@@ -9,28 +9,32 @@ name is looked up again.
 
 from __future__ import annotations
 
+import asyncio
 import weakref
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from kv.base import ops
+from kv.base.config import split_address
 from kv.base.errors import InvalidArgument, KvorumError, Moved, NotFound, TooLarge, Unavailable
 from kv.base.ids import TableId
-from kv.base.keys import show_user_key, successor, table_prefix
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
-from kv.base.methods import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
+from kv.base.methods import (
+    END_TXN,
+    SNAPSHOT_LIST,
+    SNAPSHOT_OPEN,
+    SNAPSHOT_RELEASE,
+    SNAPSHOT_RENEW,
+)
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kvorum import cursor, standing, waiting
-from kvorum.cursor import Span
+from kvorum.cursor import storage_range, table_id, user_page
 from kvorum.members import partition_map
 from kvorum.model import (
     BatchOp,
     Column,
-    Item,
     Page,
     ProcedureInfo,
     Put,
@@ -43,186 +47,26 @@ from kvorum.model import (
     TxnState,
     condition,
 )
+from kvorum.names import PREFIX_BYTES, Names
+from kvorum.native_session import NativeSession, OwnTransactions
 from kvorum.native_watch import NativeWatcher
 from kvorum.watching import WatchSpec
 from procedures.engine.client import ProcedureClient
 from procedures.master.audit import all_forced
-from procedures.master.nodes import all_nodes
+from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.schema import PUBLIC, Table
 from txn.client import TxnClient
-from txn.results import ScanPage
+from txn.ended import BY_REQUEST
 from txn.terms import USUAL, Terms
-from txn.trace import CommitTrace
-from txn.transaction import Transaction
 
-_PREFIX_BYTES: Final = 4
-_ABORTED_REMEMBERED: Final = 10_000
-_NAMES_REMEMBERED: Final = 10_000
-_TIMESTAMP_FIELDS: Final = ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint", "now")
-"""Details of errors that are 64-bit numbers: decimal strings for users, as everywhere."""
 CATALOG_TTL_S: Final = 5.0
+_ASK_MS: Final = 1_500
 OWNER: Final = "user"
 """Who submits. One for all until there are users to tell apart, so that a nonce means
 the same everywhere.
 """
-
-
-class Names:
-    """Key prefixes by table name and back, as far as this client has met them."""
-
-    def __init__(self, tables: CatalogCache) -> None:
-        self._tables = tables
-        self._of: dict[bytes, tuple[str, str]] = {}
-        self._prefixes: dict[int, bytes] = {}  # by table id; the same tables
-
-    def known(self, ns: str, table: str) -> bytes | None:
-        """What `prefix` would answer at once; the hot path has no task switch to spare."""
-        found = self._tables.known(ns, table)
-        return None if found is None else self._prefixes.get(found.id)
-
-    async def prefix(self, ns: str, table: str) -> bytes:
-        """The first bytes of a table's storage keys. Raises NotFound."""
-        id = (await self._tables.lookup(ns, table)).id
-        prefix = self._prefixes.get(id)
-        if prefix is None:
-            if len(self._of) >= _NAMES_REMEMBERED:
-                self._of.clear()
-                self._prefixes.clear()
-            prefix = self._prefixes[id] = table_prefix(id)
-            self._of[prefix] = (ns, table)
-        return prefix
-
-    async def changed(self, ns: str, table: str, prefix: bytes) -> bool:
-        """Whether the table has another id than was thought. Raises NotFound when it is gone."""
-        self._tables.invalidate(ns, table)
-        return await self.prefix(ns, table) != prefix
-
-    def _told_step(self, error: KvorumError, step: dict[str, Any]) -> None:
-        """One of the waits of a deadlock, if its table is known here."""
-        key = step.get("key")
-        name = self._of.get(key[:_PREFIX_BYTES]) if isinstance(key, bytes) else None
-        if isinstance(key, bytes) and name is not None:
-            wait = KvorumError(error.message, details={"key": key})
-            show_user_key(wait, key[:_PREFIX_BYTES], *name)
-            error.message = wait.message
-            error.args = (error.message,)
-            step.update(wait.details)
-
-    def told(self, error: KvorumError, *, op: int | None = None) -> KvorumError:
-        """An error as its user should see it: with the user's key instead of the storage key.
-        `op`: the place in the user's request of an op that was sent alone.
-        """
-        if op is not None and "op" in error.details:
-            error.details["op"] = op
-            error.message = f"operation {op}: {error.message}"
-            error.args = (error.message,)
-        key = error.details.get("key")
-        if isinstance(key, bytes):
-            prefix = key[:_PREFIX_BYTES]
-            if prefix in self._of:
-                show_user_key(error, prefix, *self._of[prefix])
-        for step in error.details.get("cycle", ()):
-            self._told_step(error, step)
-        for field in _TIMESTAMP_FIELDS:
-            if type(error.details.get(field)) is int:
-                error.details[field] = str(error.details[field])
-        return error
-
-
-class EndedTransactions:
-    """Transactions that this process aborted before they wrote anything and that are not recorded:
-    the store does not know them.
-    """
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[int, None] = OrderedDict()
-
-    def add(self, txn: int) -> None:
-        self._ids[txn] = None
-        if len(self._ids) > _ABORTED_REMEMBERED:
-            self._ids.popitem(last=False)
-
-    def __contains__(self, txn: int) -> bool:
-        return txn in self._ids
-
-
-class NativeSession:
-    """An open transaction of this process."""
-
-    def __init__(self, transaction: Transaction, names: Names, ended: EndedTransactions) -> None:
-        self._transaction = transaction
-        self._names = names
-        self._ended = ended
-
-    @property
-    def id(self) -> int:
-        return self._transaction.id
-
-    @property
-    def start_ts(self) -> int:
-        return self._transaction.start_ts
-
-    async def get(self, ns: str, table: str, key: bytes) -> Record | None:
-        prefix = await self._names.prefix(ns, table)
-        try:
-            value, version = await self._transaction.get(prefix + key)
-        except KvorumError as e:
-            raise self._names.told(e) from None
-        return None if value is None else Record(value, version)
-
-    async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
-        wanted = [await self._names.prefix(ns, table) + key for ns, table, key in keys]
-        try:
-            found = await self._transaction.multi_get(wanted)
-        except KvorumError as e:
-            raise self._names.told(e) from None
-        return [None if record is None else Record(*record) for record in found]
-
-    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
-        prefix = await self._names.prefix(ns, table)
-        span = cursor.span(_table_id(prefix), replace(spec, at=self.start_ts))
-        low, high = _storage_range(prefix, span)
-        if high <= low:
-            return Page([], None, self.start_ts)
-        try:
-            page = await self._transaction.scan(
-                low, high, limit=cursor.page_rows(spec.limit), reverse=span.reverse
-            )
-        except KvorumError as e:
-            raise self._names.told(e) from None
-        return _user_page(page, span)
-
-    async def put(self, ns: str, table: str, key: bytes, value: bytes) -> None:
-        self._write(ops.put(await self._names.prefix(ns, table) + key, value))
-
-    async def delete(self, ns: str, table: str, key: bytes) -> None:
-        self._write(ops.delete(await self._names.prefix(ns, table) + key))
-
-    def _write(self, op: ops.Op) -> None:
-        try:
-            self._transaction.write(op)
-        except KvorumError as e:
-            raise self._names.told(e) from None
-
-    async def commit(self) -> int:
-        try:
-            return await self._transaction.commit()
-        except KvorumError as e:
-            if e.disposition != "unknown_outcome":
-                self._ended.add(self.id)
-            raise self._names.told(e) from None
-
-    async def abort(self) -> None:
-        await self._transaction.abort()
-        self._ended.add(self.id)
-
-    async def heartbeat(self) -> None:
-        await self._transaction.heartbeat()
-
-    def trace(self) -> CommitTrace | None:
-        return self._transaction.trace()
 
 
 class NativeBackend:
@@ -247,7 +91,7 @@ class NativeBackend:
         self._procedures = ProcedureClient(kv, timers, owner=OWNER)
         self._tables = tables or CatalogCache(txn, timers, CATALOG_TTL_S)
         self._names = Names(self._tables)
-        self._ended = EndedTransactions()
+        self._own = OwnTransactions()
         self._close = close
         self._watchers: weakref.WeakSet[NativeWatcher] = weakref.WeakSet()
 
@@ -291,16 +135,16 @@ class NativeBackend:
 
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
         prefix = await self._names.prefix(ns, table)
-        span = cursor.span(_table_id(prefix), spec)
+        span = cursor.span(table_id(prefix), spec)
         limit = cursor.page_rows(spec.limit)
-        low, high = _storage_range(prefix, span)
+        low, high = storage_range(prefix, span)
         try:
             if high <= low:
                 return Page([], None, await self._moment(span.at))
             page = await self._txn.scan(low, high, limit=limit, reverse=span.reverse, at=span.at)
         except KvorumError as e:
             raise self._names.told(e) from None
-        return _user_page(page, span)
+        return user_page(page, span)
 
     async def _moment(self, at: int) -> int:
         """`at`, or now. Raises InvalidArgument for the future, as a partition would."""
@@ -376,7 +220,7 @@ class NativeBackend:
         if not isinstance(error, Unavailable | Moved):
             return False
         known = {
-            (b.ns, b.table): o.key[:_PREFIX_BYTES] for b, o in zip(batch, storage_ops, strict=True)
+            (b.ns, b.table): o.key[:PREFIX_BYTES] for b, o in zip(batch, storage_ops, strict=True)
         }
         return any([await self._names.changed(*name, prefix) for name, prefix in known.items()])
 
@@ -405,16 +249,46 @@ class NativeBackend:
         transaction = await self._txn.begin(
             ttl_ms=ttl_ms, isolation=isolation, terms=terms, recorded=recorded
         )
-        return NativeSession(transaction, self._names, self._ended)
+        return NativeSession(transaction, self._names, self._own)
 
     async def status(self, txn: int) -> TxnState:
-        if txn in self._ended:
+        if self._own.was_aborted(txn):
             return TxnState("aborted")
+        open_here = self._own.may_commit(txn)  # before: it may end while the store is asked
         try:
             found = await self._txn.status(txn)
         except KvorumError as e:
             raise self._names.told(e) from None
+        if found.status == "unknown" and open_here:
+            return TxnState("pending")
         return TxnState(found.status, found.commit_ts or None)
+
+    async def abort_transaction(self, txn: int) -> None:
+        if await self._own.end(txn, BY_REQUEST) or await self._end_elsewhere(txn):
+            return
+        try:
+            await self._txn.abort(txn)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+
+    async def end_transaction(self, _context: object, args: list[Any]) -> list[Any]:
+        """The node method END_TXN."""
+        return [await self._own.end(args[0], BY_REQUEST)]
+
+    async def _end_elsewhere(self, txn: int) -> bool:
+        """Whether some node held it open, and has aborted it."""
+
+        async def ask(address: str) -> bool:
+            try:
+                (ended,) = await self._kv.call_at(
+                    split_address(address), END_TXN, txn, budget_ms=_ASK_MS
+                )
+            except KvorumError:  # it is down, or older: its record is asked
+                return False
+            return bool(ended)
+
+        members = [m for m in await all_nodes(self._txn) if m.state is not NodeState.GONE]
+        return any(await asyncio.gather(*(ask(m.address) for m in members if m.address)))
 
     async def timestamps(self, count: int) -> int:
         return await self._take(count)
@@ -514,7 +388,7 @@ class NativeBackend:
     async def locks(self) -> dict[str, Any]:
         found = await waiting.ask(self._kv, await all_nodes(self._txn))
         tables = {
-            prefix: await catalog.find_by_id(self._txn, TableId(_table_id(prefix)))
+            prefix: await catalog.find_by_id(self._txn, TableId(table_id(prefix)))
             for prefix in waiting.table_prefixes(found)
         }
         return waiting.shown(found, tables, self._txn.clock.now_ms())
@@ -544,22 +418,3 @@ def _bounded(what: str, actual: int, limit: int) -> None:
             f"{actual} {what} in one request, the limit is {limit}; send them in several",
             details={"what": what, "limit": limit, "actual": actual},
         )
-
-
-def _table_id(prefix: bytes) -> int:
-    return int.from_bytes(prefix, "big")
-
-
-def _storage_range(prefix: bytes, span: Span) -> tuple[bytes, bytes]:
-    """`[low, high)` of storage keys; high <= low when the span is empty."""
-    return prefix + span.low, prefix + span.high if span.high else successor(prefix)
-
-
-def _user_page(page: ScanPage, span: Span) -> Page:
-    """A page with user keys and the cursor behind it."""
-    items = [Item(key[_PREFIX_BYTES:], value, version) for key, value, version in page.items]
-    if page.resume is None:
-        return Page(items, None, page.at)
-    rest = page.resume[_PREFIX_BYTES:]
-    left = (span.low, rest) if span.reverse else (rest, span.high)
-    return Page(items, cursor.encode(Span(span.table_id, *left, span.reverse, page.at)), page.at)

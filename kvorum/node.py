@@ -300,6 +300,7 @@ class Node:
         )
         store.dispatcher.register(methods.FORCE_MEMBERS, force.handle, check_force)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
+        store.dispatcher.register(methods.END_TXN, self._end_transaction)
         store.dispatcher.add_stats(store.tso.stats)
         store.dispatcher.add_stats(self.partition_figures)
         self.backend = NativeBackend(
@@ -310,6 +311,10 @@ class Node:
             close=self.stop,
             tables=cache,
         )
+
+    async def _end_transaction(self, context: object, args: list[Any]) -> list[Any]:
+        """The method END_TXN."""
+        return await self.backend.end_transaction(context, args)
 
     def _meta_role(self, leader: bool) -> None:
         self.master.role(leader=leader)

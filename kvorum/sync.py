@@ -186,6 +186,10 @@ class Database:
         """What became of a transaction. Always answers."""
         return self._call(self._db.status(txn))
 
+    def abort_transaction(self, txn: int | str) -> None:
+        """Roll a transaction back, whoever began it. See AsyncDatabase.abort_transaction."""
+        self._call(self._db.abort_transaction(txn))
+
     # ------------------------------------------------------------------- namespaces and tables
 
     def namespaces(self) -> list[str]:

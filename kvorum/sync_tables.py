@@ -219,11 +219,23 @@ class TransactionTable:
     def multi_get(self, keys: Sequence[Bytes]) -> list[Record | None]:
         return self._call(self._table.multi_get(keys))
 
-    def put(self, key: Bytes, value: Bytes) -> None:
-        self._call(self._table.put(key, value))
+    def put(
+        self,
+        key: Bytes,
+        value: Bytes,
+        *,
+        if_absent: bool = False,
+        if_version: int | None = None,
+        ttl_ms: int | None = None,
+    ) -> None:
+        """Write a record with the commit, which checks the condition. See AsyncTransactionTable."""
+        self._call(
+            self._table.put(key, value, if_absent=if_absent, if_version=if_version, ttl_ms=ttl_ms)
+        )
 
-    def delete(self, key: Bytes) -> None:
-        self._call(self._table.delete(key))
+    def delete(self, key: Bytes, *, if_version: int | None = None) -> None:
+        """Remove a record with the commit, also one that is not there."""
+        self._call(self._table.delete(key, if_version=if_version))
 
     def scan(
         self,

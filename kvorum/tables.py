@@ -174,11 +174,27 @@ class AsyncTransactionTable:
         wanted = [TableKey(self.ns, self.name, user_key(key)) for key in keys]
         return await self._session.multi_get(wanted)
 
-    async def put(self, key: Bytes, value: Bytes) -> None:
-        await self._session.put(self.ns, self.name, user_key(key), user_value(value))
+    async def put(
+        self,
+        key: Bytes,
+        value: Bytes,
+        *,
+        if_absent: bool = False,
+        if_version: int | None = None,
+        ttl_ms: int | None = None,
+    ) -> None:
+        """Write a record with the commit. A condition is about the store before the transaction,
+        and is checked at the commit, which raises ConditionFailed naming the key; this does when it
+        cannot hold, because the transaction itself wrote the key. `ttl_ms` counts from the commit.
+        """
+        cond = condition(if_absent, if_version)
+        data = user_key(key), user_value(value)
+        await self._session.put(self.ns, self.name, *data, cond, checked_ttl(ttl_ms))
 
-    async def delete(self, key: Bytes) -> None:
-        await self._session.delete(self.ns, self.name, user_key(key))
+    async def delete(self, key: Bytes, *, if_version: int | None = None) -> None:
+        """Remove a record with the commit, also one that is not there."""
+        cond = condition(False, if_version)
+        await self._session.delete(self.ns, self.name, user_key(key), cond)
 
     async def scan(
         self,

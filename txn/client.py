@@ -25,6 +25,7 @@ from kv.base.methods import STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
+from txn import ended
 from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransactions
 from txn.coordinator import Coordinator
@@ -260,12 +261,7 @@ class TxnClient:
         dropped. Raises InvalidArgument for an id that the oracle has not given out yet, NotFound
         (TXN_NOT_FOUND) when it is so old that every commit would be forgotten.
         """
-        now = await self.reader.now()
-        if not 0 < txn <= now:
-            raise InvalidArgument(
-                f"{txn} is no transaction: ids are timestamps that the oracle gave out, "
-                f"up to {now} by now"
-            )
+        now = await self._past(txn)
         anchor = await self._kv.find_txn(txn, budget_ms=self._budget_ms)
         if anchor is not None:
             found, _ = await self.resolver.check(
@@ -276,11 +272,35 @@ class TxnClient:
         if age_ms <= TXN_STATUS_RETENTION_MS:
             return TxnStatus("unknown")
         raise NotFound(
-            f"transaction {txn} began {age_ms} ms ago and left no record; outcomes are kept for "
-            f"{TXN_STATUS_RETENTION_MS} ms, so whether it was committed is not known any more",
+            f"nothing is known of transaction {txn}: it would have begun {age_ms} ms ago, outcomes "
+            f"are kept for {TXN_STATUS_RETENTION_MS} ms, and whether it was committed, or ever "
+            "was, cannot be told any more",
             code="TXN_NOT_FOUND",
             details={"txn": txn, "age_ms": age_ms, "limit": TXN_STATUS_RETENTION_MS},
         )
+
+    async def abort(self, txn: int, *, budget_ms: int = 0) -> None:
+        """Roll a transaction back, whoever began it; fine if it was already.
+
+        Raises Refused (TXN_COMMITTED), NotFound (TXN_NOT_FOUND): it has no record, so it holds
+        nothing; InvalidArgument, DeadlineExceeded.
+        """
+        await self._past(txn)
+        deadline = Deadline(self.timers, budget_ms or self._budget_ms)
+        anchor = await self._kv.find_txn(txn, budget_ms=deadline.budget_ms())
+        if anchor is None:
+            raise ended.is_unknown(txn)
+        await ended.abort(self._kv, self.resolver, self._backoff, txn, anchor, deadline)
+
+    async def _past(self, txn: int) -> int:
+        """A fresh timestamp. Raises InvalidArgument for an id that was not given out by now."""
+        now = await self.reader.now()
+        if not 0 < txn <= now:
+            raise InvalidArgument(
+                f"{txn} is no transaction: ids are timestamps that the oracle gave out, "
+                f"up to {now} by now"
+            )
+        return now
 
 
 def _status(status: int, commit_ts: int) -> TxnStatus:

@@ -22,6 +22,7 @@ from typing import Final
 from kv.base.errors import TxnAborted
 from kv.base.limits import CYCLE_SHOWN_MAX
 from kv.base.waits import Wait
+from txn.terms import NAMES
 
 DEADLOCK: Final = "DEADLOCK"
 _CYCLES_MAX: Final = 64  # told by one look; the next finds the rest
@@ -111,7 +112,7 @@ def refusal(cycle: Cycle, chosen: Wait) -> TxnAborted:
                 {
                     "txn": str(w.waiter),
                     "owner": owners.get(w.waiter, ""),
-                    "priority": w.priority,
+                    "priority": NAMES.get(w.priority, w.priority),
                     "node": w.node,
                     "waits_for": str(w.holder),
                     "key": w.resource,

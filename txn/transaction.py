@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from kv.base.errors import (
-    InvalidArgument,
     KvorumError,
     SnapshotTooOld,
     TxnAborted,
@@ -30,6 +29,7 @@ from kv.base.ops import Op, check, delete, put
 from txn.buffer import WriteBuffer
 from txn.coordinator import Request
 from txn.core import too_old
+from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
 from txn.readset import ReadSet
 from txn.results import ScanPage
@@ -88,7 +88,7 @@ class Transaction:
         self._version = 0
         self._waiters: list[asyncio.Future[int]] = []  # of others who commit it at once
         self._trace: CommitTrace | None = None
-        self._why = "it was aborted by its owner"
+        self._why = BY_OWNER
 
     # -- reads: the snapshot, with this transaction's own writes over it (their version is 0)
 
@@ -265,13 +265,13 @@ class Transaction:
         """What its commit cost, message by message; None before it, and if nothing was sent."""
         return self._trace
 
-    async def abort(self) -> None:
+    async def abort(self, why: str = BY_OWNER) -> None:
         """Drop the writes. Nothing left this client yet, so nothing has to be undone; a `recorded`
         transaction leaves a record that says so. Once is enough, again changes nothing.
         """
         if self.state is not TxnState.OPEN:
             return
-        self.state = TxnState.ABORTED
+        self.state, self._why = TxnState.ABORTED, why
         anchor = self._anchor()
         self._buffer.close()
         if self._recorded:
@@ -304,17 +304,11 @@ class Transaction:
             case TxnState.OPEN:
                 return
             case TxnState.COMMITTED:
-                raise InvalidArgument(
-                    f"transaction {self.id} is committed; begin another",
-                    details={"txn": self.id, "version": self._version},
-                )
+                raise is_committed(self.id, self._version)
             case TxnState.COMMITTING | TxnState.UNKNOWN:
                 raise self._unanswered()
             case TxnState.ABORTED:
-                raise TxnAborted(
-                    f"transaction {self.id} is over: {self._why}; begin another",
-                    details={"txn": self.id, "reason": self._why},
-                )
+                raise is_over(self.id, self._why)
 
     def _unanswered(self) -> UnknownOutcome:
         return UnknownOutcome(

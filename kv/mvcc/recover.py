@@ -112,6 +112,7 @@ def settle(view: View, anchor: bytes, *, start_ts: int, commit_ts: int, m: Mutat
             f"settle at {commit_ts}: transaction {start_ts} commits at or above "
             f"{max(start_ts + 1, record.min_commit_ts)}"
         )
-    done = TxnRecord(status=COMMITTED if commit_ts else ABORTED, commit_ts=commit_ts)
+    status = COMMITTED if commit_ts else ABORTED
+    done = TxnRecord(status=status, commit_ts=commit_ts, owner=record.owner)
     m.set_txn(anchor, start_ts, done, new=False)
     return done

@@ -21,6 +21,6 @@ def rollback(
     record = view.txn(anchor, start_ts)
     if record is not None and record.status != PENDING and not (own and record.status == STAGING):
         return record
-    done = TxnRecord(status=ABORTED)
+    done = TxnRecord(status=ABORTED, owner="" if record is None else record.owner)
     m.set_txn(anchor, start_ts, done, new=record is None)
     return done

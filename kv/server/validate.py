@@ -123,6 +123,7 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.SAFEPOINT: ("SAFEPOINT", ()),
     methods.STANDING: ("STANDING", ()),
     methods.HOLDS_TXN: ("HOLDS_TXN", (("txn", timestamp),)),
+    methods.END_TXN: ("END_TXN", (("txn", timestamp),)),
     methods.PROC_SUBMIT: (
         "PROC_SUBMIT",
         (("name", _name), ("args", _args), ("owner", _nonce), ("nonce", optional(_nonce))),

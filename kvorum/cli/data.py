@@ -129,16 +129,31 @@ def scan(
 
 
 def txn(
-    txn_id: Annotated[int, typer.Argument(metavar="ID", help="The transaction id.")],
+    what: Annotated[
+        str, typer.Argument(metavar="[abort] ID", help="`abort` ends it; the id alone asks for it.")
+    ],
+    txn_id: Annotated[int | None, typer.Argument(metavar="", show_default=False, min=1)] = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Print what became of a transaction. It is pending, committed, aborted or unknown."""
+    """Print what became of a transaction (pending, committed, aborted or unknown), or abort it.
+
+    abort rolls back one that is still pending, whoever began it: one that stands in the way, by its
+    id in KEY_LOCKED or in `kvorum locks`. Exit code 1 if it has committed, or nothing is known.
+    """
+    verb = "status" if txn_id is None else what
+    number = what if txn_id is None else str(txn_id)
+    if verb not in ("status", "abort") or not (number.isascii() and number.isdigit()):
+        raise typer.BadParameter(f"{what!r}: give the id of a transaction, or `abort` and its id")
     with opened(connect, json) as db:
-        state = db.status(txn_id)
-    told = {"status": state.status}
-    if state.commit_ts:
-        told["commit_ts"] = str(state.commit_ts)
+        if verb == "abort":
+            db.abort_transaction(int(number))
+            told = {"status": "aborted"}
+        else:
+            state = db.status(int(number))
+            told = {"status": state.status}
+            if state.commit_ts:
+                told["commit_ts"] = str(state.commit_ts)
     if json:
         output.emit(told)
     else:

@@ -205,24 +205,27 @@ _VALUE = Field("value", DATA, f"Value, at most {limits.VALUE_BYTES_MAX} bytes.")
 AT = Field("at", SNAPSHOT, "Read the snapshot of this timestamp.", False)
 
 KEY: Fields = (_NS, _TABLE, _KEY)
-KEY_VALUE: Fields = (_NS, _TABLE, _KEY, _VALUE)
+_IF_ABSENT = Field("if_absent", BOOL, "Only if the key does not exist (put).", False)
+_IF_VERSION = Field("if_version", VERSION, "Only if this is its version now.", False)
+_TTL = Field("ttl_ms", integer(1, limits.TTL_MS_MAX), "Milliseconds to live (put).", False)
+TXN_PUT: Fields = (_NS, _TABLE, _KEY, _VALUE, _IF_ABSENT, _IF_VERSION, _TTL)
+TXN_DELETE: Fields = (_NS, _TABLE, _KEY, _IF_VERSION)
 OP: Fields = (
     Field("op", one_of("put", "delete"), "What to do."),
     _NS,
     _TABLE,
     _KEY,
     Field("value", DATA, "Value of a put.", False),
-    Field("if_absent", BOOL, "Only if the key does not exist (put).", False),
-    Field("if_version", VERSION, "Only if this is its version now.", False),
-    Field("ttl_ms", integer(1, limits.TTL_MS_MAX), "Milliseconds to live (put).", False),
+    _IF_ABSENT,
+    _IF_VERSION,
+    _TTL,
 )
 OPS: Fields = (
     Field("ops", array(record(OP), limits.BATCH_OPS_MAX), "Puts and deletes, in any tables."),
 )
-MULTI_GET: Fields = (
-    Field("keys", array(record(KEY), limits.MULTI_KEYS_MAX), "Keys, in any tables."),
-    AT,
-)
+_KEYS = Field("keys", array(record(KEY), limits.MULTI_KEYS_MAX), "Keys, in any tables.")
+MULTI_GET: Fields = (_KEYS, AT)
+TXN_MULTI_GET: Fields = (_KEYS,)  # at the transaction's snapshot
 BEGIN: Fields = (
     Field(
         "ttl_ms",

@@ -60,6 +60,7 @@ from kvorum.model import (
     Item,
     Page,
     Put,
+    Record,
     ScanSpec,
     TableKey,
     condition,
@@ -294,22 +295,30 @@ class HotApi:
         record = await session.get(body["ns"], body["table"], key)
         if record is None:
             return {"value": None, "version": None}
-        # A write of the transaction itself has no version before it commits.
-        version = str(record.version) if record.version else None
-        return {"value": show(record.value, request.formats.reply), "version": version}
+        return _show_own(record, request.formats.reply)
+
+    async def _txn_multi_get(self, txn: int, request: Request) -> Any:
+        body = await request.fields(fields.TXN_MULTI_GET)
+        keys = [TableKey(k["ns"], k["table"], user_key(k["key"])) for k in body["keys"]]
+        session = await self._sessions.get(txn)
+        packed = request.formats.reply
+        records = await session.multi_get(keys)
+        return {"items": [None if r is None else _show_own(r, packed) for r in records]}
 
     async def _txn_put(self, txn: int, request: Request) -> Any:
-        body = await request.fields(fields.KEY_VALUE)
+        body = await request.fields(fields.TXN_PUT)
         key, value = user_key(body["key"]), user_value(body["value"])
+        cond = condition(body.get("if_absent", False), body.get("if_version"))
         session = await self._sessions.get(txn)
-        await session.put(body["ns"], body["table"], key, value)
+        await session.put(body["ns"], body["table"], key, value, cond, body.get("ttl_ms", 0))
         return {}
 
     async def _txn_delete(self, txn: int, request: Request) -> Any:
-        body = await request.fields(fields.KEY)
+        body = await request.fields(fields.TXN_DELETE)
         key = user_key(body["key"])
+        cond = condition(False, body.get("if_version"))
         session = await self._sessions.get(txn)
-        await session.delete(body["ns"], body["table"], key)
+        await session.delete(body["ns"], body["table"], key, cond)
         return {}
 
     async def _txn_scan(self, txn: int, request: Request) -> Any:
@@ -335,6 +344,7 @@ class HotApi:
 
     _txn_verbs: ClassVar[dict[bytes, Callable[[HotApi, int, Request], Awaitable[Any]]]] = {
         b"get": _txn_get,
+        b"multi-get": _txn_multi_get,
         b"put": _txn_put,
         b"delete": _txn_delete,
         b"scan": _txn_scan,
@@ -375,6 +385,12 @@ def parse_ops(body: dict[str, Any]) -> list[BatchOp]:
             raise InvalidArgument(f"ops[{i}] is a delete and takes no {min(extra)}")
         ops.append(Delete(ns, table, key, op.get("if_version")))
     return checked_ops(ops)
+
+
+def _show_own(record: Record, packed: bool) -> dict[str, Any]:
+    """A record that a transaction reads: what it wrote itself has no version before it commits."""
+    version = str(record.version) if record.version else None
+    return {"value": show(record.value, packed), "version": version}
 
 
 def _show_page(page: Page, packed: bool) -> dict[str, Any]:

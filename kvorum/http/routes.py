@@ -214,9 +214,11 @@ _TXN_ROUTES = (
     ),
     Route(
         "GET", "/v1/txn/{id}", "transactions", "What became of a transaction",
-        "Always answers, also after every node was restarted. `unknown`: never heard of, or not "
-        "remembered any more: the table of its first write was dropped. 404 `TXN_NOT_FOUND`: it "
-        "began more than a day ago, for so long outcomes are kept.",
+        "Always answers, also after every node was restarted. `pending`: it is open over HTTP, or "
+        "its commit is under way. `committed`, `aborted`: for good. `unknown`: it has written "
+        "nothing yet, or never was, or the table of its first write was dropped. 400: an id that "
+        "was not given out yet. 404 `TXN_NOT_FOUND`: nothing is known, and it would have begun "
+        "more than a day ago; for so long outcomes are kept.",
         answer=_object(
             status={"type": "string", "enum": ["pending", "committed", "aborted", "unknown"]},
             commit_ts=_TS,
@@ -229,13 +231,21 @@ _TXN_ROUTES = (
         body=fields.KEY, answer=_object(value=_D, version=_TS), errors=(404, 409),
     ),
     Route(
+        "POST", "/v1/txn/{id}/multi-get", "transactions", "Read many records in a transaction",
+        "In the order of `keys`; null where there is no record, own writes with version null. "
+        + _TXN_NOTE,
+        body=fields.TXN_MULTI_GET, answer=_items(_object(value=_D, version=_TS)),
+        errors=(404, 409, 413),
+    ),
+    Route(
         "POST", "/v1/txn/{id}/put", "transactions", "Write in a transaction",
-        "Seen by others when it commits. " + _TXN_NOTE,
-        body=fields.KEY_VALUE, errors=(404, 409, 413),
+        "Seen by others when it commits, and a condition is checked then, against the store before "
+        "the transaction: the commit answers 412 `CONDITION_FAILED`. " + _TXN_NOTE,
+        body=fields.TXN_PUT, errors=(404, 409, 412, 413),
     ),
     Route(
         "POST", "/v1/txn/{id}/delete", "transactions", "Remove in a transaction", _TXN_NOTE,
-        body=fields.KEY, errors=(404, 409),
+        body=fields.TXN_DELETE, errors=(404, 409, 412),
     ),
     Route(
         "POST", "/v1/txn/{id}/scan", "transactions", "Scan in a transaction",
@@ -245,13 +255,17 @@ _TXN_ROUTES = (
     Route(
         "POST", "/v1/txn/{id}/commit", "transactions", "Commit",
         "Asked again it answers the same. 409 `WRITE_CONFLICT`: nothing was written, run it again. "
-        "504 `UNKNOWN_OUTCOME`: ask `GET /v1/txn/{id}`.",
-        body=(), answer=_VERSIONED, errors=(409, 504),
+        "412: a condition of one of its writes does not hold. 504 `UNKNOWN_OUTCOME`: ask "
+        "`GET /v1/txn/{id}`.",
+        body=(), answer=_VERSIONED, errors=(409, 412, 504),
     ),
     Route(
         "POST", "/v1/txn/{id}/abort", "transactions", "Abort",
-        "Forgets all writes; fine for a transaction that was aborted already.",
-        body=(), errors=(409,),
+        "Forgets all writes; fine for a transaction that was aborted already. Any transaction of "
+        "the cluster, at any node: one that stands in the way, by the id in `KEY_LOCKED` or "
+        "`/v1/locks`. 409 `TXN_COMMITTED`: too late. 404 `TXN_NOT_FOUND`: it holds nothing, and "
+        "only its client knows it.",
+        body=(), errors=(404, 409),
     ),
     Route(
         "POST", "/v1/txn/{id}/heartbeat", "transactions", "Keep alive",

@@ -12,17 +12,23 @@ holds its transaction (REROUTE).
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from kv.base.errors import Busy, KvorumError, Refused, Reroute, TxnAborted
+from kv.base.errors import Busy, KvorumError, Reroute
 from kv.base.limits import INTERACTIVE_TXNS_MAX
 from kv.base.ports import Handle, Timers
 from kvorum.backend import Backend, Session
 from kvorum.model import TxnState
+from txn.ended import BY_OWNER, is_committed, is_over
 from txn.terms import USUAL, Terms
 
 _SWEEP_S = 0.25
+_REASONS_REMEMBERED = 10_000
+_SILENT = "it was silent for its ttl_ms"
+_SOMEHOW = "it was aborted, was silent for its ttl_ms, or its node has restarted"
+_ELSEWHERE = "it is not open at this node"
 
 
 @dataclass(slots=True)
@@ -52,6 +58,7 @@ class Sessions:
         self._spawn = spawn
         self._holder = holder
         self._open: dict[int, _Open] = {}
+        self._why: OrderedDict[int, str] = OrderedDict()  # of those that ended here uncommitted
         self._sweep: Handle | None = None
 
     def __len__(self) -> int:
@@ -85,7 +92,13 @@ class Sessions:
         return None
 
     def _bury(self, txn: int) -> None:
+        self._ended(txn, _SILENT)
         self._spawn(_quietly_abort(self._open.pop(txn).session))
+
+    def _ended(self, txn: int, why: str) -> None:
+        self._why[txn] = why
+        if len(self._why) > _REASONS_REMEMBERED:
+            self._why.popitem(last=False)
 
     async def get(self, txn: int) -> Session:
         """The session of an open transaction, its time renewed. Raises TxnAborted, or
@@ -115,6 +128,8 @@ class Sessions:
         try:
             version = await entry.session.commit()
         except KvorumError as e:
+            if e.disposition != "unknown_outcome":
+                self._ended(txn, f"its commit failed: {e}")
             ending.set_exception(e)
             ending.exception()  # told to whoever still waits; nobody may
         except asyncio.CancelledError:
@@ -126,17 +141,16 @@ class Sessions:
             self._open.pop(txn, None)
 
     async def abort(self, txn: int) -> None:
-        """Forget a transaction; fine if it was aborted already. Raises Refused if it
-        has committed.
+        """End a transaction, whoever began it, wherever; fine if it was aborted already. Raises
+        Refused if it has committed, NotFound if nothing is known of it.
         """
         entry = self._find(txn)
         if entry is not None and entry.ending is None:
             del self._open[txn]
+            self._ended(txn, BY_OWNER)
             await entry.session.abort()
-            return
-        gone = await self._gone(txn)
-        if not isinstance(gone, TxnAborted):
-            raise gone
+        elif entry is not None or txn not in self._why:
+            await self._backend.abort_transaction(txn)
 
     async def status(self, txn: int) -> TxnState:
         """What became of a transaction; one that is open here or at another node is pending."""
@@ -144,19 +158,17 @@ class Sessions:
         if entry is not None and entry.ending is None:
             return TxnState("pending")
         state = await self._backend.status(txn)
-        if state.status == "unknown" and self._holder and await self._holder(txn):
-            return TxnState("pending")
+        if state.status != "unknown":
+            return state
+        if entry is not None or (self._holder and await self._holder(txn)):
+            return TxnState("pending")  # its commit has just begun, or it is open elsewhere
         return state
 
     async def _gone(self, txn: int) -> KvorumError:
         """Why a transaction takes no more requests."""
         state = await self._backend.status(txn)
         if state.status == "committed":
-            return Refused(
-                f"transaction {txn} has committed at {state.commit_ts}; begin a new one",
-                code="TXN_COMMITTED",
-                details={"txn": str(txn), "commit_ts": str(state.commit_ts)},
-            )
+            return is_committed(txn, state.commit_ts or 0)
         return await self._not_here(txn, state)
 
     async def _not_here(self, txn: int, state: TxnState) -> KvorumError:
@@ -168,7 +180,9 @@ class Sessions:
                     f"transaction {txn} is open at another node: send its requests to {address}",
                     details={"txn": str(txn), "address": address},
                 )
-        return _aborted(txn, state)
+        known = self._why.get(txn)
+        lost = _ELSEWHERE if state.status in ("pending", "unknown") else _SOMEHOW
+        return is_over(txn, known or lost)
 
     def holds(self, txn: int) -> bool:
         """Whether a transaction is open here."""
@@ -199,13 +213,3 @@ async def _quietly_abort(session: Session) -> None:
         await session.abort()
     except KvorumError:
         return  # it will expire by itself, and nobody is there to be told
-
-
-def _aborted(txn: int, state: TxnState) -> TxnAborted:
-    reason = "it was aborted, it was silent for its ttl_ms, or its node has restarted"
-    if state.status in ("pending", "unknown"):
-        reason = "it is not open at this node"
-    return TxnAborted(
-        f"transaction {txn} takes no more requests: {reason}; run the work again in a new one",
-        details={"txn": str(txn), "reason": reason},
-    )

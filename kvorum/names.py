@@ -1,0 +1,80 @@
+"""Key prefixes by table name and back, and errors in the words of users.
+
+A table's storage keys begin with its id. What a user is told names his table and his key instead,
+and 64-bit numbers are decimal strings, as everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kv.base.errors import KvorumError
+from kv.base.keys import show_user_key, table_prefix
+from sqlproxy.catalog import CatalogCache
+
+PREFIX_BYTES: Final = 4
+_NAMES_REMEMBERED: Final = 10_000
+_TIMESTAMP_FIELDS: Final = ("version", "txn", "conflict_ts", "start_ts", "at", "safepoint", "now")
+"""Details of errors that are 64-bit numbers: decimal strings for users, as everywhere."""
+
+
+class Names:
+    """Key prefixes by table name and back, as far as this client has met them."""
+
+    def __init__(self, tables: CatalogCache) -> None:
+        self._tables = tables
+        self._of: dict[bytes, tuple[str, str]] = {}
+        self._prefixes: dict[int, bytes] = {}  # by table id; the same tables
+
+    def known(self, ns: str, table: str) -> bytes | None:
+        """What `prefix` would answer at once; the hot path has no task switch to spare."""
+        found = self._tables.known(ns, table)
+        return None if found is None else self._prefixes.get(found.id)
+
+    async def prefix(self, ns: str, table: str) -> bytes:
+        """The first bytes of a table's storage keys. Raises NotFound."""
+        id = (await self._tables.lookup(ns, table)).id
+        prefix = self._prefixes.get(id)
+        if prefix is None:
+            if len(self._of) >= _NAMES_REMEMBERED:
+                self._of.clear()
+                self._prefixes.clear()
+            prefix = self._prefixes[id] = table_prefix(id)
+            self._of[prefix] = (ns, table)
+        return prefix
+
+    async def changed(self, ns: str, table: str, prefix: bytes) -> bool:
+        """Whether the table has another id than was thought. Raises NotFound when it is gone."""
+        self._tables.invalidate(ns, table)
+        return await self.prefix(ns, table) != prefix
+
+    def _told_step(self, error: KvorumError, step: dict[str, Any]) -> None:
+        """One of the waits of a deadlock, if its table is known here."""
+        key = step.get("key")
+        name = self._of.get(key[:PREFIX_BYTES]) if isinstance(key, bytes) else None
+        if isinstance(key, bytes) and name is not None:
+            wait = KvorumError(error.message, details={"key": key})
+            show_user_key(wait, key[:PREFIX_BYTES], *name)
+            error.message = wait.message
+            error.args = (error.message,)
+            step.update(wait.details)
+
+    def told(self, error: KvorumError, *, op: int | None = None) -> KvorumError:
+        """An error as its user should see it: with the user's key instead of the storage key.
+        `op`: the place in the user's request of an op that was sent alone.
+        """
+        if op is not None and "op" in error.details:
+            error.details["op"] = op
+            error.message = f"operation {op}: {error.message}"
+            error.args = (error.message,)
+        key = error.details.get("key")
+        if isinstance(key, bytes):
+            prefix = key[:PREFIX_BYTES]
+            if prefix in self._of:
+                show_user_key(error, prefix, *self._of[prefix])
+        for step in error.details.get("cycle", ()):
+            self._told_step(error, step)
+        for field in _TIMESTAMP_FIELDS:
+            if type(error.details.get(field)) is int:
+                error.details[field] = str(error.details[field])
+        return error

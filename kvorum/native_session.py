@@ -1,0 +1,143 @@
+"""An open transaction of this process, over names and user keys; and what this process knows of its
+own transactions beyond their records.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from kv.base import ops
+from kv.base.errors import KvorumError
+from kvorum import cursor
+from kvorum.cursor import storage_range, table_id, user_page
+from kvorum.model import Page, Record, ScanSpec, TableKey
+from kvorum.names import Names
+from txn.trace import CommitTrace
+from txn.transaction import Transaction, TxnState
+
+_ABORTED_REMEMBERED: Final = 10_000
+
+
+class OwnTransactions:
+    """Of this process: those that are open, and those that it aborted before they wrote anything
+    and that are not recorded. The store does not know either.
+    """
+
+    def __init__(self) -> None:
+        self._aborted: OrderedDict[int, None] = OrderedDict()
+        self._open: weakref.WeakValueDictionary[int, Transaction] = weakref.WeakValueDictionary()
+
+    def opened(self, transaction: Transaction) -> None:
+        self._open[transaction.id] = transaction
+
+    def aborted(self, txn: int) -> None:
+        self._aborted[txn] = None
+        if len(self._aborted) > _ABORTED_REMEMBERED:
+            self._aborted.popitem(last=False)
+
+    def was_aborted(self, txn: int) -> bool:
+        return txn in self._aborted
+
+    def may_commit(self, txn: int) -> bool:
+        """Whether it is open here, or its commit is under way."""
+        found = self._open.get(txn)
+        return found is not None and found.state in (TxnState.OPEN, TxnState.COMMITTING)
+
+    async def end(self, txn: int, why: str) -> bool:
+        """Abort it if it is open here; whether it was."""
+        found = self._open.get(txn)
+        if found is None or found.state is not TxnState.OPEN:
+            return False
+        await found.abort(why)
+        self.aborted(txn)
+        return True
+
+
+class NativeSession:
+    """An open transaction of this process."""
+
+    def __init__(self, transaction: Transaction, names: Names, own: OwnTransactions) -> None:
+        self._transaction = transaction
+        self._names = names
+        self._own = own
+        own.opened(transaction)
+
+    @property
+    def id(self) -> int:
+        return self._transaction.id
+
+    @property
+    def start_ts(self) -> int:
+        return self._transaction.start_ts
+
+    async def get(self, ns: str, table: str, key: bytes) -> Record | None:
+        prefix = await self._names.prefix(ns, table)
+        try:
+            value, version = await self._transaction.get(prefix + key)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return None if value is None else Record(value, version)
+
+    async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
+        wanted = [await self._names.prefix(ns, table) + key for ns, table, key in keys]
+        try:
+            found = await self._transaction.multi_get(wanted)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return [None if record is None else Record(*record) for record in found]
+
+    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
+        prefix = await self._names.prefix(ns, table)
+        span = cursor.span(table_id(prefix), replace(spec, at=self.start_ts))
+        low, high = storage_range(prefix, span)
+        if high <= low:
+            return Page([], None, self.start_ts)
+        try:
+            page = await self._transaction.scan(
+                low, high, limit=cursor.page_rows(spec.limit), reverse=span.reverse
+            )
+        except KvorumError as e:
+            raise self._names.told(e) from None
+        return user_page(page, span)
+
+    async def put(
+        self,
+        ns: str,
+        table: str,
+        key: bytes,
+        value: bytes,
+        cond: int | None = None,
+        ttl_ms: int = 0,
+    ) -> None:
+        self._write(ops.put(await self._names.prefix(ns, table) + key, value, cond, ttl_ms))
+
+    async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
+        self._write(ops.delete(await self._names.prefix(ns, table) + key, cond))
+
+    def _write(self, op: ops.Op) -> None:
+        try:
+            self._transaction.write(op)
+        except KvorumError as e:
+            raise self._names.told(e) from None
+
+    async def commit(self) -> int:
+        try:
+            return await self._transaction.commit()
+        except KvorumError as e:
+            if e.disposition != "unknown_outcome":
+                self._own.aborted(self.id)
+            raise self._names.told(e) from None
+
+    async def abort(self) -> None:
+        await self._transaction.abort()
+        self._own.aborted(self.id)
+
+    async def heartbeat(self) -> None:
+        await self._transaction.heartbeat()
+
+    def trace(self) -> CommitTrace | None:
+        return self._transaction.trace()
