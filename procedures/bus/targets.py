@@ -1,0 +1,106 @@
+"""Whom an operation is sent to, and what each of them is asked: looked up anew at every step, since
+nodes come and go and partitions move.
+
+    {"nodes": "all"}                   every member that keeps data
+    {"nodes": [1, 3]}                  these
+    {"table": {"namespace", "name"}}   who has replicas with data of its partitions, each with their
+                                       ids as body["partitions"]
+    {"partitions": [5, 7]}             the same for these partitions
+    {"workers": ["worker/a", …]}       these, by the names under which they report
+
+A node is named "node/3". Nodes that were decommissioned are nobody's targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kv.base import limits
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import InvalidArgument, NotFound
+from procedures.engine.context import StepContext
+from procedures.master.moves import MasterTxn
+from procedures.master.nodes import NodeRow, NodeState, all_nodes
+from procedures.master.partitions import partitions_of, placed_partitions
+
+_FORMS: Final = "nodes, table, partitions, workers"
+
+
+def node_target(node: int) -> str:
+    """The name of a node on the bus."""
+    return f"node/{node}"
+
+
+def node_of(target: str) -> int | None:
+    """The node of a name, None for a worker's."""
+    kind, _, number = target.partition("/")
+    return int(number) if kind == "node" and number.isdecimal() else None
+
+
+async def wanted(
+    ctx: StepContext, spec: Any, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What each target of `spec` is asked now: `body`, and its partitions. Raises InvalidArgument,
+    NotFound.
+    """
+    base = dict(body or {})
+    match spec:
+        case {"nodes": "all"}:
+            nodes = [row for row in await _living(ctx) if not row.witness]
+            return {node_target(row.id): base for row in nodes}
+        case {"nodes": list(ids)} if ids and all(_is_id(one) for one in ids):
+            known = {row.id for row in await _living(ctx)}
+            missing = sorted(set(ids) - known)
+            if missing and "bus" not in ctx.state:
+                raise NotFound(f"there is no node {missing[0]} in this cluster")
+            return {node_target(one): base for one in sorted(known.intersection(ids))}
+        case {"table": {"namespace": str(namespace), "name": str(name)}}:
+            table = await ctx.txn.table_id((namespace, name))
+            return by_host(await partitions_of(MasterTxn(ctx.txn), table), base)
+        case {"partitions": list(ids)} if ids and all(_is_id(one) for one in ids):
+            rows = await placed_partitions(MasterTxn(ctx.txn))
+            found = [row.descriptor for row in rows if row.descriptor.id in ids]
+            missing = sorted(set(ids) - {descriptor.id for descriptor in found})
+            if missing:
+                raise NotFound(f"there is no partition {missing[0]}", code="PARTITION_NOT_FOUND")
+            return by_host(found, base)
+        case {"workers": list(names)} if names and all(_is_worker(one) for one in names):
+            return dict.fromkeys(sorted(set(names)), base)
+    raise InvalidArgument(
+        f"targets must be one of {_FORMS} (docs/guides/bus.md), got {spec!r:.120}"
+    )
+
+
+def by_host(
+    descriptors: Iterable[PartitionDescriptor], base: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Per node that has data of these partitions: which of them."""
+    hosts: dict[int, list[int]] = {}
+    for descriptor in descriptors:
+        for node in (*descriptor.data_voters, *descriptor.learners):
+            hosts.setdefault(node, []).append(descriptor.id)
+    return {node_target(node): {**base, "partitions": sorted(ids)} for node, ids in hosts.items()}
+
+
+async def gone(ctx: StepContext) -> frozenset[str]:
+    """The nodes that were decommissioned: nothing is there to be committed or taken back."""
+    rows = await all_nodes(MasterTxn(ctx.txn))
+    return frozenset(node_target(row.id) for row in rows if row.state is NodeState.GONE)
+
+
+async def _living(ctx: StepContext) -> list[NodeRow]:
+    rows = await all_nodes(MasterTxn(ctx.txn))
+    return [row for row in rows if row.state is not NodeState.GONE]
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 < value < 1 << 63
+
+
+def _is_worker(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and value.startswith("worker/")
+        and len(value) <= limits.NAME_CHARS_MAX
+    )
