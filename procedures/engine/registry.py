@@ -263,10 +263,9 @@ def procedure(
         _check_header(cls, name, timeout_ms, retention_ms, version)
         older = _check_place(cls, version, accepts, pool, queue, priority)
         _check_flow(cls, max_concurrent, rate_per_s)
-        shapes = [
-            None if kind is None else typed.shape(kind, f"procedure class {cls.__qualname__}: {at}")
-            for at, kind in (("args", args), ("result", result))
-        ]
+        where = f"procedure class {cls.__qualname__}"
+        args_shape = None if args is None else typed.shape(args, f"{where}: args")
+        result_shape = None if result is None else typed.shape(result, f"{where}: result")
         steps, undos = _methods(cls)
         first = _check_steps(cls, steps, undos)
         origin = f"{cls.__module__}.{cls.__qualname__}"
@@ -277,8 +276,25 @@ def procedure(
                 f"the name {name!r} is already taken by {other.__module__}.{other.__qualname__}",
             )
         declared = ProcedureType(
-            *(name, version, first, steps, undos, locks, timeout_ms, retention_ms, cls, origin),
-            *(older, pool, queue, priority, max_concurrent, float(rate_per_s), *shapes),
+            name,
+            version,
+            first,
+            steps,
+            undos,
+            locks,
+            timeout_ms,
+            retention_ms,
+            cls,
+            origin,
+            accepts=older,
+            pool=pool,
+            queue=queue,
+            priority=priority,
+            max_concurrent=max_concurrent,
+            rate_per_s=float(rate_per_s),
+            args=args_shape,
+            result=result_shape,
+            needs_look=callable(locks) or args_shape is not None,
         )
         cls.__kvorum_procedure__ = declared  # type: ignore[attr-defined]
         cls.procedure_name = name  # type: ignore[attr-defined]

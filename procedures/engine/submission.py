@@ -96,7 +96,7 @@ def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitte
         args = declared.args.plain(args, what)
     data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
     locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
-    return Admitted(declared, data, locks, owner, nonce, pending=declared.needs_look)
+    return Admitted(declared, data, locks, owner, nonce, pending=declared.remote and declared.needs_look)
 
 
 def create(
