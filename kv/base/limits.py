@@ -186,6 +186,13 @@ SUSPECT_MS: Final = 4_000  # a node that was silent for so long is suspect …
 DEAD_AFTER_MS_MIN: Final = 5_000
 DEAD_AFTER_MS_DEFAULT: Final = 300_000  # … and for so long is dead: its replicas are made elsewhere
 
+# -- statistics of partitions
+SIZE_POINTS_MAX: Final = 256  # keys that say where a partition's bytes lie …
+SIZE_RECORD_BYTES_MAX: Final = 64 * KiB  # … and what of them is stored
+HOT_KEYS_MAX: Final = 32  # keys whose requests are counted, of a partition …
+HOT_KEYS_TOLD_MAX: Final = 5  # … and how many of them are told, the hottest
+LOAD_KEYS_MAX: Final = 128  # recent keys that say where the requests of a partition go
+
 # -- oracle
 TSO_COUNT_MAX: Final = 100_000
 TSO_PATIENCE_MS: Final = 3_000  # a partition waits so long for timestamps of another node
@@ -226,6 +233,7 @@ PROCEDURE_HISTORY_SHOWN_MAX: Final = 512  # newest entries that a reader gets
 PROCEDURE_UNDO_ENTRIES_MAX: Final = 10_000  # finished steps that could still be undone
 PROCEDURE_ROUNDS_MAX: Final = 1_000  # rounds of children of one procedure
 PROCEDURE_LOCKS_MAX: Final = 64  # declared by one procedure
+LOCK_RESOURCE_CHARS_MAX: Final = 256  # of the name of what is locked
 PROCEDURE_ID_BLOCK: Final = 1_000  # ids reserved by one write
 PROCEDURE_PAGE_MAX: Final = 1_000  # records per page of a list, a resume or a clean-up
 PROCEDURE_LIST_DEFAULT: Final = 100

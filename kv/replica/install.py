@@ -30,12 +30,14 @@ from kv.base.keys import u64
 from kv.base.limits import SNAPSHOT_LOOK_ROWS_MAX, MiB
 from kv.mvcc.guards import GuardTable
 from kv.partition.locks import LockMirror
+from kv.partition.sizes import Noted, SizeMap, rows_of
 from kv.replica.chunks import End, Head, Part, Run, Target
 from kv.replica.metakeys import (
     APPLIED,
     COUNTERS,
     INSTALLING,
     SAFEPOINT,
+    SIZES,
     body,
     meta_key,
     pack_applied,
@@ -69,6 +71,8 @@ class Installer:
         self.locks = LockMirror()
         self.guards = GuardTable()
         self.head: Head | None = None
+        self._sizes = SizeMap(staging.target.descriptor.id)
+        self._noted: Noted = ()  # of the step that is to be written
         self.begun = False  # the marker is written: there is no way back
         self._engine, self._staging, self._chunks = engine, staging, chunks
         self._descriptor = staging.target.descriptor
@@ -89,6 +93,8 @@ class Installer:
         self._fill(batch)
         self._engine.write(batch)
         self._fill = None
+        self._sizes.note(self._noted)
+        self._noted = ()
         return False
 
     def _steps(self) -> Iterator[Fill]:
@@ -130,12 +136,15 @@ class Installer:
             batch.delete(row, queue)
 
     def _copy(self, parts: Sequence[Part], batch: Batch) -> None:
+        self._noted = ()
         for part in parts:
             match part:
                 case Head():
                     self.head = part
                 case Run(name, rows):
                     family = self._engine.family(name)
+                    if name == "cur":
+                        self._follow(rows)
                     for key, value in zip(rows[::2], rows[1::2], strict=True):
                         batch.put(key, value, family)
                         if name == "lock":
@@ -147,6 +156,12 @@ class Installer:
                 case _:
                     assert_never(part)
 
+    def _follow(self, rows: Sequence[bytes]) -> None:
+        """Keep where the bytes lie, as the entries would have told it."""
+        fresh = rows_of(list(zip(rows[::2], rows[1::2], strict=True)))
+        chosen = self._sizes.choose(fresh, sum(map(len, rows)), lambda _key: None)
+        self._noted = [*self._noted, *chosen]
+
     def _finish(self, batch: Batch) -> None:
         head = self.head
         assert head is not None, "a stream begins with its head, or it was refused"
@@ -154,6 +169,7 @@ class Installer:
             APPLIED: pack_applied(head.index, head.term, head.top_ts),
             COUNTERS: pack_counters(head.old_versions, head.live_bytes),
             SAFEPOINT: u64(head.safepoint),
+            SIZES: self._sizes.record() if len(self._sizes) else b"",
         }
         for kind, record in records.items():
             key = meta_key(head.partition, kind)

@@ -46,6 +46,7 @@ from kv.replica.metakeys import (
     DROPPING,
     INSTALLING,
     SAFEPOINT,
+    SIZES,
     decode_descriptor,
     encode_descriptor,
     meta_key,
@@ -357,7 +358,7 @@ class ReplicaManager:
         batch = engine.batch()
         delete_slices(batch, engine, descriptor)
         clear(engine, batch, descriptor.id)
-        for kind in (APPLIED, COUNTERS, DESCRIPTOR, INSTALLING, SAFEPOINT):
+        for kind in (APPLIED, COUNTERS, DESCRIPTOR, INSTALLING, SAFEPOINT, SIZES):
             batch.delete(meta_key(descriptor.id, kind), engine.family("meta"))
         engine.write(batch)
         await self._in_thread(engine.sync)

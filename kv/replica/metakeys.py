@@ -4,6 +4,7 @@
     b"r" [partition 8] b"d"   descriptor: msgpack of PartitionDescriptor.to_wire()
     b"r" [partition 8] b"s"   counters: [old versions 8, signed][live bytes 8, signed]
     b"r" [partition 8] b"g"   safepoint: [timestamp 8]
+    b"r" [partition 8] b"k"   where its bytes lie: kv/partition/sizes.py
     b"r" [partition 8] b"x"   drop marker: the descriptor again, while it is being removed
     b"r" [partition 8] b"i"   install marker: the SnapshotId and the chunks that replace the range
                               now, [index 8][term 8][sender 8][number 8][chunks 8]
@@ -27,6 +28,7 @@ APPLIED: Final = b"a"
 DESCRIPTOR: Final = b"d"
 COUNTERS: Final = b"s"
 SAFEPOINT: Final = b"g"
+SIZES: Final = b"k"
 DROPPING: Final = b"x"
 INSTALLING: Final = b"i"
 SERVICES: Final = (b"tso", b"leases")

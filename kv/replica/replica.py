@@ -281,6 +281,7 @@ class Replica:
         if entry is not None:
             self.prepare(entry)
             batch, entry.batch = entry.batch, None
+            noted = state.choose(entry.rows, entry.live_bytes)
             state.write(
                 batch,
                 index=work.index,
@@ -289,6 +290,7 @@ class Replica:
                 safepoint=entry.safepoint,
                 old_versions=entry.old_versions,
                 live_bytes=entry.live_bytes,
+                noted=noted,
             )
             for key, lock in entry.locks.items():
                 state.locks.set(key, lock)
@@ -300,6 +302,7 @@ class Replica:
             state.write(batch, index=work.index, term=work.term)
             return
         state.fill(batch, decoded.rows, decoded.others)
+        noted = state.choose(decoded.rows, decoded.live_bytes)
         state.write(
             batch,
             index=work.index,
@@ -308,6 +311,7 @@ class Replica:
             safepoint=decoded.safepoint,
             old_versions=decoded.old_versions,
             live_bytes=decoded.live_bytes,
+            noted=noted,
         )
         state.set_locks(decoded.others)
 

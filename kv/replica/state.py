@@ -7,7 +7,7 @@ replayed from exactly there. Implements mvcc's ReadView and partition's AppliedS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
@@ -25,11 +25,13 @@ from kv.mvcc.records import (
 )
 from kv.partition.entry import Other
 from kv.partition.locks import LockMirror
+from kv.partition.sizes import Noted, SizeMap
 from kv.replica.chunks import Head
 from kv.replica.metakeys import (
     APPLIED,
     COUNTERS,
     SAFEPOINT,
+    SIZES,
     body,
     meta_key,
     pack_applied,
@@ -62,7 +64,8 @@ class PartitionState:
         self.index = self.term = self.top_ts = self.safepoint = 0
         self.old_versions = self.live_bytes = 0
         self.engine = engine
-        self._keys = {k: meta_key(descriptor.id, k) for k in (APPLIED, COUNTERS, SAFEPOINT)}
+        self._keys = {k: meta_key(descriptor.id, k) for k in (APPLIED, COUNTERS, SAFEPOINT, SIZES)}
+        self._sizes: SizeMap | None = None  # read when it is wanted: most partitions are idle
         self.cur = engine.getter("cur")
         self.multi_cur = engine.multi_getter("cur")
         self.stored_lock = engine.getter("lock")
@@ -99,6 +102,22 @@ class PartitionState:
         key = txn_key(anchor, start_ts)
         record = self._get_txn(key)
         return None if record is None else decode_txn(key, record)
+
+    # ------------------------------------------------------------------ sizes
+
+    @property
+    def sizes(self) -> SizeMap:
+        """Where the bytes of the partition lie."""
+        if self._sizes is None:
+            key = self._keys[SIZES]
+            record = self.engine.getter("meta")(key)
+            known = None if record is None else body(key, record)
+            self._sizes = SizeMap(self.descriptor.id) if known is None else SizeMap.of(known)
+        return self._sizes
+
+    def choose(self, rows: Sequence[Row], grown: int) -> Noted:
+        """What `write` must be told of rows that are about to be written: see SizeMap.choose."""
+        return self.sizes.choose(rows, grown, self.cur) if rows else []
 
     # ------------------------------------------------------------------ writing
 
@@ -149,6 +168,7 @@ class PartitionState:
         safepoint: int = 0,
         old_versions: int = 0,
         live_bytes: int = 0,
+        noted: Noted = (),
     ) -> None:
         """Write the batch with the applied index; only then does anything here change. Raises
         Unavailable: nothing was written.
@@ -164,7 +184,12 @@ class PartitionState:
         if safepoint > self.safepoint:
             key = keys[SAFEPOINT]
             batch.put(key, seal(key, u64(safepoint)), meta)
+        if noted and self.sizes.due():
+            key = keys[SIZES]
+            batch.put(key, seal(key, self.sizes.record()), meta)
         self.engine.write(batch)
+        if noted:
+            self.sizes.note(noted)
         self.index, self.term, self.top_ts = index, term, top_ts
         self.old_versions += old_versions
         self.live_bytes += live_bytes
@@ -202,6 +227,7 @@ class PartitionState:
         self.safepoint = head.safepoint
         self.old_versions, self.live_bytes = head.old_versions, head.live_bytes
         self.locks, self.guards = locks, guards
+        self._sizes = None
 
     # ------------------------------------------------------------------ opening
 
