@@ -17,12 +17,14 @@ Rules (each has a directed test in tests/partition):
     lost is UNKNOWN_OUTCOME.
 
 Sources: HBase's MultiVersionConcurrencyControl and group commit (DESIGN 5); facts on the hot path
-are in docs/performance.md. Left out: split and merge, follower reads.
+are in docs/performance.md. Left out: follower reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -64,9 +66,11 @@ from kv.partition.admission import Item, admit, in_time, read_ahead
 from kv.partition.answers import (
     entry_too_large,
     future_read,
+    moved,
     not_leader,
     oracle_behind,
     queue_full,
+    shape_under_way,
     unknown_outcome,
 )
 from kv.partition.entry import ROW_OVERHEAD, Entry, size_of
@@ -75,7 +79,10 @@ from kv.partition.ports import Connection, Done, ReplicaPort, Timestamps
 from kv.partition.read_point import ReadPoint
 from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution_in_flight, rows_of
 from kv.partition.requests import weight
+from kv.partition.reshaping import MakeShape, Shaping, stays
 from kv.partition.scheduler import Callback, Scheduler
+from kv.partition.shapes import encode
+from kv.partition.statistics import Traffic
 from kv.partition.timestamps import RISING, Asked
 from kv.partition.waits import Waiting
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
@@ -118,6 +125,7 @@ class PartitionMachine:
         self.counters = PartitionCounters() if counters is None else counters
         self.view = Evaluated(descriptor, replica.state)
         self.read_point = ReadPoint(replica.state.top_ts)
+        self.traffic = Traffic(descriptor.id)  # of this replica, while it leads
         self._replica, self._state = replica, replica.state
         self._timestamps, self._scheduler = timestamps, scheduler
         self._members = members or Alone()
@@ -141,6 +149,9 @@ class PartitionMachine:
         self._read_high = 0  # the highest timestamp that a read was served at
         self._known_ts = 0  # the highest timestamp known to be handed out
         self._top_ts = replica.state.top_ts  # the highest commit timestamp ever evaluated
+        self._shaping: Shaping | None = None  # what changes this partition now
+        # Which partition of this node has the keys of a request; the manager knows.
+        self.covering: Callable[[list[Any]], PartitionDescriptor | None] = lambda _request: None
 
     # ------------------------------------------------------------------ requests
 
@@ -223,6 +234,8 @@ class PartitionMachine:
         serving = self._replica.serving()
         if not serving and self._waits_for_lease():
             return  # all stay where they are; looking again before it is known would be spinning
+        if serving and self._stands_still():
+            return
         queue = self._queue
         if len(queue) > DRAIN_REQUESTS_MAX:
             batch, self._queue = queue[:DRAIN_REQUESTS_MAX], queue[DRAIN_REQUESTS_MAX:]
@@ -238,6 +251,12 @@ class PartitionMachine:
         clock = self._scheduler.clock
         now_ms, now_s = clock.now_ms(), clock.monotonic()
         reads, writes, keys = admit(self.descriptor, batch, now_s, self._refuse)
+        traffic = self.traffic
+        traffic.reads += len(reads)
+        traffic.writes += len(writes)
+        traffic.until -= len(keys)
+        if traffic.until < 0:
+            traffic.sample(keys)
         if len(keys) >= READ_AHEAD_FROM:
             self.view.ahead = read_ahead(self._state.multi_cur, sorted(set(keys)))
         if self._behind_due:
@@ -253,6 +272,83 @@ class PartitionMachine:
         self.view.ahead = {}
         self._seal()
         self._count_aside()
+
+    # ------------------------------------------------------------------ becoming another partition
+
+    def reshape(self, make: MakeShape, done: Done) -> None:
+        """Change what this partition is (kv.partition.shapes), by an entry of its own: nothing is
+        evaluated, and no read served, from before it is made of the applied state until it is
+        applied. `done(None)` then, or `done(error)`; it is called once.
+        """
+        if self._shaping is not None:
+            done(shape_under_way(self.descriptor))
+        elif not self._replica.serving():
+            done(self._not_leader())
+        else:
+            self._shaping = Shaping(make, done)
+            if not self._scheduled:
+                self._touch()
+
+    def _stands_still(self) -> bool:
+        """Whether nobody is served now: all stay where they are until that is over."""
+        shaping = self._shaping
+        if shaping is not None and not shaping.flying and self.quiet:
+            self._propose_shape(shaping)
+        return self._shaping is not None or self._state.frozen is not None
+
+    def _propose_shape(self, shaping: Shaping) -> None:
+        try:
+            shape = shaping.make()
+        except KvorumError as error:
+            self._shaped(error)
+            return
+        shaping.flying = True
+        entry = self.view.fly()
+        entry.shape = shape
+        self.read_point.begin(entry.number, 0)
+        try:
+            self._replica.propose(encode(shape), entry)
+        except KvorumError as error:
+            self._lose(error)
+            return
+        self.counters.entries += 1
+
+    def _shaped(self, error: KvorumError | None) -> None:
+        shaping, self._shaping = self._shaping, None
+        if shaping is not None:
+            shaping.done(error)
+        if not self._scheduled:
+            self._touch()
+
+    def reshaped(self) -> None:
+        """The applied state changed what this partition is: whoever waits for keys that it still
+        has goes on waiting, the others are told that they moved. Called on every replica.
+        """
+        old, new = self.descriptor, self._state.descriptor
+        self.descriptor = self.view.descriptor = new
+        if new != old:
+            self.view.reset()
+            self._known_ts = 0  # keys that came from elsewhere: nothing is known of their readers
+            self._read_high = max(self._read_high, self._state.top_ts)
+            self._top_ts = max(self._top_ts, self._state.top_ts)
+            self.read_point.top = max(self.read_point.top, self._state.top_ts)
+            self._reroute(partial(stays, old, new))
+        self._shaped(None)
+
+    def retire(self) -> None:
+        """The partition has become part of another: everybody is told that it moved."""
+        self._reroute(lambda _request: False)
+
+    def _reroute(self, stay: Callable[[list[Any]], bool]) -> None:
+        gone = [item for item in self.waits.leave(stay) if not stay(item[1])]
+        for items in (self._queue, self._held, self._behind, self._later, self._unsure):
+            gone += [item for item in items if not stay(item[1])]
+            items[:] = [item for item in items if stay(item[1])]
+        for conn, rid in self.recent.end():
+            self._answer(conn, [rid, 1, *to_wire(moved(self.descriptor, 0))])
+        self._count_aside()
+        for conn, r in gone:
+            self._refuse((conn, r), moved(self.covering(r) or self.descriptor, r[4]))
 
     def _waits_for_lease(self) -> bool:
         """Without a lease, a leader asks the others once before it refuses; this is that time."""
@@ -308,6 +404,7 @@ class PartitionMachine:
             if rows >= DRAIN_ROWS_MAX or size >= room:
                 break
         self._scheduler.reply_room -= size
+        self.traffic.read_bytes += size
         if rest := list(left):
             self.counters.reads -= len(rest)
             self._behind += rest  # other partitions, heartbeats and syncs want the loop too
@@ -457,7 +554,7 @@ class PartitionMachine:
         if not asked.late:
             self._go_on(asked, first, error, now_ms)
             return
-        if not self._replica.serving():  # the drain asks whether we lead, or refuses
+        if not self._replica.serving() or self._shaping is not None:  # the drain knows
             self._queue[:0] = asked.reads + asked.writes + self._take_waiting()
             if self._queue and not self._scheduled:
                 self._touch()
@@ -651,6 +748,7 @@ class PartitionMachine:
         if view.flying is not None or view.open.empty:
             return
         command = view.open.seal()
+        self.traffic.write_bytes += len(command)
         entry = view.fly()
         self.read_point.begin(entry.number, entry.top_ts)
         try:
@@ -697,6 +795,8 @@ class PartitionMachine:
             waiting += self._asked.reads + self._asked.writes
             self._asked = None
         self._aside = 0
+        if self._shaping is not None and not self._shaping.flying:
+            self._shaped(error)
         self._refuse_all(waiting, error)
         for conn, rid in self.recent.end():
             self._answer(conn, [rid, 1, *to_wire(error)])
@@ -740,6 +840,8 @@ class PartitionMachine:
         """`error` to commands with an effect in the entry, `quiet` to those without one and to
         waiting reads.
         """
+        if entry.shape is not None:
+            self._shaped(error)
         for conn, row in entry.replies:
             self._answer(conn, [row[0], 1, *to_wire(error)])
         for conn, row in entry.quiet:
