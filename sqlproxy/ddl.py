@@ -33,7 +33,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument
 from kv.base.ids import PartitionId, TableId
 from procedures.engine.context import StepContext, StepTxn
-from procedures.engine.procedure import Lock, Outcome, done, exclusive, shared
+from procedures.engine.procedure import Lock, Outcome, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.partitions import (
@@ -127,7 +127,7 @@ def _namespace_locks(args: Any) -> list[Lock]:
 
 def _table_locks(args: Any) -> list[Lock]:
     namespace = _name(args, "namespace")
-    return [shared(f"namespace/{namespace}"), exclusive(f"table/{namespace}.{_name(args, 'name')}")]
+    return [exclusive(f"table/{namespace}/{_name(args, 'name')}")]  # and the namespace shared
 
 
 @procedure("CreateNamespace", locks=_namespace_locks)

@@ -14,6 +14,7 @@ PARTITIONS: Final = TableId(5)  # esc(start key) → partition descriptor
 PROCEDURES: Final = TableId(10)  # u64 procedure id → record
 PROCEDURE_STEPS: Final = TableId(11)  # u64 procedure id, u32 sequence → step history
 NONCES: Final = TableId(12)  # esc(owner) esc(nonce) → u64 procedure id
+LOCKS: Final = TableId(15)  # who holds which resource (procedures/engine/grants.py)
 RUNNABLE: Final = TableId(13)  # due time and procedure id of what must run, wait or be cleaned
 WORKERS: Final = TableId(16)  # workers, types, queues, … (procedures/pools/rows.py)
 SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks

@@ -28,6 +28,7 @@ Source: HBase Procedure V2, RootProcedureState and ProcedureExecutor.executeRoll
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -48,7 +49,7 @@ from procedures.engine.procedure import (
     State,
     Suspend,
 )
-from procedures.engine.records import Entry, Failure, Record, Undo
+from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Undo
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.submission import admit, checked_text, create
 
@@ -77,6 +78,8 @@ class Change:
     spill: tuple[int, tuple[Entry, ...]] | None = (
         None  # sequence number of the first entry, entries
     )
+    reign: int = 0  # not 0: the record gets its locks, if this reign still stands
+    drops: bool = False  # its locks end
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +359,16 @@ def doom(record: Record, error: Failure, now_ms: int) -> Change:
     assert not record.final, record.id
     assert record.error is None, record.id
     return Change(replace(record, error=error, updated_ms=now_ms), Flow.WAIT)
+
+
+def granted(record: Record) -> Record:
+    """It has its locks from this write on."""
+    return replace(record, grant=GRANTED_HERE)
+
+
+def ungranted(change: Change) -> Change:
+    """It ended: its locks end in the same write."""
+    return dataclasses.replace(change, record=replace(change.record, grant=0), drops=True)
 
 
 def refuse_abort(record: Record) -> bool:

@@ -7,7 +7,7 @@ What each part may rely on: a procedure is in the roster only after it is in the
 a turn only under its IdLock (J7); two executors over one store harm nothing, because every commit
 is fenced by the record's version.
 
-Left out here: locks, priorities and pools (scheduler.py), bypass, and stopping a step under way: an
+Left out here: locks and priorities (scheduler.py), bypass, and stopping a step under way: an
 abort or a timeout takes effect when the running step has ended.
 """
 
@@ -43,7 +43,7 @@ from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
-from procedures.engine.scheduler import Fifo, Scheduler
+from procedures.engine.scheduler import FairScheduler, Scheduler
 from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.turn import Turns
@@ -55,13 +55,14 @@ _INSERT_ATTEMPTS: Final = 3
 # read what there is. It arrives within its deadline, so the first looks come soon.
 _LOOKS_S: Final = (1.0, 2.0, 7.0, 20.0, 30.0)
 _LOOK_AGAIN_S: Final = 60.0
+_DOUBT_MS: Final = 2 * limits.DEADLINE_MS_DEFAULT  # then a request on its way has arrived or never
 _RECENT_MAX: Final = 1_000  # ended procedures that an acknowledgement need not read again
 
 
 class Executor:
     """Runs the procedures of one store. `async with Executor(…) as executor:` resumes, then serves.
 
-    scheduler  the order in which procedures get a worker; None = first in, first out
+    scheduler  in which order procedures get a worker, and which may; None = a FairScheduler
     workers    how many procedures may have a step under way at once
     threads    how many of those steps may be plain (not async) methods
     refusal    what callers, and those who wait, are told when it does not serve any more
@@ -87,10 +88,12 @@ class Executor:
         self._clock = clock
         self._locks = IdLock()
         self._runner = Runner(threads)
-        self._roster = Roster(clock, timers, rng, Fifo() if scheduler is None else scheduler)
+        queue = FairScheduler() if scheduler is None else scheduler
+        self._roster = Roster(clock, timers, rng, queue)
         self._janitor = Janitor(store, self._locks, clock, timers)
         self._turns = Turns(store, types, tables, clock, self._runner, self._roster, self._ended)
         self._recent: OrderedDict[int, Stored] = OrderedDict()  # ended, not acknowledged yet
+        self._doubtful: dict[int, int] = {}  # submissions that have locks if they arrived → until
         self._salt = rng.token(8)
         self._watchers: dict[int, list[asyncio.Future[Record]]] = {}
         self._wanted = _checked_workers(workers)
@@ -141,7 +144,10 @@ class Executor:
             self._runner.close()
 
     async def _resume(self) -> None:
-        """Take in everything that had not ended, in bounded pages."""
+        """Take in everything that had not ended, in bounded pages. All locks are where they were
+        before anything runs (K11): the workers come later.
+        """
+        self._turns.reign = await self.store.reign()
         after: int | None = 0
         found: list[tuple[Live, Record]] = []
         while after is not None:
@@ -165,8 +171,19 @@ class Executor:
                     for stored in page.stored:
                         await self._take_in(stored.record.id)
                     after = page.after
+                await self._settle_doubts()
             except KvorumError as error:
                 log.warning("strays were not looked for: %s; next round", error)
+
+    async def _settle_doubts(self) -> None:
+        """Locks of submissions whose outcome nobody learnt."""
+        for id, until_ms in list(self._doubtful.items()):
+            stored = await self.store.load(id)
+            if self._roster.get(id) is None and (stored is None or stored.record.ended):
+                if stored is None and self._clock.now_ms() < until_ms:
+                    continue  # it may still arrive
+                self._roster.let_go(id)
+            del self._doubtful[id]
 
     async def _take_in(self, id: int) -> None:
         """Run a procedure of the store that is not here, unless it has ended."""
@@ -210,17 +227,29 @@ class Executor:
             )
         id = await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
-        stored = await self._insert(record)
+        reign = 0
+        if record.state is State.RUNNABLE and self._roster.grab(record):
+            record, reign = core.granted(record), self._turns.reign  # one write for both
+        try:
+            stored = await self._insert(record, reign)
+        except (UnknownOutcome, asyncio.CancelledError):
+            if reign:  # perhaps it is there, and has them: they stay taken until the store tells
+                self._doubtful[id] = self._clock.now_ms() + _DOUBT_MS
+            raise
+        except KvorumError:
+            self._roster.let_go(id)
+            raise
         if isinstance(stored, int):
+            self._roster.let_go(id)
             return ProcedureId(stored)
         if self._serving:  # else it runs when the next executor resumes
-            self._roster.place(self._roster.adopt(stored), record)
+            self._roster.place(self._roster.adopt(stored), stored.record)
         return ProcedureId(id)
 
-    async def _insert(self, record: Record) -> Stored | int:
+    async def _insert(self, record: Record, reign: int) -> Stored | int:
         for _ in range(_INSERT_ATTEMPTS):
             try:
-                return await self.store.insert(record)
+                return await self.store.insert(record, reign)
             except UnknownOutcome as error:  # an insert may be repeated: its id is its own
                 unknown = error
         raise UnknownOutcome(

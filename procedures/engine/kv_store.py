@@ -8,6 +8,7 @@ transaction.
     RUNNABLE         01 [id u64]                  → nothing     it has not ended
     RUNNABLE         02 [due ms u64][id u64]      → nothing     forget it then
     COUNTERS         esc("procedure")             → [u64]
+    LOCKS            who holds which resource (grants.py)
 
 A step writes one row, its record. RUNNABLE changes only when a procedure begins and ends: what a
 waiting one waits for is in its record, and a restart reads the records of what is live.
@@ -26,7 +27,8 @@ from kv.base.ops import Op, delete, put
 from procedures.engine import records
 from procedures.engine.core import Change
 from procedures.engine.counters import Counter
-from procedures.engine.memory_store import same_procedure
+from procedures.engine.grants import REIGN, drop_ops, grant_ops
+from procedures.engine.memory_store import deposed, same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
 from txn.client import TxnClient
@@ -85,14 +87,22 @@ class KvStore:
     async def take_ids(self, count: int) -> int:
         return await self._ids.take(count)
 
-    async def insert(self, record: Record) -> Stored | int:
+    async def reign(self) -> int:
+        return await self._txn.write([put(REIGN, b"")])
+
+    async def insert(self, record: Record, reign: int = 0) -> Stored | int:
         ops = [put(_record(record.id), records.encode(record), cond=0), put(_live(record.id), b"")]
         if record.nonce:
             ops.append(put(_nonce(record.owner, record.nonce), u64(record.id), cond=0))
+        if reign:
+            ops += grant_ops(record, reign)
         for _ in range(_RACES):
             try:
-                return Stored(record, await self._txn.write(ops))
-            except ConditionFailed:
+                version = await self._txn.write(ops)
+                return Stored(record.settled(version), version)
+            except ConditionFailed as error:
+                if error.details.get("key") == REIGN:
+                    raise deposed() from error
                 earlier = await self._earlier(record)
             if earlier is not None:
                 return earlier
@@ -149,6 +159,8 @@ class KvStore:
                 transaction.write(op)
             return await transaction.commit()
         except ConditionFailed as error:
+            if error.details.get("key") == REIGN:
+                raise deposed() from error
             revived = change.revived
             if await self._moved(change.record.id, version) or (
                 revived is not None and await self._moved(revived.id, revived_version)
@@ -267,7 +279,7 @@ def _history_keys(record: Record) -> Iterator[bytes]:
 
 
 def _stored(id: int, value: bytes, version: int) -> Stored:
-    return Stored(records.decode(value, f"procedure {id}"), version)
+    return Stored(records.decode(value, f"procedure {id}").settled(version), version)
 
 
 def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
@@ -286,6 +298,10 @@ def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
         ops.append(put(_record(revived.id), records.encode(revived), cond=revived_version))
         if not revived.ended:
             ops.append(put(_live(revived.id), b""))
+    if change.reign:
+        ops += grant_ops(record, change.reign)
+    elif change.drops:
+        ops += drop_ops(record)
     if change.spill is not None:
         first, entries = change.spill
         key = _STEPS + u64(record.id) + u32(first)

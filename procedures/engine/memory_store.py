@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, Corruption, Refused, WriteConflict
+from kv.base.errors import ConditionFailed, Corruption, Refused, Unavailable, WriteConflict
 from kv.base.methods import OP_CHECK
-from kv.base.ops import Op
+from kv.base.ops import Op, put
 from procedures.engine import records
 from procedures.engine.core import Change
+from procedures.engine.grants import REIGN, drop_ops, grant_ops
 from procedures.engine.records import Entry, Record
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
 from txn.results import ScanPage
@@ -126,15 +127,21 @@ class MemoryStore:
         self._next_id += count
         return first
 
-    async def insert(self, record: Record) -> Stored | int:
+    async def reign(self) -> int:
+        return self.table.write([put(REIGN, b"")])
+
+    async def insert(self, record: Record, reign: int = 0) -> Stored | int:
         if record.id in self._rows:
             return self._stored(record.id)  # repeated after an unknown outcome
         if record.nonce:
             known = self._nonces.get((record.owner, record.nonce))
             if known is not None:
                 return same_procedure(known, self._stored(known).record.name, record)
+        ops = grant_ops(record, reign) if reign else []
+        self._grantable(ops)
+        if record.nonce:
             self._nonces[record.owner, record.nonce] = record.id
-        self._put(record, self.table.write(()), None)
+        self._put(record, self.table.write(ops), None)
         return self._stored(record.id)
 
     async def load(self, id: int) -> Stored | None:
@@ -160,7 +167,10 @@ class MemoryStore:
         if revived is not None:
             self._fence(revived.id, revived_version)
         self.table.refuse(ops, reads.start_ts if isinstance(reads, Snapshot) else 0)
-        now = self.table.write(ops)
+        granted = grant_ops(record, change.reign) if change.reign else []
+        self._grantable(granted)
+        dropped = drop_ops(record) if change.drops else []
+        now = self.table.write([*ops, *granted, *dropped])
         self._put(record, now, before)
         for child in change.created:
             self._put(child, now, None)
@@ -193,7 +203,9 @@ class MemoryStore:
             data, version = self._rows[id]
             size += len(data)
             try:
-                found.append(Stored(records.decode(data, f"procedure {id}"), version))
+                found.append(
+                    Stored(records.decode(data, f"procedure {id}").settled(version), version)
+                )
             except Corruption as e:
                 broken.append(Broken(id, e.message))
         return Page(found, broken, ids[limit - 1] if len(ids) > limit else None)
@@ -227,7 +239,13 @@ class MemoryStore:
 
     def _stored(self, id: int) -> Stored:
         data, version = self._rows[id]
-        return Stored(records.decode(data, f"procedure {id}"), version)
+        return Stored(records.decode(data, f"procedure {id}").settled(version), version)
+
+    def _grantable(self, ops: Sequence[Op]) -> None:
+        try:
+            self.table.refuse(ops, 0)
+        except ConditionFailed as error:
+            raise deposed() from error
 
     def _fence(self, id: int, version: int) -> Record:
         row = self._rows.get(id)
@@ -243,6 +261,11 @@ class MemoryStore:
             self._live.discard(record.id)
             if not record.parent:
                 insort(self._due, (record.updated_ms + record.retention_ms, record.id))
+
+
+def deposed() -> Unavailable:
+    """Why an executor cannot grant locks any more."""
+    return Unavailable("another executor has taken over the procedures; ask again")
 
 
 def same_procedure(known: int, name: str, record: Record) -> int:

@@ -15,12 +15,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kv.base.errors import Corruption
 from procedures.engine import plain
 from procedures.engine.procedure import TERMINAL, State
 
 FORMAT: Final = 1
+GRANTED_HERE: Final = 1  # `grant` of the very write that grants: a record cannot hold its version
 
 
 class Undo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):
@@ -102,10 +104,17 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     queue: str = ""  # whose limits it obeys before it begins
     priority: int = 0
     pending: bool = False  # nobody who has its type looked at its arguments and locks yet
+    grant: int = (
+        0  # its locks' fencing token; 0 = it has not got them, GRANTED_HERE = row's version
+    )
 
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL
+
+    def settled(self, version: int) -> Record:
+        """The same with the fencing token that the version of its row gives away."""
+        return replace(self, grant=version) if self.grant == GRANTED_HERE else self
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -21,9 +21,11 @@ from msgspec.structs import replace
 from kv.base import limits
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine.due import Due
+from procedures.engine.locks import Link, told
 from procedures.engine.procedure import State
 from procedures.engine.records import Failure, Record
-from procedures.engine.scheduler import Scheduler
+from procedures.engine.resources import queue_of
+from procedures.engine.scheduler import Entry, Scheduler
 from procedures.engine.store import Stored
 
 _EVENTS_REMEMBERED: Final = 10_000
@@ -36,15 +38,17 @@ class Live:
         "children",
         "deadline_ms",
         "doomed",
+        "entry",
         "event",
+        "granted",
         "id",
-        "locks",
         "parent",
         "parked",
         "queued",
         "record",
         "retry",
         "retry_ms",
+        "rolling",
         "running",
         "tries",
         "version",
@@ -55,12 +59,14 @@ class Live:
         record = stored.record
         self.id = record.id
         self.parent = record.parent
-        self.locks = record.locks
+        self.entry = entry_of(record)
+        self.granted = record.grant != 0  # the store knows that it holds its locks
         self.record: Record | None = record
         self.version = stored.version
         self.deadline_ms = 0 if record.final else record.deadline_ms
         self.children: set[int] = set()  # the live ones
         self.doomed = record.error is not None  # it fails: its children fail at their next turn
+        self.rolling = record.state is State.ROLLING_BACK
         self.event = ""  # under which it stands in the table of events
         self.queued = False
         self.running = False
@@ -78,6 +84,7 @@ class Roster:
         self._clock = clock
         self._rng = rng
         self._queue = queue
+        queue.on_ready = self._ready
         self._live: dict[int, Live] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._due = Due(clock, timers, self._at_due)
@@ -113,6 +120,10 @@ class Roster:
             return known
         live = self._live[record.id] = Live(stored)
         self._slim(live)
+        if record.parent:
+            self._queue.introduce(record.id, record.parent)
+        if live.granted:
+            self._queue.restore(live.entry)
         parent = self._live.get(record.parent)
         if parent is not None:
             parent.children.add(record.id)
@@ -122,6 +133,7 @@ class Roster:
 
     def moved(self, live: Live, record: Record, version: int) -> None:
         """Its record is now this one."""
+        record = record.settled(version)
         live.record = record
         live.version = version
         live.wake = ""
@@ -129,6 +141,8 @@ class Roster:
         live.retry = None
         live.retry_ms = 0
         live.deadline_ms = 0 if record.final else record.deadline_ms
+        live.rolling = record.state is State.ROLLING_BACK
+        live.granted = record.grant != 0
         self._unlist(live)
         if record.error is not None and not live.doomed:
             live.doomed = True
@@ -138,11 +152,13 @@ class Roster:
         """It ended; the last child to leave queues its parent."""
         self._live.pop(live.id, None)
         self._unlist(live)
+        if live.entry.locks or live.parent:
+            self._queue.release(live.id)
         parent = self._live.get(live.parent)
         if parent is not None:
             parent.children.discard(live.id)
             if not parent.children:
-                self.enqueue(parent)
+                self.enqueue(parent, front=True)
 
     # ---------------------------------------------------------------------- waiting and waking
     def place(self, live: Live, record: Record) -> None:
@@ -203,12 +219,32 @@ class Roster:
         self._pauses.add(live.retry_ms, live.id)
 
     # ------------------------------------------------------------------------------ the queue
-    def enqueue(self, live: Live) -> None:
-        """At the tail, unless it is in the queue already."""
-        if live.queued:
+    def enqueue(self, live: Live, *, front: bool = False) -> None:
+        """At the tail (or front) of its queue, unless it is there already. One that waits for locks
+        stays where it is, unless it is to fail: that needs none.
+        """
+        entry = live.entry
+        if entry.locks and self._fails(live):
+            if live.queued and not self._queue.blocked(live.id):
+                return
+            entry = entry._replace(locks=())
+        elif live.queued:
             return
         live.queued = True
-        self._queue.push(live.id, live.locks)
+        self._queue.push(entry, front=front)
+        self._ready(entry.pool)
+
+    def _fails(self, live: Live) -> bool:
+        """Whether it is to fail for what happened outside of it."""
+        if live.rolling:
+            return False
+        parent = self._live.get(live.parent)
+        if parent is not None and parent.doomed:
+            return True
+        return 0 < live.deadline_ms <= self._clock.now_ms()
+
+    def _ready(self, pool: str) -> None:
+        """Somebody of this pool may run."""
         while self._idle:
             idle = self._idle.popleft()
             if not idle.done():
@@ -216,7 +252,7 @@ class Roster:
                 return
 
     def take(self) -> Live | None:
-        """The next one to run, None = nothing to do."""
+        """The next one to run, None = nothing to do. It has its locks, or `barred` says why not."""
         while (id := self._queue.pop()) is not None:
             live = self._live.get(id)
             if live is not None:
@@ -224,6 +260,32 @@ class Roster:
                 return live
         return None
 
+    # ---------------------------------------------------------------------------- locks
+    def barred(self, live: Live) -> str:
+        """Why it may not go on: "" it may; "wait": it has to queue up for its locks (again); else
+        the circle that waiting would close.
+        """
+        if not live.entry.locks or self._queue.holds(live.id):
+            return ""
+        circle = self._queue.circle(live.id)
+        return told(circle) if circle else "wait"
+
+    def blocked(self, live: Live) -> list[Link]:
+        """What it waits for, if it waits for locks."""
+        return self._queue.blocked(live.id) if live.queued and live.entry.locks else []
+
+    def grab(self, record: Record) -> bool:
+        """Take the locks of a procedure that is not here yet, if that is possible now."""
+        return bool(record.locks) and self._queue.grab(entry_of(record))
+
+    def let_go(self, id: int) -> None:
+        """Take its locks away; it lives on, or never came."""
+        self._queue.withdraw(id)
+
+    def holders(self, resource: str) -> dict[int, str]:
+        return self._queue.holders(resource)
+
+    # ---------------------------------------------------------------------------- workers
     async def idle(self) -> None:
         """Wait until there may be something to take, or until `dismiss`."""
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -268,6 +330,12 @@ class Roster:
     def _slim(live: Live) -> None:
         if live.record is not None and not small(live.record):
             live.record = None
+
+
+def entry_of(record: Record) -> Entry:
+    """A procedure as the scheduler sees it."""
+    queue = queue_of(record.locks) or record.queue
+    return Entry(record.id, record.parent, record.locks, "", record.priority, None, queue)
 
 
 def small(record: Record) -> bool:

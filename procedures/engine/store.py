@@ -80,9 +80,18 @@ class ProcedureStore(Protocol):
         """The first of `count` consecutive ids that were never given out before."""
         ...
 
-    async def insert(self, record: Record) -> Stored | int:
+    async def reign(self) -> int:
+        """Begin a reign, whose number goes with every grant of locks: from now on those of earlier
+        executors are refused, also if they are on their way.
+        """
+        ...
+
+    async def insert(self, record: Record, reign: int = 0) -> Stored | int:
         """Store a new procedure; the id of the earlier one when its owner used the nonce before
         (J4).
+
+        `reign` not 0: with its locks, which nobody holds. Raises Unavailable when another reign has
+        begun.
 
         May be repeated after an unknown outcome. Raises Refused (NONCE_REUSED) when the nonce
         belongs to a procedure of another name.
@@ -113,8 +122,8 @@ class ProcedureStore(Protocol):
         """Commit a change and the step's writes; the record's new version (also that of its
         children).
 
-        Raises Fenced; the errors of the step's own writes (conflicts when `reads` was used,
-        conditions, sizes); UnknownOutcome.
+        Raises Fenced; Unavailable (locks are granted, and another reign has begun); the errors of
+        the step's own writes (conflicts when `reads` was used, conditions, sizes); UnknownOutcome.
         """
         ...
 

@@ -16,6 +16,7 @@ from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import FORMAT, Record
 from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.resources import checked
 from procedures.engine.typed import plain_of
 
 
@@ -95,7 +96,7 @@ def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitte
     if declared.args is not None:
         args = declared.args.plain(args, what)
     data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
-    locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
+    locks = checked(declared.locks_of(args), f"procedure {declared.name}")
     return Admitted(declared, data, locks, owner, nonce, pending=declared.remote and declared.needs_look)
 
 

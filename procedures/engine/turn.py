@@ -51,6 +51,7 @@ class Turns:
         self._roster = roster
         self._ended = ended
         self.commits = 0
+        self.reign = 0  # of this executor, for grants of locks
 
     async def turn(self, live: Live, go_on: Callable[[Live], bool]) -> None:
         """Run it until it waits or ends, or `go_on` says no, or its share is used up (J10)."""
@@ -104,6 +105,8 @@ class Turns:
             return Flow.WAIT
         if error is not None:
             return await self.commit(live, self._failing(live, record, declared, error))
+        if live.entry.locks and not live.granted:
+            return await self._grant(live, record, declared)
         if not self._roster.ripe(live, record):
             return Flow.WAIT
         match core.action(record):
@@ -113,6 +116,20 @@ class Turns:
                 return await self._undo(live, record, declared, method, token)
             case RunStep(step, token):
                 return await self._step(live, record, declared, step, token)
+
+    async def _grant(self, live: Live, record: Record, declared: ProcedureType) -> Flow:
+        """Its locks: what memory knows, the store must know before the next step begins."""
+        barred = self._roster.barred(live)
+        if not barred:
+            return await self.commit(
+                live, Change(core.granted(record), Flow.MORE, reign=self.reign)
+            )
+        if barred == "wait":
+            return Flow.TAIL
+        error = core.failure("LOCK_CIRCLE", f"its locks would close a circle of waits: {barred}")
+        if record.final or record.state is State.ROLLING_BACK:
+            return self._retry(live, error)  # it cannot fail: somebody has to take a lock away
+        return await self.commit(live, self._failing(live, record, declared, error))
 
     async def _current(self, live: Live) -> Record | None:
         """Its record, None when it turns out to have ended."""
@@ -294,6 +311,8 @@ class Turns:
         revived_version: int = 0,
     ) -> Flow:
         """Store a change, then act on it. Raises the errors of the step's own writes."""
+        if live.granted and change.record.ended:
+            change = core.ungranted(change)
         try:
             version = await self._store.update(
                 live.version,

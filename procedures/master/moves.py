@@ -216,7 +216,7 @@ def _fills(placed: Placed, nodes: Sequence[NodeRow], node: NodeId) -> bool:
 
 
 def node_locks(args: Any) -> list[Lock]:
-    return [exclusive(f"node/{node_of(args)}")]
+    return [exclusive(f"server/{node_of(args)}")]
 
 
 def partition_locks(args: Any) -> list[Lock]:

@@ -198,7 +198,7 @@ def test_m3_list_shows_what_runs() -> None:
             assert await ids(state="WAITING", limit=1, before=str(theirs)) == [waiting[-1]]
             (told,) = await desk.client.list(name="three")
             assert told["owner"] == "tester"
-            assert told["locks"][0] == {"mode": "shared", "resource": "bank"}
+            assert told["locks"][1] == {"mode": "shared", "resource": "bank"}
             assert 5_000 <= told["age_ms"] < 6_000
             assert told["parent"] is None
             parent = await desk.client.submit("rounds")

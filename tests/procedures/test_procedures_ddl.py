@@ -149,7 +149,7 @@ def test_j1_create_table_makes_every_part() -> None:
         assert [(d.start, d.end) for d in there] == list(itertools.pairwise(borders))
         assert {d.voters for d in there} == {(1,)}
         assert ("shop", "orders") in world.changed
-        assert record.locks == (("shared", "namespace/shop"), ("exclusive", "table/shop.orders"))
+        assert record.locks == (("exclusive", "table/shop/orders"),)
         await world.consistent()
 
     simloop.run(main)

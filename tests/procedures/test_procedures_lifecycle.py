@@ -18,6 +18,7 @@ from procedures.engine.core import Change, Flow, Ran
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
+from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.view import info, shown_state
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed, refusal, run
@@ -279,9 +280,9 @@ def test_j5_unknown_outcome_of_a_submission() -> None:
     """An insert whose answer was lost was reported as failed, or stored twice."""
 
     class Deaf(CrashingStore):
-        async def insert(self, record: Record) -> Any:
+        async def insert(self, record: Record, reign: int = 0) -> Any:
             self.writes += 1
-            stored = await self.inner.insert(record)
+            stored = await self.inner.insert(record, reign)
             if self.writes % 3:
                 raise UnknownOutcome("no answer")
             return stored
@@ -406,27 +407,18 @@ def test_j8_locks_are_declared_stored_and_shown() -> None:
     async def test(lab: Lab) -> None:
         seen: list[Any] = []
 
-        class Watching:
-            def __init__(self) -> None:
-                self.ids: list[int] = []
-
-            def push(self, id: int, locks: tuple[tuple[str, str], ...]) -> None:
-                seen.append(locks)
-                self.ids.append(id)
-
-            def pop(self) -> int | None:
-                return self.ids.pop(0) if self.ids else None
-
-            def __len__(self) -> int:
-                return len(self.ids)
+        class Watching(FairScheduler):
+            def push(self, entry: Entry, *, front: bool = False) -> None:
+                seen.append(entry.locks)
+                super().push(entry, front=front)
 
         async with lab.executor(scheduler=Watching()) as executor:
             record = await run(executor, "three")
             assert info(record, (), 0)["locks"] == [
-                {"mode": "shared", "resource": "bank"},
                 {"mode": "exclusive", "resource": "account/1"},
+                {"mode": "shared", "resource": "bank"},
             ]
-            assert seen == [(("shared", "bank"), ("exclusive", "account/1"))]
+            assert seen == [(("exclusive", "account/1"), ("shared", "bank"))]
 
     in_lab(test)
 
@@ -490,19 +482,10 @@ def test_j10_a_procedure_goes_on_without_the_queue() -> None:
     async def test(lab: Lab) -> None:
         pushed: list[int] = []
 
-        class Watching:
-            def push(self, id: int, locks: Any) -> None:
-                pushed.append(id)
-                self.next = id
-
-            next: int | None = None
-
-            def pop(self) -> int | None:
-                id, self.next = self.next, None
-                return id
-
-            def __len__(self) -> int:
-                return self.next is not None
+        class Watching(FairScheduler):
+            def push(self, entry: Entry, *, front: bool = False) -> None:
+                pushed.append(entry.id)
+                super().push(entry, front=front)
 
         async with lab.executor(scheduler=Watching()) as executor:
             await run(executor, "loop", {"turns": 20})
