@@ -173,8 +173,10 @@ class Backend(Protocol):
 
     async def partitions(self) -> list[dict[str, Any]]: ...
 
-    async def locks(self) -> dict[str, Any]:
-        """What is held and who waits for it, in the whole cluster (kvorum/waiting.py)."""
+    async def locks(self, every: bool = False) -> dict[str, Any]:
+        """What is held and who waits for it, in the whole cluster (kvorum/waiting.py). `every`: a
+        row for each key.
+        """
         ...
 
     async def close(self) -> None: ...

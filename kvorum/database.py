@@ -369,11 +369,13 @@ class AsyncDatabase:
     async def partitions(self) -> list[dict[str, Any]]:
         return await self._backend.partitions()
 
-    async def locks(self) -> dict[str, Any]:
-        """Who holds which keys and who waits for them, in the whole cluster, oldest first:
-        `locks`, `waits`, `missing` (ids of nodes that did not answer), `more` (lists were cut).
+    async def locks(self, *, every: bool = False) -> dict[str, Any]:
+        """Who holds which keys and who waits for them, in the whole cluster: `locks` (those that
+        are waited for first, then the oldest), `waits`, `missing` (ids of nodes that did not
+        answer), `more` (lists were cut). A transaction's keys of one table that nobody waits for
+        are one row, whose `keys` counts them; with `every` each has its own.
         """
-        return await self._backend.locks()
+        return await self._backend.locks(every)
 
     async def close(self) -> None:
         """Close the connection, or stop the embedded node. Snapshots are released."""

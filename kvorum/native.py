@@ -385,13 +385,13 @@ class NativeBackend:
         told = await standing.ask(self._kv, await all_nodes(self._txn))
         return standing.partition_rows(await partition_map(self._txn), told)
 
-    async def locks(self) -> dict[str, Any]:
-        found = await waiting.ask(self._kv, await all_nodes(self._txn))
+    async def locks(self, every: bool = False) -> dict[str, Any]:
+        found = await waiting.ask(self._kv, await all_nodes(self._txn), every=every)
         tables = {
             prefix: await catalog.find_by_id(self._txn, TableId(table_id(prefix)))
             for prefix in waiting.table_prefixes(found)
         }
-        return waiting.shown(found, tables, self._txn.clock.now_ms())
+        return waiting.shown(found, tables, self._txn.clock.now_ms(), every=every)
 
     async def close(self) -> None:
         for watcher in list(self._watchers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from kv.base.errors import KvorumError, NotFound, Unavailable
+from kv.base.errors import InvalidArgument, KvorumError, NotFound, Unavailable
 from kv.base.keys import successor
 from kvorum.watching import Change, Event, WatchSpec
 from txn.client import TxnClient
@@ -30,6 +30,7 @@ class NativeWatcher:
         self._changed, self._told, self._name = changed, told, name
         start = prefix + spec.prefix
         self._feed = txn.feed(start, successor(start), above=spec.above, check=self._check)
+        self._txn, self._above = txn, spec.above
         self._closed = False
 
     @property
@@ -50,9 +51,23 @@ class NativeWatcher:
             raise Unavailable("the database was closed")
         try:
             part = await self._feed.next()
+        except InvalidArgument as error:
+            raise await self._future() or self._told(error) from None
         except KvorumError as error:
             raise self._told(error) from None
         return _event(part)
+
+    async def _future(self) -> InvalidArgument | None:
+        """What to tell if the watch was to begin in the future."""
+        now = await self._txn.now()
+        if self._above is None or self._above <= now:
+            return None
+        return InvalidArgument(
+            f"watch from {self._above}: that version lies in the future (now {now}). Begin at one "
+            "that was given out (of a write, an event, a snapshot or the oracle), at 0 for all "
+            "rows, or leave it out for what comes from now on",
+            details={"from_version": str(self._above), "now": str(now)},
+        )
 
     def ready(self) -> Event | None:
         part = self._feed.ready()

@@ -27,7 +27,7 @@ from kv.base.keys import META_RANGE
 from kv.base.methods import BEAT, BEAT_NOW, LINKS, REFUSE_WAIT, STANDING, TSO, WAITS
 from kv.base.waits import Held, Waits
 from kv.partition.scheduler import Scheduler
-from kv.replica.held import held
+from kv.replica.held import Owners, Waited, held
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.replica.room import Room
@@ -162,6 +162,7 @@ class Store:
         self.dispatcher.register(STANDING, self._standing)
         self.dispatcher.register(BEAT, self.pulse.handle, check_beat)
         self.dispatcher.register(BEAT_NOW, self.heart.asked)
+        self.waits.owner_of = Owners(self.manager.replicas)
         waits = WaitMethods(self.waits, self._held)
         self.dispatcher.register(WAITS, waits.told)
         self.dispatcher.register(REFUSE_WAIT, waits.refuse)
@@ -363,8 +364,10 @@ class Store:
         """The method STANDING."""
         return [standing.told(self.identity.node, self.manager.replicas())]
 
-    def _held(self, most: int) -> tuple[list[Held], bool]:
-        return held(self.manager.replicas(), self.identity.node, self.ports.clock.now_ms(), most)
+    def _held(self, most: int, waited: Waited, every: bool) -> tuple[list[Held], bool]:
+        here = self.manager.replicas(), self.identity.node, self.ports.clock.now_ms()
+        owner_of = self.waits.owner_of
+        return held(*here, most, owner_of=owner_of, waited=waited, every=every)
 
     def wait_figures(self) -> Mapping[str, int]:
         """For metrics: writes that waited for others."""

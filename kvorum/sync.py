@@ -272,9 +272,9 @@ class Database:
     def partitions(self) -> list[dict[str, Any]]:
         return self._call(self._db.partitions())
 
-    def locks(self) -> dict[str, Any]:
+    def locks(self, *, every: bool = False) -> dict[str, Any]:
         """See AsyncDatabase.locks."""
-        return self._call(self._db.locks())
+        return self._call(self._db.locks(every=every))
 
     def close(self) -> None:
         """Close the connection, or stop the embedded node. A second time it does nothing."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from kv.base.config import split_address
@@ -26,8 +26,10 @@ _ASK_MS: Final = 500  # a node that needs longer may have no part in a circle fo
 _ASK_PEOPLE_MS: Final = 1_500
 _PREFIX_BYTES: Final = 4  # the table's id
 
-HeldHere = Callable[[int], tuple[list[Held], bool]]
-"""held(most): the oldest intents and guards of this node's leaders, and whether there are more."""
+HeldHere = Callable[[int, Collection[tuple[int, bytes]], bool], tuple[list[Held], bool]]
+"""held(most, waited, every): intents and guards of this node's leaders, and whether there are more
+(kv/replica/held.py).
+"""
 
 
 class WaitMethods:
@@ -40,7 +42,8 @@ class WaitMethods:
         if not args[0]:
             return [[wait.to_wire() for wait in circling(self._waits)], [], False]
         waits = self._waits.all(LOCKS_TOLD_MAX + 1)
-        held, more = self._held(LOCKS_TOLD_MAX)
+        waited = {(wait.holder, wait.held) for wait in waits}
+        held, more = self._held(LOCKS_TOLD_MAX, waited, args[0] == "all")
         more = more or len(waits) > LOCKS_TOLD_MAX
         shown = [wait.to_wire() for wait in waits[:LOCKS_TOLD_MAX]]
         return [shown, [one.to_wire() for one in held], more]
@@ -115,11 +118,13 @@ class Found:
         return Counter((wait.holder, wait.held) for wait in self.waits)
 
 
-async def ask(kv: Nodes, members: Iterable[NodeRow]) -> Found:
-    """Ask every member at once."""
+async def ask(kv: Nodes, members: Iterable[NodeRow], *, every: bool = False) -> Found:
+    """Ask every member at once. `every`: for a row of each key."""
     asked = [member for member in members if member.state is not NodeState.GONE]
     found = Found()
-    told = await asyncio.gather(*(_ask_one(kv, member) for member in asked))
+    told = await asyncio.gather(
+        *(_ask_one(kv, member, "all" if every else True) for member in asked)
+    )
     for member, answer in zip(asked, told, strict=True):
         if answer is None:
             found.missing.append(member.id)
@@ -131,12 +136,12 @@ async def ask(kv: Nodes, members: Iterable[NodeRow]) -> Found:
     return found
 
 
-async def _ask_one(kv: Nodes, member: NodeRow) -> list[Any] | None:
+async def _ask_one(kv: Nodes, member: NodeRow, people: bool | str) -> list[Any] | None:
     try:
         if member.address:
             address = split_address(member.address)
-            return await kv.call_at(address, WAITS, True, budget_ms=_ASK_PEOPLE_MS)
-        return await kv.call_node(WAITS, True, budget_ms=_ASK_PEOPLE_MS)
+            return await kv.call_at(address, WAITS, people, budget_ms=_ASK_PEOPLE_MS)
+        return await kv.call_node(WAITS, people, budget_ms=_ASK_PEOPLE_MS)
     except KvorumError:
         return None
 
@@ -151,12 +156,13 @@ def table_prefixes(found: Found) -> set[bytes]:
     return {key[:_PREFIX_BYTES] for key in [*keys, *(one.key for one in found.held)]}
 
 
-def shown(found: Found, tables: Tables, now_ms: int) -> dict[str, Any]:
-    """`/v1/locks`: oldest first, LOCKS_TOLD_MAX of each."""
+def shown(found: Found, tables: Tables, now_ms: int, *, every: bool = False) -> dict[str, Any]:
+    """`/v1/locks`: what somebody waits for, then the oldest; LOCKS_TOLD_MAX of each."""
     owners, waiting = found.owners(), found.waiting()
     # A leader that was deposed and did not hear of it tells the same.
-    once = {(one.txn, one.partition, one.key): one for one in found.held}.values()
-    held = sorted(once, key=lambda one: (one.txn, one.key))
+    once = {(one.txn, one.partition, one.kind, one.key): one for one in found.held}.values()
+    rows = list(once) if every else _folded(once, waiting)
+    held = sorted(rows, key=lambda one: ((one.txn, one.key) not in waiting, one.txn, one.key))
     waits = sorted(found.waits, key=lambda wait: -wait.waited_ms)
     return {
         "locks": [
@@ -167,6 +173,25 @@ def shown(found: Found, tables: Tables, now_ms: int) -> dict[str, Any]:
         "missing": found.missing,
         "more": found.more or max(len(held), len(waits)) > LOCKS_TOLD_MAX,
     }
+
+
+def _folded(held: Iterable[Held], waiting: Mapping[tuple[int, bytes], int]) -> list[Held]:
+    """A holder's keys of one table in one row, with their number; each that is waited for has its
+    own. Partition and node are those of the first key.
+    """
+    rows: list[Held] = []
+    folds: dict[tuple[int, str, bytes], Held] = {}
+    for one in held:
+        if (one.txn, one.key) in waiting:
+            rows.append(one)
+            continue
+        of = one.txn, one.kind, one.key[:_PREFIX_BYTES]
+        other = folds.get(of)
+        if other is not None:
+            first = min(one, other, key=lambda row: row.key)
+            one = replace(first, keys=one.keys + other.keys)
+        folds[of] = one
+    return rows + list(folds.values())
 
 
 def _named(key: bytes, tables: Tables) -> dict[str, Any]:
@@ -182,6 +207,7 @@ def _lock(one: Held, owners: Mapping[int, str], tables: Tables) -> dict[str, Any
     if one.end is not None:
         row["end"] = _named(one.end, tables)["key"]
     return row | {
+        "keys": one.keys,
         "txn": str(one.txn),
         "owner": owners.get(one.txn, ""),
         "age_ms": one.age_ms,

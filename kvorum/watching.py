@@ -16,6 +16,7 @@ kept: SnapshotTooOld says what to do.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -92,6 +93,13 @@ def watch_spec(from_version: int | None, prefix: Bytes | None) -> WatchSpec:
     return WatchSpec(from_version, b"" if prefix is None else as_bytes(prefix, "prefix"))
 
 
+def _timeout_s(timeout_ms: object) -> float:
+    """Raises InvalidArgument."""
+    if type(timeout_ms) is not int or timeout_ms < 0:
+        raise InvalidArgument(f"timeout_ms must be 0 or more milliseconds, got {timeout_ms!r:.40}")
+    return timeout_ms / 1000
+
+
 class AsyncWatch:
     """The events of a table. An async iterator without an end, and an async context manager."""
 
@@ -126,6 +134,16 @@ class AsyncWatch:
             event, self._first = self._first or await self._watcher.next(), None
             if self._heartbeats or event.kind != "resolved":
                 return event
+
+    async def poll(self, timeout_ms: int) -> Event | None:
+        """The next event or part, or None if there is none within `timeout_ms`; nothing is lost by
+        that. The first one begins the watch.
+        """
+        try:
+            async with asyncio.timeout(_timeout_s(timeout_ms)):
+                return await self.next()
+        except TimeoutError:
+            return None
 
     async def begin(self) -> None:
         """Begin now, not with the first event that is asked for. `async with` does it."""
@@ -171,6 +189,10 @@ class Watch:
         if self._closed:
             raise StopIteration
         return self._portal.call(self._watch.next())
+
+    def poll(self, timeout_ms: int) -> Event | None:
+        """The next event or part, or None if there is none within `timeout_ms`."""
+        return self._portal.call(self._watch.poll(timeout_ms))
 
     def close(self) -> None:
         """End the watch. A second time it does nothing."""

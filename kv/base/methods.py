@@ -163,8 +163,8 @@ HOLDS_TXN: Final = 97
 FORCE_MEMBERS: Final = 99
 
 # people → [Wait as list, …], [Held as list, …], whether there is more (kv/base/waits.py). What
-# waits at this node and what its leaders hold; without `people` only waits of transactions that may
-# hold something
+# waits at this node and what its leaders hold: false = only waits of transactions that may hold
+# something; true = a transaction's keys folded where nobody waits; "all" = a row for each key
 WAITS: Final = 100
 # node, source, id, holder (Wait.edge), error (to_wire) → whether it was. End a wait with an error
 REFUSE_WAIT: Final = 101

@@ -83,6 +83,7 @@ class Held:
     owner: str  # "" = not known at this node
     age_ms: int
     ttl_ms: int
+    keys: int = 1  # of the same transaction in the same table, which this row stands for
 
     def to_wire(self) -> list[Any]:
         return list(astuple(self))
@@ -121,6 +122,8 @@ class Waits:
         self.call_later = call_later  # for sources that have no timers of their own
         self.owners: dict[int, str] = {}
         """Of transactions that somebody here waits for, as the push service learnt them."""
+        self.owner_of: Callable[[bytes, int], str] = lambda _anchor, _start_ts: ""
+        """(anchor, start_ts): the owner that a record at this node names. The node sets it."""
         self.on_wait: Callable[[], object] = lambda: None  # told of every new wait
         self._sources: dict[int, Source] = {}
 

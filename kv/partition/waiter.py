@@ -11,7 +11,7 @@ from kv.partition.admission import Item
 from kv.partition.options import NONE, Options, options_of
 from kv.partition.requests import weight
 
-_OPTIONS_AT: Final = {WRITE: 8, PREWRITE: 10}
+_OPTIONS_AT: Final = {WRITE: 8, PREWRITE: 10, PREWRITE_ROWS: 10}
 LEAVES_INTENT: Final = frozenset({PREWRITE, PREWRITE_ROWS})
 
 

@@ -239,6 +239,20 @@ class Waiting:
         self._disarm()
         return left
 
+    def leave(self, stay: Callable[[list[Any]], bool]) -> list[Item]:
+        """Forget those whose requests do not stay; of them, those that the machine does not have
+        in its lists. The partition does not have their keys any more.
+        """
+        left: list[Item] = []
+        for waiter in list(self._by_request.values()):
+            item = waiter.item
+            if item is None or stay(item[1]):
+                continue
+            if not waiter.woken:
+                left.append(item)
+            self._leave(waiter)
+        return left
+
     def dismiss(self, error: KvorumError) -> None:
         """Answer everybody who waits: the node stops."""
         for waiter in list(self._by_request.values()):
@@ -358,7 +372,7 @@ class Waiting:
 
     def _locked(self, waiter: Waiter, met: dict[str, Any]) -> KeyLocked:
         waited_ms = max(0, self._scheduler.clock.now_ms() - waiter.since_ms)
-        owner = self._registry.owners.get(met["txn"], "")
+        owner = self._owner(met)
         details = {**met, WAITED: waited_ms}
         if owner:
             details["owner"] = owner
@@ -370,6 +384,12 @@ class Waiting:
             f"{met['ttl_ms']} ms after its last heartbeat)",
             details=details,
         )
+
+    def _owner(self, met: dict[str, Any]) -> str:
+        """Of a transaction that was met, as far as this node knows."""
+        txn, anchor = met["txn"], met["anchor"]
+        known = self._registry.owners.get(txn)
+        return known or self._registry.owner_of(anchor, txn)
 
     def waits(self, *, older_ms: int = 0, holding: bool = False) -> Iterator[Wait]:
         """kv.base.waits.Source."""
@@ -400,7 +420,7 @@ class Waiting:
             waiter=waiter.txn,
             waiter_owner=waiter.owner,
             holder=holder,
-            holder_owner=registry.owners.get(holder, ""),
+            holder_owner=self._owner(details) if holder else "",
             held=details["keys"][0],
             anchor=details["anchor"],
             ttl_ms=details["ttl_ms"],

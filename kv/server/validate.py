@@ -89,6 +89,11 @@ def boolean(what: str, value: Any) -> None:
         raise InvalidArgument(f"{what} must be a boolean, got {_kind(value)}")
 
 
+def _people(what: str, value: Any) -> None:
+    if value != "all":
+        boolean(what, value)
+
+
 def mapping(what: str, value: Any) -> None:
     if type(value) is not dict:
         raise InvalidArgument(f"{what} must be a map, got {_kind(value)}")
@@ -135,7 +140,7 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
         "PROC_ABORT",
         (("id", _u64), ("reason", _reason), ("dry_run", boolean)),
     ),
-    methods.WAITS: ("WAITS", (("people", boolean),)),
+    methods.WAITS: ("WAITS", (("people", _people),)),
     methods.REFUSE_WAIT: (
         "REFUSE_WAIT",
         (("node", _u64), ("source", _u64), ("id", _u64), ("holder", _u64), ("error", _error)),

@@ -204,7 +204,15 @@ def cut(
             known = {of(cut): cut for cut in links(cluster.node(here), None)}
             known[there] = [there, "in"] if one_way else there
             links(cluster.node(here), list(known.values()))
-        _said(json, "cut one way" if one_way else "cut", [one, other])
+        if json:
+            way = {"one_way": {"from": one, "to": other}} if one_way else {}
+            done = "cut one way" if one_way else "cut"
+            output.emit({"done": done, "nodes": [one, other], **way})
+        elif one_way:
+            told = f"node {one} → node {other}: cut, {other} does not hear {one}"
+            output.lines([told, f"node {other} → node {one}: open"])
+        else:
+            output.lines([f"node {one} ↔ node {other}: cut"])
 
 
 Cut = int | list[int | str]
@@ -252,12 +260,15 @@ def links(node: LocalNode, blocked: Sequence[Cut] | None) -> list[Cut]:
 
 @app.command()
 def status(data: Data = _DATA, json: Json = False) -> None:
-    """Print every node and every partition: who leads, in which term, and who lags."""
+    """Print every node, what it is cut off from, and every partition: who leads, and who lags."""
     from kvorum.sdk import connect
 
     with _cluster(data, json) as cluster:
         running = [node for node in cluster.nodes if node.state() == "running"]
         told: dict[str, Any] = {"nodes": [_brief(node) for node in cluster.nodes]}
+        cuts = _cuts(running)
+        for row in told["nodes"]:
+            row["cuts"] = cuts.get(row["id"])
         problem = None if running else "no node runs"
         if running:
             try:
@@ -270,14 +281,46 @@ def status(data: Data = _DATA, json: Json = False) -> None:
             return
         members = {row["id"]: row for row in told.get("members", ())}
         output.table(
-            ("NODE", "ADDRESS", "PID", "PROCESS", "MEMBER", "KEEPS", "LEADS", "REPLICAS"),
-            [_node_row(node, members.get(node.id, {})) for node in cluster.nodes],
+            ("NODE", "ADDRESS", "PID", "PROCESS", "MEMBER", "KEEPS", "LEADS", "REPLICAS", "CUTS"),
+            [
+                (*_node_row(node, members.get(node.id, {})), _shown_cuts(cuts.get(node.id)))
+                for node in cluster.nodes
+            ],
         )
         if problem:
             output.lines(["", f"the cluster does not answer: {problem}"])
             return
         output.lines([""])
         output.partitions(told["partitions"])
+
+
+def _cuts(nodes: Sequence[LocalNode]) -> dict[int, list[dict[str, Any]] | None]:
+    """By node, what it was told to be cut off from: `node`, and `hears`, `heard`: whether anything
+    still passes from there, or there. None: it does not answer.
+    """
+    found: dict[int, list[dict[str, Any]] | None] = {}
+    for node in nodes:
+        try:
+            cuts = links(node, None)
+        except KvorumError:
+            found[node.id] = None
+            continue
+        ways = [(of(cut), "both" if isinstance(cut, int) else cut[1]) for cut in cuts]
+        found[node.id] = [
+            {"node": other, "hears": way == "out", "heard": way == "in"} for other, way in ways
+        ]
+    return found
+
+
+def _shown_cuts(cuts: list[dict[str, Any]] | None) -> str:
+    """Of one node, in a cell: `from 2`; `does not hear 3`, `is not heard by 3` of one way."""
+    if cuts is None:
+        return "?"
+    words = {
+        (False, False): "from {}", (False, True): "does not hear {}",
+        (True, False): "is not heard by {}",
+    }  # fmt: skip
+    return "; ".join(words[c["hears"], c["heard"]].format(c["node"]) for c in cuts) or "-"
 
 
 def _node_row(node: LocalNode, member: dict[str, Any]) -> tuple[object, ...]:

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
 
 
-def locks(connect: Connect = None, json: Json = False) -> None:
-    """Print what transactions hold in the whole cluster, and who waits for it, oldest first."""
+def locks(
+    every: Annotated[
+        bool, typer.Option("--all", help="A row for each key, not one for many of one holder.")
+    ] = False,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print what transactions hold in the whole cluster, and who waits for it.
+
+    What somebody waits for comes first, then the oldest. To end who stands in the way: kvorum txn
+    abort ID.
+    """
     with opened(connect, json) as db:
-        found = db.locks()
+        found = db.locks(every=every)
     if json:
         output.emit(found)
         return
+    if found["locks"] or found["waits"]:
+        _tables(found)
+    else:
+        output.lines(["no transaction holds a key, and nobody waits"])
+    if found["missing"]:
+        output.lines([f"these nodes did not answer: {', '.join(map(str, found['missing']))}"])
+    if found["more"]:
+        output.lines(["there is more than is shown"])
+
+
+def _tables(found: dict[str, Any]) -> None:
     output.table(
         ("HELD", "KIND", "BY TXN", "OWNER", "AGE MS", "TTL MS", "WAITING", "PARTITION", "NODE"),
         [
@@ -40,10 +63,6 @@ def locks(connect: Connect = None, json: Json = False) -> None:
         ),
         [_waiter(row) for row in found["waits"]],
     )
-    if found["missing"]:
-        output.lines([f"these nodes did not answer: {', '.join(map(str, found['missing']))}"])
-    if found["more"]:
-        output.lines(["there is more than is shown"])
 
 
 def _waiter(row: dict[str, Any]) -> tuple[object, ...]:
@@ -60,4 +79,6 @@ def _place(row: dict[str, Any]) -> str:
     key = output.escaped(row["key"])
     if "end" in row:
         key = f"{key} … {output.escaped(row['end'])}"
+    if row.get("keys", 1) > 1:
+        key = f"{key} and {row['keys'] - 1} more"
     return f"{row['ns']}/{row['table']} {key}" if row["table"] else f"system {key}"

@@ -22,9 +22,11 @@ def emit(data: Any) -> None:
 
 
 def lines(rows: Iterable[str]) -> None:
-    """Lines of text on stdout."""
+    """Lines of text on stdout. What a user's text may hold of control characters never reaches the
+    terminal (`printable`).
+    """
     for row in rows:
-        sys.stdout.write(row + "\n")
+        sys.stdout.write(printable(row, "\t\n") + "\n")
 
 
 def raw(data: bytes) -> None:
@@ -36,7 +38,7 @@ def raw(data: bytes) -> None:
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Aligned columns; nothing but text, so that it can be cut and piped."""
-    cells = [[str(c) for c in row] for row in rows]
+    cells = [[printable(str(c)) for c in row] for row in rows]
     widths = [max(len(r[i]) for r in [list(titles), *cells]) for i in range(len(titles))]
     for row in [list(titles), *cells]:
         text = "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True))
@@ -70,7 +72,7 @@ def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
         text = _json(body)
     else:
         text = f"{error.code}: {error.message}" if isinstance(error, KvorumError) else error
-    sys.stderr.write("kvorum: " * (not as_json) + " ".join(text.split()) + "\n")
+    sys.stderr.write("kvorum: " * (not as_json) + printable(" ".join(text.split())) + "\n")
     raise SystemExit(FAILED)
 
 
@@ -88,6 +90,15 @@ def escaped(data: bytes) -> str:
     return "".join(c if c.isprintable() and c != "\\" else _escape(c) for c in text)
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Text with \\x1b and the like for what would move a terminal's cursor, change its colours or
+    turn the direction of writing around. `keep`: characters that are our own.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
+
+
 def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
@@ -96,4 +107,8 @@ def _json(data: Any) -> str:
     """One line of JSON as the HTTP API would write it: whatever a procedure returned can be read
     by any parser.
     """
-    return json.dumps(plain(data, packed=False), ensure_ascii=False, allow_nan=False)
+    shown = plain(data, packed=False)
+    text = json.dumps(shown, ensure_ascii=False, allow_nan=False)
+    if text.isprintable():
+        return text
+    return json.dumps(shown, allow_nan=False)  # all escaped: terminals obey more than ASCII's codes

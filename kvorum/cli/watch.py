@@ -29,7 +29,10 @@ def watch(
         ),
     ] = None,
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
-    count: Annotated[int, typer.Option(help="Transactions, then end; 0 = no end.", min=0)] = 0,
+    count: Annotated[
+        int | None,
+        typer.Option(help="Transactions, then end. No end, if left out.", min=1),
+    ] = None,
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
@@ -42,7 +45,7 @@ def watch(
     ns, name = table_of(table)
     bytes_ = None if prefix is None else key_of(prefix, b64)
     with told(json):
-        watching = _Watching(_emit_json if json else _emit_lines, from_version, count)
+        watching = _Watching(_emit_json if json else _emit_lines, from_version, count or 0)
         asyncio.run(watching.run(connect or DEFAULT, ns, name, bytes_))
 
 

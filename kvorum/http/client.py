@@ -242,8 +242,8 @@ class HttpBackend:
     async def partitions(self) -> list[dict[str, Any]]:
         return list((await self._call("GET", "/v1/partitions"))["items"])
 
-    async def locks(self) -> dict[str, Any]:
-        return dict(await self._call("GET", "/v1/locks"))
+    async def locks(self, every: bool = False) -> dict[str, Any]:
+        return dict(await self._call("GET", "/v1/locks?all=true" if every else "/v1/locks"))
 
     async def close(self) -> None:
         for watcher in list(self._watchers):

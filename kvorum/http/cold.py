@@ -249,8 +249,10 @@ class ColdApi:
         return reply({"items": plain(await self._backend.partitions(), packed)}, packed)
 
     async def _locks(self, raw: http.Request, request: Request) -> Reply:
-        Query(raw.query_string).done()
-        return reply(plain(await self._backend.locks(), raw.formats.reply), raw.formats.reply)
+        query = Query(raw.query_string)
+        every = query.flag("all")
+        query.done()
+        return reply(plain(await self._backend.locks(every), raw.formats.reply), raw.formats.reply)
 
     async def _healthz(self, raw: http.Request, request: Request) -> Reply:
         return reply({"status": "ok"}, raw.formats.reply)

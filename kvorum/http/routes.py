@@ -92,6 +92,7 @@ _LOCK = _object(
     kind={"type": "string", "enum": ["intent", "guard"]},
     **_PLACE,
     end=_D,
+    keys=_COUNT,
     txn=_TS,
     owner={"type": "string"},
     age_ms=_COUNT,
@@ -375,11 +376,14 @@ _OTHER_ROUTES = (
     ),
     Route(
         "GET", "/v1/locks", "cluster", "Who holds and who waits",
-        "Of all nodes, oldest first. `locks`: keys that transactions hold (`kind` `intent`: being "
-        "written; `guard`: read by a serializable one, up to `end` if there is one). `waits`: a "
+        "Of all nodes: what is waited for, then the oldest. `locks`: keys that transactions hold "
+        "(`kind` `intent`: being written; `guard`: read by a serializable one, up to `end` if "
+        "there is one). `keys` > 1: so many of the transaction in the table, `key` is the first, "
+        "and nobody waits for any; with `all` each has a row. `waits`: a "
         "write that waits (`txn` null: it is none's) for `holder` (null: its turn comes), or a "
         "procedure. `missing`: nodes that did not answer; `more`: the lists were cut at "
         f"{limits.LOCKS_TOLD_MAX}.",
+        query=(Field("all", BOOL, "A row for each key.", False),),
         answer=_object(
             locks={"type": "array", "items": _LOCK},
             waits={"type": "array", "items": _WAITING},

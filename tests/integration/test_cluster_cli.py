@@ -80,11 +80,19 @@ def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     assert status(directory)["nodes"][1]["state"] == "paused"
     assert kvorum("get", "default/t/a", connect=connect).stdout.strip() == "2"
     done("cluster", "cut", "1", "3", *where)
+    both = {"hears": False, "heard": False}
+    cuts = [node["cuts"] for node in status(directory)["nodes"]]
+    assert cuts == [[{"node": 3, **both}], None, [{"node": 1, **both}]], "who is paused cannot say"
     done("cluster", "heal", *where)
     assert done("cluster", "cut", "1", "3", "--one-way", *where)["done"] == "cut one way"
     three = LocalCluster.open(directory).node(3)
     assert links(three, None) == [[1, "in"]]
     assert links(LocalCluster.open(directory).node(1), None) == []
+    assert "does not hear 1" in kvorum("cluster", "status", *where).stdout
+    again = kvorum("cluster", "cut", "1", "3", "--one-way", *where).stdout
+    there, back = again.splitlines()
+    assert there == "node 1 → node 3: cut, 3 does not hear 1"
+    assert back == "node 3 → node 1: open"
     done("cluster", "heal", *where)
     assert links(three, None) == []
     done("put", "default/t/a", "3", connect=connect)

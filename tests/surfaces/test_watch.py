@@ -148,6 +148,34 @@ def test_f14_old_transactions_are_refused(db: kvorum.Database, table: kvorum.Tab
         db.watch(table.ns, table.name, from_version=-1)
 
 
+def test_f14_from_the_future_is_refused_in_the_users_words(
+    db: kvorum.Database, table: kvorum.Table
+) -> None:
+    """It spoke of `at=`, which a watch does not have."""
+    ahead = db.timestamp() + (3_600_000 << 18)
+    with pytest.raises(kvorum.InvalidArgument) as refused:
+        next(db.watch(table.ns, table.name, from_version=ahead))
+    assert f"watch from {ahead}" in refused.value.message
+    assert "at=" not in refused.value.message
+    assert refused.value.details["from_version"] == str(ahead)
+
+
+def test_f14_waiting_for_an_event_may_have_an_end(db: kvorum.Database, table: kvorum.Table) -> None:
+    """`next` of a quiet table never returns, and a program has other things to do."""
+    with db.watch(table.ns, table.name) as watch:
+        assert watch.poll(50) is None
+        version = table.put("k", "v")
+        event = watch.poll(10_000)
+        assert event is not None
+        assert event.version == version
+        assert watch.poll(0) is None
+        for wrong in (-1, 0.5, None):
+            with pytest.raises(kvorum.InvalidArgument, match="timeout_ms"):
+                watch.poll(wrong)  # type: ignore[arg-type]
+        later = table.put("k", "w")
+        assert next(watch).version == later, "what was asked for in vain is not lost"
+
+
 def test_f14_a_dropped_table_ends_its_watches(db: kvorum.Database, table: kvorum.Table) -> None:
     """A watch of what is gone would wait for ever."""
     with db.watch(table.ns, table.name) as watch:
