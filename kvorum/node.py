@@ -31,6 +31,7 @@ from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId, TableId
 from kvorum import joining
+from kvorum.bus import NodeBus
 from kvorum.catchup import caught_up
 from kvorum.forcing import ForceMethod, check_force
 from kvorum.members import enrol, enrol_founders
@@ -94,6 +95,7 @@ class Node:
         self._native: Server | None = None
         self.master: Master
         self.upkeep: Upkeep
+        self.bus: NodeBus
         self.backend: NativeBackend
 
     # ------------------------------------------------------------------------------------ life
@@ -144,7 +146,7 @@ class Node:
                 await self._until_ready()
             await self._listen(stack)
             await self._enrol()
-            for work in self.upkeep.tasks():
+            for work in (*self.upkeep.tasks(), *self.bus.tasks()):
                 self._in_background(work)
             await self._until_ready()
             if not self.store.identity.witness:
@@ -186,7 +188,7 @@ class Node:
         a user may keep a closed database for long."""
         self.store.unfollow()
         self.store.txn.resolver.gone = None
-        for name in ("master", "upkeep", "_sink"):
+        for name in ("master", "upkeep", "bus", "_sink"):
             self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
@@ -257,6 +259,10 @@ class Node:
         )
         store.dispatcher.register(methods.ANCHORED, settling.handle)
         store.txn.resolver.gone = settling.gone
+        self.bus = NodeBus(
+            *(store, self.config, lambda: self.master),
+            *(lambda: self.upkeep.reconciler.look(), self._stopping.is_set),
+        )
         registry = self._registry(cache, groups, settling)
         self.master = Master(
             prepare=self._prepare,
@@ -267,10 +273,13 @@ class Node:
                 ports.clock,
                 ports.timers,
                 ports.rng,
+                rows=store.txn,
                 workers=self.config.procedure_workers,
                 refusal=self.master.refusal,
             ),
-            service=lambda executor: ProcedureService(executor, ports.clock, ports.timers),
+            service=lambda executor: ProcedureService(
+                executor, ports.clock, ports.timers, self.bus.shown
+            ),
             not_leader=store.not_master,
         )
         self.master.serve(store.dispatcher.register)
@@ -317,6 +326,7 @@ class Node:
         return await self.backend.end_transaction(context, args)
 
     def _meta_role(self, leader: bool) -> None:
+        self.bus.role(leader=leader)
         self.master.role(leader=leader)
 
     def _registry(self, cache: CatalogCache, groups: Groups, settling: Settling) -> Registry:
@@ -327,6 +337,7 @@ class Node:
             store.cluster.calls, store.everywhere, store.answers, settling.settle
         )
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
+        self.bus.register(registry)
         membership.register(registry, MembershipServices(self.store.cluster.calls, groups))
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))
         registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))

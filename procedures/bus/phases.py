@@ -98,9 +98,7 @@ class OnePhase:
                     _told(op, ctx),
                 )
             case Waiting():
-                if _asks_more(before, op):
-                    return go_on("gather")  # the record first
-                return self._wait(ctx, op, "gather")
+                return self._sent(ctx, before, op)
 
     @undo
     async def take_back(self, ctx: StepContext) -> None:
@@ -134,6 +132,10 @@ class OnePhase:
             attempts[target] = told["attempts"]
         ctx.state["bus"] = core.to_plain(op)
         return op
+
+    def _sent(self, ctx: StepContext, before: Operation, op: Operation) -> Outcome:
+        """What is asked now; the record first."""
+        return go_on("gather") if _asks_more(before, op) else self._wait(ctx, op, "gather")
 
     def _wait(self, ctx: StepContext, op: Operation, then: str) -> Outcome:
         """Send what the record says, and wait."""

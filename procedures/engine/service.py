@@ -57,8 +57,16 @@ class Methods(Protocol):
 class ProcedureService:
     """Answers for one executor. Also usable directly, by whoever lives in the same process."""
 
-    def __init__(self, executor: Executor, clock: Clock, timers: Timers) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        clock: Clock,
+        timers: Timers,
+        more: Callable[[Record], dict[str, Any]] = lambda _record: {},
+    ) -> None:
+        """`more`: what else PROC_GET tells of a procedure, by its record."""
         self._executor = executor
+        self._more = more
         self._clock = clock
         self._timers = timers
 
@@ -103,7 +111,7 @@ class ProcedureService:
         """The map of view.py. Raises NotFound (PROCEDURE_NOT_FOUND)."""
         record = await self._executor.wait(id, wait_ms)
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
-        return self._info(record, history)
+        return self._info(record, history) | self._more(record)
 
     async def page(self, wanted: dict[str, Any]) -> tuple[list[bytes], bool]:
         """Procedures that fit every filter, packed, the newest first; and whether there are more

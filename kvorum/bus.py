@@ -1,0 +1,229 @@
+"""The notification bus of one node: its half as a target, and its half as the master.
+
+    BUS_ORDERS ─▶ hands ─▶ handlers (bus_work.py)          every node
+    courier ─▶ BUS_ORDERS at the others                    the master
+    BUS_REPORTS, and section "bus" of the heartbeats       both ways at once
+
+Whoever wants to move a partition asks `busy` first: what operations are about is not moved
+meanwhile (FEATURES N10); what moved in between is followed (procedures/bus/phases.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from kv.base.config import NodeConfig
+from kv.base.limits import BUS_PUSH_MS
+from kv.base.methods import BUS_ORDERS, BUS_REPORTS
+from kvorum import bus_work as work
+from kvorum.settings import Settings
+from kvorum.store import Store
+from procedures.bus import phases
+from procedures.bus.core import partitions_of
+from procedures.bus.courier import Courier, Push
+from procedures.bus.hands import Handler, Hands
+from procedures.bus.messages import Order, Report, read_orders, read_reports
+from procedures.bus.points import (
+    CHECKPOINT,
+    DROP_CHECKPOINT,
+    LIST_CHECKPOINTS,
+    Checkpoint,
+    DropCheckpoint,
+    ListCheckpoints,
+)
+from procedures.bus.recovery import CATCH_UP, RecoverNode
+from procedures.bus.settings import SETTING, CheckSetting, SetSetting
+from procedures.bus.tables import COMPACT, FLUSH, CompactTable, FlushTable
+from procedures.bus.targets import node_of, node_target
+from procedures.engine import plain
+from procedures.engine.executor import Executor
+from procedures.engine.records import Record
+from procedures.engine.registry import Registry
+
+log = logging.getLogger(__name__)
+
+PROCEDURES: Final = (
+    *(FlushTable, CompactTable, Checkpoint, DropCheckpoint, ListCheckpoints),
+    *(SetSetting, CheckSetting, RecoverNode),
+)
+
+
+class Reign(Protocol):
+    """kvorum.roles.Master."""
+
+    executor: Executor | None
+
+
+class NodeBus:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: NodeConfig,
+        master: Callable[[], Reign],
+        look: Callable[[], Awaitable[None]],
+        stopped: Callable[[], bool],
+    ) -> None:
+        """`look`: compare this node's replicas with the map."""
+        self._store, self._master = store, master
+        self._me = store.identity.node
+        self.settings = Settings(store.txn)
+        files = config.engine != "memory" and not store.identity.witness
+        self._points = work.Points(config.data) if files else None
+        timers = store.ports.timers
+        self.hands = Hands(self._handlers(look, stopped), timers, self._tell)
+        self.courier = Courier(timers, self._reach, self._signal)
+        store.dispatcher.register(BUS_ORDERS, self._orders, _check_orders)
+        store.dispatcher.register(BUS_REPORTS, self._reports, _check_reports)
+        store.heart.add("bus", _NodeSection(self.hands))
+        store.pulse.add("bus", _MasterSection(self.courier))
+
+    def _handlers(
+        self, look: Callable[[], Awaitable[None]], stopped: Callable[[], bool]
+    ) -> Mapping[str, Handler]:
+        store, in_thread = self._store, self._store.ports.in_thread
+        here = (store.manager, store.state, in_thread)
+        points = (self._points, in_thread)
+        return {
+            FLUSH: work.Flush(*here),
+            COMPACT: work.Compact(*here, self.settings),
+            CHECKPOINT: work.MakePoint(*points, store.manager, store.state, stopped),
+            DROP_CHECKPOINT: work.DropPoint(*points),
+            LIST_CHECKPOINTS: work.ListPoints(*points),
+            SETTING: work.ReadSetting(self.settings),
+            CATCH_UP: work.CatchUp(*here, look, stopped),
+        }
+
+    def register(self, registry: Registry) -> None:
+        """Serve the procedures of the bus."""
+        phases.register(registry, self.courier, PROCEDURES)
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """Loops of the node, each until it is cancelled."""
+        return [self.hands.run(), self.courier.run(), self.settings.run(), self._clear()]
+
+    async def _clear(self) -> None:
+        if self._points is not None:
+            await self._store.ports.in_thread(self._points.clear)
+
+    def role(self, *, leader: bool) -> None:
+        """The meta partition's role at this node changed."""
+        if not leader:
+            self.courier.shut()
+
+    # ------------------------------------------------------------------------------ the master
+
+    def _signal(self, event: str) -> None:
+        executor = self._master().executor
+        if executor is not None:
+            executor.signal(event)
+
+    def _reach(self, target: str) -> Push | None:
+        node = node_of(target)
+        if node is None:
+            return None
+
+        async def push(orders: list[Order]) -> Sequence[Report]:
+            (rows,) = await self._store.cluster.calls.call_at(
+                node, BUS_ORDERS, [list(order) for order in orders], budget_ms=BUS_PUSH_MS
+            )
+            return read_reports(rows)
+
+        return push
+
+    def _reports(self, _context: object, args: list[Any]) -> list[Any]:
+        """The method BUS_REPORTS. Raises NotLeader."""
+        if not self._store.tso.leading:
+            raise self._store.not_master("the bus is driven by the meta partition's leader")
+        target, rows = args
+        self.courier.heard(target, read_reports(rows))
+        return [[list(order) for order in self.courier.asked(target)]]
+
+    async def busy(self) -> frozenset[int]:
+        """The partitions that operations are about now: nothing of them is to be moved. Derived
+        from the records, so a new master knows them before anything goes on. Raises KvorumError.
+        """
+        executor = self._master().executor
+        if executor is None:
+            return frozenset()
+        found: set[int] = set()
+        for live in executor.live():
+            record = live.record
+            if record is None:  # too large to be kept in memory
+                stored = await executor.store.load(live.id)
+                record = None if stored is None else stored.record
+            if record is not None and not record.ended:
+                state = plain.decode(record.data)
+                if isinstance(state, dict):
+                    found |= partitions_of(state.get("bus"))
+        return frozenset(found)
+
+    def shown(self, record: Record) -> dict[str, Any]:
+        """What people see of an operation, beside its record."""
+        return phases.shown(record, self.courier)
+
+    # ------------------------------------------------------------------------------ a target
+
+    def _orders(self, _context: object, args: list[Any]) -> list[Any]:
+        """The method BUS_ORDERS."""
+        return [[list(report) for report in self.hands.take(read_orders(args[0]))]]
+
+    async def _tell(self, reports: list[Report]) -> Sequence[Order]:
+        rows = [list(report) for report in reports]
+        (orders,) = await self._store.kv.call_node(
+            BUS_REPORTS, node_target(self._me), rows, budget_ms=BUS_PUSH_MS
+        )
+        return read_orders(orders)
+
+    def stats(self) -> dict[str, int]:
+        """For metrics."""
+        return {
+            "operations": len(self.courier),
+            "pushed": self.courier.pushed,
+            "lost": self.courier.lost,
+            "begun": self.hands.begun,
+        }
+
+
+class _NodeSection:
+    """kvorum.heartbeat.NodeSection."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+
+    def collect(self) -> Any:
+        return [list(report) for report in self._hands.beat()] or None
+
+    def take(self, reply: Any) -> None:
+        self._hands.beaten(read_orders(reply))
+
+    def again(self) -> None:
+        """What the last beat said is said again, unless it was answered."""
+
+
+class _MasterSection:
+    """kvorum.heartbeat.MasterSection."""
+
+    def __init__(self, courier: Courier) -> None:
+        self._courier = courier
+
+    def begin(self) -> None: ...
+
+    def handle(self, node: int, payload: Any) -> Any:
+        target = node_target(node)
+        if payload is not None:
+            self._courier.heard(target, read_reports(payload))
+        return [list(order) for order in self._courier.asked(target)]
+
+
+def _check_orders(row: list[Any]) -> None:
+    """The arguments of BUS_ORDERS. Raises InvalidArgument."""
+    read_orders(row[3] if len(row) == 4 else None)
+
+
+def _check_reports(row: list[Any]) -> None:
+    """The arguments of BUS_REPORTS. Raises InvalidArgument."""
+    read_reports(row[4] if len(row) == 5 and isinstance(row[3], str) else None)

@@ -1,0 +1,171 @@
+"""Settings that every node applies while it runs: one row each, and a one-phase operation that
+tells the nodes to read it anew (FEATURES N8).
+
+    CLUSTER   esc("setting") esc(name)   sealed msgpack [1, version, value]
+
+    kvorum.set_setting    {name, value, timeout_ms?} → {name, value, version, applied, missing}
+    kvorum.check_setting  {name, timeout_ms?}        → the same, without changing anything
+
+The row is the truth, its version rises with every change; what goes over the bus is only the hint
+to read it, with the version that must be met at least. So no message, however late, brings back an
+old value. Once the row is written there is no way back: a node that does not answer in time is
+named in `missing`, not the cause of a failure, and reads the row when it is back (at its start, and
+every SETTINGS_S).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+import msgspec
+
+from kv.base import system
+from kv.base.checksum import CRC_BYTES, intact, seal
+from kv.base.errors import Corruption, InvalidArgument
+from kv.base.keys import escape, table_prefix
+from procedures.bus import core, targets
+from procedures.bus.core import Waiting
+from procedures.bus.phases import OnePhase
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, done
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import procedure, step
+from procedures.master.moves import MasterTxn
+
+SETTING = "setting"
+SETTINGS_S: Final = 30.0
+_FORMAT: Final = 1
+_PREFIX: Final = table_prefix(system.CLUSTER) + escape(b"setting")
+_WAIT_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A setting that there is: a whole number within bounds."""
+
+    low: int
+    high: int
+    default: int
+    about: str
+
+
+KNOWN: Final[Mapping[str, Known]] = {
+    "maintenance.pause_ms": Known(
+        0, 60_000, 100, "pause of a node between two ranges that it compacts on demand"
+    ),
+    "gc.interval_ms": Known(
+        100, 3_600_000, 0, "between two rounds of the garbage collector; 0: as the node is started"
+    ),
+}
+
+
+class Reader(Protocol):
+    async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
+
+
+def setting_key(name: str) -> bytes:
+    return _PREFIX + escape(name.encode())
+
+
+def encode_setting(name: str, version: int, value: int) -> bytes:
+    """The sealed row."""
+    return seal(setting_key(name), msgspec.msgpack.encode([_FORMAT, version, value]))
+
+
+async def read_setting(t: Reader, name: str) -> tuple[int, int]:
+    """(version, value); version 0: it was never set, and has its default. Raises Corruption."""
+    key = setting_key(name)
+    row, _ = await t.get(key)
+    if row is None:
+        return 0, KNOWN[name].default
+    if intact(key, row):
+        match msgspec.msgpack.decode(row[:-CRC_BYTES]):
+            case [int(format_), int(version), int(value)] if format_ == _FORMAT:
+                return version, value
+    raise Corruption(f"the row of the setting {name} is damaged", details={"key": key})
+
+
+def checked(name: Any, value: Any) -> tuple[str, int]:
+    """Raises InvalidArgument: no such setting, or not such a value."""
+    known = KNOWN[known_name(name)]
+    if type(value) is int and (known.low <= value <= known.high or value == known.default):
+        return name, value
+    raise InvalidArgument(f"{name} must be {known.low} to {known.high}, got {value!r:.40}")
+
+
+def known_name(name: Any) -> str:
+    """Raises InvalidArgument."""
+    if isinstance(name, str) and name in KNOWN:
+        return name
+    raise InvalidArgument(f"there is no setting {name!r:.80}; there are {', '.join(KNOWN)}")
+
+
+class _Setting(OnePhase):
+    kind: ClassVar[str] = SETTING
+
+    async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
+        body = {"name": ctx.state["name"], "version": ctx.state["version"]}
+        return await targets.wanted(ctx, {"nodes": "all"}, body)
+
+    def timeout_ms(self, ctx: StepContext) -> int:
+        return super().timeout_ms(ctx) if "timeout_ms" in ctx.args else _WAIT_MS
+
+    @step
+    async def gather(self, ctx: StepContext) -> Outcome:
+        """Ends by time, too, and then says who is missing."""
+        before = core.from_plain(ctx.state["bus"])
+        op = self._heard(ctx, core.retarget(before, await self.wanted(ctx)))
+        match core.verdict(op, ctx.now_ms):
+            case Waiting():
+                return self._sent(ctx, before, op)
+            case _:
+                return self._over(ctx, op)
+
+    def _over(self, ctx: StepContext, op: core.Operation) -> Outcome:
+        self.courier.close(op.id)
+        version = ctx.state["version"]
+        missing = [
+            name for name, asked in op.targets.items() if asked.state in (core.WAITING, core.FAILED)
+        ]
+        results = {n: a.result for n, a in op.targets.items() if a.state == core.DONE}
+        missing += [name for name, result in results.items() if result["version"] < version]
+        return done(
+            {
+                "name": ctx.state["name"],
+                "value": ctx.state["value"],
+                "version": version,
+                "applied": {name: result["version"] for name, result in results.items()},
+                "missing": sorted(missing),
+            }
+        )
+
+
+@procedure("kvorum.set_setting")
+class SetSetting(_Setting):
+    """See the module."""
+
+    @step(first=True, undo="take_back", point_of_no_return=True)
+    async def pick(self, ctx: StepContext) -> Outcome:
+        args = ctx.args if isinstance(ctx.args, dict) else {}
+        name, value = checked(args.get("name"), args.get("value"))
+        version, _ = await read_setting(MasterTxn(ctx.txn), name)
+        ctx.state.update(name=name, value=value, version=version + 1)
+        ctx.txn.put(setting_key(name), encode_setting(name, version + 1, value))
+        await super().pick(ctx)
+        return go_on("gather")
+
+
+@procedure("kvorum.check_setting")
+class CheckSetting(_Setting):
+    """See the module."""
+
+    @step(first=True, undo="take_back")
+    async def pick(self, ctx: StepContext) -> Outcome:
+        args = ctx.args if isinstance(ctx.args, dict) else {}
+        name = known_name(args.get("name"))
+        version, value = await read_setting(MasterTxn(ctx.txn), name)
+        ctx.state.update(name=name, value=value, version=version)
+        await super().pick(ctx)
+        return go_on("gather")
