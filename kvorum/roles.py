@@ -25,6 +25,7 @@ from procedures.engine.executor import Executor
 from procedures.engine.records import Record
 from procedures.engine.service import Handler, ProcedureService
 from procedures.engine.submission import Submission
+from procedures.pools import service as pools
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ _METHODS: Final = (
     methods.PROC_LIST,
     methods.PROC_ACK,
     methods.PROC_ABORT,
+    *pools.METHODS,
 )
 _STARTING_MS: Final = 20
 
@@ -172,6 +174,8 @@ class Master:
     def _open(self, executor: Executor) -> None:
         self.reigns += 1
         self._service(executor).register(self)
+        if executor.crew is not None:
+            pools.register(executor.crew, self)
         self.executor = executor
         log.info("this node is the master: %d procedures go on", len(executor.live()))
 

@@ -361,6 +361,18 @@ def doom(record: Record, error: Failure, now_ms: int) -> Change:
     return Change(replace(record, error=error, updated_ms=now_ms), Flow.WAIT)
 
 
+def admitted(record: Record, declared: ProcedureType, now_ms: int) -> Change:
+    """Look at arguments that nobody could look at when it was submitted (its workers were away):
+    they fit, and these are its locks; or it fails before its first step.
+    """
+    try:
+        ok = admit(declared, plain.decode(record.args), record.owner, record.nonce)
+    except KvorumError as error:
+        return fail(record, declared, error_failure(error), None, now_ms=now_ms)
+    after = replace(record, pending=False, locks=ok.locks, updated_ms=now_ms)
+    return Change(after, Flow.TAIL)
+
+
 def granted(record: Record) -> Record:
     """It has its locks from this write on."""
     return replace(record, grant=GRANTED_HERE)

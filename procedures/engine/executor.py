@@ -47,6 +47,8 @@ from procedures.engine.scheduler import FairScheduler, Scheduler
 from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.turn import Turns
+from procedures.pools.crew import Crew
+from procedures.pools.rows import Rows
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ class Executor:
         timers: Timers,
         rng: Rng,
         *,
+        rows: Rows | None = None,
         scheduler: Scheduler | None = None,
         workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
         threads: int = limits.PROCEDURE_THREADS_DEFAULT,
@@ -98,9 +101,26 @@ class Executor:
         self._watchers: dict[int, list[asyncio.Future[Record]]] = {}
         self._wanted = _checked_workers(workers)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._early: list[Coroutine[Any, Any, None]] = []  # tasks of before it serves
         self._workers = 0
         self._group = asyncio.TaskGroup()
         self._serving = False
+        self.crew: Crew | None = None
+        if rows is not None:
+            self.crew = Crew(
+                store=store,
+                rows=rows,
+                types=types,
+                roster=self._roster,
+                turns=self._turns,
+                locks=self._locks,
+                timers=timers,
+                rng=rng,
+                spawn=self._spawn,
+                refusal=self._refusal,
+            )
+            self._roster.offer = self.crew.offer
+            self._roster.lane_ready = self.crew.kick
         self.broken: dict[int, str] = {}  # rows that could not be read at the start, and why
 
     # ------------------------------------------------------------------------------ life
@@ -109,6 +129,10 @@ class Executor:
         await self._group.__aenter__()
         self._serving = True
         self._task(self._janitor.run())
+        for early in self._early:
+            self._task(early)
+        if self.crew is not None:
+            self._watching = self._task(self.crew.run())
         self._looking = self._task(self._take_in_strays())
         self._hire()
         return self
@@ -125,6 +149,9 @@ class Executor:
         """
         self._serving = False
         self._looking.cancel()
+        if self.crew is not None:
+            self._watching.cancel()
+            self.crew.close()
         self._roster.close()
         self._roster.dismiss()
         self._janitor.close()
@@ -148,6 +175,8 @@ class Executor:
         before anything runs (K11): the workers come later.
         """
         self._turns.reign = await self.store.reign()
+        if self.crew is not None:
+            await self.crew.resume()
         after: int | None = 0
         found: list[tuple[Live, Record]] = []
         while after is not None:
@@ -199,6 +228,12 @@ class Executor:
                     live.wake = "restart"
                 self._roster.place(live, record)
 
+    def _spawn(self, coro: Coroutine[Any, Any, None]) -> None:
+        if self._serving:
+            self._task(coro)
+        else:
+            self._early.append(coro)
+
     def _task(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(coro)
         self._tasks.add(task)
@@ -214,6 +249,8 @@ class Executor:
         """
         self._must_serve()
         ok = check(sub, self.types)
+        if ok.pending and self.crew is not None:
+            ok = await self.crew.looked_at(ok)
         if ok.nonce:
             known = await self.store.find_nonce(ok.owner, ok.nonce)
             earlier = await self.store.load(known) if known is not None else None
@@ -261,7 +298,7 @@ class Executor:
     async def find(self, id: int) -> Record:
         """The record as it is stored now. Raises NotFound (PROCEDURE_NOT_FOUND)."""
         live = self._roster.get(id)
-        if live is not None and live.record is not None:
+        if live is not None and live.record is not None and not live.worker:
             return live.record
         stored = await self.store.load(id)
         if stored is None:
@@ -319,6 +356,9 @@ class Executor:
         (NOT_ABORTABLE), NotFound, DeadlineExceeded (nothing was done: the step under way is long).
         """
         self._must_serve()
+        held = self._roster.get(id)
+        if self.crew is not None and held is not None and held.worker:
+            self.crew.recall(held)
         try:
             async with asyncio.timeout(limits.DEADLINE_MS_DEFAULT / 1000):
                 await self._locks.acquire(id)

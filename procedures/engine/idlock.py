@@ -42,6 +42,13 @@ class IdLock:
                 self.release(id)  # it was handed to us at the same moment: pass it on
             raise
 
+    def try_acquire(self, id: int) -> bool:
+        """Take it if nobody has it."""
+        if id in self._held:
+            return False
+        self._held[id] = deque()
+        return True
+
     def release(self, id: int) -> None:
         waiters = self._held[id]
         while waiters:

@@ -25,6 +25,14 @@ FORMAT: Final = 1
 GRANTED_HERE: Final = 1  # `grant` of the very write that grants: a record cannot hold its version
 
 
+LANE_SEPARATOR: Final = "\x1f"
+
+
+def lane_of(pool: str, name: str, version: int) -> str:
+    """What the workers of a pool differ in: which types they run, and which versions."""
+    return f"{pool}{LANE_SEPARATOR}{name}{LANE_SEPARATOR}{version}"
+
+
 class Undo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):
     """`count` consecutive executions of one step from sequence number `first`, or (`method` "")
     children from id `first`.
@@ -111,6 +119,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def lane(self) -> str:
+        """Who can run it; "" = the master's own workers."""
+        return lane_of(self.pool, self.name, self.version) if self.pool else ""
 
     def settled(self, version: int) -> Record:
         """The same with the fencing token that the version of its row gives away."""

@@ -156,6 +156,10 @@ class Registry:
         self._types.setdefault(declared.name, {})[declared.version] = declared
         return declared
 
+    def put(self, declared: ProcedureType) -> None:
+        """Serve a type whose class was checked before (a worker's)."""
+        self._types.setdefault(declared.name, {})[declared.version] = declared
+
     def learn(self, described: ProcedureType) -> bool:
         """Know a type that workers run. False: this process runs that name itself."""
         versions = self._types.setdefault(described.name, {})

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -40,19 +41,25 @@ class Live:
         "doomed",
         "entry",
         "event",
+        "final",
         "granted",
         "id",
+        "lane",
         "parent",
         "parked",
+        "progress",
         "queued",
         "record",
         "retry",
         "retry_ms",
         "rolling",
         "running",
+        "slow_ms",
+        "step_began",
         "tries",
         "version",
         "wake",
+        "worker",
     )
 
     def __init__(self, stored: Stored) -> None:
@@ -63,6 +70,12 @@ class Live:
         self.granted = record.grant != 0  # the store knows that it holds its locks
         self.record: Record | None = record
         self.version = stored.version
+        self.final = record.final
+        self.lane = record.lane  # "" = run here, else by workers
+        self.worker = ""  # the one that has it
+        self.progress: tuple[float, str] | None = None  # what its step said last
+        self.step_began = (0, 0, "")  # of the step under way: when, its deadline in ms, its name
+        self.slow_ms = 0  # its worker says that the step runs so long already
         self.deadline_ms = 0 if record.final else record.deadline_ms
         self.children: set[int] = set()  # the live ones
         self.doomed = record.error is not None  # it fails: its children fail at their next turn
@@ -85,6 +98,8 @@ class Roster:
         self._rng = rng
         self._queue = queue
         queue.on_ready = self._ready
+        self.offer: Callable[[Live], None] | None = None  # takes what workers run (pools/crew.py)
+        self.lane_ready: Callable[[str], None] | None = None
         self._live: dict[int, Live] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._due = Due(clock, timers, self._at_due)
@@ -143,6 +158,9 @@ class Roster:
         live.deadline_ms = 0 if record.final else record.deadline_ms
         live.rolling = record.state is State.ROLLING_BACK
         live.granted = record.grant != 0
+        live.final = record.final
+        if record.locks != live.entry.locks:
+            live.entry = entry_of(record)
         self._unlist(live)
         if record.error is not None and not live.doomed:
             live.doomed = True
@@ -203,6 +221,17 @@ class Roster:
                 if not live.wake:
                     self.wake(live, "event")
 
+    def wake_waiting(self, why: str) -> None:
+        """Wake everything that waits for an event: some signal may be lost."""
+        for id in sorted(id for ids in self._waiting.values() for id in ids):
+            live = self._live.get(id)
+            if live is not None and not live.wake:
+                self.wake(live, why)
+
+    def waits_in(self, pool: str) -> bool:
+        """Whether `take` may have something of this pool."""
+        return self._queue.waiting(pool)
+
     def missed(self, live: Live, event: str, since: int) -> None:
         """Wake it if `event` was signalled while the step that suspends on it was under way."""
         if self._signalled.get(event, 0) > since or self._forgotten > since:
@@ -223,8 +252,15 @@ class Roster:
         """At the tail (or front) of its queue, unless it is there already. One that waits for locks
         stays where it is, unless it is to fail: that needs none.
         """
+        if live.lane and self.offer is not None:
+            self.offer(live)
+        else:
+            self.push(live, front=front)
+
+    def push(self, live: Live, *, front: bool = False) -> None:
+        """`enqueue` where the scheduler decides."""
         entry = live.entry
-        if entry.locks and self._fails(live):
+        if entry.locks and self.fails(live):
             if live.queued and not self._queue.blocked(live.id):
                 return
             entry = entry._replace(locks=())
@@ -234,9 +270,9 @@ class Roster:
         self._queue.push(entry, front=front)
         self._ready(entry.pool)
 
-    def _fails(self, live: Live) -> bool:
+    def fails(self, live: Live) -> bool:
         """Whether it is to fail for what happened outside of it."""
-        if live.rolling:
+        if live.rolling or live.final:
             return False
         parent = self._live.get(live.parent)
         if parent is not None and parent.doomed:
@@ -245,15 +281,19 @@ class Roster:
 
     def _ready(self, pool: str) -> None:
         """Somebody of this pool may run."""
+        if pool:
+            if self.lane_ready is not None:
+                self.lane_ready(pool)
+            return
         while self._idle:
             idle = self._idle.popleft()
             if not idle.done():
                 idle.set_result(None)
                 return
 
-    def take(self) -> Live | None:
+    def take(self, pool: str = "") -> Live | None:
         """The next one to run, None = nothing to do. It has its locks, or `barred` says why not."""
-        while (id := self._queue.pop()) is not None:
+        while (id := self._queue.pop(pool)) is not None:
             live = self._live.get(id)
             if live is not None:
                 live.queued = False
@@ -335,7 +375,7 @@ class Roster:
 def entry_of(record: Record) -> Entry:
     """A procedure as the scheduler sees it."""
     queue = queue_of(record.locks) or record.queue
-    return Entry(record.id, record.parent, record.locks, "", record.priority, None, queue)
+    return Entry(record.id, record.parent, record.locks, record.lane, record.priority, None, queue)
 
 
 def small(record: Record) -> bool:

@@ -97,7 +97,8 @@ def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitte
         args = declared.args.plain(args, what)
     data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
     locks = checked(declared.locks_of(args), f"procedure {declared.name}")
-    return Admitted(declared, data, locks, owner, nonce, pending=declared.remote and declared.needs_look)
+    pending = declared.remote and declared.needs_look
+    return Admitted(declared, data, locks, owner, nonce, pending=pending)
 
 
 def create(

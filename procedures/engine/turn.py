@@ -52,6 +52,7 @@ class Turns:
         self._ended = ended
         self.commits = 0
         self.reign = 0  # of this executor, for grants of locks
+        self.progress: Callable[[int, float, str], None] = self._note  # what a step says of itself
 
     async def turn(self, live: Live, go_on: Callable[[Live], bool]) -> None:
         """Run it until it waits or ends, or `go_on` says no, or its share is used up (J10)."""
@@ -75,6 +76,20 @@ class Turns:
                     self._roster.place(live, live.record)
             case Flow.ENDED:
                 pass
+
+    def decides(self, live: Live) -> bool:
+        """Whether there is something to do for it that needs none of its code: to fail it, or to
+        write down that it has its locks.
+        """
+        if live.doomed and not live.rolling:
+            return not live.children
+        wants_locks = bool(live.entry.locks) and not live.granted
+        return self._roster.fails(live) or (wants_locks and not live.queued)
+
+    def _note(self, id: int, part: float, text: str) -> None:
+        live = self._roster.get(id)
+        if live is not None:
+            live.progress = (part, text)
 
     def park(self, live: Live, error: Exception) -> None:
         """A bug of ours, or a record that breaks the rules: leave it alone, and say so."""
@@ -105,11 +120,16 @@ class Turns:
             return Flow.WAIT
         if error is not None:
             return await self.commit(live, self._failing(live, record, declared, error))
-        if live.entry.locks and not live.granted:
+        if record.pending and not declared.remote:
+            change = core.admitted(record, declared, self._clock.now_ms())
+            return await self.commit(live, change)
+        if live.entry.locks and not live.granted and not record.pending:
             return await self._grant(live, record, declared)
         if not self._roster.ripe(live, record):
             return Flow.WAIT
         match core.action(record):
+            case RunUndo() | RunStep() if declared.remote:
+                return Flow.TAIL  # a worker's turn
             case UndoRound(first, count):
                 return await self._undo_round(live, record, first, count)
             case RunUndo(method, token):
@@ -134,7 +154,7 @@ class Turns:
     async def _current(self, live: Live) -> Record | None:
         """Its record, None when it turns out to have ended."""
         if live.record is None:
-            await self._reload(live)
+            await self.reload(live)
             if self._roster.get(live.id) is not live:
                 return None
         return live.record
@@ -322,10 +342,10 @@ class Turns:
                 revived_version=revived_version,
             )
         except Fenced:
-            return await self._reload(live)
+            return await self.reload(live)
         except UnknownOutcome as error:
             before = live.version
-            flow = await self._reload(live)
+            flow = await self.reload(live, change)
             return self._retry(live, core.error_failure(error)) if live.version == before else flow
         self.commits += 1
         self._roster.moved(live, change.record, version)
@@ -334,11 +354,11 @@ class Turns:
         if change.revived is not None and not change.revived.ended:
             self._adopt(Stored(change.revived, version))
         if change.record.ended:
-            self._end(live, change.record)
+            self.end(live, change.record)
         return change.flow
 
-    async def _reload(self, live: Live) -> Flow:
-        """Take over what the store says."""
+    async def reload(self, live: Live, change: Change | None = None) -> Flow:
+        """Take over what the store says; `change` is what was perhaps written."""
         stored = await self._store.load(live.id)
         if stored is None:
             self._roster.drop(live)
@@ -349,7 +369,7 @@ class Turns:
             return Flow.MORE
         self._roster.moved(live, record, stored.version)
         if record.ended:
-            self._end(live, record)
+            self.end(live, record)
             return Flow.ENDED
         if record.waits_for:
             await self._adopt_round(*record.rounds[-1])
@@ -365,7 +385,7 @@ class Turns:
     def _adopt(self, stored: Stored) -> None:
         self._roster.place(self._roster.adopt(stored), stored.record)
 
-    def _end(self, live: Live, record: Record) -> None:
+    def end(self, live: Live, record: Record) -> None:
         self._roster.drop(live)
         self._ended(Stored(record, live.version))
 

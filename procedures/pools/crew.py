@@ -1,0 +1,672 @@
+"""The master's side of pools: who is there, who holds which procedure, who is next.
+
+    roster ── offer ──▶ scheduler (a queue per lane) ── deal ──▶ order ──▶ worker
+      ▲                                                                      │ runs, commits
+      └── moved, placed, paused, ended ◀── report ◀──────────────────────────┘
+
+A *lane* is what workers differ in: pool, type and version. A procedure that a worker holds keeps
+its IdLock; so nobody else decides about it meanwhile, and who wants to (an abort) recalls it.
+
+What makes it safe (docs/decisions/0413):
+- a worker commits by the version of the record's row, like everybody. Whoever takes a procedure
+  away from a worker first writes the row anew (`_regain`): from then on the other's commit is
+  refused. Whether it had committed before is read from the store, never assumed;
+- a worker that may hold something has a durable row. A new master gives nothing out before each of
+  them has come back and said what it holds, or its lease is over; in the second case everything is
+  written anew before it is given out;
+- orders and reports arrive once, in order (messages.py), while a reign lasts.
+
+Left out here: a worker that lives and never ends its step keeps it (it is shown as stuck).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base import limits
+from kv.base.errors import (
+    Busy,
+    InvalidArgument,
+    KvorumError,
+    Refused,
+    UnknownOutcome,
+    from_wire,
+)
+from kv.base.keys import unescape
+from kv.base.ops import delete, put
+from kv.base.ports import Rng, Timers
+from procedures.engine import records
+from procedures.engine.core import Change, Flow
+from procedures.engine.idlock import IdLock
+from procedures.engine.procedure import State
+from procedures.engine.records import LANE_SEPARATOR, lane_of
+from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.roster import Live, Roster
+from procedures.engine.store import Fenced, ProcedureStore, Stored
+from procedures.engine.submission import Admitted
+from procedures.engine.turn import Turns
+from procedures.pools import messages, rows
+from procedures.pools.describe import described, remote_type
+from procedures.pools.messages import (
+    Entry,
+    Look,
+    Looked,
+    Order,
+    Progress,
+    Recall,
+    Run,
+    Slow,
+    Turned,
+    Types,
+)
+from procedures.pools.rows import Rows
+
+log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.1
+_AGAIN_S: Final = 0.1
+
+
+class Hand:
+    """A worker, as the master sees it."""
+
+    def __init__(self, name: str, entry: Entry, epoch: int, now: float) -> None:
+        self.name = name
+        self.entry = entry
+        self.epoch = epoch
+        self.heard = now  # monotonic
+        self.held: dict[int, int] = {}  # procedure → number of signals when it was given out
+        self.outbox: deque[Order] = deque()  # not seen yet
+        self.number = 0  # of the last order
+        self.sent = 0  # of the last order that some answer had
+        self.seq = 0  # of the last reports taken
+        self.waiting: asyncio.Future[None] | None = None
+        self.slow: dict[int, Slow] = {}
+
+    @property
+    def free(self) -> int:
+        return self.entry.slots - len(self.held)
+
+    def wake(self) -> None:
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
+
+
+class Crew:
+    """The workers of one executor."""
+
+    def __init__(
+        self,
+        *,
+        store: ProcedureStore,
+        rows: Rows,
+        types: Registry,
+        roster: Roster,
+        turns: Turns,
+        locks: IdLock,
+        timers: Timers,
+        rng: Rng,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        refusal: Callable[[], KvorumError],
+    ) -> None:
+        """`spawn` runs a task of the executor; `refusal`: why it does not serve any more."""
+        self._store = store
+        self._rows = rows
+        self._types = types
+        self._roster = roster
+        self._turns = turns
+        self._locks = locks
+        self._timers = timers
+        self._spawn = spawn
+        self._refusal = refusal
+        self._epoch = int.from_bytes(rng.token(6), "big")
+        self.hands: dict[str, Hand] = {}
+        self._by_lane: dict[str, list[Hand]] = {}
+        self._expected: dict[
+            str, float
+        ] = {}  # not heard of in this reign; until when they may come
+        self._doubtful: set[int] = set()  # may still be held by a worker that did not come back
+        self._questions: dict[int, asyncio.Future[Looked]] = {}
+        self._asked = 0
+        self._dirty: set[str] = set()
+        self._dealing = False
+        self._closed = False
+        self.taken_back = 0
+
+    # ------------------------------------------------------------------------------ life
+    async def resume(self) -> None:
+        """What the store knows: types, and workers that may still hold something."""
+        async for _key, value, _ in rows.every(self._rows, rows.ALL_TYPES):
+            self._types.learn(remote_type(messages.description(value)))
+        until = self._timers.monotonic() + limits.WORKER_LEASE_MS / 1000
+        prefix = len(rows.ALL_WORKERS[0])
+        async for key, _value, _ in rows.every(self._rows, rows.ALL_WORKERS):
+            self._expected[unescape(key, prefix)[0].decode()] = until
+
+    async def run(self) -> None:
+        """Look after the leases, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = self._timers.monotonic()
+            lease = limits.WORKER_LEASE_MS / 1000
+            for hand in [h for h in self.hands.values() if now - h.heard > lease]:
+                log.warning(
+                    "worker %s is silent: its %d procedures go to others", hand.name, len(hand.held)
+                )
+                self._spawn(self._bury(hand))
+            missing = [name for name, until in self._expected.items() if now > until]
+            if missing:
+                log.warning("workers did not come back: %s", ", ".join(missing[:10]))
+                self._doubt()
+                for name in missing:
+                    del self._expected[name]
+                    self._spawn(self._forget(name))
+                self._kick(self._by_lane)
+
+    def close(self) -> None:
+        """Nobody is given anything any more; who waits is told who leads now."""
+        self._closed = True
+        for hand in self.hands.values():
+            if hand.waiting is not None and not hand.waiting.done():
+                hand.waiting.set_exception(self._refusal())
+        for question in self._questions.values():
+            if not question.done():
+                question.set_exception(self._refusal())
+
+    @property
+    def settled(self) -> bool:
+        """Whether everybody who may hold something is known."""
+        return not self._expected
+
+    # ------------------------------------------------------------------------------ coming, going
+    async def enter(self, name: str, entry: Entry) -> tuple[int, list[int], bytes]:
+        """A worker comes, or comes back: its epoch, what it must drop, all types."""
+        self._check(name, entry)
+        await self._declare(entry)
+        known = self.hands.get(name)
+        if known is None or known.entry.pool != entry.pool:
+            if known is not None:
+                await self._bury(known)
+            await self._rows.write([put(rows.worker(name), messages.encode(entry))])
+        self._epoch += 1
+        hand = Hand(name, entry, self._epoch, self._timers.monotonic())
+        back = self._expected.pop(name, None) is not None
+        known = self.hands.get(name)
+        mine = {} if known is None else known.held
+        if known is not None:
+            known.wake()
+        dropped: list[int] = []
+        for id, version in entry.held:
+            if id in mine:
+                hand.held[id] = mine.pop(id)
+            elif not (back and self._claim(hand, id, version)):
+                dropped.append(id)
+        self._unlane(known)
+        self.hands[name] = hand
+        for lane in self._lanes(entry):
+            self._by_lane.setdefault(lane, []).append(hand)
+        for id in list(mine):  # given out, never arrived
+            self._back(id)
+        self._kick(self._by_lane)
+        log.info("worker %s serves pool %s with %d slots", name, entry.pool, entry.slots)
+        return hand.epoch, dropped, self._all_types()
+
+    def _check(self, name: str, entry: Entry) -> None:
+        if len(self.hands) >= limits.WORKERS_MAX and name not in self.hands:
+            raise Busy(
+                f"{limits.WORKERS_MAX} workers are here, the limit",
+                details={"limit": limits.WORKERS_MAX, "actual": len(self.hands)},
+            )
+        if not 0 < entry.slots <= limits.WORKER_SLOTS_MAX:
+            raise InvalidArgument(
+                f"slots must be 1 to {limits.WORKER_SLOTS_MAX}, got {entry.slots}"
+            )
+        if not 0 < len(entry.types) <= limits.WORKER_TYPES_MAX:
+            raise InvalidArgument(
+                f"a worker declares 1 to {limits.WORKER_TYPES_MAX} types, got {len(entry.types)}"
+            )
+        for told in entry.types:
+            here = self._types.find(told.name)
+            if here is not None and not here.remote:
+                raise Refused(
+                    f"procedure {told.name}: the nodes run it themselves ({here.origin}); take it "
+                    "out of their --procedure-modules, or out of the worker's modules",
+                    code="ALREADY_SERVED",
+                )
+
+    async def _declare(self, entry: Entry) -> None:
+        """Make its types known for good, so that they can be submitted while nobody serves them."""
+        ops, news = [], []
+        for told in entry.types:
+            known = self._types.find(told.name, told.version)
+            if (
+                known is not None
+                and known.version == told.version
+                and described(known, told.pool) == told
+            ):
+                continue
+            ops.append(put(rows.type_(told.name, told.version), messages.encode(told)))
+            news.append(told)
+        for at in range(0, len(ops), 100):
+            await self._rows.write(ops[at : at + 100])
+        for told in news:
+            self._types.learn(remote_type(told))
+        if news:
+            for hand in self.hands.values():
+                self._tell(hand, Types(0, messages.encode(news)))
+
+    def _all_types(self) -> bytes:
+        return messages.encode([described(t, t.pool) for t in self._types.types()])
+
+    def _claim(self, hand: Hand, id: int, version: int) -> bool:
+        """Whether it goes on with a procedure that it held under the master before."""
+        live = self._roster.get(id)
+        if live is None or not live.lane or live.worker or not self._locks.try_acquire(id):
+            return False
+        self._hold(hand, live)
+        return True
+
+    async def leave(self, name: str, epoch: int) -> None:
+        """It goes, and holds nothing any more."""
+        hand = self.hands.get(name)
+        if hand is not None and hand.epoch == epoch:
+            await self._bury(hand)
+
+    async def _bury(self, hand: Hand) -> None:
+        """It has lost what it held; fenced first, then forgotten."""
+        if self.hands.get(hand.name) is not hand:
+            return
+        del self.hands[hand.name]
+        self._unlane(hand)
+        hand.epoch = 0
+        hand.wake()
+        held, hand.held = list(hand.held), {}
+        self.taken_back += len(held)
+        async with asyncio.TaskGroup() as group:
+            for id in held:
+                group.create_task(self._regain(id))
+        if hand.name not in self.hands:
+            await self._forget(hand.name)
+
+    async def _forget(self, name: str) -> None:
+        while not self._closed:
+            try:
+                if name not in self.hands:
+                    await self._rows.write([delete(rows.worker(name))])
+                return
+            except KvorumError as error:
+                log.warning("the row of worker %s stays for now: %s", name, error)
+            await asyncio.sleep(_AGAIN_S)
+
+    def _unlane(self, hand: Hand | None) -> None:
+        if hand is None:
+            return
+        for lane in self._lanes(hand.entry):
+            left = [h for h in self._by_lane.get(lane, ()) if h is not hand]
+            if left:
+                self._by_lane[lane] = left
+            else:
+                self._by_lane.pop(lane, None)
+
+    @staticmethod
+    def _lanes(entry: Entry) -> list[str]:
+        """Everything that it can run: each type with its own and the versions that it accepts."""
+        return [
+            lane_of(told.pool, told.name, version)
+            for told in entry.types
+            for version in (told.version, *told.accepts)
+        ]
+
+    # ------------------------------------------------------------------------------ taking back
+    def _doubt(self) -> None:
+        held = {id for hand in self.hands.values() for id in hand.held}
+        self._doubtful |= {live.id for live in self._roster.all() if live.lane} - held
+
+    async def _regain(self, id: int) -> None:
+        """Write its row anew, so that whoever had it cannot commit; then go on from what the store
+        says. Its IdLock is held, and released here.
+        """
+        live = self._roster.get(id)
+        try:
+            while live is not None and not self._closed:
+                try:
+                    await self._fence(live)
+                    break
+                except KvorumError as error:
+                    log.warning("procedure %d is not taken back yet: %s", id, error)
+                await asyncio.sleep(_AGAIN_S)
+        finally:
+            self._let_go(id)
+        live = self._roster.get(id)
+        if live is not None and not self._closed:
+            self._replace(live)
+
+    async def _fence(self, live: Live) -> None:
+        while True:
+            stored = await self._store.load(live.id)
+            if stored is None or stored.record.ended:
+                break
+            known = live.version
+            try:
+                await self._store.update(stored.version, Change(stored.record, Flow.MORE))
+            except (Fenced, UnknownOutcome):
+                continue
+            if stored.version != known:  # it committed, and its signals may be lost with it
+                self._roster.wake_waiting("restart")
+            break
+        self._doubtful.discard(live.id)
+        live.version = 0  # whatever is there is news
+        await self._turns.reload(live)
+
+    def _replace(self, live: Live) -> None:
+        """Back among those that wait or may run, with the wake-up that may have been lost."""
+        record = live.record
+        if record is None:
+            self._roster.enqueue(live)
+            return
+        if record.state is State.WAITING and record.event:
+            live.wake = "restart"
+        self._roster.place(live, record)
+
+    def _back(self, id: int) -> None:
+        """An order for it never arrived."""
+        self._let_go(id)
+        live = self._roster.get(id)
+        if live is not None:
+            self._roster.enqueue(live)
+
+    def _let_go(self, id: int) -> None:
+        live = self._roster.get(id)
+        if live is not None:
+            live.running = False
+            live.worker = ""
+            live.progress = None
+            live.slow_ms = 0
+        self._locks.release(id)
+
+    # ------------------------------------------------------------------------------ dealing
+    def offer(self, live: Live) -> None:
+        """It may run (Roster.enqueue). One that a worker has is called back instead: something
+        changed that its worker does not know.
+        """
+        if live.worker:
+            self.recall(live)
+            return
+        self._roster.push(live)
+        self._kick((live.lane,))
+        if self._turns.decides(live):
+            self._spawn(self._decided(live))
+
+    def recall(self, live: Live) -> None:
+        """Have its worker give it back when the step under way has ended."""
+        hand = self.hands.get(live.worker)
+        if hand is not None and live.id in hand.held:
+            self._tell(hand, Recall(0, live.id))
+
+    def kick(self, lane: str) -> None:
+        """Something of this lane may run now (its locks are free)."""
+        self._kick((lane,))
+
+    def _kick(self, lanes: Iterable[str]) -> None:
+        self._dirty.update(lanes)
+        if not self._dealing and self._dirty:
+            self._dealing = True
+            asyncio.get_running_loop().call_soon(self._deal)
+
+    def _deal(self) -> None:
+        """Give out what may run. Lanes take turns, higher priorities go first in each of them."""
+        self._dealing = False
+        dirty, self._dirty = sorted(self._dirty), set()
+        if self._closed or not self.settled:
+            return
+        open_lanes = deque(lane for lane in dirty if self._roster.waits_in(lane))
+        while open_lanes:
+            lane = open_lanes.popleft()
+            hands = self._by_lane.get(lane)
+            if not hands:
+                continue  # it waits, and says so (`why_waits`)
+            hand = max(hands, key=_free)
+            if hand.free <= 0:
+                continue
+            live = self._roster.take(lane)
+            if live is None:
+                continue
+            self._give(hand, live)
+            open_lanes.append(lane)
+
+    async def _decided(self, live: Live) -> None:
+        async with self._locks(live.id):
+            if self._roster.get(live.id) is not live or live.worker:
+                return
+            if self._turns.decides(live):
+                await self._turns.turn(live, lambda _: False)
+            else:
+                self._roster.enqueue(live)
+
+    def _give(self, hand: Hand, live: Live) -> None:
+        if not self._locks.try_acquire(live.id):
+            self._spawn(self._later(live))  # somebody decides about it now
+        elif live.id in self._doubtful:
+            self._spawn(self._regain(live.id))
+        elif self._turns.decides(live):
+            self._locks.release(live.id)
+            self._spawn(self._decided(live))
+        else:
+            self._hold(hand, live)
+            record = live.record
+            parent = self._roster.get(live.parent)
+            doomed = parent is not None and parent.doomed
+            data = b"" if record is None else records.encode(record)
+            if record is not None:
+                self._roster.ripe(live, record)  # says why it wakes
+            run = Run(0, live.id, live.version, data, live.wake, live.tries, doomed)
+            self._tell(hand, run)
+
+    async def _later(self, live: Live) -> None:
+        async with self._locks(live.id):
+            pass
+        if self._roster.get(live.id) is live:
+            self._roster.enqueue(live)
+
+    def _hold(self, hand: Hand, live: Live) -> None:
+        hand.held[live.id] = self._roster.signals
+        live.worker = hand.name
+        live.running = True
+        live.queued = False
+        live.parked = ""
+        live.retry_ms = 0
+
+    def _tell(self, hand: Hand, order: Order) -> None:
+        hand.number += 1
+        hand.outbox.append(messages.numbered(order, hand.number))
+        hand.wake()
+
+    # ------------------------------------------------------------------------------ polls
+    async def poll(
+        self, name: str, epoch: int, seq: int, seen: int, again: bool, wait_ms: int, said: bytes
+    ) -> bytes:
+        """Take what it says, and answer with its orders, as soon as there are some."""
+        hand = self.hands.get(name)
+        if hand is None or hand.epoch != epoch:
+            raise self._unknown(name)
+        hand.heard = self._timers.monotonic()
+        hand.wake()  # the poll before this one
+        while hand.outbox and hand.outbox[0].number <= seen:
+            hand.outbox.popleft()
+        if seq > hand.seq:
+            hand.seq = seq
+            self._take(hand, messages.reports(said) if said else ())
+        else:
+            again = True
+        if again:
+            hand.sent = seen
+        if hand.sent >= hand.number and wait_ms:
+            hand.waiting = waiting = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(min(wait_ms, limits.WORKER_POLL_MS) / 1000):
+                    await waiting
+            except TimeoutError:
+                pass
+            finally:
+                if hand.waiting is waiting:
+                    hand.waiting = None
+            if hand.epoch != epoch:
+                raise self._unknown(name)
+        return messages.encode(self._unsent(hand))
+
+    @staticmethod
+    def _unknown(name: str) -> Refused:
+        return Refused(
+            f"worker {name} is not known here (any more): enter again", code="WORKER_UNKNOWN"
+        )
+
+    @staticmethod
+    def _unsent(hand: Hand) -> list[Order]:
+        found: list[Order] = []
+        size = 0
+        for order in hand.outbox:
+            if order.number <= hand.sent:
+                continue
+            size += len(order.record) if isinstance(order, Run) else 64
+            if found and (
+                size > limits.WORKER_BATCH_BYTES or len(found) >= limits.WORKER_BATCH_MAX
+            ):
+                break
+            found.append(order)
+        if found:
+            hand.sent = found[-1].number
+        return found
+
+    def _take(self, hand: Hand, reports: Sequence[messages.Report]) -> None:
+        for report in reports:
+            match report:
+                case Turned():
+                    if report.id in hand.held:
+                        self._turned(hand, report)
+                case Looked():
+                    question = self._questions.get(report.question)
+                    if question is not None and not question.done():
+                        question.set_result(report)
+                case Progress():
+                    live = self._roster.get(report.id) if report.id in hand.held else None
+                    if live is not None:
+                        live.progress = (report.part, report.text)
+                case Slow():
+                    live = self._roster.get(report.id) if report.id in hand.held else None
+                    if live is not None:
+                        live.slow_ms = report.since_ms
+        if reports:
+            self._kick(self._lanes(hand.entry))
+
+    def _turned(self, hand: Hand, report: Turned) -> None:
+        """A turn is over."""
+        since = hand.held.pop(report.id)
+        self._turns.commits += report.commits
+        live = self._roster.get(report.id)
+        if live is None:
+            self._locks.release(report.id)
+            return
+        if report.lost:
+            self._spawn(self._regain(report.id))
+            return
+        record = live.record
+        if report.record:
+            record = records.decode(report.record, f"the report of procedure {report.id}")
+            self._roster.moved(live, record, report.version)
+        for version, data in report.created:
+            child = records.decode(data, f"the children of procedure {report.id}")
+            self._roster.place(self._roster.adopt(Stored(child, version)), child)
+        self._let_go(live.id)
+        for event in report.events:
+            self._roster.signal(event)
+        if record is not None and record.ended:
+            self._turns.end(live, record)
+            return
+        live.parked = report.parked
+        if report.parked:
+            return
+        if report.retry is not None:
+            self._roster.pause(live, report.retry, report.retry_ms_max)
+        elif record is None:
+            self._roster.enqueue(live)
+        else:
+            self._roster.place(live, record)
+            if record.event:
+                self._roster.missed(live, record.event, since)
+
+    # ------------------------------------------------------------------------------ questions
+    async def looked_at(self, ok: Admitted) -> Admitted:
+        """A submission with what only its workers can tell of it; as it is, if none is here: then
+        they look before its first step. Raises what is wrong with its arguments.
+        """
+        looked = await self.look(ok.type, ok.args)
+        return ok if looked is None else replace(ok, locks=looked.locks, pending=False)
+
+    async def look(self, declared: ProcedureType, args: bytes) -> Looked | None:
+        """What a worker that has the type says of these arguments; None if nobody answers soon.
+
+        Raises what is wrong with them.
+        """
+        lane = lane_of(declared.pool, declared.name, declared.version)
+        hands = self._by_lane.get(lane)
+        if not hands:
+            return None
+        self._asked += 1
+        number = self._asked
+        answer = self._questions[number] = asyncio.get_running_loop().create_future()
+        self._tell(max(hands, key=_free), Look(0, number, declared.name, declared.version, args))
+        try:
+            async with asyncio.timeout(limits.WORKER_ASK_MS / 1000):
+                looked: Looked = await answer
+        except TimeoutError:
+            return None
+        finally:
+            del self._questions[number]
+        if looked.error is not None:
+            raise from_wire(looked.error)
+        return looked
+
+    # ------------------------------------------------------------------------------ for people
+    def why_waits(self, live: Live) -> str:
+        """Why one that may run does not, as far as workers are concerned."""
+        if not live.lane or live.worker or not live.queued:
+            return ""
+        pool, name, version = live.lane.split(LANE_SEPARATOR)
+        if live.lane in self._by_lane:
+            return (
+                ""
+                if any(h.free > 0 for h in self._by_lane[live.lane])
+                else (f"all workers of pool {pool} are busy")
+            )
+        if self._expected:
+            return "the workers are asked what they run"
+        if any(h.entry.pool == pool for h in self.hands.values()):
+            return f"no worker of pool {pool} serves {name} of version {version}"
+        return f"no worker serves pool {pool}"
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Everybody who is here."""
+        now = self._timers.monotonic()
+        return [
+            {
+                "worker": hand.name,
+                "pool": hand.entry.pool,
+                "slots": hand.entry.slots,
+                "running": len(hand.held),
+                "procedures": [str(id) for id in sorted(hand.held)[:100]],
+                "types": sorted({f"{t.name}@{t.version}" for t in hand.entry.types}),
+                "host": hand.entry.host,
+                "pid": hand.entry.pid,
+                "silent_ms": max(0, int((now - hand.heard) * 1000)),
+            }
+            for _, hand in sorted(self.hands.items())
+        ]
+
+
+def _free(hand: Hand) -> int:
+    return hand.free

@@ -1,0 +1,87 @@
+"""Declarations as plain data and back.
+
+The master decides about procedures whose code it does not have: whether a step exists, what is
+undone, whether one is past its point of no return. For that a description is enough; it becomes a
+`ProcedureType` whose methods are names, and which says of itself that it is `remote`.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from procedures.engine.procedure import Lock
+from procedures.engine.registry import ProcedureType, StepDef, StepMark, UndoDef
+from procedures.pools.messages import Description, StepText
+
+
+def described(declared: ProcedureType, pool: str) -> Description:
+    """What a worker of `pool` tells of a type."""
+    rule = declared.locks
+    locks = None if callable(rule) else tuple((lock.mode, lock.resource) for lock in rule)
+    return Description(
+        name=declared.name,
+        version=declared.version,
+        pool=declared.pool or pool,
+        first=declared.first,
+        steps=tuple(
+            StepText(
+                s.name,
+                s.mark.undo,
+                s.mark.point_of_no_return,
+                s.mark.undo_partial,
+                s.mark.deadline_ms,
+            )
+            for s in declared.steps.values()
+        ),
+        undos=tuple(declared.undos),
+        locks=locks,
+        timeout_ms=declared.timeout_ms,
+        retention_ms=declared.retention_ms,
+        accepts=tuple(sorted(declared.accepts)),
+        queue=declared.queue,
+        priority=declared.priority,
+        max_concurrent=declared.max_concurrent,
+        rate_per_s=declared.rate_per_s,
+        typed=declared.args is not None,
+        origin=declared.origin,
+    )
+
+
+def remote_type(told: Description) -> ProcedureType:
+    """A type that is run elsewhere."""
+    steps = {
+        s.name: StepDef(
+            s.name,
+            _elsewhere,
+            True,
+            StepMark(
+                s.name == told.first, s.undo, s.point_of_no_return, s.undo_partial, s.deadline_ms
+            ),
+        )
+        for s in told.steps
+    }
+    return ProcedureType(
+        told.name,
+        told.version,
+        told.first,
+        MappingProxyType(steps),
+        MappingProxyType({name: UndoDef(name, _elsewhere, True) for name in told.undos}),
+        tuple(Lock(mode, resource) for mode, resource in told.locks or ()),
+        told.timeout_ms,
+        told.retention_ms,
+        object,
+        told.origin,
+        accepts=frozenset(told.accepts),
+        pool=told.pool,
+        queue=told.queue,
+        priority=told.priority,
+        max_concurrent=told.max_concurrent,
+        rate_per_s=told.rate_per_s,
+        remote=True,
+        needs_look=told.locks is None or told.typed,
+    )
+
+
+def _elsewhere(*_: Any) -> NoReturn:
+    raise AssertionError("a method that workers run was called here")

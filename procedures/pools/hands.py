@@ -1,0 +1,138 @@
+"""A worker's turns: the same decisions and commits as the master's, without its roster.
+
+What the roster would be told (it moved, it waits, children, signals, pauses) is collected on a
+`Desk` and reported. Two things differ from the master's own turns:
+
+- somebody else's commit (`Fenced`) means that the procedure was taken away: the turn ends at once,
+  and nothing else is done with it. The master goes on from the store;
+- after an unknown outcome the stored record is compared with what was to be written: only if it is
+  that very one the turn goes on.
+"""
+
+from __future__ import annotations
+
+from procedures.engine import records
+from procedures.engine.core import Change, Flow
+from procedures.engine.procedure import State
+from procedures.engine.records import Failure, Record
+from procedures.engine.roster import Live, Roster
+from procedures.engine.store import Stored
+from procedures.engine.turn import Turns
+from procedures.pools.messages import Run, Turned
+
+
+class Desk(Roster):
+    """What one turn does instead of the roster. Only what Turns calls is here."""
+
+    def __init__(self, live: Live, run: Run, alive: int, now_ms: int) -> None:
+        # no Roster.__init__: nothing of it is used
+        self._mine = live
+        self._doomed = run.doomed
+        self._alive = alive
+        self._now_ms = now_ms
+        self.signals = 0
+        self.created: dict[int, Stored] = {}
+        self.events: list[str] = []
+        self.paused: tuple[Failure, int] | None = None
+        self.moves = 0
+        self.lost = False
+
+    def __len__(self) -> int:
+        return self._alive
+
+    def get(self, id: int) -> Live | None:
+        if id == self._mine.id:
+            return None if self.lost else self._mine
+        return _DOOMED if self._doomed and id == self._mine.parent else None
+
+    def adopt(self, stored: Stored) -> Live:
+        self.created[stored.record.id] = stored
+        if stored.record.parent == self._mine.id:
+            self._mine.children.add(stored.record.id)
+        return Live(stored)
+
+    def moved(self, live: Live, record: Record, version: int) -> None:
+        self.moves += 1
+        live.record = record
+        live.version = version
+        live.wake = ""
+        live.tries = 0
+        live.retry_ms = 0
+        live.deadline_ms = 0 if record.final else record.deadline_ms
+        live.rolling = record.state is State.ROLLING_BACK
+        live.granted = record.grant != 0
+
+    def drop(self, live: Live) -> None:
+        pass
+
+    def place(self, live: Live, record: Record) -> None:
+        pass
+
+    def enqueue(self, live: Live, *, front: bool = False) -> None:
+        pass
+
+    def ripe(self, live: Live, record: Record) -> bool:
+        if record.state is not State.WAITING or live.wake or record.waits_for:
+            return True
+        return 0 < record.due_ms <= self._now_ms
+
+    def signal(self, event: str) -> None:
+        self.events.append(event)
+
+    def missed(self, live: Live, event: str, since: int) -> None:
+        pass  # the master knows which signals came meanwhile
+
+    def pause(self, live: Live, error: Failure, ms_max: int) -> None:
+        self.paused = (error, ms_max)
+        live.retry_ms = 1  # not to be placed
+
+    def barred(self, live: Live) -> str:
+        return ""  # the master gives nothing out without its locks
+
+    def report(self, commits: int) -> Turned:
+        """The turn is over."""
+        live, record = self._mine, self._mine.record
+        if self.lost:
+            return Turned(live.id, live.version, b"", commits=commits, lost=True)
+        moved = self.moves > 0 and record is not None
+        retry, ms = self.paused or (None, 0)
+        return Turned(
+            live.id,
+            live.version,
+            records.encode(record) if moved and record is not None else b"",
+            tuple((s.version, records.encode(s.record)) for s in self.created.values()),
+            tuple(self.events),
+            commits,
+            retry,
+            ms,
+            live.parked,
+            lost=not moved and not self.paused and not live.parked,
+        )
+
+
+class HandTurns(Turns):
+    """Turns of a worker; `desk` is its roster."""
+
+    desk: Desk
+
+    async def reload(self, live: Live, change: Change | None = None) -> Flow:
+        if change is None:  # Fenced
+            return self._lose()
+        stored = await self._store.load(live.id)
+        if stored is not None and stored.version == live.version:
+            live.record = stored.record
+            return Flow.MORE
+        if stored is None or change.record.settled(stored.version) != stored.record:
+            return self._lose()
+        return await super().reload(live)
+
+    def _lose(self) -> Flow:
+        self.desk.lost = True
+        return Flow.ENDED
+
+
+class _Doomed:
+    doomed = True
+
+
+_DOOMED: Live = _Doomed()  # type: ignore[assignment]

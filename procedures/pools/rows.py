@@ -1,0 +1,105 @@
+"""What is durable of pools: table WORKERS.
+
+    01 esc(worker)                → Entry (messages.py)     it may hold procedures
+    02 esc(name) [version u32]    → Description             it can be submitted
+    03 esc(queue)                 → Queue                   limits that an operator set
+    04 esc(schedule)              → Schedule                (schedules.py)
+    05 [id u64] esc(name) [ts u64] → payload                a signal that nobody took yet
+    06 [id u64] esc(key)          → name                    a signal's key: sent once
+    07 [id u64] esc(token)        → [ok, value]             an outside system completed something
+
+A worker's row is written before it is given anything and removed after what it held was fenced: so
+a new master knows everybody who may still commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, Protocol
+
+from kv.base import limits, system
+from kv.base.keys import escape, successor, table_prefix, u32, u64
+from kv.base.ops import Op
+from txn.results import ScanPage
+
+_TABLE: Final = table_prefix(system.WORKERS)
+_WORKERS: Final = _TABLE + b"\x01"
+_TYPES: Final = _TABLE + b"\x02"
+_QUEUES: Final = _TABLE + b"\x03"
+_SCHEDULES: Final = _TABLE + b"\x04"
+_SIGNALS: Final = _TABLE + b"\x05"
+_KEYS: Final = _TABLE + b"\x06"
+_DONE: Final = _TABLE + b"\x07"
+
+ALL_WORKERS: Final = (_WORKERS, successor(_WORKERS))
+ALL_TYPES: Final = (_TYPES, successor(_TYPES))
+ALL_QUEUES: Final = (_QUEUES, successor(_QUEUES))
+ALL_SCHEDULES: Final = (_SCHEDULES, successor(_SCHEDULES))
+
+
+class Rows(Protocol):
+    """Reads and writes outside of steps (txn.client.TxnClient has them; RowsOf for tests)."""
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
+
+    async def write(self, ops: Sequence[Op]) -> int:
+        """One atomic write; its version. Raises ConditionFailed."""
+        ...
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage: ...
+
+    async def now(self) -> int:
+        """A timestamp above all that were taken before."""
+        ...
+
+
+async def every(rows: Rows, span: tuple[bytes, bytes]) -> AsyncIterator[tuple[bytes, bytes, int]]:
+    """(key, value, version) of a range, in order, page by page."""
+    start, end = span
+    while True:
+        page = await rows.scan(start, end, limit=limits.PROCEDURE_PAGE_MAX)
+        for item in page.items:
+            yield item
+        if page.resume is None:
+            return
+        start = page.resume
+
+
+def worker(name: str) -> bytes:
+    return _WORKERS + escape(name.encode())
+
+
+def type_(name: str, version: int) -> bytes:
+    return _TYPES + escape(name.encode()) + u32(version)
+
+
+def queue(name: str) -> bytes:
+    return _QUEUES + escape(name.encode())
+
+
+def schedule(name: str) -> bytes:
+    return _SCHEDULES + escape(name.encode())
+
+
+def signals(id: int, name: str | None = None) -> tuple[bytes, bytes]:
+    """The range of a procedure's signals, of one name or of all."""
+    prefix = _SIGNALS + u64(id) + (b"" if name is None else escape(name.encode()))
+    return prefix, successor(prefix)
+
+
+def signal(id: int, name: str, ts: int) -> bytes:
+    return signals(id, name)[0] + u64(ts)
+
+
+def signal_key(id: int, key: str) -> bytes:
+    return _KEYS + u64(id) + escape(key.encode())
+
+
+def done(id: int, token: str) -> bytes:
+    return _DONE + u64(id) + escape(token.encode())
+
+
+def left_of(id: int) -> tuple[tuple[bytes, bytes], ...]:
+    """Everything that is forgotten with a procedure."""
+    prefixes = (family + u64(id) for family in (_SIGNALS, _KEYS, _DONE))
+    return tuple((prefix, successor(prefix)) for prefix in prefixes)
