@@ -112,7 +112,8 @@ class Group(LibraryGroup):
         self.rounds, self._lease = Rounds(), Lease(lease_s=config.lease_ms / 1000)
         # A log and a term of zero do not prove that it never ran: a heartbeat's answer does not
         # wait for the sync of the term that it came with.
-        untouched = fresh and journal.term == 0 and journal.last_index == 0
+        begins = journal.base_index, journal.base_term  # (0, 0), or where the founders stand
+        untouched = fresh and (journal.last_index, journal.term) == begins
         self._promise = Promise(
             now_s=float("-inf") if untouched else now,
             election_min_s=config.election_min_ms / 1000,

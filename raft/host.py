@@ -114,13 +114,18 @@ class RaftHost:
         voters: Members,
         learners: Members = (),
         witnesses: Members = (),
+        *,
+        after: tuple[int, int] = (0, 0),
     ) -> None:
         """Store the bootstrap record of a group: its first members and an empty log. Nothing
         happens if it exists.
 
         Durable with the next sync; a leader of the group cannot exist before. Every first voter
         must be given the same members, `witnesses` among the voters. A replica that joins later
-        starts with no voters and learns them from the leader. Raises BadConfig.
+        starts with no voters and learns them from the leader. `after`: the (index, term) at which
+        every founder's state machine stands already, where the group does not begin empty; who
+        joins it without that state gets a snapshot, because no log reaches back so far. Raises
+        BadConfig.
         """
         self._check_open(group_id)
         if not 0 <= group_id <= records.GROUP_ID_MAX:
@@ -130,8 +135,8 @@ class RaftHost:
         if recovery.exists(self._db, group_id):
             return
         base_key, hard_key = records.base_key(group_id), records.hard_key(group_id)
-        self._buffer.put(base_key, records.encode_base(base_key, Base(0, 0, config)))
-        self._buffer.put(hard_key, records.encode_hard(hard_key, HardState(0, None)))
+        self._buffer.put(base_key, records.encode_base(base_key, Base(*after, config)))
+        self._buffer.put(hard_key, records.encode_hard(hard_key, HardState(after[1], None)))
         self._kick_soon()
 
     def open_group(
@@ -271,6 +276,16 @@ class RaftHost:
 
     def group(self, group_id: int) -> Replica | None:
         return self._replicas.get(group_id)
+
+    def close_group(self, group_id: int) -> None:
+        """Stop a group here; its log and hard state stay until `drop_group`. It cannot be opened
+        again before a restart, for what was sent in its name may still be on its way.
+        """
+        self._check_open(group_id)
+        replica = self._replicas.pop(group_id, None)
+        if replica is not None:
+            replica.stop("closed")
+            self._ticker.forget(group_id)
 
     def drop_group(self, group_id: int) -> None:
         """Stop a group and remove its log and hard state. Durable with the next sync (`barrier`

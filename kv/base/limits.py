@@ -139,6 +139,8 @@ DEADLINE_MS_MAX: Final = 120_000
 
 # -- log and queues
 ENTRY_BYTES_MAX: Final = 32 * MiB
+RESHAPE_BYTES_MAX: Final = 16 * MiB
+"""Of intents and guards that lie on both sides of the key of a split: each is written anew."""
 ENTRY_TARGET_BYTES: Final = 4 * MiB  # an open entry is sealed above this
 # a leader that was deposed waits so long to hear what became of its last entry; then it is unknown
 UNSETTLED_MS: Final = 300
@@ -191,6 +193,7 @@ SIZE_POINTS_MAX: Final = 256  # keys that say where a partition's bytes lie …
 SIZE_RECORD_BYTES_MAX: Final = 64 * KiB  # … and what of them is stored
 HOT_KEYS_MAX: Final = 32  # keys whose requests are counted, of a partition …
 HOT_KEYS_TOLD_MAX: Final = 5  # … and how many of them are told, the hottest
+REPORT_ROWS_MAX: Final = 1_000  # replicas of which one beat tells; the rest goes with the next
 LOAD_KEYS_MAX: Final = 128  # recent keys that say where the requests of a partition go
 
 # -- oracle

@@ -150,6 +150,21 @@ class GuardTable:
                 return key, guard
         return None
 
+    def cut(self, key: bytes) -> GuardTable:
+        """The partition is split: the guards that begin at `key` or above; the others, which must
+        end there, stay here.
+        """
+        right = GuardTable()
+        for at in [at for at in self.by_at if at[0] >= key]:
+            right.set(at, self.by_at[at])
+            self.set(at, None)
+        return right
+
+    def join(self, right: GuardTable) -> None:
+        """The partition above is merged into this one."""
+        for at, guard in right.by_at.items():
+            self.set(at, guard)
+
     def turn(self, n: int) -> list[Guard]:
         """The `n` guards that were not looked at for longest; they go behind all others."""
         found = list(islice(self.by_at.items(), n))

@@ -60,7 +60,7 @@ def admit(
                 keys.append(key)
             elif type(method) is int:
                 needed = check_request(r)
-                _check_range(descriptor, r, needed)
+                check_range(descriptor, r, needed)
                 keys += needed
         except KvorumError as error:
             refuse(item, error)
@@ -103,7 +103,7 @@ def in_time(batch: list[Item], now_s: float, refuse: Refuse) -> list[Item]:
     return kept
 
 
-def _check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
+def check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
     """Raises Moved unless every key of the request lies in the range."""
     if r[1] in _RANGES:
         inside = r[5] >= d.start and (not d.end or (r[6] != b"" and r[6] <= d.end))

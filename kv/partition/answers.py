@@ -49,6 +49,13 @@ def moved(d: PartitionDescriptor, epoch: Any) -> Moved:
     )
 
 
+def shape_under_way(d: PartitionDescriptor) -> Busy:
+    return Busy(
+        f"partition {d.id} is being split or merged already; ask again in a moment",
+        details={"what": "reshaping", "retry_after_ms": RETRY_AFTER_MS},
+    )
+
+
 def too_late(late_s: float) -> DeadlineExceeded:
     return DeadlineExceeded(
         f"the request's time was over {late_s * 1000:.0f} ms before its turn came; "

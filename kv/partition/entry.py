@@ -67,6 +67,7 @@ class Entry:
         "replies",
         "rows",
         "safepoint",
+        "shape",
         "size",
         "top_ts",
         "txns",
@@ -95,6 +96,7 @@ class Entry:
         self.prewrites: list[list[Any]] = []  # reply rows whose bound is settled when applied
         self.parked: list[Any] = []  # requests to look at again when this is applied
         self.batch: Any = None  # the engine's batch, once prepared
+        self.shape: Any = None  # it changes the partition (kv.partition.shapes), and nothing else
 
     @property
     def empty(self) -> bool:

@@ -90,6 +90,20 @@ class LockMirror:
             by_key[key] = lock
         return found
 
+    def cut(self, key: bytes) -> LockMirror:
+        """The partition is split: the intents at `key` and above; the others stay here."""
+        right = LockMirror()
+        right.by_key = {one: lock for one, lock in self.by_key.items() if one >= key}
+        self.by_key = {one: lock for one, lock in self.by_key.items() if one < key}
+        for half in (self, right):
+            half._sorted, half._new = [], list(half.by_key)
+        return right
+
+    def join(self, right: LockMirror) -> None:
+        """The partition above is merged into this one."""
+        for key, lock in right.by_key.items():
+            self.set(key, lock)
+
     def oldest(self) -> int | None:
         """The smallest start_ts of any intent, None if there are none. Looks at all of them."""
         return min((lock.start_ts for lock in self.by_key.values()), default=None)

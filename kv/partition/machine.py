@@ -328,8 +328,6 @@ class PartitionMachine:
         self.descriptor = self.view.descriptor = new
         if new != old:
             self.view.reset()
-            self._known_ts = 0  # keys that came from elsewhere: nothing is known of their readers
-            self._read_high = max(self._read_high, self._state.top_ts)
             self._top_ts = max(self._top_ts, self._state.top_ts)
             self.read_point.top = max(self.read_point.top, self._state.top_ts)
             self._reroute(partial(stays, old, new))
@@ -340,7 +338,7 @@ class PartitionMachine:
         self._reroute(lambda _request: False)
 
     def _reroute(self, stay: Callable[[list[Any]], bool]) -> None:
-        gone = [item for item in self.waits.leave(stay) if not stay(item[1])]
+        gone = self.waits.leave(stay)
         for items in (self._queue, self._held, self._behind, self._later, self._unsure):
             gone += [item for item in items if not stay(item[1])]
             items[:] = [item for item in items if stay(item[1])]

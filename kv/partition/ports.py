@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.records import TxnRecord
@@ -51,6 +52,9 @@ class AppliedState(ReadView, Protocol):
 
     locks: LockMirror
     guards: GuardTable
+    descriptor: PartitionDescriptor
+    frozen: tuple[int, int] | None
+    """(index, term) of the entry since which nobody is served: another partition takes it over."""
 
     @property
     def top_ts(self) -> int:

@@ -422,6 +422,22 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     return (min(keys), max(keys)) if keys else None
 
 
+def first_key(r: list[Any]) -> bytes | None:
+    """The lowest key of a partition request, None if it has none or is malformed."""
+    if type(r[1]) is not int:
+        return None
+    try:
+        needed = check_request(r)
+    except (InvalidArgument, TooLarge):
+        return None
+    if r[1] in (SCAN, CHANGES, AWAIT_CHANGES):
+        return bytes(r[5])
+    outer = first_and_last(r, needed)
+    if outer is None and r[1] in (WRITE, PREWRITE) and (read := outer_reads(r)) is not None:
+        return read[0]
+    return None if outer is None else outer[0]
+
+
 def plain(r: list[Any]) -> bool:
     """Whether a GET or PUT is well formed, for the usual cases; whatever
     else goes through

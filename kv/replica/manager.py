@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
@@ -35,24 +35,24 @@ from kv.mvcc.guards import Guard
 from kv.mvcc.records import Lock
 from kv.partition.machine import PartitionCounters, PartitionMachine
 from kv.partition.ports import Timestamps
+from kv.partition.requests import first_key
 from kv.partition.scheduler import Scheduler
+from kv.partition.shapes import BORN
+from kv.replica.births import Births
 from kv.replica.counters import ManagerCounters
 from kv.replica.install import resume
 from kv.replica.logs import InThread, LogCutter
 from kv.replica.metakeys import (
-    APPLIED,
-    COUNTERS,
+    ABSORBED,
     DESCRIPTOR,
     DROPPING,
-    INSTALLING,
-    SAFEPOINT,
-    SIZES,
     decode_descriptor,
     encode_descriptor,
     meta_key,
 )
 from kv.replica.ranges import delete_slices
 from kv.replica.replica import RETRY_S, Replica
+from kv.replica.reshape import RECORDS
 from kv.replica.room import Room
 from kv.replica.staging import clear
 from kv.replica.state import PartitionState
@@ -120,6 +120,7 @@ class ReplicaManager:
         self._by_start: list[Replica] = []  # … and their replicas
         self._unremoved: dict[PartitionId, PartitionDescriptor] = {}  # a drop that was interrupted
         self._dropping: set[PartitionId] = set()
+        self.births = Births(self, raft_host.node_id, timers, self._durably, on_fatal)
         # Told of every gain and loss of a leadership at this node; set it before `open_all`.
         self.on_role: Callable[[Replica, bool], object] | None = None
 
@@ -140,10 +141,9 @@ class ReplicaManager:
     def covering(self, key: bytes) -> PartitionDescriptor | None:
         """The partition of this node that holds the key."""
         at = bisect_right(self._starts, key) - 1
-        if at < 0:
-            return None
-        descriptor = self._by_start[at].descriptor
-        return descriptor if descriptor.covers(key) else None
+        if at >= 0 and (descriptor := self._by_start[at].descriptor).covers(key):
+            return descriptor
+        return self.births.covering(key)
 
     def descriptors(self) -> list[PartitionDescriptor]:
         """In key order."""
@@ -174,13 +174,15 @@ class ReplicaManager:
         others: list[int] = []
         for replica in self._by_start:
             (led if replica.serving() else others).append(replica.descriptor.id)
-        return led, others
+        return led, others + list(self.births.coming)
 
     def oldest_lock(self) -> int | None:
         """The smallest start_ts of any intent or guard here: bounds `machine.gc(txn_floor=…)`.
         OLDEST while a replica cannot know its intents: it is being replaced, or hears no leader.
         """
-        if any(replica.installing or replica.leader_hint() is None for replica in self._by_start):
+        if self.births.coming or any(
+            replica.installing or replica.leader_hint() is None for replica in self._by_start
+        ):
             return OLDEST
         states = [replica.state for replica in self._by_start]
         found = [oldest for s in states for oldest in (s.locks.oldest(), s.guards.oldest())]
@@ -218,7 +220,7 @@ class ReplicaManager:
 
         Raises InvalidArgument if its range overlaps another partition of this node.
         """
-        if descriptor.id in self._replicas:
+        if descriptor.id in self._replicas or descriptor.id in self.births.coming:
             return
         if descriptor.id in self._dropping:
             raise Unavailable(
@@ -236,7 +238,10 @@ class ReplicaManager:
             self._open(descriptor, fresh=fresh)
 
     def _check_overlap(self, new: PartitionDescriptor) -> None:
-        for old in [*self.descriptors(), *self._unremoved.values()]:
+        if self._witness:
+            return  # there is nothing of them here that could meet
+        coming = [state.descriptor for state in self.births.coming.values()]
+        for old in [*self.descriptors(), *self._unremoved.values(), *coming]:
             if (not old.end or new.start < old.end) and (not new.end or old.start < new.end):
                 raise InvalidArgument(
                     f"partition {new.id} [{new.start[:32]!r}, {new.end[:32]!r}) overlaps partition "
@@ -247,12 +252,15 @@ class ReplicaManager:
         """Finish drops and installations that a crash interrupted, then open every stored
         partition. Raises Corruption.
         """
-        doomed: list[PartitionDescriptor] = []
-        stored: list[PartitionDescriptor] = []
+        found: dict[bytes, list[PartitionDescriptor]] = {DESCRIPTOR: [], DROPPING: [], ABSORBED: []}
         for key, record in self._engine.scan("meta", b"r", b"s"):
-            if len(key) == 10 and key[9:] in (DESCRIPTOR, DROPPING):
-                descriptor = decode_descriptor(key, record)
-                (stored if key[9:] == DESCRIPTOR else doomed).append(descriptor)
+            if len(key) == 10 and key[9:] in found:
+                found[key[9:]].append(decode_descriptor(key, record))
+        stored, doomed = found[DESCRIPTOR], found[DROPPING]
+        if found[ABSORBED]:
+            await self._in_thread(self._engine.sync)
+        for descriptor in found[ABSORBED]:
+            self.absorbed(descriptor)
         dropping = {descriptor.id for descriptor in doomed}
         for descriptor in doomed:
             await self._remove(descriptor)
@@ -262,9 +270,19 @@ class ReplicaManager:
         for descriptor in stored:
             self._open(descriptor)
 
-    def _open(self, descriptor: PartitionDescriptor, *, fresh: bool = False) -> None:
+    def open_made(self, state: PartitionState) -> Replica:
+        """kv.replica.births.Manager."""
+        return self._open(state.descriptor, fresh=True, state=state)
+
+    def _open(
+        self,
+        descriptor: PartitionDescriptor,
+        *,
+        fresh: bool = False,
+        state: PartitionState | None = None,
+    ) -> Replica:
         replica = Replica(
-            PartitionState(self._engine, descriptor, self._retention_ms),
+            state or PartitionState(self._engine, descriptor, self._retention_ms),
             self._timers,
             self._applied,
             self._room,
@@ -274,6 +292,7 @@ class ReplicaManager:
         replica.on_installed = self._installed
         replica.counters = self.counters
         replica.on_role = self.on_role
+        replica.apply_shape, replica.on_reshaped = self.births.apply, self.births.told
         replica.machine = PartitionMachine(
             descriptor,
             replica,
@@ -285,13 +304,16 @@ class ReplicaManager:
             timers=self._timers,
             feed_budget=self._feed_budget,
         )
+        replica.machine.covering = self._covering_request
         self.waits.add(descriptor.id, replica.machine.waits)
         self._replicas[descriptor.id] = replica
         at = bisect_right(self._starts, descriptor.start)
         self._starts.insert(at, descriptor.start)
         self._by_start.insert(at, replica)
+        born = (replica.state.index, replica.state.term) == BORN
         self._host.create_group(
-            descriptor.id, descriptor.voters, descriptor.learners, descriptor.witnesses
+            *(descriptor.id, descriptor.voters, descriptor.learners, descriptor.witnesses),
+            after=BORN if born else (0, 0),
         )
         try:
             replica.group = group = self._open_group(replica, fresh=fresh)
@@ -304,6 +326,17 @@ class ReplicaManager:
         self.logs.opened(replica, group.recovery.first_index)
         replica.log_bytes = group.recovery.stored_bytes
         self.counters.opened += 1
+        return replica
+
+    def _covering_request(self, request: list[Any]) -> PartitionDescriptor | None:
+        key = first_key(request)
+        return None if key is None else self.covering(key)
+
+    def _durably(self, then: Callable[[], None]) -> None:
+        if self._syncs is None:  # nobody else could have a copy, and nothing is promised to others
+            then()
+        else:
+            self._syncs.after(then)
 
     def _open_group(self, replica: Replica, *, fresh: bool) -> Group:
         id_ = replica.descriptor.id
@@ -324,6 +357,8 @@ class ReplicaManager:
         there is none.
         """
         replica = self._replicas.get(partition)
+        if partition in self.births.coming:
+            raise Unavailable(f"partition {partition} is being made here; try again soon")
         if replica is None:
             if partition in self._unremoved:
                 await self._remove(self._unremoved[partition])
@@ -336,6 +371,27 @@ class ReplicaManager:
         if self._forget(partition) is not None:
             replica.stop()  # what waits for the state DB to take it must not be written any more
             await self._remove(replica.descriptor)
+
+    def close_replica(self, partition: PartitionId) -> None:
+        """kv.replica.births.Manager."""
+        replica = self._forget(partition)
+        if replica is not None:
+            replica.machine.retire()
+            replica.stop()
+            self._host.close_group(partition)
+
+    def absorbed(self, descriptor: PartitionDescriptor) -> None:
+        """kv.replica.births.Manager. The marker goes when the log's end is durable."""
+        self._host.drop_group(descriptor.id)
+        self._host.barrier(partial(self._unmark, descriptor.id, ABSORBED))
+
+    def _unmark(self, partition: PartitionId, marker: bytes) -> None:
+        batch = self._engine.batch()
+        batch.delete(meta_key(partition, marker), self._engine.family("meta"))
+        try:
+            self._engine.write(batch)
+        except Unavailable:  # a moment's stall; a start would finish it, too
+            self._timers.call_later(RETRY_S, self._unmark, partition, marker)
 
     def _forget(self, partition: PartitionId) -> Replica | None:
         replica = self._replicas.pop(partition, None)
@@ -358,7 +414,7 @@ class ReplicaManager:
         batch = engine.batch()
         delete_slices(batch, engine, descriptor)
         clear(engine, batch, descriptor.id)
-        for kind in (APPLIED, COUNTERS, DESCRIPTOR, INSTALLING, SAFEPOINT, SIZES):
+        for kind in RECORDS:
             batch.delete(meta_key(descriptor.id, kind), engine.family("meta"))
         engine.write(batch)
         await self._in_thread(engine.sync)
@@ -404,6 +460,7 @@ class ReplicaManager:
         """Answer everybody who waits: not executed, or unknown. The host and the engine are closed
         by their owner.
         """
+        self.births.close()
         for replica in self._by_start:
             replica.stop()
         if self._syncs is not None:

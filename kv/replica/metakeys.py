@@ -5,6 +5,9 @@
     b"r" [partition 8] b"s"   counters: [old versions 8, signed][live bytes 8, signed]
     b"r" [partition 8] b"g"   safepoint: [timestamp 8]
     b"r" [partition 8] b"k"   where its bytes lie: kv/partition/sizes.py
+    b"r" [partition 8] b"z"   frozen: [index 8][term 8] of the entry since which nobody is served
+    b"r" [partition 8] b"m"   absorbed marker: the descriptor again, while its log is removed; its
+                              rows belong to another partition now (kv/replica/reshape.py)
     b"r" [partition 8] b"x"   drop marker: the descriptor again, while it is being removed
     b"r" [partition 8] b"i"   install marker: the SnapshotId and the chunks that replace the range
                               now, [index 8][term 8][sender 8][number 8][chunks 8]
@@ -29,6 +32,8 @@ DESCRIPTOR: Final = b"d"
 COUNTERS: Final = b"s"
 SAFEPOINT: Final = b"g"
 SIZES: Final = b"k"
+FROZEN: Final = b"z"
+ABSORBED: Final = b"m"
 DROPPING: Final = b"x"
 INSTALLING: Final = b"i"
 SERVICES: Final = (b"tso", b"leases")
@@ -37,6 +42,8 @@ pack_applied = struct.Struct(">QQQ").pack
 unpack_applied = struct.Struct(">QQQ").unpack_from
 pack_counters = struct.Struct(">qq").pack
 unpack_counters = struct.Struct(">qq").unpack_from
+pack_frozen = struct.Struct(">QQ").pack
+unpack_frozen = struct.Struct(">QQ").unpack_from
 pack_installing = struct.Struct(">QQQQQ").pack
 unpack_installing = struct.Struct(">QQQQQ").unpack_from
 

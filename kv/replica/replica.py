@@ -26,6 +26,8 @@ from kv.base.limits import UNSETTLED_MS
 from kv.base.ports import Handle, Timers
 from kv.partition.entry import Decoded, Entry, decode
 from kv.partition.machine import PartitionMachine
+from kv.partition.shapes import Shape, is_shape
+from kv.partition.shapes import decode as decode_shape
 from kv.replica.counters import ManagerCounters
 from kv.replica.install import Installer
 from kv.replica.room import Room
@@ -49,6 +51,7 @@ class _Work:
     term: int
     entry: Entry | None = None
     decoded: Decoded | None = None
+    shape: Shape | None = None  # with our own entry, or without
 
 
 class Replica:
@@ -87,6 +90,10 @@ class Replica:
         self.on_installed: Callable[[Replica], object] | None = None
         self.counters = ManagerCounters()
         self.on_role: Callable[[Replica, bool], object] | None = None  # told after the machine
+        # How an entry that changes the partition is applied, and who is told after the machine: it
+        # is about other replicas, too, so the manager does it.
+        self.apply_shape: Callable[[Replica, Shape, int, int], object] = _nobody
+        self.on_reshaped: Callable[[Replica, Shape], object] = lambda _replica, _shape: None
 
     @property
     def descriptor(self) -> PartitionDescriptor:
@@ -159,7 +166,11 @@ class Replica:
     def apply(self, index: int, term: int, command: Command, token: object | None) -> None:
         """Raises Corruption: the entry is not what was proposed."""
         self.log_bytes += len(command)
-        if isinstance(token, Entry):
+        if is_shape(command):
+            shape = decode_shape(command, f"partition {self.descriptor.id}, index {index}")
+            entry = token if isinstance(token, Entry) else None
+            self._do(_Work(index, term, entry=entry, shape=shape))
+        elif isinstance(token, Entry):
             self._do(_Work(index, term, entry=token))
         else:
             where = f"partition {self.descriptor.id}, index {index}"
@@ -264,6 +275,9 @@ class Replica:
             self._backlog.popleft()
             if work.entry is not None:
                 self.machine.applied(work.entry)
+            if work.shape is not None:
+                self.machine.reshaped()
+                self.on_reshaped(self, work.shape)
             self._on_applied(self)
 
     def _try_again(self) -> None:
@@ -278,6 +292,9 @@ class Replica:
 
     def _write(self, work: _Work) -> None:
         state, entry, decoded = self.state, work.entry, work.decoded
+        if work.shape is not None:
+            self.apply_shape(self, work.shape, work.index, work.term)
+            return
         if entry is not None:
             self.prepare(entry)
             batch, entry.batch = entry.batch, None
@@ -345,3 +362,7 @@ class Replica:
         if entries:
             self.machine.dropped(entries, unknown=True)
         self._set_role(leader=False)
+
+
+def _nobody(replica: Replica, _shape: Shape, index: int, _term: int) -> None:
+    raise AssertionError(f"partition {replica.descriptor.id}, index {index}: no manager")

@@ -30,6 +30,7 @@ from kv.replica.chunks import Head
 from kv.replica.metakeys import (
     APPLIED,
     COUNTERS,
+    FROZEN,
     SAFEPOINT,
     SIZES,
     body,
@@ -38,6 +39,7 @@ from kv.replica.metakeys import (
     pack_counters,
     unpack_applied,
     unpack_counters,
+    unpack_frozen,
 )
 from kv.replica.ranges import slices
 from kv.replica.source import RangeSource
@@ -55,14 +57,17 @@ class PartitionState:
         engine: Engine,
         descriptor: PartitionDescriptor,
         retention_ms: int = GC_RETENTION_MS_DEFAULT,
+        *,
+        load: bool = True,
     ) -> None:
-        """Reads what the last run left. Raises Corruption."""
+        """Reads what the last run left, if it is to `load`. Raises Corruption."""
         self.descriptor = descriptor
         self.retention_ms = retention_ms
         self.locks = LockMirror()
         self.guards = GuardTable()
         self.index = self.term = self.top_ts = self.safepoint = 0
         self.old_versions = self.live_bytes = 0
+        self.frozen: tuple[int, int] | None = None  # (index, term) since which nobody is served
         self.engine = engine
         self._keys = {k: meta_key(descriptor.id, k) for k in (APPLIED, COUNTERS, SAFEPOINT, SIZES)}
         self._sizes: SizeMap | None = None  # read when it is wanted: most partitions are idle
@@ -74,7 +79,8 @@ class PartitionState:
             name: engine.family(name)
             for name in ("cur", "hist", "lock", "txn", "guard", "gcq", "meta")
         }
-        self._load()
+        if load:
+            self._load()
 
     # ------------------------------------------------------------------ reading
 
@@ -115,9 +121,14 @@ class PartitionState:
             self._sizes = SizeMap(self.descriptor.id) if known is None else SizeMap.of(known)
         return self._sizes
 
+    @sizes.setter
+    def sizes(self, sizes: SizeMap) -> None:
+        self._sizes = sizes
+
     def choose(self, rows: Sequence[Row], grown: int) -> Noted:
         """What `write` must be told of rows that are about to be written: see SizeMap.choose."""
-        return self.sizes.choose(rows, grown, self.cur) if rows else []
+        sizes = self.sizes if self._sizes is None else self._sizes
+        return sizes.choose(rows, grown, self.cur)
 
     # ------------------------------------------------------------------ writing
 
@@ -239,6 +250,9 @@ class PartitionState:
             self.old_versions, self.live_bytes = unpack_counters(body(keys[COUNTERS], record))
         if (record := get(keys[SAFEPOINT])) is not None:
             self.safepoint = int.from_bytes(body(keys[SAFEPOINT], record), "big")
+        key = meta_key(self.descriptor.id, FROZEN)
+        if (record := get(key)) is not None:
+            self.frozen = unpack_frozen(body(key, record))
         bounds = {family: (low, high) for family, low, high in slices(self.descriptor)}
         self._follow("lock", *bounds["lock"], self.locks.follow)
         self._follow("guard", *bounds["guard"], self.guards.follow)

@@ -1,0 +1,130 @@
+"""Partitions that come out of others at this node, and those that go into others: between the entry
+that says so (kv.replica.reshape) and the group that is open, or gone.
+
+    split    applied ─▶ coming: its keys are known to be its own, nobody serves them yet
+                     ─▶ the state DB is synced ─▶ its group is open; where the old partition led,
+                        it asks for the leadership at once, and keeps asking for a while
+    merge    applied ─▶ the partition above refuses everybody (they are told who has its keys)
+                     ─▶ the state DB is synced ─▶ its log is removed ─▶ the marker, too
+
+Why the sync before a new group opens: what it has promised or acknowledged is in the log DB. Should
+the state DB lose the split after that, and the old partition come back from a snapshot that ends at
+the key, there were a log without the state that it begins at. So a log of a partition that was
+split off proves that its beginning is durable; and where the entry is applied again after a crash,
+the group was never open before.
+
+Why the sync before an old log goes: a state DB that forgot the merge needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import KvorumError
+from kv.base.ids import PartitionId
+from kv.base.ports import Timers
+from kv.partition.shapes import Merge, Shape, Split
+from kv.replica.replica import Replica
+from kv.replica.reshape import reshape
+from kv.replica.state import PartitionState
+
+_CAMPAIGN_S: Final = 0.02
+_CAMPAIGNS_MAX: Final = 7
+
+
+class Manager(Protocol):
+    """kv.replica.manager.ReplicaManager."""
+
+    def replica(self, partition: int) -> Replica | None: ...
+
+    def open_made(self, state: PartitionState) -> Replica:
+        """Open the group of a partition that was split off and is durable."""
+        ...
+
+    def absorbed(self, descriptor: PartitionDescriptor) -> None:
+        """Its rows are another one's, durably: remove its log."""
+        ...
+
+    def close_replica(self, partition: PartitionId) -> None:
+        """Let go of a replica and its group; nothing stored changes."""
+        ...
+
+
+class Births:
+    """See the module. All on the loop."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        node: int,
+        timers: Timers,
+        durably: Callable[[Callable[[], None]], None],
+        on_fatal: Callable[[BaseException], object],
+    ) -> None:
+        """`durably(then)`: call `then` once all that was written to the state DB is durable."""
+        self.coming: dict[PartitionId, PartitionState] = {}
+        self._manager, self._node, self._timers = manager, node, timers
+        self._durably, self._on_fatal = durably, on_fatal
+        self._closed = False
+
+    def covering(self, key: bytes) -> PartitionDescriptor | None:
+        """The partition that has the key and is not open yet."""
+        for state in self.coming.values():
+            if state.descriptor.covers(key):
+                return state.descriptor
+        return None
+
+    def apply(self, replica: Replica, shape: Shape, index: int, term: int) -> None:
+        """Raises Unavailable: nothing changed; Corruption."""
+        taken = self._manager.replica(shape.right.id) if isinstance(shape, Merge) else None
+        above = None if taken is None else taken.state
+        made = reshape(replica.state, shape, index=index, term=term, node=self._node, above=above)
+        if made is not None:
+            self.coming[made.descriptor.id] = made
+
+    def told(self, replica: Replica, shape: Shape) -> None:
+        """The machine knows, too."""
+        match shape:
+            case Split() if shape.new.id in self.coming:
+                if led := replica.leads():
+                    # Followers learn what is committed with the next message: let that be now.
+                    replica.group.read_barrier(lambda _index: None)
+                self._durably(partial(self._open, shape.new.id, led=led))
+            case Merge():
+                self._manager.close_replica(shape.right.id)
+                self._durably(partial(self._absorbed, shape.right))
+            case _:
+                pass
+
+    def close(self) -> None:
+        """The node stops."""
+        self._closed = True
+
+    def _open(self, id_: PartitionId, *, led: bool) -> None:
+        if self._closed:
+            return
+        state = self.coming.pop(id_)
+        try:
+            made = self._manager.open_made(state)
+        except KvorumError as error:
+            self._on_fatal(error)
+            return
+        if led:
+            self._campaign(made, 1)
+
+    def _campaign(self, made: Replica, times: int) -> None:
+        """The others make their replicas in the same moment: some asking may be in vain."""
+        if self._closed or self._manager.replica(made.descriptor.id) is not made:
+            return
+        if made.leader_hint() is None:
+            made.group.campaign()
+        if made.leader_hint() is None and times < _CAMPAIGNS_MAX:
+            pause_s = _CAMPAIGN_S * 2 ** (times - 1)
+            self._timers.call_later(pause_s, self._campaign, made, times + 1)
+
+    def _absorbed(self, gone: PartitionDescriptor) -> None:
+        if not self._closed:
+            self._manager.absorbed(gone)
