@@ -19,6 +19,7 @@ from kv.base.ids import TableId
 from kv.base.keys import show_user_key, successor, table_prefix, u32
 from kv.base.ops import Op
 from procedures.engine import plain
+from procedures.engine.grants import fence_ops
 from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
 from txn.buffer import WriteBuffer
@@ -68,6 +69,7 @@ class StepTxn:
         self._buffer = WriteBuffer()
         self._reads: Reads | None = None
         self._ended = False
+        self._fences: list[tuple[str, int]] = []
 
     def table(self, namespace: str, name: str) -> StepTable:
         """A table by name. It is looked up when it is used, an unknown one then fails the step."""
@@ -114,6 +116,14 @@ class StepTxn:
         """The step commits only if the key has this version then (0 = is absent)."""
         return self.add(None, ops.check(key, cond))
 
+    def fence(self, resource: str, token: int) -> _Nothing:
+        """The step commits only while the lock that `token` was given for stands. Not needed for
+        the procedure's own locks: a step of one that lost them cannot commit anyway.
+        """
+        self._open()
+        self._fences.append((resource, token))
+        return _NOTHING
+
     async def start_ts(self) -> int:
         """The timestamp of this step's snapshot; taken now if nothing was read yet."""
         return (await self._snapshot()).start_ts
@@ -138,6 +148,9 @@ class StepTxn:
         for table, op in later:
             if table is not None:
                 op = op._replace(key=table_prefix(await self.table_id(table)) + op.key)
+            self._buffer.add(op)
+        fences, self._fences = self._fences, []
+        for op in await fence_ops(self, fences) if fences else ():
             self._buffer.add(op)
         return self._buffer.ops()
 
@@ -256,6 +269,7 @@ class SyncStepTxn:
         self.put = txn.put
         self.delete = txn.delete
         self.check = txn.check
+        self.fence = txn.fence
 
     def table(self, namespace: str, name: str) -> SyncStepTable:
         return SyncStepTable(self, self._txn.table(namespace, name))
@@ -391,6 +405,21 @@ class StepContext:
             self._state = plain.decode(self._record.data)
         state: dict[str, Any] = self._state
         return state
+
+    def fence(self, resource: str) -> int:
+        """The fencing token of a lock that this procedure declares and has: larger than that of
+        every earlier holder, over all failovers, and the same until the procedure ends. Hand it to
+        systems outside that refuse smaller ones, or to writers: their writes with
+        `fence=(resource, token)` are refused once the lock has ended. Raises Refused (NOT_LOCKED).
+        """
+        if self._record.grant and any(resource == name for _, name in self._record.locks):
+            return self._record.grant
+        declared = ", ".join(name for _, name in self._record.locks) or "none"
+        raise Refused(
+            f"{self.name} has no lock of {resource!r:.80} (locks: {declared}): declare it with "
+            "locks=",
+            code="NOT_LOCKED",
+        )
 
     def signal(self, event: str) -> None:
         """Wake, once this step has committed, every procedure that is suspended on `event`."""

@@ -383,6 +383,12 @@ def ungranted(change: Change) -> Change:
     return dataclasses.replace(change, record=replace(change.record, grant=0), drops=True)
 
 
+def robbed(record: Record, reason: str, now_ms: int) -> Record:
+    """Its locks were taken away. The history says so, with the step that has to run again."""
+    entry = Entry(record.step, f"lock stolen: {reason}", record.attempt + 1, now_ms, 0)
+    return replace(record, grant=0, history=(*record.history, entry), updated_ms=now_ms)
+
+
 def refuse_abort(record: Record) -> bool:
     """Whether an abort changes nothing because it already happened. Raises Refused (NOT_ABORTABLE)
     when it cannot.

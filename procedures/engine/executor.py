@@ -38,12 +38,14 @@ from procedures.engine import core
 from procedures.engine.context import Tables
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock
+from procedures.engine.locks import Link
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
+from procedures.engine.steal import Thief
 from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.turn import Turns
@@ -396,6 +398,20 @@ class Executor:
                 code="NOT_ABORTABLE",
             )
         return live
+
+    async def steal(self, resource: str, reason: str, *, holder: int = 0) -> list[int]:
+        """Take a lock away from those who hold it, or from one; see steal.py. Their ids."""
+        self._must_serve()
+        thief = Thief(self.store, self._roster, self._clock, self._locks.held)
+        return await thief.steal(resource, reason, holder)
+
+    def holders(self, resource: str) -> dict[int, str]:
+        """Who holds a resource → mode."""
+        return self._roster.holders(resource)
+
+    def blocked(self, live: Live) -> list[Link]:
+        """What it waits for, if it waits for locks."""
+        return self._roster.blocked(live)
 
     def signal(self, event: str) -> None:
         """Wake everything that is suspended on `event`, or is about to be."""

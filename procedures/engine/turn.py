@@ -20,6 +20,7 @@ from kv.base.ports import Clock
 from procedures.engine import core, plain
 from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, Tables
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
+from procedures.engine.grants import is_fence
 from procedures.engine.procedure import Children, Fail, Outcome, State
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry
@@ -141,9 +142,11 @@ class Turns:
         """Its locks: what memory knows, the store must know before the next step begins."""
         barred = self._roster.barred(live)
         if not barred:
-            return await self.commit(
-                live, Change(core.granted(record), Flow.MORE, reign=self.reign)
-            )
+            wake = live.wake
+            change = Change(core.granted(record), Flow.MORE, reign=self.reign)
+            flow = await self.commit(live, change)
+            live.wake = wake  # what woke it has not been told to a step yet
+            return flow
         if barred == "wait":
             return Flow.TAIL
         error = core.failure("LOCK_CIRCLE", f"its locks would close a circle of waits: {barred}")
@@ -253,6 +256,8 @@ class Turns:
         snapshot: that is a conflict, the step looks again. Else it would fail for ever.
         """
         version = error.details.get("version")
+        if is_fence(error.details.get("key")):
+            return True  # it looks again, and finds who has the lock now
         return (
             isinstance(error, ConditionFailed)
             and txn.reads is not None
@@ -367,7 +372,9 @@ class Turns:
         if stored.version == live.version:
             live.record = record
             return Flow.MORE
+        wake = live.wake if live.granted and not record.grant else ""
         self._roster.moved(live, record, stored.version)
+        live.wake = wake  # robbed of its locks, it runs the same step again
         if record.ended:
             self.end(live, record)
             return Flow.ENDED

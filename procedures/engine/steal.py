@@ -1,0 +1,76 @@
+"""Taking locks away from procedures that hold them: an operator's tool, for holders that hang.
+
+In one transaction the record loses its grant and the rows of its locks go, so its fencing tokens
+are worth nothing from then on. The record's version moves with it: what a step under way, or a
+zombie elsewhere, still wants to commit is refused. The procedure itself lives on: it queues up for
+all its locks again, behind everybody who waits by now, and then runs the same step again. Who wants
+it gone aborts it.
+
+Those who waited get the lock only after that transaction; so of two holders the earlier one cannot
+write any more when the later one begins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kv.base.errors import Busy, UnknownOutcome
+from kv.base.ports import Clock
+from procedures.engine import core
+from procedures.engine.core import Change, Flow
+from procedures.engine.resources import check_resource
+from procedures.engine.roster import Roster, brief
+from procedures.engine.store import Fenced, ProcedureStore
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 20
+
+
+class Thief:
+    """Steals for one executor. `busy(id)`: whether a turn of it is under way."""
+
+    def __init__(
+        self, store: ProcedureStore, roster: Roster, clock: Clock, busy: Callable[[int], bool]
+    ) -> None:
+        self._store, self._roster, self._clock, self._busy = store, roster, clock, busy
+
+    async def steal(self, resource: str, reason: str, holder: int = 0) -> list[int]:
+        """Take a resource from all who hold it, or from one. Their ids. Raises InvalidArgument,
+        Busy (a holder commits all the time).
+        """
+        check_resource(resource, "steal")
+        held = sorted(self._roster.holders(resource))
+        return [id for id in held if holder in (0, id) and await self._take(id, resource, reason)]
+
+    async def _take(self, id: int, resource: str, reason: str) -> bool:
+        for _ in range(_ATTEMPTS):
+            stored = await self._store.load(id)
+            if stored is None or stored.record.ended:
+                return False
+            # Also if it has no grant: one may be on its way, and is fenced like any other write.
+            record = core.robbed(stored.record, reason, self._clock.now_ms())
+            change = Change(record, Flow.TAIL, drops=True)
+            try:
+                version = await self._store.update(stored.version, change)
+            except (Fenced, UnknownOutcome):
+                continue
+            log.warning(
+                "%s was taken from procedure %d (%s): %s", resource, id, record.name, reason
+            )
+            live = self._roster.get(id)
+            if live is not None and not self._busy(id):
+                wake = live.wake
+                self._roster.moved(live, record, version)
+                live.wake = wake
+                self._roster.let_go(id)
+                self._roster.place(live, brief(record))
+            else:  # its turn finds out when it wants to commit
+                self._roster.let_go(id)
+            return True
+        raise Busy(
+            f"procedure {id} commits faster than {resource} can be taken from it; try again",
+            details={"what": "attempts", "limit": _ATTEMPTS, "actual": _ATTEMPTS},
+        )
