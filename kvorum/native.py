@@ -379,11 +379,13 @@ class NativeBackend:
     async def nodes(self) -> list[dict[str, Any]]:
         found = await all_nodes(self._txn)
         told, map_ = await standing.ask(self._kv, found), await partition_map(self._txn)
-        return standing.node_rows(found, map_, told, await all_forced(self._txn))
+        known = await standing.reports(self._kv)
+        return standing.node_rows(found, map_, told, await all_forced(self._txn), known)
 
     async def partitions(self) -> list[dict[str, Any]]:
         told = await standing.ask(self._kv, await all_nodes(self._txn))
-        return standing.partition_rows(await partition_map(self._txn), told)
+        known = await standing.reports(self._kv)
+        return standing.partition_rows(await partition_map(self._txn), told, known)
 
     async def locks(self, every: bool = False) -> dict[str, Any]:
         found = await waiting.ask(self._kv, await all_nodes(self._txn), every=every)

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.steady import SteadyClock
 from kv.client.channels import Connector, tcp_connector
-from kv.server.dispatcher import Dispatcher
-from kv.server.socket_server import SocketServer
+from kv.server.socket_server import SocketServer, Submitter
 from kv.storage.engine import Engine, EngineKind, open_engine
 from kv.storage.log import SyncDone, ThreadSyncer
 from raft.api import PeerTransport
@@ -90,7 +89,7 @@ class Network(Protocol):
         """Links of this node's clients; see kv.client.channels.tcp_connector."""
         ...
 
-    def server(self, dispatcher: Dispatcher, timers: Timers, *, cluster: str, node: int) -> Server:
+    def server(self, dispatcher: Submitter, timers: Timers, *, cluster: str, node: int) -> Server:
         """The native port; see kv.server.socket_server.SocketServer."""
         ...
 
@@ -117,6 +116,8 @@ class Ports:
     in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     """Runs a call that releases the GIL beside the loop."""
     network: Network = field(default_factory=Sockets)
+    cpu_s: Callable[[], float] = lambda: 0.0
+    """Seconds of CPU that this process has used; a simulation has none."""
 
 
 def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") -> Ports:
@@ -128,4 +129,5 @@ def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") 
         open_engine=lambda path, families: open_engine(engine, path, families),
         syncer=lambda engine: ThreadSyncer(engine, loop),
         in_thread=asyncio.to_thread,
+        cpu_s=cpu_seconds,
     )

@@ -20,10 +20,11 @@ from typing import Any, Final, Protocol
 from kv.base.config import split_address
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
-from kv.base.methods import STANDING
+from kv.base.methods import REPORTS, STANDING
 from kvorum.version import VERSION
 from procedures.master.audit import Forced
 from procedures.master.nodes import NodeRow, NodeState
+from procedures.master.reports import Report, hint
 
 _ASK_MS: Final = 1_500  # a node that needs longer is taken for down
 
@@ -172,13 +173,40 @@ def leaders(told: Told) -> dict[int, tuple[int, Standing]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What the master knows from beats (REPORTS); empty if it does not answer."""
+
+    nodes: Mapping[int, Sequence[Any]]
+    """By id: health, ms since heard or None, told everything, CPU share, disk bytes free, …"""
+    partitions: Mapping[int, Report]
+
+    @staticmethod
+    def from_wire(map_: Mapping[str, Any]) -> Reports:
+        rows = [Report.from_wire(row) for _, row in map_["partitions"]]
+        return Reports(
+            {node: row for node, *row in map_["nodes"]}, {row.partition: row for row in rows}
+        )
+
+
+async def reports(kv: Nodes) -> Reports:
+    """Ask the master. A cluster that has none is told of all the same."""
+    try:
+        (map_,) = await kv.call_node(REPORTS, budget_ms=_ASK_MS)
+    except KvorumError:
+        return Reports({}, {})
+    return Reports.from_wire(map_)
+
+
 def node_rows(
     members: Iterable[NodeRow],
     map_: Sequence[PartitionDescriptor],
     told: Told,
     forced: Sequence[Forced] = (),
+    known: Reports | None = None,
 ) -> list[dict[str, Any]]:
     """`/v1/nodes`. `forced`: shown at the node where it was done."""
+    known = known or Reports({}, {})
     led = [node for node, _ in leaders(told).values()]
     return [
         {
@@ -192,9 +220,18 @@ def node_rows(
             "version": member.version,
             "witness": member.witness,
             "forced": [_plain(one) for one in forced if one.node == member.id],
+            **_beats(known.nodes.get(member.id)),
         }
         for member in members
     ]
+
+
+def _beats(row: Sequence[Any] | None) -> dict[str, Any]:
+    """How the master hears a node: `health` is alive, suspect or dead; null where nobody knows."""
+    if row is None:
+        return {"health": None, "heard_ms": None, "cpu": None, "disk_free": None}
+    health, heard_ms, _, cpu, disk_free, *_ = row
+    return {"health": health, "heard_ms": heard_ms, "cpu": cpu, "disk_free": disk_free}
 
 
 def _plain(forced: Forced) -> dict[str, Any]:
@@ -213,8 +250,14 @@ def _state(member: NodeRow, told: Told) -> str:
     return "down"
 
 
-def partition_rows(map_: Sequence[PartitionDescriptor], told: Told) -> list[dict[str, Any]]:
-    """`/v1/partitions`. Without a leader that answers, members are those of the map."""
+def partition_rows(
+    map_: Sequence[PartitionDescriptor], told: Told, known: Reports | None = None
+) -> list[dict[str, Any]]:
+    """`/v1/partitions`. Without a leader that answers, members are those of the map. `load` is in
+    standard traffic units per second (kv/base/traffic.py), like the other rates an average of about
+    ten seconds.
+    """
+    known = known or Reports({}, {})
     led = leaders(told)
     anybody = {s.id: s for standings in told.values() for s in standings}
     rows = []
@@ -232,7 +275,24 @@ def partition_rows(map_: Sequence[PartitionDescriptor], told: Told) -> list[dict
                 "witnesses": list(standing.witnesses),
                 "lag": {str(f.node): f.lag for f in standing.followers},
                 "size": standing.size,
-                "load": standing.entries,
+                "load": 0.0,
+                "entries": standing.entries,
             }
+        row |= _traffic(known.partitions.get(d.id))
         rows.append(row)
     return rows
+
+
+def _traffic(report: Report | None) -> dict[str, Any]:
+    """What its leader is asked for per second. `hint`: what to do about it, for people."""
+    if report is None:
+        return {"reads": 0.0, "writes": 0.0, "bytes": 0.0, "hot_keys": [], "hint": ""}
+    hot = [{"key": one.key, "share": one.share} for one in report.hot]
+    return {
+        "load": report.units,
+        "reads": report.reads,
+        "writes": report.writes,
+        "bytes": report.read_bytes + report.write_bytes,
+        "hot_keys": hot,
+        "hint": hint(report),
+    }

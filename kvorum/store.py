@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +25,20 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from kv.base.methods import BEAT, BEAT_NOW, LINKS, REFUSE_WAIT, STANDING, TSO, WAITS
+from kv.base.methods import (
+    BEAT,
+    BEAT_NOW,
+    LINKS,
+    REFUSE_WAIT,
+    REPORTS,
+    SPLIT_POINT,
+    STANDING,
+    TSO,
+    WAITS,
+)
 from kv.base.waits import Held, Waits
 from kv.partition.scheduler import Scheduler
+from kv.replica.cutting import SplitPoint, check_split_point
 from kv.replica.held import Owners, Waited, held
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
@@ -34,7 +46,7 @@ from kv.replica.room import Room
 from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
-from kvorum import handover, joining, standing
+from kvorum import handover, joining, replica_report, standing
 from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
 from kvorum.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leader_of_meta
@@ -43,9 +55,11 @@ from kvorum.measure import Histogram, TimedSyncer
 from kvorum.members import placed
 from kvorum.peers import KnownPeers
 from kvorum.ports import Ports, Syncer
+from kvorum.replica_report import Seldom, disk_figures
 from kvorum.retention import RetentionMethods
 from kvorum.waiting import Everywhere, WaitMethods
 from procedures.master.partitions import Place
+from procedures.master.reports import Picture
 from raft.host import RaftHost
 from tso.client import TsoClient
 from tso.detour import detour
@@ -143,6 +157,8 @@ class Store:
             not_master=lambda: self.not_master("beats go to the meta partition's leader"),
         )
         self.pulse.members(self.cluster.peers.nodes)
+        self.picture = Picture()
+        self.pulse.add(replica_report.SECTION, self.picture)
         await self._open_partitions(config.gc_retention_ms)
         self.heart = Heart(
             *(self.identity.node, ports.rng.token(BOOT_BYTES), self.cluster.calls),
@@ -162,6 +178,16 @@ class Store:
         self.dispatcher.register(STANDING, self._standing)
         self.dispatcher.register(BEAT, self.pulse.handle, check_beat)
         self.dispatcher.register(BEAT_NOW, self.heart.asked)
+        self.dispatcher.register(SPLIT_POINT, SplitPoint(self.manager).handle, check_split_point)
+        self.dispatcher.register(REPORTS, self._reports)
+        if not self.identity.witness:
+            report = replica_report.ReplicaReport(
+                *(self.manager.replicas, ports.timers.monotonic),
+                cpu_s=ports.cpu_s,
+                disk=Seldom(partial(disk_figures, self.state), ports.timers.monotonic),
+                hurry=self.heart.hurry,
+            )
+            self.heart.add(replica_report.SECTION, report)
         self.waits.owner_of = Owners(self.manager.replicas)
         waits = WaitMethods(self.waits, self._held)
         self.dispatcher.register(WAITS, waits.told)
@@ -364,10 +390,21 @@ class Store:
         """The method STANDING."""
         return [standing.told(self.identity.node, self.manager.replicas())]
 
+    def _reports(self, _context: object, _args: list[Any]) -> list[Any]:
+        """The method REPORTS. Raises NotLeader."""
+        if not self.pulse.reigning or not self._serves_meta():
+            raise self.not_master("reports come to the meta partition's leader")
+        return [self.picture.to_wire(self.pulse.health())]
+
     def _held(self, most: int, waited: Waited, every: bool) -> tuple[list[Held], bool]:
         here = self.manager.replicas(), self.identity.node, self.ports.clock.now_ms()
         owner_of = self.waits.owner_of
         return held(*here, most, owner_of=owner_of, waited=waited, every=every)
+
+    def read_point(self, partition: int) -> int:
+        """What a read of the newest state is served at now; 0 = the partition is not here."""
+        machine = self.manager.by_id(partition)
+        return 0 if machine is None else machine.read_point.top
 
     def wait_figures(self) -> Mapping[str, int]:
         """For metrics: writes that waited for others."""
@@ -440,7 +477,7 @@ class Store:
         # Whoever still holds a client must not keep the databases open: their handles are in these.
         for name in (
             *("manager", "host", "dispatcher", "tso", "state", "room", "cluster"),
-            *("waits", "wait_care", "safepoint", "heart", "pulse"),
+            *("waits", "wait_care", "safepoint", "heart", "pulse", "picture"),
         ):
             self.__dict__.pop(name, None)
         for engine in reversed(engines):

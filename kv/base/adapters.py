@@ -21,6 +21,11 @@ class SystemClock:
         return time.monotonic()
 
 
+def cpu_seconds() -> float:
+    """What this process has used of the processors."""
+    return time.process_time()
+
+
 class LoopTimers:
     """Timers of a running asyncio (or uvloop) event loop."""
 

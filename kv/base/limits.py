@@ -170,6 +170,7 @@ JOIN_MS_MAX: Final = 60_000  # how long a new node asks the members to take it i
 TRANSFER_MS_MAX: Final = 3_000  # how long a stopping node hands its leaderships over
 MEMBERSHIP_PAUSE_MS: Final = 200  # between two looks at a replica that must catch up or hand over
 MEMBERSHIP_MOVES_MAX: Final = 64  # replicas that one procedure moves at once
+RESHAPE_CALL_MS: Final = 10_000  # for an order to split, freeze or merge a partition
 MEMBERSHIP_CALL_MS: Final = 5_000  # for one question or order to another node
 RECONCILE_S: Final = 5.0  # between two comparisons of a node's replicas with the map
 RECONCILE_AGAIN_S: Final = 0.5  # after one that failed, or that must be confirmed
@@ -215,6 +216,11 @@ LEASE_TTL_MS_DEFAULT: Final = 30_000  # one whose owner is silent for so long en
 LEASE_TTL_MS_MAX: Final = 600_000
 LEASE_LIFETIME_MS_MAX: Final = 86_400_000  # … and every one after this: it holds all garbage back
 OWNER_CHARS_MAX: Final = 100  # of who holds a snapshot
+AUDIT_BUFFER_RECORDS_MAX: Final = 100_000  # stamps that wait to be written; more are counted …
+AUDIT_BUFFER_BYTES_MAX: Final = 32 * MiB  # … and the bytes of their keys, where keys are logged
+AUDIT_KEYS_SHOWN_MAX: Final = 100  # of one request
+AUDIT_WRITE_MS: Final = 200  # between two writes of the log of stamps
+AUDIT_FILES_MAX: Final = 1_000  # older files that may be kept
 
 # -- procedures
 PROCEDURE_ARGS_BYTES_MAX: Final = 1 * MiB

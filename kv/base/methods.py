@@ -193,11 +193,33 @@ ANCHORED: Final = 116
 # attempt, begun after it was asked (tso/detour.py)
 TSO_RELAYED: Final = 117
 
+# partition, key, id of the new one → [descriptor, descriptor of the new one]. At the leader: split
+# it in place (kv/partition/shapes.py); if that has been done, the same answer
+SPLIT_PARTITION: Final = 120
+# partition → index, term. At the leader: let nobody be served from here on, until it is merged into
+# another one or thawed
+FREEZE_PARTITION: Final = 122
+# partition → true. At the leader: serve again
+THAW_PARTITION: Final = 123
+# partition, index → true. At any replica: it has applied that, durably
+CAUGHT_UP: Final = 124
+# partition, epoch, descriptor of the one above, index, term → descriptor. At the leader: take that
+# one in, which is frozen at (index, term); if that has been done, the same answer
+MERGE_PARTITION: Final = 125
+# partition, epoch → descriptor. At the leader: nothing that was ordered for this epoch can happen any
+# more, unless it has happened
+SETTLE_PARTITION: Final = 126
+
 # node, boot, number, {section: bytes} → reign, {section: bytes}. What a node tells the master about
 # every second, and what the master answers (kvorum/heartbeat.py)
 BEAT: Final = 130
 # node → true. The master asks for a beat at once: it has just begun, or has something to tell
 BEAT_NOW: Final = 131
+# partition, how ("middle", "load", "end") → key | None. Where its leader would cut it
+# (kv/replica/cutting.py)
+SPLIT_POINT: Final = 132
+# → map: what the master knows of nodes and replicas from their beats (procedures/master/reports.py)
+REPORTS: Final = 133
 
 # [order, …] → [report, …] (procedures/bus/messages.py). What the master wants of this node
 BUS_ORDERS: Final = 160
@@ -234,6 +256,7 @@ PROC_LIVE: Final = 180
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN, BEAT}
+    | {REPORTS}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {BUS_REPORTS}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_SIGNAL, PROC_COMPLETE}
@@ -256,6 +279,8 @@ REPEATABLE: Final = frozenset(
     # a snapshot whose answer was lost expires
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {OLDEST_INTENT, ANCHORED, TSO_RELAYED, END_TXN, BEAT, BEAT_NOW}
+    | {SPLIT_PARTITION, FREEZE_PARTITION, THAW_PARTITION, CAUGHT_UP, MERGE_PARTITION}
+    | {SETTLE_PARTITION}
 )
 # those of them whose lost reply leaves nothing in doubt: reads, and what only moves a transaction
 # on that others decided

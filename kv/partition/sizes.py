@@ -49,6 +49,8 @@ class SizeMap:
         self._skip = 0  # rows until the next one that is looked at
         self._random = (seed * 2_654_435_761 + 12_345) & 0xFFFFFFFF
         self._changed = 0.0  # bytes noted since it was kept
+        self.inserts = self.appended = 0  # new rows that were looked at; of which behind the tail
+        self._tail: bytes | None = None
 
     # --------------------------------------------------------------------------------- following
 
@@ -57,10 +59,10 @@ class SizeMap:
         much it changes the live bytes; `cur` reads what is there now.
         """
         n = len(rows)
-        large = abs(grown) > _LARGE_BYTES + 2 * self._mean * n
-        if self._skip >= n and not large:
+        if self._skip >= n and -_LARGE_BYTES <= grown <= _LARGE_BYTES:  # nearly always
             self._skip -= n
-            return []
+            return ()
+        large = abs(grown) > _LARGE_BYTES + 2 * self._mean * n
         chosen: list[tuple[bytes, float]] = []
         stride = max(1.0, SAMPLE_BYTES / self._mean)
         at = self._skip
@@ -70,6 +72,9 @@ class SizeMap:
             if not large or new < _LARGE_BYTES:
                 old = cur(key)
                 self._mean += ((len(key) + max(new, len(old or b""))) - self._mean) * _MEAN_WEIGHT
+                if old is None and new:
+                    self.inserts += 1
+                    self.appended += self._tail is not None and key > self._tail
                 if change := _change(key, new, old):
                     chosen.append((key, change * stride))
             at += self._gap(stride)
@@ -179,6 +184,10 @@ class SizeMap:
                 found, best = key, below
             below += weight
         return found
+
+    def watch_tail(self, share: float) -> None:
+        """Count new rows as appended from now on if they lie above this share of the bytes."""
+        self._tail = self.key_at(share)
 
     # --------------------------------------------------------------------------- cut, join, keep
 

@@ -125,6 +125,10 @@ class PartitionState:
     def sizes(self, sizes: SizeMap) -> None:
         self._sizes = sizes
 
+    def share_below(self, key: bytes) -> float:
+        """Which part of its bytes lies below a key, about."""
+        return self.sizes.share_below(key)
+
     def choose(self, rows: Sequence[Row], grown: int) -> Noted:
         """What `write` must be told of rows that are about to be written: see SizeMap.choose."""
         sizes = self.sizes if self._sizes is None else self._sizes

@@ -27,10 +27,17 @@ def list_nodes(connect: Connect = None, json: Json = False) -> None:
     if json:
         output.emit({"items": found})
         return
-    names = ("id", "address", "state", "keeps", "leaders", "replicas", "version")
-    rows = [{**row, "keeps": "votes" if row.get("witness") else "data"} for row in found]
+    names = ("id", "address", "state", "health", "keeps", "leaders", "replicas", "version")
+    rows = [
+        {
+            **row,
+            "keeps": "votes" if row.get("witness") else "data",
+            "health": row.get("health") or "-",
+        }
+        for row in found
+    ]
     output.table(
-        ("NODE", "ADDRESS", "STATE", "KEEPS", "LEADS", "REPLICAS", "VERSION"),
+        ("NODE", "ADDRESS", "STATE", "HEALTH", "KEEPS", "LEADS", "REPLICAS", "VERSION"),
         [tuple(row.get(name, "-") for name in names) for row in rows],
     )
 

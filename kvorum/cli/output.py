@@ -55,10 +55,21 @@ def partitions(rows: Sequence[dict[str, Any]]) -> None:
         lag = " ".join(f"{node}:{behind}" for node, behind in (row.get("lag") or {}).items())
         leader = row["leader"] if row.get("leader") is not None else "-"
         replicas = (listed(row, name) for name in ("replicas", "learners", "witnesses"))
-        return (row["id"], leader, row.get("term", "-"), *replicas, lag or "-")
+        figures = (size(row.get("size") or 0), f"{row.get('load') or 0:g}")
+        return (row["id"], leader, row.get("term", "-"), *replicas, lag or "-", *figures)
 
     titles = ("PARTITION", "LEADER", "TERM", "VOTERS", "LEARNERS", "WITNESSES", "LAG")
-    table(titles, [cells(row) for row in rows])
+    table((*titles, "SIZE", "LOAD"), [cells(row) for row in rows])
+    lines(f"partition {row['id']}: {row['hint']}" for row in rows if row.get("hint"))
+
+
+def size(n_bytes: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.1f} GiB"
 
 
 def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:

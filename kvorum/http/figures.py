@@ -28,7 +28,8 @@ _METHODS: Final = (
     "CAMPAIGN JOIN CHANGE_REPLICAS REPLICA_STATUS STANDING HOLDS_TXN FORCE_MEMBERS "
     "WAITS REFUSE_WAIT "
     "SNAPSHOT_OPEN SNAPSHOT_RENEW SNAPSHOT_RELEASE SNAPSHOT_LIST COLLECT_BELOW "
-    "OLDEST_INTENT ANCHORED TSO_RELAYED END_TXN BEAT BEAT_NOW BUS_ORDERS BUS_REPORTS"
+    "OLDEST_INTENT ANCHORED TSO_RELAYED END_TXN BEAT BEAT_NOW SPLIT_POINT "
+    "REPORTS BUS_ORDERS BUS_REPORTS"
 )
 METHOD_NAMES: Final = {str(getattr(methods, name)): name for name in _METHODS.split()}
 
@@ -121,6 +122,9 @@ FIGURES: Final = {
     "procedure_workers": Figure("Procedures whose steps may run at once.", True),
     "procedure_commits": Figure("Transactions of steps and undos."),
     "procedure_retries": Figure("Attempts of steps and undos that will be repeated."),
+    "audit_written": Figure("Requests written to the log of stamps."),
+    "audit_lost": Figure("Requests that are not in it: its buffer, or the disk, was full."),
+    "audit_waiting": Figure("Requests that wait to be written to it.", True),
     "http_transactions_open": Figure("Transactions that HTTP clients hold open.", True),
     "http_watches_open": Figure("Watches that HTTP clients hold open.", True),
 }  # fmt: skip

@@ -364,14 +364,20 @@ _OTHER_ROUTES = (
         "`state`: `live`, `down` (it does not answer the node that was asked), `joining`, "
         "`leaving` or `gone`; `leaders`: partitions that it leads; `witness`: it votes and keeps "
         "no data; `forced`: what operators did to the members by force at this node, "
-        "`[{\"at_ms\", \"voters\", \"given_up\", \"partitions\", \"reason\"}]`.",
+        "`[{\"at_ms\", \"voters\", \"given_up\", \"partitions\", \"reason\"}]`. `health`, as "
+        "the master hears it: `alive`, `suspect`, `dead` (silent for `dead_after_ms`), null while "
+        "there is no master; `heard_ms`: since its last beat; `cpu`: share of a core; `disk_free` "
+        "in bytes.",
         answer=_items({"type": "object"}),
     ),
     Route(
         "GET", "/v1/partitions", "cluster", "List partitions",
         "In key order. `start` and `end` are storage keys: the table's id in 4 bytes, the key. "
         "`leader`: a node's id, null while none answers; `lag`: log entries that each other member "
-        "still lacks, by node id.",
+        "still lacks, by node id; `size`: bytes of keys and newest values; `entries`: of its log, "
+        "ever. Per second, averages of about ten seconds: `reads`, `writes`, `bytes`, `load` (in "
+        "standard traffic units: a request of up to 1 KiB is 1, of 1 to 2 KiB is 2). `hot_keys`: "
+        "`[{\"key\", \"share\"}]` of the requests; `hint`: what people should do about its load.",
         answer=_items({"type": "object"}),
     ),
     Route(

@@ -1,0 +1,235 @@
+"""Section "replicas" of a node's beats: how its replicas are, as far as the master does not know.
+
+Once a beat every replica is looked at: of one without traffic whose log did not grow that is a
+comparison of four numbers. What differs from the last that was told is told, in figures that are
+rounded, so that a tremor is no news; a partition that is idle is told of once. After `again` (a new
+master, a lost beat) everything is, REPORT_ROWS_MAX replicas with each beat, one behind the other.
+
+The format is in procedures/master/reports.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, Final
+
+from kv.base.limits import (
+    BEAT_SECTION_BYTES_MAX,
+    HOT_KEYS_TOLD_MAX,
+    KEY_BYTES_MAX,
+    REPORT_ROWS_MAX,
+)
+from kv.base.traffic import Load
+from kv.partition.statistics import Rates, Sums
+from kv.replica.replica import Replica
+from kv.storage.engine import Engine
+from procedures.master.reports import Hot, Report
+
+SECTION: Final = "replicas"
+_DIGITS: Final = 2  # of a rate that is told
+_SIZE_STEPS: Final = 128  # a size is news when it has changed by so small a part
+_ROW_BYTES: Final = 256  # of a report without its hot keys, at most
+_BYTES_MAX: Final = BEAT_SECTION_BYTES_MAX // 2  # of the rows of one beat
+_APPENDS_MIN: Final = 8  # sampled rows on which the share of appended ones is said
+_DISK_S: Final = 10.0
+_TAIL_SHARE: Final = 0.95
+
+
+class _Known:
+    """What is remembered of one replica."""
+
+    __slots__ = ("appended", "inserts", "last", "quiet", "rates", "seen", "told")
+
+    def __init__(self, rates: Rates) -> None:
+        self.rates = rates
+        self.seen: tuple[Any, ...] = ()  # when it was looked at in full
+        self.quiet = False  # its rates are zero
+        self.told: Report | None = None
+        self.inserts = self.appended = 0.0  # sampled, of which at the end; forgotten by halves
+        self.last = (0, 0)
+
+
+class ReplicaReport:
+    """kvorum.heartbeat.NodeSection."""
+
+    def __init__(
+        self,
+        replicas: Callable[[], Iterable[Replica]],
+        monotonic: Callable[[], float],
+        *,
+        cpu_s: Callable[[], float] = lambda: 0.0,
+        disk: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        hurry: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`cpu_s`: that this process has used so far; `disk`: bytes free, and in files."""
+        self._replicas, self._monotonic = replicas, monotonic
+        self._cpu_s, self._disk, self._hurry = cpu_s, disk, hurry
+        self._known: dict[int, _Known] = {}
+        self._full = True  # the master knows nothing
+        self._at = 0  # the place of the replica with which the next beat begins
+        self._cpu = (cpu_s(), monotonic())
+
+    def again(self) -> None:
+        """Tell everything anew."""
+        self._full = True
+
+    def take(self, reply: Any) -> None:
+        """Nothing is answered."""
+
+    def collect(self) -> dict[str, Any] | None:
+        """See the module."""
+        now_s = self._monotonic()
+        full, self._full = self._full, False
+        if full:
+            for known in self._known.values():
+                known.told = None
+        rows: list[list[Any]] = []
+        here: set[int] = set()
+        untold, size = False, 0
+        replicas = list(self._replicas())
+        at, self._at = self._at, 0
+        for i, replica in chain(enumerate(replicas[at:], at), enumerate(replicas[:at])):
+            partition = int(replica.descriptor.id)
+            here.add(partition)
+            known = self._known_of(partition, replica, now_s)
+            if known.told is not None and known.quiet and known.seen == _look(replica):
+                continue
+            if len(rows) >= REPORT_ROWS_MAX or size >= _BYTES_MAX:
+                self._at = self._at or i  # the next beat begins with who found no room
+                untold = untold or known.told is None
+                continue
+            report = self._report(replica, known, now_s)
+            if known.told is None or _is_news(known.told, report):
+                known.told = report
+                rows.append(report.to_wire())
+                size += _ROW_BYTES + sum(len(one.key) for one in report.hot)
+        gone = [partition for partition in self._known if partition not in here]
+        for partition in gone:
+            del self._known[partition]
+        if untold:
+            self._hurry()
+        return {
+            "full": full,
+            "told_all": not untold,
+            "node": [*self._figures(now_s)],
+            "rows": rows,
+            "gone": gone,
+        }
+
+    def _known_of(self, partition: int, replica: Replica, now_s: float) -> _Known:
+        found = self._known.get(partition)
+        if found is None:
+            fresh = Rates(Sums.of(replica.machine.traffic), now_s)
+            found = self._known[partition] = _Known(fresh)
+        return found
+
+    def _figures(self, now_s: float) -> Iterable[Any]:
+        cpu_s, (before_s, at_s) = self._cpu_s(), self._cpu
+        self._cpu = (cpu_s, now_s)
+        passed = now_s - at_s
+        return (round((cpu_s - before_s) / passed, 3) if passed > 0 else 0.0, *self._disk())
+
+    def _report(self, replica: Replica, known: _Known, now_s: float) -> Report:
+        known.seen = _look(replica)
+        traffic, state = replica.machine.traffic, replica.state
+        load = known.rates.look(Sums.of(traffic), now_s)
+        known.quiet = load == Load()
+        leads = replica.leads()
+        return Report(
+            partition=int(replica.descriptor.id),
+            epoch=replica.descriptor.epoch,
+            leads=leads,
+            term=replica.group.term,
+            applied=state.index,
+            size=max(0, state.live_bytes),
+            old_versions=max(0, state.old_versions),
+            members=len(replica.group.status().voters),
+            reads=_rounded(load.reads),
+            read_bytes=_rounded(load.read_bytes),
+            writes=_rounded(load.writes),
+            write_bytes=_rounded(load.write_bytes),
+            units=_rounded(load.units),
+            appended=_appended(replica, known) if leads else 0.0,
+            hot=tuple(Hot(k, round(s, 2)) for k, s in traffic.hot.hot())
+            if leads and not known.quiet
+            else (),
+        )
+
+
+def _look(replica: Replica) -> tuple[Any, ...]:
+    """What changes whenever there is something to tell."""
+    traffic = replica.machine.traffic
+    return (
+        replica.state.index,
+        traffic.reads,
+        replica.leads(),
+        replica.group.term,
+        replica.descriptor.epoch,
+    )
+
+
+def _appended(replica: Replica, known: _Known) -> float:
+    """Which share of the rows that are new lies behind nearly all others. Samples; those of
+    earlier looks count half each time that there are new ones.
+    """
+    sizes = replica.state.sizes
+    inserts, appended = sizes.inserts - known.last[0], sizes.appended - known.last[1]
+    known.last = (sizes.inserts, sizes.appended)
+    if inserts:
+        known.inserts = known.inserts / 2 + inserts
+        known.appended = known.appended / 2 + appended
+        sizes.watch_tail(_TAIL_SHARE)
+    if known.inserts < _APPENDS_MIN:
+        return 0.0
+    return round(known.appended / known.inserts, 1)
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.{_DIGITS}g}")
+
+
+def _is_news(told: Report, now: Report) -> bool:
+    """Whether the master should hear of it: `applied` alone is none."""
+    for name in (
+        "epoch",
+        "leads",
+        "term",
+        "members",
+        "reads",
+        "writes",
+        "units",
+        "appended",
+        "hot",
+    ):
+        if getattr(told, name) != getattr(now, name):
+            return True
+    return any(
+        abs(new - old) * _SIZE_STEPS > old
+        for old, new in ((told.size, now.size), (told.old_versions, now.old_versions))
+    )
+
+
+class Seldom:
+    """A figure that is costly to get, looked at every few seconds."""
+
+    def __init__(self, look: Callable[[], tuple[int, int]], monotonic: Callable[[], float]) -> None:
+        self._look, self._monotonic = look, monotonic
+        self._at_s = float("-inf")
+        self._last = (0, 0)
+
+    def __call__(self) -> tuple[int, int]:
+        now_s = self._monotonic()
+        if now_s - self._at_s >= _DISK_S:
+            self._at_s, self._last = now_s, self._look()
+        return self._last
+
+
+def disk_figures(engine: Engine) -> tuple[int, int]:
+    """Bytes free on the disk, and in files of the state DB."""
+    stats = engine.stats()
+    return stats.get("disk_free_bytes", 0), stats.get("file_bytes", 0)
+
+
+assert _ROW_BYTES * REPORT_ROWS_MAX <= _BYTES_MAX
+assert _BYTES_MAX + HOT_KEYS_TOLD_MAX * (KEY_BYTES_MAX + 16) < BEAT_SECTION_BYTES_MAX
