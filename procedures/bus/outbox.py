@@ -154,6 +154,7 @@ class Outbox:
     def lost(self, target: str, orders: Iterable[Order], why: str, now_s: float) -> None:
         """These orders did not arrive, as far as anybody knows."""
         for line in self._of(target, orders):
+            line.arrived = False
             self._fail(line, why, now_s)
 
     def heard(self, target: str, reports: Sequence[Report], now_s: float) -> set[str]:
@@ -170,6 +171,7 @@ class Outbox:
                 self._has(line, now_s)
             elif report.status is Status.FAILED and not _for_good(report):
                 code, message, _ = report.plain()
+                line.arrived = True  # it has the order, and is asked again when it is due
                 self._fail(line, f"{code}: {message}", now_s)
             else:
                 line.answer = report
@@ -200,7 +202,6 @@ class Outbox:
     def _fail(line: _Line, why: str, now_s: float) -> None:
         line.error = why[: limits.BUS_ERROR_CHARS_MAX]
         line.failures += 1
-        line.arrived = False
         line.due_s = now_s + _pause_s(line.failures)
 
     def _drop(self, op: str, target: str) -> None:

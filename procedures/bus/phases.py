@@ -10,8 +10,10 @@
     decide     everybody has staged: from here on the operation is committed, whatever happens
     settle     sends COMMIT until everybody has done it
     take_back  a target failed, time ran out, or somebody aborts: UNDO to everybody who was ever
-               asked, until all have done it. Who cannot be reached is not waited for longer than
-               its lease: then it has taken it back by itself (receiver.py)
+               asked, until all have done it. What was staged at a target that cannot be reached
+               ends with its lease (receiver.py), so that is not waited for longer; nor where there
+               is nothing to take back (`leaves_nothing`). But what such a target may have *done*
+               in one phase is waited for, until it is back or decommissioned
 
 What the record holds (`ctx.state["bus"]`, core.py) is all that a new master needs. Its first
 `gather` opens the operation again, and those that have answered since are asked once more.
@@ -48,6 +50,8 @@ class OnePhase:
 
     kind: ClassVar[str] = ""
     verb: ClassVar[Verb] = Verb.DO
+    leaves_nothing: ClassVar[bool] = False
+    """Whether a target that hears no more of it has nothing of it left after its lease."""
 
     def __init__(self, courier: Courier) -> None:
         self.courier = courier
@@ -109,10 +113,12 @@ class OnePhase:
         await self.courier.wait(op.id, limits.BUS_UNDO_WAIT_MS / 1000)
         op = self._heard(ctx, op)
         missing = op.waiting()
-        if missing and self.courier.age_s(op.id) < _DROPPED_S:
+        dropped = self.leaves_nothing and self.courier.age_s(op.id) >= _DROPPED_S
+        if missing and not dropped:
             raise Busy(
                 f"{len(missing)} targets have not taken back their part yet: "
-                f"{', '.join(missing[:_SHOWN])}; one that is not reached does so by itself",
+                f"{', '.join(missing[:_SHOWN])}; a node that will not come back must be "
+                "decommissioned",
                 details={"what": "bus"},
             )
         self.courier.close(op.id)
@@ -151,6 +157,7 @@ class TwoPhase(OnePhase):
     """See the module."""
 
     verb: ClassVar[Verb] = Verb.STAGE
+    leaves_nothing: ClassVar[bool] = True
 
     def _complete(self, ctx: StepContext, op: Operation, results: Mapping[str, Any]) -> Outcome:
         return go_on("decide")
@@ -185,7 +192,7 @@ class _Generic(OnePhase):
         return await targets.wanted(ctx, args.get("targets"), args.get("body"))
 
     def kind_of(self, ctx: StepContext) -> str:
-        kind = ctx.args.get("kind")
+        kind = ctx.args.get("kind") if isinstance(ctx.args, dict) else None
         if not isinstance(kind, str) or not 0 < len(kind) <= limits.NAME_CHARS_MAX:
             raise InvalidArgument(f"kind must name an operation of the targets, got {kind!r:.80}")
         return kind

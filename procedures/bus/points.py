@@ -61,6 +61,7 @@ class DropCheckpoint(OnePhase):
     """See the module."""
 
     kind: ClassVar[str] = DROP_CHECKPOINT
+    leaves_nothing: ClassVar[bool] = True
 
     async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
         return await targets.wanted(ctx, {"nodes": "all"}, {"name": checked_name(ctx.args)})
@@ -71,6 +72,7 @@ class ListCheckpoints(OnePhase):
     """See the module."""
 
     kind: ClassVar[str] = LIST_CHECKPOINTS
+    leaves_nothing: ClassVar[bool] = True
 
     async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
         return await targets.wanted(ctx, {"nodes": "all"})

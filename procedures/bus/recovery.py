@@ -34,6 +34,7 @@ class RecoverNode(OnePhase):
     """See the module."""
 
     kind: ClassVar[str] = CATCH_UP
+    leaves_nothing: ClassVar[bool] = True
 
     async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
         node = ctx.args.get("node") if isinstance(ctx.args, dict) else None

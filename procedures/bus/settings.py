@@ -104,6 +104,7 @@ def known_name(name: Any) -> str:
 
 class _Setting(OnePhase):
     kind: ClassVar[str] = SETTING
+    leaves_nothing: ClassVar[bool] = True
 
     async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
         body = {"name": ctx.state["name"], "version": ctx.state["version"]}

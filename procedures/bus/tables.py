@@ -46,6 +46,7 @@ class FlushTable(_OfTable):
     """See the module."""
 
     kind: ClassVar[str] = FLUSH
+    leaves_nothing: ClassVar[bool] = True
 
 
 @procedure("kvorum.compact_table")
@@ -53,3 +54,4 @@ class CompactTable(_OfTable):
     """See the module."""
 
     kind: ClassVar[str] = COMPACT
+    leaves_nothing: ClassVar[bool] = True

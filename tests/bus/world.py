@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from kv.base import ops
@@ -20,10 +21,12 @@ from procedures.bus.courier import Courier
 from procedures.bus.hands import Handler, Hands, Job
 from procedures.bus.messages import Order, Report
 from procedures.engine.executor import Executor
+from procedures.engine.records import Record
 from procedures.engine.registry import Registry
+from procedures.engine.submission import Submission
 from procedures.master.nodes import NodeRow, NodeState, encode_node, node_key
 from procedures.master.partitions import Place, Placed, plan, put_row, put_rows
-from tests.procedures.lab import TABLE, Lab
+from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed
 from tests.support.simloop import SimLoop
 
 ALL = {"nodes": "all"}
@@ -40,13 +43,14 @@ class Register(Handler):
         self.delay_s = 0.0
         self.error: BaseException | None = None
         self.errors = 10**9  # so often
+        self.fails = ("do", "stage", "commit")
 
     async def _work(self, verb: str, job: Job) -> None:
         self.ran.append((verb, job.op))
         job.progress({"at": 1})
         if self.delay_s and verb in ("do", "stage"):
             await asyncio.sleep(self.delay_s)
-        if self.error is not None and self.errors > 0 and verb != "undo":
+        if self.error is not None and self.errors > 0 and verb in self.fails:
             self.errors -= 1
             raise self.error
 
@@ -82,6 +86,7 @@ class World:
         self.executor_now: Executor | None = None
         self.fault: Callable[[str, str, int], str] = lambda _s, _t, _n: ""
         self.messages = 0
+        self.writes = 0
         self.push_blocked = False
         self.tell_blocked = False
         self.cut: set[int] = set()
@@ -111,6 +116,36 @@ class World:
         self.executor_now = self.lab.executor(store)
         return self.executor_now
 
+    @asynccontextmanager
+    async def master(self, store: Any = None) -> AsyncIterator[Executor]:
+        """A reign: an executor over the store, and a courier that knows nothing yet."""
+        executor = self.new_master(store)
+        sending = self.loop.create_task(self.courier.run())
+        try:
+            async with executor:
+                yield executor
+        finally:
+            self.executor_now = None
+            self.courier.shut()
+            sending.cancel()
+            await asyncio.wait([sending])
+
+    async def lives(self, name: str, args: Any, crashes: Sequence[tuple[int, bool]] = ()) -> Record:
+        """The record in the end, over masters that die at their n-th write, before or after it."""
+        for at, after in [*crashes, (0, False)]:
+            store = CrashingStore(self.lab.store, at, after=after)
+            try:
+                async with self.master(store) as executor:
+                    id_ = await executor.submit(Submission(name, args, "tester", "the one"))
+                    record = await executor.wait(id_, 60_000)
+                    assert record.ended, phases.shown(record, self.courier)
+                    self.writes = store.writes
+                    return record
+            except BaseException as error:
+                if not crashed(error):
+                    raise
+        raise AssertionError("the last master does not die")
+
     def _reach(self, target: str) -> Callable[[list[Order]], Awaitable[Sequence[Report]]] | None:
         kind, _, number = target.partition("/")
         if kind != "node":
@@ -121,10 +156,10 @@ class World:
                 await asyncio.sleep(2)
                 raise Unavailable("push is blocked")
             node = int(number)
-            await self._travel("master", target)
+            fault = await self._travel("master", target)
             hands = self._hands(node)
             reports = hands.take(orders)
-            if self._last == "twice":
+            if fault == "twice":
                 hands.take(orders)
             await self._travel(target, "master")
             return reports
@@ -137,16 +172,17 @@ class World:
             raise Unavailable(f"node {node} does not answer", code="UNREACHABLE")
         return hands
 
-    async def _travel(self, source: str, target: str) -> None:
-        """One message's way."""
+    async def _travel(self, source: str, target: str) -> str:
+        """One message's way, and what befell it."""
         self.messages += 1
-        self._last = self.fault(source, target, self.messages)
+        fault = self.fault(source, target, self.messages)
         await asyncio.sleep(0.001 + self.random.random() / 1000)
-        if self._last == "late":
+        if fault == "late":
             await asyncio.sleep(1.5)
-        elif self._last == "lost":
+        elif fault == "lost":
             await asyncio.sleep(2)
             raise Unavailable("it took too long", code="UNREACHABLE")
+        return fault
 
     # ------------------------------------------------------------------------------ targets
 
@@ -167,10 +203,10 @@ class World:
         async def tell(reports: list[Report]) -> Sequence[Order]:
             if self.tell_blocked or node in self.cut:
                 raise Unavailable("the master is not reached")
-            await self._travel(f"node/{node}", "master")
+            fault = await self._travel(f"node/{node}", "master")
             courier = self.courier
             courier.heard(f"node/{node}", reports)
-            if self._last == "twice":
+            if fault == "twice":
                 courier.heard(f"node/{node}", reports)
             return courier.asked(f"node/{node}")
 
