@@ -23,14 +23,19 @@ import contextlib
 import importlib
 import logging
 import socket
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from kv.base import methods
 from kv.base.config import HTTP_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId, TableId
+from kv.base.limits import MiB
+from kv.server.socket_server import Submitter
+from kv.server.tap import Tap
 from kvorum import joining
+from kvorum.backend import Backend
 from kvorum.bus import NodeBus
 from kvorum.catchup import caught_up
 from kvorum.forcing import ForceMethod, check_force
@@ -40,6 +45,9 @@ from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, c
 from kvorum.ports import Ports, Server
 from kvorum.roles import Master
 from kvorum.settling import Settling
+from kvorum.stamped import StampedBackend
+from kvorum.stamps import StampLog
+from kvorum.stamps_native import NativeStamps
 from kvorum.store import Store
 from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
@@ -69,6 +77,7 @@ _LOOK_CLUSTER_S: Final = 0.01
 _BACKLOG: Final = 1_024
 
 
+_NAMES_MAX: Final = 10_000
 class TableIds:
     """procedures.engine.context.Tables over the catalog."""
 
@@ -99,6 +108,8 @@ class Node:
         self.backend: NativeBackend
 
     # ------------------------------------------------------------------------------------ life
+        self.stamps: StampLog | None = None
+        self._names_of: dict[int, str] = {}
 
     async def start(self) -> None:
         """Open the data, resume what was under way, serve. Raises why it cannot, with
@@ -146,6 +157,7 @@ class Node:
                 await self._until_ready()
             await self._listen(stack)
             await self._enrol()
+            await self._audit(stack)
             for work in (*self.upkeep.tasks(), *self.bus.tasks()):
                 self._in_background(work)
             await self._until_ready()
@@ -438,6 +450,48 @@ class Node:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
+    def _submitter(self) -> Submitter:
+        """What takes the requests of the native port."""
+        if self.stamps is None:
+            return self.store.dispatcher
+        listener = NativeStamps(self.stamps, self.store.read_point)
+        return Tap(self.store.dispatcher, listener, self.ports.clock.monotonic)
+
+    def surface(self, name: str) -> Backend:
+        """The database of this node for one surface; audited if the node is."""
+        if self.stamps is None:
+            return self.backend
+        return StampedBackend(self.backend, self.stamps, name, self.ports.clock.monotonic)
+
+    async def _audit(self, stack: contextlib.AsyncExitStack) -> None:
+        config = self.config
+        if not config.audit_log:
+            return
+        self.stamps = StampLog(
+            Path(config.audit_log),
+            node=self.store.identity.node,
+            show_keys=config.audit_keys,
+            file_bytes=config.audit_file_mib * MiB,
+            files=config.audit_files,
+            now_ms=self.ports.clock.now_ms,
+            in_thread=self.ports.in_thread,
+            names=self._table_names,
+        )
+        self.stamps.open()
+        stack.push_async_callback(self.stamps.close)
+        self._in_background(self.stamps.run())
+
+    async def _table_names(self, ids: Iterable[int]) -> Mapping[int, str]:
+        """For the log of stamps: names do not change, and what was dropped keeps its name."""
+        known = self._names_of
+        for id_ in ids:
+            if id_ not in known:
+                table = await catalog.find_by_id(self.store.txn, TableId(id_))
+                known[id_] = str(id_) if table is None else f"{table.namespace}.{table.name}"
+                if len(known) > _NAMES_MAX:
+                    del known[next(iter(known))]
+        return known
+
     """A listening socket. Raises InvalidArgument (CANNOT_LISTEN)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)

@@ -101,7 +101,7 @@ async def aopen(
     config = NodeConfig(data=Path(directory), port=port, procedure_modules=tuple(procedure_modules))
     node = await build(config, system_ports(asyncio.get_running_loop()))
     await node.start()
-    return AsyncDatabase(node.backend, SystemRng())
+    return AsyncDatabase(node.surface("embedded"), SystemRng())
 
 
 def parse_url(url: str) -> tuple[str, list[Address]]:

@@ -58,12 +58,13 @@ def configs(config: NodeConfig) -> list[NodeConfig]:
             details={"setting": "stores"},
         )
     assert config.port is not None, "the command always has ports"
-    first = replace(config, stores=1, data=config.data / "store-0")
+    first = replace(config, stores=1, data=config.data / "store-0", audit_log=_audit(config, 0))
     join = config.join or (config.address,)
     later: list[NodeConfig] = []
     for i in range(1, config.stores):
         data, port = config.data / f"store-{i}", config.port + PORTS_PER_NODE * i
         one = replace(config, stores=1, data=data, port=port, node_id=1, join=(), witnesses=())
+        one = replace(one, audit_log=_audit(config, i))
         if place_in(join, one.address) is not None:
             raise InvalidArgument(
                 f"join names {one.address}, which is a later store of this machine: of a machine "
@@ -72,6 +73,11 @@ def configs(config: NodeConfig) -> list[NodeConfig]:
             )
         later.append(replace(one, join=join))
     return [first, *later]
+
+
+def _audit(config: NodeConfig, store: int) -> str:
+    """Each process rotates a file of its own."""
+    return f"{config.audit_log}.store-{store}" if config.audit_log else ""
 
 
 def check_layout(data: Path, stores: int) -> None:

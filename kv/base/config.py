@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final, get_type_hints
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import (
+    AUDIT_FILES_MAX,
     DEAD_AFTER_MS_DEFAULT,
     DEAD_AFTER_MS_MIN,
     FIRST_NODES_MAX,
@@ -73,8 +74,9 @@ class Option:
     secret: bool = False
 
     @property
+    own_flag: str = ""  # if it is not the name's
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return self.own_flag or "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
@@ -139,6 +141,12 @@ def _path(value: Any) -> Path:
 
 def _host(value: Any) -> str:
     text = value.strip() if isinstance(value, str) else ""
+def _file(value: Any) -> str:
+    if isinstance(value, str | Path) and (not value or str(value).strip()):
+        return str(Path(value).expanduser()) if value else ""
+    raise ValueError("a file's path, or nothing")
+
+
     if re.fullmatch(r"[A-Za-z0-9._-]+", text):
         return text
     with contextlib.suppress(ValueError):
@@ -211,6 +219,7 @@ class NodeConfig:
         str, Setting("HOST", _host, "Address to listen on. 0.0.0.0 = every interface.")
     ] = "127.0.0.1"
     advertise: Annotated[
+    flag: str = ""  # if it is not the name's
         str,
         Setting("HOST", _host_or_empty, "Address that others reach it by; empty = --listen."),
     ] = ""
@@ -337,6 +346,20 @@ class NodeConfig:
         if self.port is None:
             raise InvalidArgument(
                 "join: a node without ports cannot be one of several", details={"setting": "join"}
+    audit_log: Annotated[
+        str,
+        Setting("FILE", _file, "Log every request with its timestamps there.", flag="--audit"),
+    ] = ""
+    audit_keys: Annotated[
+        bool, Setting("BOOL", _flag, "The log of requests names keys, not only tables.")
+    ] = False
+    audit_file_mib: Annotated[
+        int, Setting("MIB", _integer(1, 1 << 20), "The log of requests begins a new file then.")
+    ] = 64
+    audit_files: Annotated[
+        int,
+        Setting("N", _integer(0, AUDIT_FILES_MAX), "Older files of the log of requests kept."),
+    ] = 10
             )
         if len(self.join) > FIRST_NODES_MAX:
             raise InvalidArgument(
@@ -510,6 +533,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     return values
 
 
+                setting.flag,
 def _parsed(option: Option, value: Any, origin: str) -> Any:
     try:
         return option.parse(value)

@@ -84,6 +84,7 @@ class ServerConnection(asyncio.Protocol):
         "_window",
         "greeted",
         "node",
+        "tap",
         "unread",
         "waiting_since",
         "writable",
@@ -92,6 +93,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, server: SocketServer) -> None:
         self.greeted = False
         self.node = 0  # whose connection it is; 0 = a client's
+        self.tap: object = None  # kv.server.tap's
         self.writable = True
         self.waiting_since = 0.0  # for its hello, or for the peer to read anything
         self.unread = 0  # bytes that the peer had left unread then
@@ -107,6 +109,12 @@ class ServerConnection(asyncio.Protocol):
         self._paused = False
         self._delivering = False
         self._wakes: dict[Callable[[], None], None] = {}  # of reads that wait until it is writable
+
+    @property
+    def peer(self) -> str:
+        """HOST:PORT of the other end, empty when it is gone."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if name else ""
 
     # -- asyncio.Protocol
 

@@ -20,6 +20,8 @@ from kvorum.http.metrics import Metrics
 from kvorum.http.server import HttpServer
 from kvorum.http.sessions import Sessions
 from kvorum.http.watch import Watches
+from kvorum.stamped import StampedHttp
+from kvorum.stamps import StampLog
 from kvorum.version import VERSION
 
 if TYPE_CHECKING:
@@ -41,9 +43,11 @@ class HttpApi:
         now: Callable[[], float],
         not_ready: Callable[[], str | None],
         holder: Callable[[int], Awaitable[str | None]] | None = None,
+        stamps: StampLog | None = None,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
-        why requests cannot be served, None if they can. `holder`: see Sessions.
+        why requests cannot be served, None if they can. `holder`: see Sessions. `stamps`: tell it
+        of every request; `backend` does already.
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
@@ -51,7 +55,9 @@ class HttpApi:
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now)
         hot = HotApi(backend, self.sessions, cold.application(), requests, now, watches)
-        self._server = HttpServer(hot, sock)
+        self._server = HttpServer(hot if stamps is None else StampedHttp(hot, stamps, now), sock)
+        if stamps is not None:
+            self.metrics.add("audit", stamps.figures)
         sessions = self.sessions
         self.metrics.add(
             "http", lambda: {"transactions_open": len(sessions), "watches_open": len(watches)}
@@ -77,13 +83,14 @@ def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
         holds=lambda txn: api.sessions.holds(txn),
     )
     api = HttpApi(
-        node.backend,
+        node.surface("http"),
         sock,
         spawn,
         timers=node.ports.timers,
         now=node.ports.clock.monotonic,
         not_ready=node.not_ready,
         holder=holders.find,
+        stamps=node.stamps,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)

@@ -1,0 +1,87 @@
+"""Sees every request of the native port and its reply, for the log of stamps (kvorum/stamps.py).
+
+It stands between the connections and the dispatcher, and only where somebody listens: without it
+the way of a request is the same, so it costs nothing. A request is told when its reply is queued,
+which is when its effects are known: of a read, what its partition shows at that moment is what it
+was served from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kv.server.counters import Counters
+from kv.server.dispatcher import Connection, Dispatcher
+
+
+class Listener(Protocol):
+    """Who is told. Must not raise, and not take long."""
+
+    def answered(
+        self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
+    ) -> None:
+        """`client`: HOST:PORT; `node`: whose connection it is, 0 = a client's. The request's field
+        2 may be a deadline by now.
+        """
+        ...
+
+
+class Tappable(Connection, Protocol):
+    """kv.server.socket_server.ServerConnection."""
+
+    node: int
+    tap: object
+
+    @property
+    def peer(self) -> str: ...
+
+
+class Tap:
+    """Submitter of a socket server; see the module."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, listener: Listener, monotonic: Callable[[], float]
+    ) -> None:
+        self._dispatcher, self._listener, self._monotonic = dispatcher, listener, monotonic
+
+    @property
+    def counters(self) -> Counters:
+        return self._dispatcher.counters
+
+    def submit(self, conn: Tappable, requests: list[list[Any]]) -> None:
+        tapped = conn.tap
+        if not isinstance(tapped, _Tapped):
+            tapped = conn.tap = _Tapped(conn, self._listener, self._monotonic)
+        tapped.came(requests)
+        self._dispatcher.submit(tapped, requests)
+
+
+class _Tapped:
+    """One connection, as the dispatcher sees it."""
+
+    __slots__ = ("_client", "_conn", "_listener", "_monotonic", "_open")
+
+    def __init__(self, conn: Tappable, listener: Listener, monotonic: Callable[[], float]) -> None:
+        self._conn, self._listener, self._monotonic = conn, listener, monotonic
+        self._client = conn.peer
+        self._open: dict[int, tuple[list[Any], float]] = {}  # bounded by the connection's window
+
+    def came(self, requests: list[list[Any]]) -> None:
+        now = self._monotonic()
+        for request in requests:
+            self._open[request[0]] = request, now
+
+    def reply(self, row: list[Any]) -> None:
+        found = self._open.pop(row[0], None)
+        if found is not None:
+            request, began = found
+            took_s = self._monotonic() - began
+            self._listener.answered(self._client, self._conn.node, request, row, took_s)
+        self._conn.reply(row)
+
+    def flush(self) -> None:
+        self._conn.flush()
+
+    def ready(self, wake: Callable[[], None]) -> bool:
+        return self._conn.ready(wake)

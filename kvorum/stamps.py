@@ -1,0 +1,278 @@
+"""The log of stamps: every request that this node answers, with its timestamps (E7).
+
+    {"time": ms, "node": 1, "surface": "http", "client": "10.0.0.7:51234", "method": "put",
+     "table": ["default.users"], "keys": 1, "read_ts"?, "start_ts"?, "commit_ts"?, "version"?,
+     "txn"?, "procedure"?, "code": "OK", "us": 412}
+    {"time": ms, "node": 1, "lost": 12, "why": "…"}
+
+One JSON object a line; timestamps are decimal strings, what does not apply is left out. A request
+costs its node one small tuple here; a task encodes and writes them in a thread, some times a
+second. What does not fit into the buffer, or cannot be written, is counted, and the log itself says
+so before what follows: it has gaps, never silent ones. After a crash the last moment may be
+missing: lines are not synced.
+
+`time` is when the answer was ready, by the node's clock, for people. The order of things is in the
+timestamps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.limits import (
+    AUDIT_BUFFER_BYTES_MAX,
+    AUDIT_BUFFER_RECORDS_MAX,
+    AUDIT_KEYS_SHOWN_MAX,
+    AUDIT_WRITE_MS,
+)
+
+log = logging.getLogger(__name__)
+
+OK: Final = "OK"
+_FULL: Final = "the buffer was full"
+_ROUND_RECORDS: Final = 10_000  # encoded in one go
+_MODE: Final = 0o600  # who did what is not everybody's business
+
+Key = tuple[int | str, bytes]
+"""A table, by its id or its name, and a key in it."""
+TableNames = Callable[[Iterable[int]], Awaitable[Mapping[int, str]]]
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+class Stamp(NamedTuple):
+    """One request. 0 = there is none."""
+
+    surface: str
+    client: str
+    method: str
+    keys: Sequence[Key] = ()
+    tables: Sequence[int | str] = ()  # if no keys tell
+    code: str = OK
+    took_s: float = 0.0
+    read_ts: int = 0  # the moment that was read
+    start_ts: int = 0
+    commit_ts: int = 0
+    version: int = 0  # that was read, of one key
+    txn: int = 0
+    procedure: int = 0
+    node: int = 0  # whose request it is; 0 = a client's
+
+
+class StampLog:
+    """See the module. `open` before the first stamp, then `run`, then `close`."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        node: int,
+        show_keys: bool,
+        file_bytes: int,
+        files: int,
+        now_ms: Callable[[], int],
+        in_thread: InThread,
+        names: TableNames,
+        records_max: int = AUDIT_BUFFER_RECORDS_MAX,
+        bytes_max: int = AUDIT_BUFFER_BYTES_MAX,
+    ) -> None:
+        """A file ends at `file_bytes`; `files` older ones are kept, FILE.1 the newest of them."""
+        self.written = self.lost = 0
+        self._path, self._node, self._show_keys = path, node, show_keys
+        self._file_bytes, self._files = file_bytes, files
+        self._now_ms, self._in_thread, self._names = now_ms, in_thread, names
+        self._records_max, self._bytes_max = records_max, bytes_max
+        self._buffer: list[tuple[int, Stamp]] = []
+        self._bytes = 0  # of keys in it
+        self._untold: dict[str, int] = {}  # lost and not said in the log yet, by reason
+        self._fd = -1
+        self._size = 0
+        self._encode = msgspec.json.Encoder().encode
+
+    def add(self, stamp: Stamp) -> None:
+        """The hot path."""
+        size = sum([len(key) for _, key in stamp.keys]) if self._show_keys else 0
+        if len(self._buffer) >= self._records_max or self._bytes + size > self._bytes_max:
+            self._lose(1, _FULL)
+            return
+        self._bytes += size
+        self._buffer.append((self._now_ms(), stamp))
+
+    def _lose(self, count: int, why: str) -> None:
+        self.lost += count
+        self._untold[why] = self._untold.get(why, 0) + count
+
+    def figures(self) -> Mapping[str, int]:
+        """For metrics."""
+        return {"written": self.written, "lost": self.lost, "waiting": len(self._buffer)}
+
+    # ------------------------------------------------------------------ writing
+
+    def open(self) -> None:
+        """Raises InvalidArgument: a node that is to be audited does not run without."""
+        try:
+            self._open()
+        except OSError as error:
+            raise InvalidArgument(
+                f"audit_log = {self._path} cannot be written: {error.strerror or error}; give "
+                "another file, or start without --audit",
+                details={"setting": "audit_log"},
+            ) from error
+
+    async def run(self) -> None:
+        """Write, some times a second, until cancelled."""
+        while True:
+            await asyncio.sleep(AUDIT_WRITE_MS / 1000)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what is there."""
+        while self._buffer or self._untold:
+            stamps = self._buffer[:_ROUND_RECORDS]
+            del self._buffer[:_ROUND_RECORDS]
+            if self._show_keys:
+                self._bytes -= sum(len(key) for _, stamp in stamps for _, key in stamp.keys)
+            untold, self._untold = self._untold, {}
+            names = await self._named(stamps)
+            failed: list[OSError] = []
+
+            def write(
+                stamps: Sequence[tuple[int, Stamp]] = stamps,
+                names: Mapping[int, str] = names,
+                untold: Mapping[str, int] = untold,
+                failed: list[OSError] = failed,
+            ) -> None:
+                try:
+                    self._write(self._lines(stamps, names, untold))
+                except OSError as error:
+                    failed.append(error)
+
+            await self._in_thread(write)
+            if failed:
+                why = f"the file could not be written: {failed[0].strerror or failed[0]}"
+                log.warning("audit log %s: %s", self._path, why)
+                for reason, count in untold.items():
+                    self._untold[reason] = self._untold.get(reason, 0) + count
+                if stamps:
+                    self._lose(len(stamps), why)
+                return
+            self.written += len(stamps)
+
+    async def close(self) -> None:
+        """Write the rest."""
+        with contextlib.suppress(KvorumError):
+            await self.flush()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    async def _named(self, stamps: Sequence[tuple[int, Stamp]]) -> Mapping[int, str]:
+        """The names of the tables; without the catalog their ids must do."""
+        ids = {t for _, s in stamps for t in _tables(s) if isinstance(t, int)}
+        if not ids:
+            return {}
+        try:
+            return await self._names(ids)
+        except KvorumError:
+            return {}
+
+    def _lines(
+        self,
+        stamps: Iterable[tuple[int, Stamp]],
+        names: Mapping[int, str],
+        untold: Mapping[str, int],
+    ) -> bytes:
+        encode, now_ms = self._encode, self._now_ms()
+        lost = [
+            {"time": now_ms, "node": self._node, "lost": count, "why": why}
+            for why, count in untold.items()
+        ]
+        rows = [self._row(time_ms, stamp, names) for time_ms, stamp in stamps]
+        return b"".join([encode(row) + b"\n" for row in [*lost, *rows]])
+
+    def _row(self, time_ms: int, s: Stamp, names: Mapping[int, str]) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "time": time_ms,
+            "node": self._node,
+            "surface": s.surface,
+            "client": s.client,
+            "method": s.method,
+        }
+        if s.node:
+            row["from_node"] = s.node
+        tables = dict.fromkeys(
+            names.get(t, str(t)) if isinstance(t, int) else t for t in _tables(s)
+        )
+        if tables:
+            row["table"] = list(tables)
+        if s.keys:
+            row["keys"] = len(s.keys)
+            if self._show_keys:
+                row["key"] = [_shown(key) for _, key in s.keys[:AUDIT_KEYS_SHOWN_MAX]]
+        for name in ("read_ts", "start_ts", "commit_ts", "version", "txn", "procedure"):
+            value = getattr(s, name)
+            if value:
+                row[name] = str(value)
+        return row | {"code": s.code, "us": round(s.took_s * 1e6)}
+
+    # ------------------------------------------------------------------ the file
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _MODE)
+        self._size = os.fstat(self._fd).st_size
+
+    def _write(self, data: bytes) -> None:
+        """Raises OSError; then some of it may be there, and the next line begins anew."""
+        if self._fd < 0:
+            self._open()
+        if self._size and self._size + len(data) > self._file_bytes:
+            self._rotate()
+        left = memoryview(data)
+        try:
+            while left:
+                done = os.write(self._fd, left)
+                left = left[done:]
+                self._size += done
+        except OSError:
+            if len(left) < len(data):
+                with contextlib.suppress(OSError):
+                    self._size -= len(data) - len(left)
+                    os.ftruncate(self._fd, self._size)  # no half line
+            raise
+
+    def _rotate(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+        for number in range(self._files, 0, -1):
+            older = self._numbered(number)
+            newer = self._numbered(number - 1) if number > 1 else self._path
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(newer, older)
+        if not self._files:
+            self._path.unlink()
+        self._open()
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _tables(stamp: Stamp) -> Iterable[int | str]:
+    return dict.fromkeys([*stamp.tables, *(table for table, _ in stamp.keys)])
+
+
+def _shown(key: bytes) -> Any:
+    """Text, or {"b64"}, as everywhere."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(key).decode()}

@@ -1,0 +1,147 @@
+"""What a request of the native protocol says for the log of stamps: by method, from its arguments
+and its reply (kv/base/methods.py). Pure.
+
+Of a read of the newest state the moment is the partition's read point, which its reply was made
+at. Arguments may be anything, refused ones are told, too: what cannot be read is left out.
+
+Left out: what nodes ask each other about themselves (heartbeats, orders, waits); only what they
+read and write for their clients is a request of somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from kv.base import methods as m
+from kvorum.http.figures import METHOD_NAMES
+from kvorum.names import PREFIX_BYTES
+from kvorum.stamps import OK, Key, Stamp, StampLog
+
+_ARGS: Final = 5  # of a partition method, behind rid, method, deadline, partition and epoch
+_NODE_ARGS: Final = 3
+_SURFACE: Final = "native"
+
+# Where a method has what: (keys, start_ts, read_ts, commit_ts); -1 = nowhere
+_PLACES: Final[dict[int, tuple[Callable[[Sequence[Any]], Iterable[bytes]], int, int, int]]] = {}
+
+
+def _one(args: Sequence[Any]) -> list[bytes]:
+    return [args[0]]
+
+
+def _many(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
+    return lambda args: list(args[at])
+
+
+def _ops(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
+    return lambda args: [op[1] for op in args[at]]
+
+
+def _anchor(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
+    return lambda args: [args[at]]
+
+
+_PLACES.update(
+    {
+        m.GET: (_one, -1, 1, -1),
+        m.PUT: (_one, -1, -1, -1),
+        m.DELETE: (_one, -1, -1, -1),
+        m.WRITE: (_ops(0), 1, -1, -1),
+        m.MGET: (_many(0), -1, 1, -1),
+        m.SCAN: (_one, -1, 2, -1),
+        m.CHANGES: (_one, -1, 2, -1),
+        m.AWAIT_CHANGES: (_one, -1, -1, -1),
+        m.PREWRITE: (_ops(3), 0, -1, -1),
+        m.PREWRITE_ROWS: (_many(3), 0, -1, -1),
+        m.COMMIT: (_anchor(0), 1, -1, 2),
+        m.ROLLBACK: (_anchor(0), 1, -1, -1),
+        m.CHECK: (_anchor(0), 1, -1, -1),
+        m.RESOLVE: (_many(2), 0, -1, 1),
+        m.HEARTBEAT: (_anchor(0), 1, -1, -1),
+        m.RECOVER: (_many(2), 0, -1, -1),
+        m.SETTLE: (_anchor(0), 1, -1, 2),
+    }
+)
+_VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})
+_READS: Final = frozenset({m.GET, m.MGET, m.SCAN})
+_PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
+_MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError)
+
+
+class NativeStamps:
+    """kv.server.tap.Listener."""
+
+    def __init__(self, stamps: StampLog, read_point: Callable[[int], int]) -> None:
+        """`read_point(partition)`: what a read of the newest state is served at now."""
+        self._stamps, self._read_point = stamps, read_point
+
+    def answered(
+        self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
+    ) -> None:
+        method = request[1]
+        if node and method >= m.NODE_METHODS:
+            return
+        code = reply[3] if reply[1] and len(reply) > 3 else OK
+        name = METHOD_NAMES.get(str(method), str(method))
+        stamp = Stamp(_SURFACE, client, name, code=str(code), took_s=took_s, node=node)
+        with suppress(*_MALFORMED):  # it was refused for that
+            stamp = self._filled(stamp, method, request, reply)
+        self._stamps.add(stamp)
+
+    def _filled(self, s: Stamp, method: int, request: list[Any], reply: list[Any]) -> Stamp:
+        done = not reply[1]
+        if method >= m.NODE_METHODS:
+            return _node_method(s, method, request[_NODE_ARGS:], reply[2:] if done else [])
+        args = request[_ARGS:]
+        keys_of, start_at, read_at, commit_at = _PLACES[method]
+        keys = [_key(key) for key in keys_of(args)]
+        start_ts = args[start_at] if start_at >= 0 else 0
+        read_ts = args[read_at] if read_at >= 0 else 0
+        commit_ts = args[commit_at] if commit_at >= 0 and done else 0
+        version = 0
+        if done and method in _VERSION_IS_RESULT:
+            commit_ts = reply[2]
+        elif done and method == m.COMMIT:
+            commit_ts = reply[3] if reply[2] == m.COMMITTED else 0
+        elif done and method == m.GET:
+            version = reply[3]
+        if done and not read_ts and method in _READS:
+            read_ts = self._read_point(request[3])
+        if method in (m.SCAN, m.CHANGES, m.AWAIT_CHANGES):
+            return s._replace(tables=[keys[0][0]], read_ts=_int(read_ts))
+        return s._replace(
+            keys=keys,
+            start_ts=_int(start_ts),
+            read_ts=_int(read_ts),
+            commit_ts=_int(commit_ts),
+            version=_int(version),
+            txn=_int(start_ts),
+        )
+
+
+def _node_method(s: Stamp, method: int, args: Sequence[Any], result: Sequence[Any]) -> Stamp:
+    if method in _PROCEDURE_ARG:
+        return s._replace(procedure=_int(args[0]))
+    if method == m.PROC_SUBMIT and result:
+        return s._replace(procedure=_int(result[0]))
+    if method in (m.FIND_TXN, m.HOLDS_TXN, m.END_TXN):
+        return s._replace(txn=_int(args[0]))
+    if method == m.TSO and result:
+        return s._replace(start_ts=_int(result[0]))
+    if method == m.SNAPSHOT_OPEN and result:
+        return s._replace(read_ts=_int(result[1]))
+    return s
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _key(key: Any) -> Key:
+    if type(key) is not bytes:
+        raise TypeError
+    return int.from_bytes(key[:PREFIX_BYTES], "big"), key[PREFIX_BYTES:]
