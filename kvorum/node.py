@@ -424,7 +424,7 @@ class Node:
             return
         identity = self.store.identity
         self._native = self.ports.network.server(
-            self.store.dispatcher,
+            self._submitter(),
             self.ports.timers,
             cluster=identity.cluster,
             node=identity.node,
