@@ -30,11 +30,15 @@ async def enrol(
     *,
     witness: bool = False,
     label: str = "",
+    site: tuple[str, str] = ("", ""),
+    tags: tuple[str, ...] = (),
 ) -> NodeRow:
     """Tell the cluster where a node is. Raises Refused (NODE_DECOMMISSIONED)."""
 
     async def write(t: Transaction) -> NodeRow:
-        return await enter(t, node, address, version, witness=witness, label=label)
+        return await enter(
+            t, node, address, version, witness=witness, label=label, site=site, tags=tags
+        )
 
     row: NodeRow = await txn.run(write)
     return row

@@ -19,9 +19,10 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SPLIT_KEYS_MAX
 from kv.base.methods import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 from kv.replica.replica import Replica
+from procedures.master.balancing.model import Level
 from procedures.master.nodes import all_nodes
 from procedures.master.partitions import Place, Reader, placed_partitions
-from procedures.master.placement import candidates, preferred, spread
+from procedures.master.placement import candidates, no_node_with, preferred, spread
 
 log = logging.getLogger(__name__)
 
@@ -55,25 +56,36 @@ class SpreadPartitions:
         everywhere: Callable[[], Place],
         answers: Callable[[NodeId], bool],
         settle: Callable[[Sequence[PartitionDescriptor]], Awaitable[None]],
+        level: Callable[[], Level] = lambda: "server",
     ) -> None:
         """`everywhere`: where partitions go whose table wants no number of replicas; `answers`:
         whether a node is heard now; `settle`: ends what is anchored in partitions that go away.
         """
         self._calls = calls
         self._everywhere, self._answers, self._settle = everywhere, answers, settle
+        self._level = level
 
     async def places(
-        self, t: Reader, ids: Sequence[PartitionId], replicas: int | None
+        self,
+        t: Reader,
+        ids: Sequence[PartitionId],
+        replicas: int | None,
+        tags: Sequence[str] = (),
     ) -> list[Place]:
         """See procedures.master.partitions.Maker. Raises Corruption; Unavailable: there is no
-        member yet that keeps data.
+        member yet that keeps data; Refused (NO_NODE_WITH_TAGS).
         """
-        if replicas is None:
+        if replicas is None and not tags:
             return [self._everywhere()] * len(ids)
-        among = candidates(await all_nodes(t), await placed_partitions(t), self._answers)
+        nodes = await all_nodes(t)
+        among = candidates(nodes, await placed_partitions(t), self._answers, tags)
+        if not among and tags:
+            raise no_node_with(tags, nodes)
         if not among:
             raise Unavailable("no node that keeps data is a member yet; trying again")
-        return [Place(nodes) for nodes in spread(ids, replicas, among)]
+        if replicas is None:
+            return [Place(tuple(one.node for one in among))] * len(ids)
+        return [Place(nodes) for nodes in spread(ids, replicas, among, self._level())]
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Replicas of all of them, at a majority of their voters at least; then each is led by

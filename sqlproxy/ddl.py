@@ -194,9 +194,9 @@ class CreateTable(TableProcedure):
         count = len(split_keys) + 1
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
         ids = [PartitionId(first + i) for i in range(count)]
-        places = await self._partitions.places(t, ids, declared.replicas)
+        places = await self._partitions.places(t, ids, declared.replicas, declared.tags)
         descriptors = plan(table_id, split_keys, first, places)
-        put_rows(t, descriptors, declared.replicas or 0)
+        put_rows(t, descriptors, declared.replicas or 0, declared.tags)
         ctx.state["table"] = table_id
         ctx.state["partitions"] = [descriptor.to_wire() for descriptor in descriptors]
         return go_on("partitions")

@@ -36,6 +36,7 @@ from kv.base.limits import (
     SECRET_CHARS_MAX,
     SECRET_CHARS_MIN,
     STORES_MAX,
+    TAGS_MAX,
 )
 
 ROLES: Final = ("partitions", "master", "tso", "http", "sql")
@@ -46,6 +47,7 @@ PEERS_OFFSET: Final = 1
 """Other nodes' consensus messages arrive at BASE and this."""
 HTTP_OFFSET: Final = 2
 """HTTP listens at BASE and this."""
+SITE_LABELS: Final = ("dc", "rack", "server")
 PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
 ENVIRONMENT_PREFIX: Final = "KVORUM_"
 CONFIG_VARIABLE: Final = "KVORUM_CONFIG"
@@ -72,9 +74,9 @@ class Option:
     parse: Parse
     metavar: str
     secret: bool = False
+    own_flag: str = ""  # if it is not the name's
 
     @property
-    own_flag: str = ""  # if it is not the name's
     def flag(self) -> str:
         return self.own_flag or "--" + self.name.replace("_", "-")
 
@@ -139,14 +141,14 @@ def _path(value: Any) -> Path:
     raise ValueError("a directory's path")
 
 
-def _host(value: Any) -> str:
-    text = value.strip() if isinstance(value, str) else ""
 def _file(value: Any) -> str:
     if isinstance(value, str | Path) and (not value or str(value).strip()):
         return str(Path(value).expanduser()) if value else ""
     raise ValueError("a file's path, or nothing")
 
 
+def _host(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
     if re.fullmatch(r"[A-Za-z0-9._-]+", text):
         return text
     with contextlib.suppress(ValueError):
@@ -183,6 +185,20 @@ def _label(value: Any) -> str:
     raise ValueError(f"up to {NAME_CHARS_MAX} letters, digits and . _ : -")
 
 
+def _tag(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if text and _label(text) == text:
+        return text
+    raise ValueError(f"tags of up to {NAME_CHARS_MAX} letters, digits and . _ : -")
+
+
+def _site_label(value: Any) -> str:
+    name, equals, text = value.partition("=") if isinstance(value, str) else ("", "", "")
+    if name.strip() in SITE_LABELS and equals:
+        return f"{name.strip()}={_tag(text)}"
+    raise ValueError(f"NAME=VALUE with a name of {', '.join(SITE_LABELS)}")
+
+
 def _module(value: Any) -> str:
     if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
         return value.strip()
@@ -203,6 +219,7 @@ class Setting:
     parse: Parse
     help: str
     secret: bool = False
+    flag: str = ""  # if it is not the name's
 
 
 _DATA_DEFAULT: Final = Path("kvorum-data")
@@ -219,7 +236,6 @@ class NodeConfig:
         str, Setting("HOST", _host, "Address to listen on. 0.0.0.0 = every interface.")
     ] = "127.0.0.1"
     advertise: Annotated[
-    flag: str = ""  # if it is not the name's
         str,
         Setting("HOST", _host_or_empty, "Address that others reach it by; empty = --listen."),
     ] = ""
@@ -272,6 +288,22 @@ class NodeConfig:
         str,
         Setting("NAME", _label, "What fails together has the same; empty = by the address."),
     ] = ""
+    labels: Annotated[
+        tuple[str, ...],
+        Setting(
+            "dc=…,rack=…,server=…",
+            _some_of(_site_label, "labels dc=NAME, rack=NAME, server=NAME"),
+            "Where it is: replicas are kept apart by it; server is another word for machine.",
+        ),
+    ] = ()
+    tags: Annotated[
+        tuple[str, ...],
+        Setting(
+            "TAG,…",
+            _some_of(_tag, "tags: letters, digits and . _ : -"),
+            "What it carries: tables that want a tag are on nodes that have it.",
+        ),
+    ] = ()
     engine: Annotated[
         str,
         Setting("KIND", _one_of(*ENGINES), "rocks = on disk, memory = gone with the process."),
@@ -314,38 +346,6 @@ class NodeConfig:
     log_level: Annotated[
         str, Setting("LEVEL", _one_of(*LOG_LEVELS), "Least severe messages that are logged.")
     ] = "info"
-    fault_injection: Annotated[
-        bool,
-        Setting("BOOL", _flag, "Let clients cut this node's links. Only for trying failures out."),
-    ] = False
-
-    def __post_init__(self) -> None:
-        """Check what single settings cannot: their relations. Raises InvalidArgument."""
-        if self.join and not self.advertise and self.listen in ("0.0.0.0", "::"):
-            raise InvalidArgument(
-                f"listen = {self.listen} is no address that others can reach: give --advertise",
-                details={"setting": "advertise"},
-            )
-        self._check_join()
-        self._check_witnesses()
-        if not self.roles:
-            raise InvalidArgument(
-                f"roles is empty; a node needs at least one of {', '.join(ROLES)}",
-                details={"setting": "roles"},
-            )
-        if self.port is not None and self.port + PORTS_PER_NODE * self.stores > 65_536:
-            raise InvalidArgument(
-                f"port = {self.port} leaves no room for {self.stores} stores below port 65536; "
-                f"each takes {PORTS_PER_NODE}",
-                details={"setting": "port", "actual": self.port},
-            )
-
-    def _check_join(self) -> None:
-        if not self.join:
-            return
-        if self.port is None:
-            raise InvalidArgument(
-                "join: a node without ports cannot be one of several", details={"setting": "join"}
     audit_log: Annotated[
         str,
         Setting("FILE", _file, "Log every request with its timestamps there.", flag="--audit"),
@@ -360,6 +360,72 @@ class NodeConfig:
         int,
         Setting("N", _integer(0, AUDIT_FILES_MAX), "Older files of the log of requests kept."),
     ] = 10
+    fault_injection: Annotated[
+        bool,
+        Setting("BOOL", _flag, "Let clients cut this node's links. Only for trying failures out."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        """Check what single settings cannot: their relations. Raises InvalidArgument."""
+        if self.join and not self.advertise and self.listen in ("0.0.0.0", "::"):
+            raise InvalidArgument(
+                f"listen = {self.listen} is no address that others can reach: give --advertise",
+                details={"setting": "advertise"},
+            )
+        self._check_join()
+        self._check_witnesses()
+        self._check_labels()
+        if not self.roles:
+            raise InvalidArgument(
+                f"roles is empty; a node needs at least one of {', '.join(ROLES)}",
+                details={"setting": "roles"},
+            )
+        if self.port is not None and self.port + PORTS_PER_NODE * self.stores > 65_536:
+            raise InvalidArgument(
+                f"port = {self.port} leaves no room for {self.stores} stores below port 65536; "
+                f"each takes {PORTS_PER_NODE}",
+                details={"setting": "port", "actual": self.port},
+            )
+
+    def _check_labels(self) -> None:
+        names = [label.partition("=")[0] for label in self.labels]
+        if len(set(names)) < len(names):
+            raise InvalidArgument(
+                f"labels = {','.join(self.labels)} gives one of {', '.join(SITE_LABELS)} twice",
+                details={"setting": "labels"},
+            )
+        if self.machine and self._site("server") not in ("", self.machine):
+            raise InvalidArgument(
+                f"machine = {self.machine} and the label server={self._site('server')} are two "
+                "names of one thing: give one of them",
+                details={"setting": "labels"},
+            )
+        if len(self.tags) > TAGS_MAX:
+            raise InvalidArgument(
+                f"{len(self.tags)} tags, the limit is {TAGS_MAX}",
+                details={"setting": "tags", "limit": TAGS_MAX, "actual": len(self.tags)},
+            )
+
+    def _site(self, wanted: str) -> str:
+        pairs = (label.partition("=") for label in self.labels)
+        return next((value for name, _, value in pairs if name == wanted), "")
+
+    @property
+    def server(self) -> str:
+        """What it calls its machine; empty = by the address."""
+        return self.machine or self._site("server")
+
+    @property
+    def site(self) -> tuple[str, str]:
+        """Its datacenter and its rack."""
+        return self._site("dc"), self._site("rack")
+
+    def _check_join(self) -> None:
+        if not self.join:
+            return
+        if self.port is None:
+            raise InvalidArgument(
+                "join: a node without ports cannot be one of several", details={"setting": "join"}
             )
         if len(self.join) > FIRST_NODES_MAX:
             raise InvalidArgument(
@@ -467,6 +533,7 @@ def _options() -> tuple[Option, ...]:
                 setting.parse,
                 setting.metavar,
                 setting.secret,
+                setting.flag,
             )
         )
     return tuple(found)
@@ -533,7 +600,6 @@ def _from_file(path: Path) -> dict[str, Any]:
     return values
 
 
-                setting.flag,
 def _parsed(option: Option, value: Any, origin: str) -> Any:
     try:
         return option.parse(value)

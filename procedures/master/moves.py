@@ -15,10 +15,11 @@ from kv.base.limits import MEMBERSHIP_CALL_MS, MEMBERSHIP_MOVES_MAX, MEMBERSHIP_
 from kv.base.methods import DROP_PARTITION
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, exclusive
+from procedures.master.balancing.model import Level
 from procedures.master.groups import Calls, Groups
 from procedures.master.nodes import NodeRow, NodeState, all_nodes, find_node, refuse_gone
 from procedures.master.partitions import Placed, decode_placed, map_key, placed_partitions, put_row
-from procedures.master.placement import candidates, lacks, one_more
+from procedures.master.placement import candidates, carries, lacks, one_more
 from procedures.master.replica_methods import REMOVE, GroupView
 from txn.results import ScanPage
 
@@ -35,6 +36,8 @@ class MembershipServices:
 
     calls: Calls
     groups: Groups
+    level: Callable[[], Level] = lambda: "server"
+    """What two replicas must not share."""
 
 
 class MasterTxn:
@@ -62,6 +65,7 @@ class ReplicaMove:
 
     def __init__(self, services: MembershipServices) -> None:
         self._calls, self._groups = services.calls, services.groups
+        self._level = services.level
 
     # ------------------------------------------------------------------ one partition
 
@@ -128,11 +132,14 @@ class ReplicaMove:
         t, node = MasterTxn(ctx.txn), NodeId(ctx.args["node"])
         wanted = wanted_partitions(ctx.args)
         nodes = await all_nodes(t)
+        tags = next((row.tags for row in nodes if row.id == node), ())
         found: list[tuple[str, Mapping[str, Any]]] = []
         for placed in await placed_partitions(t):
             d = placed.descriptor
             has = node in (placed.nodes if there else d.voters)
             if has != there or not (wanted is None or d.id in wanted):
+                continue
+            if not there and not carries(tags, placed.tags):
                 continue
             args: dict[str, Any] = {"partition": d.id, "start": d.start, "node": node}
             if placed.replicas and not there and wanted is None:
@@ -168,7 +175,8 @@ class ReplicaMove:
             return []
         answering = await self._groups.views([row.id for row in nodes if row.id != node])
         among = [one for one in candidates(nodes, rows, answering.__contains__) if one.node != node]
-        chosen = one_more([placed.nodes for placed in leaving], among)
+        asked = [(placed.nodes, placed.tags) for placed in leaving]
+        chosen = one_more(asked, among, self._level())
         return [
             (
                 ADD_REPLICA,

@@ -1,7 +1,8 @@
 """The members table: which nodes there are, were, and will be.
 
     CLUSTER    esc("node") [id u64]   sealed msgpack [1, id, address, version, state]
-                                      and, where it is needed, [… state, is a witness, machine]
+                                      and, where it is needed, [… state, is a witness, machine,
+                                      datacenter, rack, [tags]]
     COUNTERS   esc("node")            sealed u64: the next node id
 
     JOINING ──▶ MEMBER ──▶ LEAVING ──▶ GONE
@@ -58,6 +59,15 @@ class NodeRow:
     """It votes and keeps no data, for all its life."""
     label: str = ""
     """What it calls the machine that it runs on."""
+    dc: str = ""
+    rack: str = ""
+    tags: tuple[str, ...] = ()
+    """Tables that want some of these may be here."""
+
+    @property
+    def domains(self) -> tuple[str, str, str]:
+        """What it fails together with, the widest first: datacenter, rack, server."""
+        return (self.dc, self.rack, self.machine)
 
     @property
     def machine(self) -> str:
@@ -79,10 +89,13 @@ def node_key(node: int) -> bytes:
 def encode_node(row: NodeRow) -> bytes:
     """The sealed row, for `node_key`."""
     fields = [_FORMAT, row.id, row.address, row.version, int(row.state)]
-    if row.witness or row.label:
+    placed = bool(row.dc or row.rack or row.tags)
+    if row.witness or row.label or placed:
         fields.append(row.witness)
-    if row.label:
+    if row.label or placed:
         fields.append(row.label)
+    if placed:
+        fields += [row.dc, row.rack, list(row.tags)]
     return seal(node_key(row.id), _encode(fields))
 
 
@@ -103,14 +116,28 @@ def decode_node(key: bytes, value: bytes) -> NodeRow:
                 str(version),
                 int(state),
                 bool(witness),
-                *label,
-            ] if label == [] or type(label[0]) is str:
+                *more,
+            ] if _texts(more):
                 named = (NodeId(node), address, version, NodeState(state), witness)
-                return NodeRow(*named, *label[:1])
+                label, dc, rack, tags = (*more, "", "", "", ())[:4] if len(more) < 2 else more[:4]
+                return NodeRow(*named, label, dc, rack, tuple(tags))
             case fields:
                 raise ValueError(f"it has {len(fields)} fields")
     except (ValueError, msgspec.MsgspecError) as error:
         raise Corruption(f"the row of a node is damaged: {error}", details={"key": key}) from error
+
+
+def _texts(more: list[Any]) -> bool:
+    """Whether this is a machine's name, or that, a datacenter, a rack and tags."""
+    match more:
+        case []:
+            return True
+        case [str()]:
+            return True
+        case [str(), str(), str(), list(tags), *_]:
+            return all(type(tag) is str for tag in tags)
+        case _:
+            return False
 
 
 async def all_nodes(t: Reader) -> list[NodeRow]:
@@ -205,12 +232,24 @@ async def _counter(t: Txn) -> int:
 
 
 async def enter(
-    t: Txn, node: NodeId, address: str, version: str, *, witness: bool = False, label: str = ""
+    t: Txn,
+    node: NodeId,
+    address: str,
+    version: str,
+    *,
+    witness: bool = False,
+    label: str = "",
+    site: tuple[str, str] = ("", ""),
+    tags: tuple[str, ...] = (),
 ) -> NodeRow:
-    """A node tells at its start where it is; its state stays. Raises Refused
+    """A node tells at its start where it is (`site`: datacenter and rack) and what it carries; its
+    state stays. Raises Refused
     (NODE_DECOMMISSIONED).
     """
-    told = NodeRow(node, address, version, witness=witness, label=label)
+    dc, rack = site
+    told = NodeRow(
+        node, address, version, witness=witness, label=label, dc=dc, rack=rack, tags=tags
+    )
     key = node_key(node)
     value, _ = await t.get(key)
     if value is None:

@@ -1,9 +1,12 @@
 """The partition map, and making the partitions of a table.
 
     PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters, witnesses, first
-                 witnesses, replicas] (descriptor: the six fields of PartitionDescriptor.to_wire;
+                 witnesses, replicas, [change], [tags], wanted leader] (descriptor: the six fields
+                 of PartitionDescriptor.to_wire;
                  first voters absent in older rows, then `voters`; what is behind them absent where
-                 there are no witnesses and replicas are everywhere)
+                 there are no witnesses, replicas are everywhere and nothing changes)
+                 change: ["split", id, key], while that partition is being split off at that key;
+                 ["merge", id], of both, while this one is merged with that
     COUNTERS     esc("partition") → the next partition id; 1 is the meta partition
 
 A table with n split keys has n + 1 partitions that cover its storage keys `[u32 id, u32 id + 1)`.
@@ -19,7 +22,10 @@ are none: see `moves.removed`.
 The epoch tells clients that a range changed. Members may change without it: who leads is found out
 by asking (NOT_LEADER says where), and no key moves.
 
-Left out here: splitting, merging and moving.
+A change is in the row before any replica hears of it (splitting.py, merging.py): so a replica that
+a split has made is never taken for nobody's, and a table is not dropped meanwhile. A partition that
+was split off has no first voters: who has its state begins with it (kv/replica/reshape.py), and
+whoever else makes a replica of it begins with nothing and is told by its leader.
 """
 
 from __future__ import annotations
@@ -34,9 +40,10 @@ import msgspec
 from kv.base import limits, system
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption, InvalidArgument, TooLarge
+from kv.base.errors import Busy, Corruption, InvalidArgument, TooLarge
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.keys import escape, escape_open, table_prefix, table_range, u64
+from kv.base.limits import MEMBERSHIP_PAUSE_MS
 
 FORMAT: Final = 1
 COUNTER_PARTITION: Final = "partition"
@@ -54,6 +61,12 @@ class Placed(NamedTuple):
     first_witnesses: tuple[NodeId, ...] = ()
     replicas: int = 0
     """With data, that the table wants (placement.py); 0: one at every member."""
+    change: tuple[Any, ...] = ()
+    """What is being done to it: ("split", id, key) or ("merge", id)."""
+    tags: tuple[str, ...] = ()
+    """That a node must carry to have it."""
+    leads: NodeId = NodeId(0)
+    """Who should lead it, while it votes; 0: follows from the id (placement.preferred)."""
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
@@ -92,10 +105,14 @@ class Maker(Protocol):
     """
 
     async def places(
-        self, t: Reader, ids: Sequence[PartitionId], replicas: int | None
+        self,
+        t: Reader,
+        ids: Sequence[PartitionId],
+        replicas: int | None,
+        tags: Sequence[str] = (),
     ) -> list[Place]:
         """Where each of these new partitions goes; `replicas`: how many with data the table wants
-        of each, None = everywhere.
+        of each, None = everywhere; `tags`: that a node must carry. Raises Refused: none does.
         """
         ...
 
@@ -139,9 +156,13 @@ class Partitions:
         self._place = Place((node,))
 
     async def places(
-        self, t: Reader, ids: Sequence[PartitionId], replicas: int | None
+        self,
+        t: Reader,
+        ids: Sequence[PartitionId],
+        replicas: int | None,
+        tags: Sequence[str] = (),
     ) -> list[Place]:
-        """That one node."""
+        """That one node, whatever it carries."""
         return [self._place] * len(ids)
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
@@ -203,10 +224,15 @@ def plan(
     ]
 
 
-def put_rows(t: Txn, descriptors: Sequence[PartitionDescriptor], replicas: int = 0) -> None:
+def put_rows(
+    t: Txn,
+    descriptors: Sequence[PartitionDescriptor],
+    replicas: int = 0,
+    tags: Sequence[str] = (),
+) -> None:
     """Enter new partitions into the map: their voters are the first ones."""
-    for descriptor in descriptors:
-        put_row(t, Placed(descriptor, descriptor.voters, descriptor.witnesses, replicas))
+    for d in descriptors:
+        put_row(t, Placed(d, d.voters, d.witnesses, replicas, tags=tuple(tags)))
 
 
 def put_row(t: Txn, placed: Placed) -> None:
@@ -214,10 +240,15 @@ def put_row(t: Txn, placed: Placed) -> None:
     key = map_key(placed.descriptor.start)
     d = placed.descriptor
     row = [FORMAT, *replace(d, witnesses=()).to_wire(), list(placed.first)]
-    if d.witnesses or placed.first_witnesses or placed.replicas:
+    more = bool(placed.tags or placed.leads)
+    if d.witnesses or placed.first_witnesses or placed.replicas or placed.change or more:
         row += [list(d.witnesses), list(placed.first_witnesses)]
-    if placed.replicas:
+    if placed.replicas or placed.change or more:
         row.append(placed.replicas)
+    if placed.change or more:
+        row.append(list(placed.change))
+    if more:
+        row += [list(placed.tags), placed.leads]
     t.put(key, seal(key, _encode(row)))
 
 
@@ -237,11 +268,35 @@ async def hold_new_ones(t: Counting) -> None:
 
 
 async def partitions_of(t: Reader, table: TableId) -> list[PartitionDescriptor]:
-    """A table's partitions as the map has them, in key order. Raises Corruption."""
+    """A table's partitions as the map has them, in key order. Raises Corruption; Busy: one is being
+    split or merged, so that the map does not have all of them.
+    """
     base = table_prefix(system.PARTITIONS)
     low, high = table_range(table)
     rows = await _placed(t, base + escape_open(low), base + escape_open(high))
+    for placed in rows:
+        if placed.change:
+            raise busy_with(placed)
     return [placed.descriptor for placed in rows]
+
+
+def busy_with(placed: Placed) -> Busy:
+    """The refusal while a partition is being changed."""
+    return Busy(
+        f"partition {placed.descriptor.id} is being changed ({placed.change[0]}); trying again",
+        details={"what": "reshaping", "retry_after_ms": MEMBERSHIP_PAUSE_MS},
+    )
+
+
+async def new_partition_id(t: Counting) -> PartitionId:
+    """An id that was never given out."""
+    key = table_prefix(system.COUNTERS) + escape(COUNTER_PARTITION.encode())
+    value, _ = await t.get(key)
+    if value is not None and not intact(key, value):
+        raise Corruption("the counter of partition ids is damaged", details={"key": key})
+    number = FIRST_PARTITION if value is None else int.from_bytes(value[:8], "big")
+    t.put(key, seal(key, u64(number + 1)))
+    return PartitionId(number)
 
 
 async def placed_partitions(t: Reader) -> list[Placed]:
@@ -284,7 +339,12 @@ def decode_placed(key: bytes, value: bytes) -> Placed:
         replicas = row[9] if len(row) > 9 else 0
         if type(replicas) is not int or replicas < 0:
             raise ValueError(f"it wants {replicas!r:.20} replicas")
-        return Placed(descriptor, first, first_witnesses, replicas)
+        change = tuple(row[10]) if len(row) > 10 else ()
+        tags, leads = row[11:13] if len(row) > 12 else ((), 0)
+        if type(leads) is not int or not all(type(tag) is str for tag in tags):
+            raise ValueError("its tags or its wanted leader cannot be read")
+        placed = Placed(descriptor, first, first_witnesses, replicas, change)
+        return placed._replace(tags=tuple(tags), leads=NodeId(leads))
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:
         raise Corruption(
             f"the row {key[:64]!r} of the partition map is damaged: {error}", details={"key": key}

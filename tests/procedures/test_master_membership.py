@@ -341,7 +341,11 @@ class Spread:
         self._world = world
 
     async def places(
-        self, t: object, ids: Sequence[PartitionId], replicas: int | None
+        self,
+        t: object,
+        ids: Sequence[PartitionId],
+        replicas: int | None,
+        tags: Sequence[str] = (),
     ) -> list[Place]:
         leader = self._world.leader(1)
         replica = None if leader is None else self._world.replica(leader.id, 1)

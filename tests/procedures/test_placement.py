@@ -104,7 +104,7 @@ def test_f8_another_node_takes_the_place_of_one_that_leaves() -> None:
     """The replacement must not be where the partition is already, nor all at one node."""
     among = members("aabb", "5111")
     there = [[NodeId(n) for n in nodes] for nodes in ([1], [1], [3], [1, 2, 3, 4])]
-    assert one_more(there, among) == [3, 4, 2, None]
+    assert one_more([(nodes, ()) for nodes in there], among) == [3, 4, 2, None]
 
 
 def row(*nodes: int, replicas: int = 0) -> Placed:
