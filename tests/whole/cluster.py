@@ -215,9 +215,9 @@ class NodeProcess:
         return plan.sync_s * (0.5 + random())
 
 
-async def _in_thread(call: Callable[[], None]) -> None:
+async def _in_thread(call: Callable[..., None], *args: object) -> None:
     if call is not heap.trim:  # of the machine that the simulation runs on
-        call()
+        call(*args)
 
 
 def host(number: int) -> str:
