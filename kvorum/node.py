@@ -53,17 +53,20 @@ from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
+from procedures.engine.lock_procedure import Keeper, LockProcedure, LockService
 from procedures.engine.registry import Registry, declared_in
 from procedures.engine.roster import Live
 from procedures.engine.service import ProcedureService
 from procedures.engine.waits import NUMBER, ProcedureWaits
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_service import SinkService
-from procedures.master import membership
+from procedures.master import membership, splitting
 from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
 from procedures.master.nodes import NodeState
 from procedures.master.replica_methods import ReplicaMethods, check_change, check_status
+from procedures.master.reshape_methods import ReshapeMethods
+from procedures.master.reshape_methods import check as check_reshape
 from sqlproxy import catalog, ddl
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.ddl import DdlServices
@@ -75,9 +78,9 @@ _ENROL_AGAIN_S: Final = 0.1
 _LOOK_S: Final = 0.002
 _LOOK_CLUSTER_S: Final = 0.01
 _BACKLOG: Final = 1_024
-
-
 _NAMES_MAX: Final = 10_000
+
+
 class TableIds:
     """procedures.engine.context.Tables over the catalog."""
 
@@ -106,10 +109,10 @@ class Node:
         self.upkeep: Upkeep
         self.bus: NodeBus
         self.backend: NativeBackend
-
-    # ------------------------------------------------------------------------------------ life
         self.stamps: StampLog | None = None
         self._names_of: dict[int, str] = {}
+
+    # ------------------------------------------------------------------------------------ life
 
     async def start(self) -> None:
         """Open the data, resume what was under way, serve. Raises why it cannot, with
@@ -155,9 +158,9 @@ class Node:
             self._in_background(self.master.run())
             if self.store.alone:
                 await self._until_ready()
+            await self._audit(stack)
             await self._listen(stack)
             await self._enrol()
-            await self._audit(stack)
             for work in (*self.upkeep.tasks(), *self.bus.tasks()):
                 self._in_background(work)
             await self._until_ready()
@@ -213,7 +216,9 @@ class Node:
                 row = await enrol(
                     *(self.store.txn, me, self.config.address, VERSION),
                     witness=self.store.identity.witness,
-                    label=self.config.machine,
+                    label=self.config.server,
+                    site=self.config.site,
+                    tags=self.config.tags,
                 )
                 if row.state is NodeState.JOINING:
                     await self._join_again()
@@ -242,6 +247,7 @@ class Node:
     async def _prepare(self) -> None:
         """What the first master of a cluster writes, and every later one finds."""
         store = self.store
+        self.keeper.clear()
         await store.txn.run(catalog.bootstrap)
         others = [(NodeId(n), a) for n, a in store.cluster.listed() if n != store.identity.node]
         await enrol_founders(store.txn, others, store.identity.witnesses)
@@ -275,6 +281,7 @@ class Node:
             *(store, self.config, lambda: self.master),
             *(lambda: self.upkeep.reconciler.look(), self._stopping.is_set),
         )
+        self.keeper = Keeper(ports.timers)
         registry = self._registry(cache, groups, settling)
         self.master = Master(
             prepare=self._prepare,
@@ -293,6 +300,7 @@ class Node:
                 executor, ports.clock, ports.timers, self.bus.shown
             ),
             not_leader=store.not_master,
+            locks=lambda executor: LockService(executor, self.keeper, ports.timers),
         )
         self.master.serve(store.dispatcher.register)
         store.follow(self._meta_role)
@@ -314,6 +322,16 @@ class Node:
         replicas = ReplicaMethods(store.manager)
         store.dispatcher.register(methods.REPLICA_STATUS, replicas.status, check_status)
         store.dispatcher.register(methods.CHANGE_REPLICAS, replicas.change, check_change)
+        reshaping = ReshapeMethods(store.manager)
+        for method, work in (
+            (methods.SPLIT_PARTITION, reshaping.split),
+            (methods.FREEZE_PARTITION, reshaping.freeze),
+            (methods.THAW_PARTITION, reshaping.thaw),
+            (methods.CAUGHT_UP, reshaping.caught_up),
+            (methods.MERGE_PARTITION, reshaping.merge),
+            (methods.SETTLE_PARTITION, reshaping.settle),
+        ):
+            store.dispatcher.register(method, work, check_reshape)
         force = ForceMethod(
             *(self.config, store.identity, store.host, store.manager.replicas),
             *(store.cluster.calls, store.cluster.hears, ports.rng),
@@ -350,9 +368,12 @@ class Node:
         )
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
         self.bus.register(registry)
-        membership.register(registry, MembershipServices(self.store.cluster.calls, groups))
+        moving = MembershipServices(self.store.cluster.calls, groups)
+        membership.register(registry, moving)
+        splitting.register(registry, moving)
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))
         registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))
+        registry.add(LockProcedure, make=lambda: LockProcedure(self.keeper))
         for name in self.config.procedure_modules:
             try:
                 importlib.import_module(name)
@@ -434,22 +455,6 @@ class Node:
         if self.config.http and "http" in self.config.roles:
             await self._serve_http(stack, port + HTTP_OFFSET)
 
-    async def _close_native(self) -> None:
-        if self._native is not None:
-            native, self._native = self._native, None
-            await native.close()
-
-    async def _serve_http(self, stack: contextlib.AsyncExitStack, port: int) -> None:
-        # FastAPI costs 0.4 s and 30 MB: only a node that serves HTTP imports it.
-        from kvorum.http.assembly import http_server
-
-        sock = bound_socket(self.config.listen, port)
-        server = http_server(self, sock, self._in_background)
-        await server.start()
-        stack.push_async_callback(server.stop)
-
-
-def bound_socket(host: str, port: int) -> socket.socket:
     def _submitter(self) -> Submitter:
         """What takes the requests of the native port."""
         if self.stamps is None:
@@ -492,6 +497,22 @@ def bound_socket(host: str, port: int) -> socket.socket:
                     del known[next(iter(known))]
         return known
 
+    async def _close_native(self) -> None:
+        if self._native is not None:
+            native, self._native = self._native, None
+            await native.close()
+
+    async def _serve_http(self, stack: contextlib.AsyncExitStack, port: int) -> None:
+        # FastAPI costs 0.4 s and 30 MB: only a node that serves HTTP imports it.
+        from kvorum.http.assembly import http_server
+
+        sock = bound_socket(self.config.listen, port)
+        server = http_server(self, sock, self._in_background)
+        await server.start()
+        stack.push_async_callback(server.stop)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket. Raises InvalidArgument (CANNOT_LISTEN)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)

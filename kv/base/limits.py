@@ -190,6 +190,11 @@ DEAD_AFTER_MS_MIN: Final = 5_000
 DEAD_AFTER_MS_DEFAULT: Final = 300_000  # … and for so long is dead: its replicas are made elsewhere
 
 # -- statistics of partitions
+PARTITION_BYTES_MAX_DEFAULT: Final = 64 * MiB  # of keys and newest values; above it: it is split …
+PARTITION_BYTES_MAX_MIN: Final = 64 * KiB  # … the least that may be set …
+PARTITION_BYTES_MAX_MAX: Final = 1024 * 1024 * MiB  # … and the most
+PARTITION_LOAD_MIN_DEFAULT: Final = 2_000  # traffic units per second below which load splits none
+DECIDE_PAUSE_S: Final = 5.0  # between two looks of the master at what to split and merge
 SIZE_POINTS_MAX: Final = 256  # keys that say where a partition's bytes lie …
 SIZE_RECORD_BYTES_MAX: Final = 64 * KiB  # … and what of them is stored
 HOT_KEYS_MAX: Final = 32  # keys whose requests are counted, of a partition …
@@ -243,6 +248,10 @@ PROCEDURE_UNDO_ENTRIES_MAX: Final = 10_000  # finished steps that could still be
 PROCEDURE_ROUNDS_MAX: Final = 1_000  # rounds of children of one procedure
 PROCEDURE_LOCKS_MAX: Final = 64  # declared by one procedure
 LOCK_RESOURCE_CHARS_MAX: Final = 256  # of the name of what is locked
+LOCK_TTL_MS_DEFAULT: Final = 10_000  # a lock of code outside whose holder is silent so long ends
+LOCK_TTL_MS_MIN: Final = 500
+LOCK_TTL_MS_MAX: Final = 3_600_000
+LOCK_RETENTION_MS: Final = 60_000  # how long it is remembered that such a lock has ended
 PROCEDURE_ID_BLOCK: Final = 1_000  # ids reserved by one write
 PROCEDURE_PAGE_MAX: Final = 1_000  # records per page of a list, a resume or a clean-up
 PROCEDURE_LIST_DEFAULT: Final = 100

@@ -203,11 +203,12 @@ FREEZE_PARTITION: Final = 122
 THAW_PARTITION: Final = 123
 # partition, index → true. At any replica: it has applied that, durably
 CAUGHT_UP: Final = 124
-# partition, epoch, descriptor of the one above, index, term → descriptor. At the leader: take that
-# one in, which is frozen at (index, term); if that has been done, the same answer
+# partition, epoch, descriptor of the one above, index, term, [node, …] → descriptor. At the leader:
+# take that one in, which is frozen at (index, term) and applied so far at these nodes: all that have
+# data; if that has been done, the same answer
 MERGE_PARTITION: Final = 125
-# partition, epoch → descriptor. At the leader: nothing that was ordered for this epoch can happen any
-# more, unless it has happened
+# partition, epoch → descriptor. At the leader: nothing that was ordered for this epoch can happen
+# any more, unless it has happened
 SETTLE_PARTITION: Final = 126
 
 # node, boot, number, {section: bytes} → reign, {section: bytes}. What a node tells the master about
@@ -220,6 +221,12 @@ BEAT_NOW: Final = 131
 SPLIT_POINT: Final = 132
 # → map: what the master knows of nodes and replicas from their beats (procedures/master/reports.py)
 REPORTS: Final = 133
+
+# procedure, wait_ms → "waiting" | "held" | "ended", fencing token (0 unless held). A holder of a
+# lock, or one who waits for it, is alive (procedures/engine/lock_procedure.py)
+LOCK_BEAT: Final = 150
+# procedure → true. The lock is given back
+LOCK_END: Final = 151
 
 # [order, …] → [report, …] (procedures/bus/messages.py). What the master wants of this node
 BUS_ORDERS: Final = 160
@@ -258,7 +265,7 @@ MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN, BEAT}
     | {REPORTS}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
-    | {BUS_REPORTS}
+    | {BUS_REPORTS, LOCK_BEAT, LOCK_END}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_SIGNAL, PROC_COMPLETE}
     | {SCHEDULES, QUEUES, PROC_SUBMIT_MORE, PROC_LIVE}
 )
@@ -272,6 +279,7 @@ REPEATABLE: Final = frozenset(
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_COMPLETE}
     | {SCHEDULES, QUEUES, PROC_LIVE}
     | {PING, LOOKUP, TSO}
+    | {LOCK_BEAT, LOCK_END}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
     | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
     | {STANDING, HOLDS_TXN, CREATE_PARTITION, DROP_PARTITION, CAMPAIGN, JOIN}
@@ -289,6 +297,7 @@ QUERIES: Final = frozenset(
     | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_LIVE}
+    | {LOCK_BEAT, LOCK_END}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {OLDEST_INTENT, ANCHORED, TSO_RELAYED, END_TXN, BEAT, BEAT_NOW}

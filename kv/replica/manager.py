@@ -350,6 +350,10 @@ class ReplicaManager:
             fresh=fresh,
         )
 
+    async def synced(self) -> None:
+        """Everything applied so far is durable when it returns."""
+        await self._in_thread(self._engine.sync)
+
     # ------------------------------------------------------------------ dropping
 
     async def drop(self, partition: PartitionId) -> None:

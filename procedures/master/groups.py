@@ -54,6 +54,19 @@ class Groups:
         """Order one change at the leader. Raises Busy (ask again), Refused, Unavailable (no
         leader).
         """
+        await self.order(partition, candidates, CHANGE_REPLICAS, partition, change, node)
+
+    async def order(
+        self,
+        partition: PartitionId,
+        candidates: Iterable[NodeId],
+        method: int,
+        *args: Any,
+        budget_ms: int = MEMBERSHIP_CALL_MS,
+    ) -> list[Any]:
+        """What the leader answers to a node method that may be repeated. Raises what it raises
+        but for NotLeader, and Unavailable (no leader).
+        """
         last: KvorumError | None = None
         order = self._order(partition, candidates)
         asked: set[int] = set()
@@ -63,7 +76,7 @@ class Groups:
                 continue
             asked.add(at)
             try:
-                await self._ask(at, CHANGE_REPLICAS, partition, change, node)
+                found = await self._calls.call_at(at, method, *args, budget_ms=budget_ms)
             except NotLeader as error:
                 last = error
                 if leader := error.details.get("leader"):
@@ -76,7 +89,7 @@ class Groups:
                 raise
             else:
                 self._leaders[partition] = at
-                return
+                return found
         raise Unavailable(f"partition {partition} has no leader that answers: {last}")
 
     async def views(self, nodes: Sequence[NodeId]) -> dict[NodeId, list[GroupView]]:

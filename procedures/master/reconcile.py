@@ -8,6 +8,10 @@ read at one later snapshot: a replica that is being made was in the map before i
 (partitions.py). A read that fails, or a row that cannot be read, proves nothing: nothing is
 removed, and the count begins anew. Only what RECONCILE_LOOKS_MIN reads in a row have missed goes.
 The meta partition holds the map and is never touched.
+
+Of a partition that was split or merged a node may be behind the map: its replica of the old one
+still covers what the new one has. Then the new one is not made here: the old one's log, or a
+snapshot of it, does that or makes room.
 """
 
 from __future__ import annotations
@@ -53,9 +57,18 @@ def differences(
     """`own` was listed before the map was read."""
     mine = {row.descriptor.id: row for row in rows if node in row.nodes}
     there = {descriptor.id for descriptor in own}
-    missing = [row.begins_at(node) for id_, row in mine.items() if id_ not in there]
-    foreign = [d.id for d in own if d.id not in mine and d.id != META_PARTITION]
+    missing = [
+        row.begins_at(node)
+        for id_, row in mine.items()
+        if id_ not in there and not any(_meet(row.descriptor, d) for d in own if d.id in mine)
+    ]
+    known = mine.keys() | {row.change[1] for row in mine.values() if row.change}
+    foreign = [d.id for d in own if d.id not in known and d.id != META_PARTITION]
     return Differences(tuple(missing), tuple(foreign))
+
+
+def _meet(a: PartitionDescriptor, b: PartitionDescriptor) -> bool:
+    return (not a.end or b.start < a.end) and (not b.end or a.start < b.end)
 
 
 class Reconciler:
