@@ -141,7 +141,7 @@ class Registry:
         """Serve a decorated class; `make` replaces its constructor. Raises InvalidArgument for a
         second one of its name.
         """
-        declared = declaration(cls)
+        declared = replace(declaration(cls), pool="")  # run here, whoever else could
         if make is not None:
             declared = replace(declared, make=make)
         elif wanted := _wants_factory(cls):

@@ -159,7 +159,8 @@ class Roster:
         live.rolling = record.state is State.ROLLING_BACK
         live.granted = record.grant != 0
         live.final = record.final
-        if record.locks != live.entry.locks:
+        if record.locks != live.entry.locks or record.lane != live.lane:
+            live.lane = record.lane
             live.entry = entry_of(record)
         self._unlist(live)
         if record.error is not None and not live.doomed:

@@ -126,7 +126,7 @@ def create(
         due_ms=start_ms if start_ms > now_ms else 0,
         final=final,
         updated_ms=now_ms,
-        pool=(wanted.pool or t.pool) if t.remote else "",
+        pool=(wanted.pool or t.pool) if t.pool else "",
         queue=wanted.queue or t.queue or t.name,
         priority=t.priority if wanted.priority is None else wanted.priority,
         pending=ok.pending,

@@ -13,6 +13,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from kv.base import limits
 from kv.base.errors import ConditionFailed, KvorumError, Refused, UnknownOutcome
 from kv.base.ops import Op
@@ -130,13 +132,20 @@ class Turns:
             return Flow.WAIT
         match core.action(record):
             case RunUndo() | RunStep() if declared.remote:
-                return Flow.TAIL  # a worker's turn
+                return await self._to_workers(live, record, declared)
             case UndoRound(first, count):
                 return await self._undo_round(live, record, first, count)
             case RunUndo(method, token):
                 return await self._undo(live, record, declared, method, token)
             case RunStep(step, token):
                 return await self._step(live, record, declared, step, token)
+
+    async def _to_workers(self, live: Live, record: Record, declared: ProcedureType) -> Flow:
+        """Its steps are none that this process can run."""
+        if live.lane:
+            return Flow.TAIL
+        change = Change(replace(record, pool=declared.pool), Flow.TAIL)  # the nodes ran it once
+        return await self.commit(live, change)
 
     async def _grant(self, live: Live, record: Record, declared: ProcedureType) -> Flow:
         """Its locks: what memory knows, the store must know before the next step begins."""

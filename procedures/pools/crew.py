@@ -69,6 +69,7 @@ from procedures.pools.rows import Rows
 log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.1
+_TAKEN: Final = 64  # far more than a worker has polls under way
 _AGAIN_S: Final = 0.1
 
 
@@ -84,7 +85,7 @@ class Hand:
         self.outbox: deque[Order] = deque()  # not seen yet
         self.number = 0  # of the last order
         self.sent = 0  # of the last order that some answer had
-        self.seq = 0  # of the last reports taken
+        self.taken: deque[int] = deque(maxlen=_TAKEN)  # numbers of the last reports
         self.waiting: asyncio.Future[None] | None = None
         self.slow: dict[int, Slow] = {}
 
@@ -349,16 +350,16 @@ class Crew:
     async def _fence(self, live: Live) -> None:
         while True:
             stored = await self._store.load(live.id)
+            moved = stored is None or stored.version != live.version
             if stored is None or stored.record.ended:
                 break
-            known = live.version
             try:
                 await self._store.update(stored.version, Change(stored.record, Flow.MORE))
             except (Fenced, UnknownOutcome):
                 continue
-            if stored.version != known:  # it committed, and its signals may be lost with it
-                self._roster.wake_waiting("restart")
             break
+        if moved:  # it committed, and its signals may be lost with its report
+            self._roster.wake_waiting("restart")
         self._doubtful.discard(live.id)
         live.version = 0  # whatever is there is news
         await self._turns.reload(live)
@@ -498,8 +499,8 @@ class Crew:
         hand.wake()  # the poll before this one
         while hand.outbox and hand.outbox[0].number <= seen:
             hand.outbox.popleft()
-        if seq > hand.seq:
-            hand.seq = seq
+        if seq not in hand.taken:  # polls may overtake each other
+            hand.taken.append(seq)
             self._take(hand, messages.reports(said) if said else ())
         else:
             again = True

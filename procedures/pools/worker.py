@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from kv.base import limits, methods
@@ -100,7 +101,7 @@ class Worker:
         self._mine = [described(declared, pool) for declared in types]
         self._types = Registry()
         for declared in types:
-            self._types.put(declared)
+            self._types.put(replace(declared, pool=declared.pool or pool))
         self._tables = tables
         self._clock = clock
         self._timers = timers
@@ -114,6 +115,7 @@ class Worker:
         self._epoch = 0
         self._seq = 0
         self._seen = 0
+        self._early: dict[int, messages.Order] = {}  # answers may overtake each other
         self._again = False
         self._stopping = False
         self.entered = asyncio.Event()
@@ -171,6 +173,7 @@ class Worker:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _AGAIN_S_MAX)
         self._epoch, self._seq, self._seen, self._again = epoch, 0, 0, False
+        self._early.clear()
         self._learn(types)
         for id in dropped:
             self._drop(id)
@@ -245,9 +248,11 @@ class Worker:
         for report in said:
             self._unheard.remove(report)
         for order in messages.orders(row[0]):
-            if order.number == self._seen + 1:
-                self._seen = order.number
-                self._obey(order)
+            if order.number > self._seen:
+                self._early[order.number] = order
+        while (next_order := self._early.pop(self._seen + 1, None)) is not None:
+            self._seen += 1
+            self._obey(next_order)
         if self._stopping:
             await asyncio.sleep(_AGAIN_S)
         return True
