@@ -22,6 +22,7 @@ from kv.base import methods
 from kv.base.errors import Busy, KvorumError, NotLeader, Unavailable
 from kv.server.dispatcher import STOPPING
 from procedures.engine.executor import Executor
+from procedures.engine.lock_procedure import LockService
 from procedures.engine.records import Record
 from procedures.engine.service import Handler, ProcedureService
 from procedures.engine.submission import Submission
@@ -37,6 +38,8 @@ _METHODS: Final = (
     methods.PROC_LIST,
     methods.PROC_ACK,
     methods.PROC_ABORT,
+    methods.LOCK_BEAT,
+    methods.LOCK_END,
     *pools.METHODS,
 )
 _STARTING_MS: Final = 20
@@ -52,6 +55,7 @@ class Master:
         executor: Callable[[], Executor],
         service: Callable[[Executor], ProcedureService],
         not_leader: Callable[[str], NotLeader],
+        locks: Callable[[Executor], LockService] | None = None,
     ) -> None:
         """`executor` makes one for a reign; `not_leader(what)` says who leads instead."""
         self.executor: Executor | None = None
@@ -59,6 +63,7 @@ class Master:
         self.failed: asyncio.Future[KvorumError] = asyncio.get_running_loop().create_future()
         self._prepare, self._make, self._service = prepare, executor, service
         self._not_leader = not_leader
+        self._lock_service = locks
         self._leading = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
@@ -174,6 +179,8 @@ class Master:
     def _open(self, executor: Executor) -> None:
         self.reigns += 1
         self._service(executor).register(self)
+        if self._lock_service is not None:
+            self._lock_service(executor).register(self)
         if executor.crew is not None:
             pools.register(executor.crew, self)
         self.executor = executor

@@ -54,6 +54,7 @@ from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.submission import admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
+STOLEN: Final = "lock stolen"  # an outcome in the history
 
 
 class Flow(Enum):
@@ -385,7 +386,7 @@ def ungranted(change: Change) -> Change:
 
 def robbed(record: Record, reason: str, now_ms: int) -> Record:
     """Its locks were taken away. The history says so, with the step that has to run again."""
-    entry = Entry(record.step, f"lock stolen: {reason}", record.attempt + 1, now_ms, 0)
+    entry = Entry(record.step, f"{STOLEN}: {reason}", record.attempt + 1, now_ms, 0)
     return replace(record, grant=0, history=(*record.history, entry), updated_ms=now_ms)
 
 
