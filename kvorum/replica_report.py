@@ -151,6 +151,7 @@ class ReplicaReport:
             write_bytes=_rounded(load.write_bytes),
             units=_rounded(load.units),
             appended=_appended(replica, known) if leads else 0.0,
+            written=state.top_ts > 0,
             hot=tuple(Hot(k, round(s, 2)) for k, s in traffic.hot.hot())
             if leads and not known.quiet
             else (),
@@ -200,6 +201,7 @@ def _is_news(told: Report, now: Report) -> bool:
         "writes",
         "units",
         "appended",
+        "written",
         "hot",
     ):
         if getattr(told, name) != getattr(now, name):

@@ -47,6 +47,7 @@ class Report:
     write_bytes: float
     units: float
     appended: float  # share of the new rows that were written behind all others
+    written: bool  # there ever was a row
     hot: tuple[Hot, ...]
 
     def to_wire(self) -> list[Any]:
@@ -158,13 +159,13 @@ class Picture:
 
 APPENDED_MIN: Final = 0.8  # of its new rows: then a partition is appended to
 _WRITES_MIN: Final = 50.0  # per second: of less, the order of the keys does no harm
-_HOT_MIN: Final = 0.5  # of the requests: no cut helps a single key
+HOT_MIN: Final = 0.5  # of the requests: no cut helps a single key
 
 
 def hint(report: Report) -> str:
     """What people should know about a partition's load, in a sentence; empty for nothing."""
     hot = report.hot[0] if report.hot else None
-    if hot is not None and hot.share >= _HOT_MIN and report.units >= _WRITES_MIN:
+    if hot is not None and hot.share >= HOT_MIN and report.units >= _WRITES_MIN:
         return (
             f"one key has {hot.share:.0%} of the requests: no split divides it; spread it over "
             "several keys, or cache it"

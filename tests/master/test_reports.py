@@ -16,7 +16,7 @@ from kvorum.replica_report import ReplicaReport
 from procedures.master.liveness import Health
 from procedures.master.reports import Hot, Picture, Report, hint
 
-PLAIN = Report(7, 1, True, 3, 10, 1_000, 0, 3, 1.0, 10.0, 0.0, 0.0, 1.0, 0.0, ())
+PLAIN = Report(7, 1, True, 3, 10, 1_000, 0, 3, 1.0, 10.0, 0.0, 0.0, 1.0, 0.0, True, ())
 
 
 class Here:
@@ -38,7 +38,9 @@ class Here:
     def add(self, id_: int, *, leads: bool = True) -> None:
         replica = SimpleNamespace(
             descriptor=SimpleNamespace(id=id_, epoch=1),
-            state=SimpleNamespace(index=1, live_bytes=100, old_versions=0, sizes=SizeMap()),
+            state=SimpleNamespace(
+                top_ts=1, index=1, live_bytes=100, old_versions=0, sizes=SizeMap()
+            ),
             machine=SimpleNamespace(traffic=Traffic()),
             group=SimpleNamespace(term=1, status=lambda: SimpleNamespace(voters=(1, 2, 3))),
             leading=leads,
