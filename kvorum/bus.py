@@ -10,11 +10,14 @@ meanwhile (FEATURES N10); what moved in between is followed (procedures/bus/phas
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base.config import NodeConfig
+from kv.base.errors import KvorumError
+from kv.base.ids import META_PARTITION
 from kv.base.limits import BUS_PUSH_MS
 from kv.base.methods import BUS_ORDERS, BUS_REPORTS
 from kvorum import bus_work as work
@@ -38,11 +41,15 @@ from procedures.bus.settings import SETTING, CheckSetting, SetSetting
 from procedures.bus.tables import COMPACT, FLUSH, CompactTable, FlushTable
 from procedures.bus.targets import node_of, node_target
 from procedures.engine import plain
+from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 
 log = logging.getLogger(__name__)
+
+_OWNER: Final = "system"
+_AGAIN_S: Final = 1.0
 
 PROCEDURES: Final = (
     *(FlushTable, CompactTable, Checkpoint, DropCheckpoint, ListCheckpoints),
@@ -73,6 +80,9 @@ class NodeBus:
         self.settings = Settings(store.txn)
         files = config.engine != "memory" and not store.identity.witness
         self._points = work.Points(config.data) if files else None
+        meta = store.manager.replica(META_PARTITION)
+        alone = store.alone or store.identity.witness
+        self._restarted = meta is not None and meta.state.index > 0 and not alone
         timers = store.ports.timers
         self.hands = Hands(self._handlers(look, stopped), timers, self._tell)
         self.courier = Courier(timers, self._reach, self._signal)
@@ -103,11 +113,24 @@ class NodeBus:
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """Loops of the node, each until it is cancelled."""
-        return [self.hands.run(), self.courier.run(), self.settings.run(), self._clear()]
+        loops = [self.hands.run(), self.courier.run(), self.settings.run(), self._clear()]
+        return [*loops, self._recover()] if self._restarted else loops
 
     async def _clear(self) -> None:
         if self._points is not None:
             await self._store.ports.in_thread(self._points.clear)
+
+    async def _recover(self) -> None:
+        """Have the master see this restart through, by one procedure."""
+        client = ProcedureClient(self._store.kv, self._store.ports.timers, owner=_OWNER)
+        nonce = f"restart/{self._me}/{self._store.ports.rng.token(8).hex()}"
+        while True:
+            try:
+                await client.submit(RecoverNode, {"node": self._me}, nonce=nonce)
+                return
+            except KvorumError as error:
+                log.info("the master was not told of this restart: %s; again soon", error)
+            await asyncio.sleep(_AGAIN_S)
 
     def role(self, *, leader: bool) -> None:
         """The meta partition's role at this node changed."""

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from kvorum.cli import (
+    bus,
     cluster,
     data,
     doctor,
@@ -64,10 +65,14 @@ for command in (
     verify.verify,
 ):
     app.command(command.__name__)(command)
+tables.tables.command("flush")(bus.flush)
+tables.tables.command("compact")(bus.compact)
+app.add_typer(bus.checkpoints, name="checkpoint")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(members.nodes, name="node")
 app.add_typer(members.partitions, name="partition")
 app.add_typer(procs.app, name="proc")
+app.add_typer(bus.settings, name="setting")
 app.add_typer(snapshots.app, name="snapshot")
 app.add_typer(tables.namespaces, name="namespace")
 app.add_typer(tables.tables, name="table")

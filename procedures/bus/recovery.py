@@ -27,6 +27,7 @@ from procedures.master.partitions import placed_partitions
 
 CATCH_UP = "catch_up"
 RETENTION_MS = 3_600_000
+_TIMEOUT_MS = 60_000
 
 
 @procedure("kvorum.recover_node", retention_ms=RETENTION_MS)
@@ -35,6 +36,9 @@ class RecoverNode(OnePhase):
 
     kind: ClassVar[str] = CATCH_UP
     leaves_nothing: ClassVar[bool] = True
+
+    def timeout_ms(self, ctx: StepContext) -> int:
+        return super().timeout_ms(ctx) if "timeout_ms" in ctx.args else _TIMEOUT_MS
 
     async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
         node = ctx.args.get("node") if isinstance(ctx.args, dict) else None

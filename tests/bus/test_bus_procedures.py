@@ -214,6 +214,26 @@ def test_n4_a_beat_that_was_lost_is_said_again() -> None:
     simulated(body)
 
 
+def test_n4_what_a_beat_says_is_said_until_one_is_answered() -> None:
+    """The master heard of an end only after it had asked once more, seconds later."""
+
+    async def body(world: World) -> None:
+        world.tell_blocked = True
+        async with world.master() as executor:
+            id_ = await executor.submit(Submission(ONE, one_phase({"nodes": [1]}), "tester"))
+            await until(world, lambda: effects(world, id_))
+            await asyncio.sleep(0.1)
+            hands = world.hands[1]
+            for _ in range(2):
+                assert [r.status for r in hands.beat()] == [Status.DONE]  # and it is lost
+            world.courier.heard("node/1", hands.beat())
+            hands.beaten([])
+            assert hands.beat() == []
+            assert (await executor.wait(id_, 1_000)).state.name == "SUCCESS"
+
+    simulated(body)
+
+
 def test_n5_all_hosts_of_a_table_are_asked_for_what_they_have() -> None:
     """Hosts without a partition were asked, or some that have one were not."""
 
