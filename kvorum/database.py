@@ -361,6 +361,10 @@ class AsyncDatabase:
         """
         await self._backend.abort_procedure(procedure, reason, dry_run)
 
+    async def workers(self) -> list[dict[str, Any]]:
+        """The worker processes that are here: pool, slots, what each runs."""
+        return await self._backend.workers()
+
     # --------------------------------------------------------------------------------- cluster
 
     async def nodes(self) -> list[dict[str, Any]]:

@@ -374,6 +374,9 @@ class NativeBackend:
     async def abort_procedure(self, procedure: int, reason: str, dry_run: bool) -> None:
         await self._procedures.abort(procedure, reason, dry_run=dry_run)
 
+    async def workers(self) -> list[dict[str, Any]]:
+        return await self._procedures.workers()
+
     # --------------------------------------------------------------------------------- cluster
 
     async def nodes(self) -> list[dict[str, Any]]:

@@ -319,6 +319,9 @@ class StampedBackend:
 
     # --------------------------------------------------------------------------------- cluster
 
+    async def workers(self) -> list[dict[str, Any]]:
+        return await self._stamp("workers", self._backend.workers())
+
     async def nodes(self) -> list[dict[str, Any]]:
         return await self._stamp("nodes", self._backend.nodes())
 

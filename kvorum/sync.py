@@ -258,6 +258,10 @@ class Database:
     ) -> list[ProcedureInfo]:
         return self._call(self._db.procedures(state=state, owner=owner, name=name))
 
+    def workers(self) -> list[dict[str, Any]]:
+        """The worker processes that are here: pool, slots, what each runs."""
+        return self._call(self._db.workers())
+
     def abort_procedure(self, procedure: int, reason: str, *, dry_run: bool = False) -> None:
         """Ask a procedure to stop: it rolls back what it did. Raises Refused when it cannot any
         more. `dry_run`: only raise what the abort would raise now.

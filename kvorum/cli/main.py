@@ -25,6 +25,7 @@ from kvorum.cli import (
     tables,
     verify,
     watch,
+    worker,
 )
 
 app = typer.Typer(
@@ -63,6 +64,8 @@ for command in (
     locks.locks,
     doctor.doctor,
     verify.verify,
+    worker.worker,
+    worker.workers,
 ):
     app.command(command.__name__)(command)
 tables.tables.command("flush")(bus.flush)

@@ -234,6 +234,9 @@ class HttpBackend:
         body = {"reason": reason, "dry_run": dry_run}
         await self._call("POST", f"/v1/procedures/{procedure}/abort", body, twice="same")
 
+    async def workers(self) -> list[dict[str, Any]]:
+        return list((await self._call("GET", "/v1/workers"))["items"])
+
     # --------------------------------------------------------------------------------- cluster
 
     async def nodes(self) -> list[dict[str, Any]]:

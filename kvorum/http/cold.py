@@ -80,6 +80,7 @@ class ColdApi:
             ("POST", "/v1/snapshots", self._open_snapshot),
             ("POST", "/v1/snapshots/{id}/heartbeat", self._renew_snapshot),
             ("DELETE", "/v1/snapshots/{id}", self._release_snapshot),
+            ("GET", "/v1/workers", self._workers),
             ("GET", "/v1/nodes", self._nodes),
             ("GET", "/v1/partitions", self._partitions),
             ("GET", "/v1/locks", self._locks),
@@ -237,6 +238,10 @@ class ColdApi:
         return reply({"id": str(procedure)}, raw.formats.reply, 202)
 
     # --------------------------------------------------------------------------------- cluster
+
+    async def _workers(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        return reply({"items": await self._backend.workers()}, raw.formats.reply)
 
     async def _nodes(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()

@@ -360,6 +360,12 @@ _OTHER_ROUTES = (
         body=fields.ABORT, ok=202, answer=_ID, errors=(404, 409),
     ),
     Route(
+        "GET", "/v1/workers", "procedures", "List workers",
+        "Processes that run procedures of their pool: `slots`, `running`, `procedures` (ids), "
+        "`types` (`name@version`), `silent_ms`.",
+        answer=_items({"type": "object"}),
+    ),
+    Route(
         "GET", "/v1/nodes", "cluster", "List nodes",
         "`state`: `live`, `down` (it does not answer the node that was asked), `joining`, "
         "`leaving` or `gone`; `leaders`: partitions that it leads; `witness`: it votes and keeps "

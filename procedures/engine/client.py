@@ -113,6 +113,11 @@ class ProcedureClient:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""
         await self._nodes.call_node(methods.PROC_ACK, id)
 
+    async def workers(self) -> list[dict[str, Any]]:
+        """The worker processes that are here, and what they run."""
+        row = await self._nodes.call_node(methods.WORK_LIST)
+        return [plain.decode(told) for told in row[0]]
+
     async def abort(self, id: int, reason: str, *, dry_run: bool = False) -> None:
         """Make it fail and roll back; `dry_run`: only raise what an abort would raise now. Raises
         Refused (NOT_ABORTABLE), NotFound.

@@ -74,7 +74,10 @@ class Desk(Roster):
     def ripe(self, live: Live, record: Record) -> bool:
         if record.state is not State.WAITING or live.wake or record.waits_for:
             return True
-        return 0 < record.due_ms <= self._now_ms
+        if 0 < record.due_ms <= self._now_ms:
+            live.wake = "timeout"
+            return True
+        return False
 
     def signal(self, event: str) -> None:
         self.events.append(event)

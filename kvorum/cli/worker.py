@@ -1,0 +1,76 @@
+"""`kvorum worker`: run the procedures of some modules; `kvorum workers`: who runs what."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.limits import PROCEDURE_THREADS_DEFAULT, WORKER_SLOTS_DEFAULT, WORKER_SLOTS_MAX
+from kvorum.cli import output
+from kvorum.cli.connection import DEFAULT, Connect, Json, opened
+
+if TYPE_CHECKING:
+    from procedures.pools.worker import Worker
+
+
+def worker(
+    modules: Annotated[
+        list[str], typer.Argument(metavar="MODULE…", help="Modules that declare procedures.")
+    ],
+    pool: Annotated[
+        str, typer.Option(help="Pool of those that do not name one themselves.")
+    ] = "default",
+    slots: Annotated[
+        int, typer.Option(help="Procedures that it runs at once.", min=1, max=WORKER_SLOTS_MAX)
+    ] = WORKER_SLOTS_DEFAULT,
+    threads: Annotated[
+        int, typer.Option(help="Of them with steps that are plain (not async) methods.", min=1)
+    ] = PROCEDURE_THREADS_DEFAULT,
+    name: Annotated[str, typer.Option(help="Its name; made up if left out.")] = "",
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Run procedures for a pool until SIGTERM or Ctrl-C. What it runs survives it."""
+    import uvloop
+
+    from kvorum import logs
+    from kvorum.sdk import parse_url
+    from kvorum.worker import load_types, serve
+
+    names = [one for part in modules for one in part.split(",") if one]
+
+    def ready(worker: Worker) -> None:
+        served = sorted({f"{t.name}@{t.version}" for t in load_types(names)})
+        if json:
+            output.emit({"worker": worker.name, "pool": pool, "types": served})
+        else:
+            output.lines(
+                [f"worker   {worker.name}", f"pool     {pool}", f"serves   {', '.join(served)}"]
+            )
+        sys.stdout.flush()
+
+    logs.configure("warning")
+    try:
+        scheme, addresses = parse_url(connect or DEFAULT)
+        if scheme != "kvorum":
+            raise InvalidArgument(f"--connect {connect}: a worker needs HOST:BASE of nodes")
+        uvloop.run(serve(addresses, names, pool, slots, threads, name, ready))
+    except KvorumError as e:
+        output.die(e, as_json=json)
+
+
+def workers(connect: Connect = None, json: Json = False) -> None:
+    """Print the workers that are here, what they serve and how much of it they run."""
+    with opened(connect, json) as db:
+        found = db.workers()
+    if json:
+        output.emit({"items": found})
+        return
+    rows = [
+        (w["worker"], w["pool"], f"{w['running']}/{w['slots']}", ", ".join(w["types"]))
+        for w in found
+    ]
+    output.table(("WORKER", "POOL", "RUNNING", "TYPES"), rows)

@@ -1,0 +1,125 @@
+"""`kvorum worker`: a process that runs the procedures of its modules for a pool.
+
+    modules ─▶ declarations ─▶ Worker (procedures/pools/worker.py) ─▶ master
+                                 └─▶ steps commit through a transaction client of its own
+
+It keeps nothing: killing it loses no step that was acknowledged, and what it held goes to others
+within three seconds. SIGTERM lets steps under way end first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.errors import InvalidArgument
+from kv.base.ids import TableId
+from kv.base.limits import DEADLINE_MS_DEFAULT, NAME_CHARS_MAX
+from kv.client.client import connect as connect_kv
+from kvorum.native import CATALOG_TTL_S
+from procedures.engine.kv_store import KvStore
+from procedures.engine.registry import ProcedureType, declaration, declared_in
+from procedures.pools.worker import Worker
+from sqlproxy.catalog import CatalogCache
+from tso.client import remote_tso
+from txn.client import TxnClient
+
+POOL = "default"
+
+
+class _Tables:
+    """procedures.engine.context.Tables over the catalog."""
+
+    def __init__(self, tables: CatalogCache) -> None:
+        self._tables = tables
+
+    async def resolve(self, namespace: str, table: str) -> TableId:
+        return (await self._tables.lookup(namespace, table)).id
+
+
+def load_types(modules: Sequence[str]) -> list[ProcedureType]:
+    """The procedures that these modules declare. Raises InvalidArgument."""
+    if not modules:
+        raise InvalidArgument("name at least one module with procedures")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # modules beside the user
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as e:
+            raise InvalidArgument(
+                f"the module {name!r} cannot be imported: {e}; it is looked for in the working "
+                "directory and on PYTHONPATH"
+            ) from e
+        except InvalidArgument:
+            raise
+        except Exception as e:  # the user's code may raise anything
+            raise InvalidArgument(
+                f"the module {name!r} cannot be imported: {type(e).__name__}: {e}; mend it and "
+                "start again"
+            ) from e
+    found = [declaration(cls) for cls in declared_in(modules)]
+    if not found:
+        raise InvalidArgument(
+            f"{', '.join(modules)}: no class there is decorated with @kvorum.procedure(NAME)"
+        )
+    return found
+
+
+async def serve(
+    addresses: Sequence[tuple[str, int]],
+    modules: Sequence[str],
+    pool: str,
+    slots: int,
+    threads: int,
+    name: str,
+    on_ready: Callable[[Worker], None],
+) -> None:
+    """Work until SIGTERM or SIGINT. Raises KvorumError if it cannot begin."""
+    types = load_types(modules)
+    loop = asyncio.get_running_loop()
+    timers, rng, clock = LoopTimers(loop), SystemRng(), SystemClock()
+    host = socket.gethostname()
+    name = name or f"{host[: NAME_CHARS_MAX // 2]}-{os.getpid()}-{rng.token(3).hex()}"
+    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=DEADLINE_MS_DEFAULT)
+    # Polls wait at the master; bulk data must not delay them, nor they the oracle.
+    calls = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=DEADLINE_MS_DEFAULT)
+    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=DEADLINE_MS_DEFAULT)
+    oracle = remote_tso(tso_kv, timers, rng)
+    txn = TxnClient(kv, oracle, clock, rng, timers)
+    worker = Worker(
+        name,
+        pool,
+        calls,
+        KvStore(txn),
+        types,
+        _Tables(CatalogCache(txn, timers, CATALOG_TTL_S)),
+        clock,
+        timers,
+        slots=slots,
+        threads=threads,
+        host=host,
+        pid=os.getpid(),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    working = loop.create_task(worker.run())
+    entered = loop.create_task(worker.entered.wait())
+    try:
+        await asyncio.wait([working, entered], return_when=asyncio.FIRST_COMPLETED)
+        if entered.done():
+            on_ready(worker)
+        await working
+    finally:
+        for task in (working, entered):
+            task.cancel()
+        await asyncio.wait([working, entered])
+        await txn.close()
+        for client in (tso_kv, calls, kv):
+            client.close()
