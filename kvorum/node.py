@@ -55,6 +55,7 @@ from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.lock_procedure import Keeper, LockProcedure, LockService
 from procedures.engine.registry import Registry, declared_in
+from procedures.engine.locks import Link
 from procedures.engine.roster import Live
 from procedures.engine.service import ProcedureService
 from procedures.engine.waits import NUMBER, ProcedureWaits
@@ -308,7 +309,8 @@ class Node:
         for method, handler in self._sink.handlers().items():
             store.dispatcher.register(method, handler)
         store.waits.add(
-            NUMBER, ProcedureWaits(store.waits.node, ports.clock, self._live_procedures)
+            NUMBER,
+            ProcedureWaits(store.waits.node, ports.clock, self._live_procedures, self._blocked),
         )
         self.upkeep = Upkeep(store, self.config, self.master, self._sink, groups)
         join = joining.JoinMethod(
@@ -398,6 +400,10 @@ class Node:
     def partition_figures(self) -> Mapping[str, int]:
         """Per partition: live bytes, and how many entries its log ever had."""
         figures: dict[str, int] = {}
+    def _blocked(self, live: Live) -> Sequence[Link]:
+        executor = self.master.executor
+        return () if executor is None else executor.blocked(live)
+
         for replica in self.store.manager.replicas():
             figures[f"partition_bytes.{replica.descriptor.id}"] = replica.state.live_bytes
             figures[f"partition_entries.{replica.descriptor.id}"] = replica.state.index

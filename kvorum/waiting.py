@@ -107,7 +107,7 @@ class Found:
         """By transaction, as far as anybody knows."""
         known = {one.txn: one.owner for one in self.held if one.owner}
         for wait in self.waits:
-            if wait.holder_owner:
+            if wait.holder_owner and wait.kind != PROCEDURE:
                 known[wait.holder] = wait.holder_owner
             if wait.waiter_owner and wait.kind != PROCEDURE:
                 known[wait.waiter] = wait.waiter_owner
@@ -221,7 +221,10 @@ def _wait(wait: Wait, owners: Mapping[int, str], tables: Tables, now_ms: int) ->
     row: dict[str, Any] = {"kind": wait.kind, "waited_ms": wait.waited_ms, "node": wait.node}
     if isinstance(wait.resource, str):
         id_, resource = str(wait.waiter), wait.resource
-        return row | {"procedure": id_, "owner": wait.waiter_owner, "resource": resource}
+        row |= {"procedure": id_, "owner": wait.waiter_owner, "resource": resource}
+        if wait.holder:  # of a lock: another procedure
+            row |= {"holder": str(wait.holder), "holder_owner": wait.holder_owner}
+        return row
     return row | {
         **_named(wait.resource, tables),
         "txn": str(wait.waiter) if wait.waiter else None,

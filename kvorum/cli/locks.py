@@ -68,7 +68,8 @@ def _tables(found: dict[str, Any]) -> None:
 def _waiter(row: dict[str, Any]) -> tuple[object, ...]:
     if "procedure" in row:
         who = (row["resource"], row["kind"], row["procedure"], row["owner"] or "-", "-")
-        return (*who, row["waited_ms"], "-", "-", row["node"])
+        holder = (row.get("holder", "-"), row.get("holder_owner") or "-")
+        return (*who, row["waited_ms"], *holder, row["node"])
     waiter = (_place(row), row["kind"], row["txn"] or "a single write", row["owner"] or "-")
     since = (row["priority"], row["waited_ms"])
     return (*waiter, *since, row["holder"] or "-", row["holder_owner"] or "-", row["node"])

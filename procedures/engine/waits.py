@@ -8,6 +8,7 @@ from typing import Final
 from kv.base.errors import KvorumError
 from kv.base.ports import Clock
 from kv.base.waits import PROCEDURE, HeldUp, Wait
+from procedures.engine.locks import Link
 from procedures.engine.roster import Live
 
 NUMBER: Final = 0  # of this source: partitions have their ids
@@ -17,18 +18,33 @@ _CHILDREN_SHOWN: Final = 5
 class ProcedureWaits:
     """kv.base.waits.Source. Waits of procedures hold no transaction up, so nobody pushes them."""
 
-    def __init__(self, node: int, clock: Clock, live: Callable[[], Sequence[Live]]) -> None:
-        """`live`: the procedures that have not ended, of the node that runs them."""
-        self._node, self._clock, self._live = node, clock, live
+    def __init__(
+        self,
+        node: int,
+        clock: Clock,
+        live: Callable[[], Sequence[Live]],
+        blocked: Callable[[Live], Sequence[Link]] = lambda _live: (),
+    ) -> None:
+        """`live`: the procedures that have not ended, of the node that runs them; `blocked`: which
+        locks one of them waits for, and whose.
+        """
+        self._node, self._clock, self._live, self._blocked = node, clock, live, blocked
 
     def waits(self, *, older_ms: int = 0, holding: bool = False) -> Iterator[Wait]:
         if holding:
             return
         now_ms = self._clock.now_ms()
-        for live in self._live():
-            resource = _resource(live)
+        everybody = self._live()
+        owners: dict[int, str] = {}
+        for live in everybody:
+            links = self._blocked(live)
+            # the lock that somebody has rather than one where others are merely before it
+            link = min(links, key=lambda link: link.order) if links else None
+            resource = _resource(live) if link is None else f"lock {link.resource}"
             if resource is None:
                 continue
+            if link is not None and not owners:
+                owners = {one.id: one.record.owner for one in everybody if one.record is not None}
             record = live.record
             waited_ms = 0 if record is None else max(0, now_ms - record.updated_ms)
             if waited_ms >= older_ms:
@@ -40,8 +56,8 @@ class ProcedureWaits:
                     resource=resource,
                     waiter=live.id,
                     waiter_owner="" if record is None else record.owner,
-                    holder=0,
-                    holder_owner="",
+                    holder=0 if link is None else link.blocker,
+                    holder_owner="" if link is None else owners.get(link.blocker, ""),
                     held=b"",
                     anchor=b"",
                     ttl_ms=0,
