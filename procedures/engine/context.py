@@ -9,7 +9,7 @@ be awaited or not, both do the same. In a plain (not async) step the reads block
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -20,8 +20,10 @@ from kv.base.keys import show_user_key, successor, table_prefix, u32
 from kv.base.ops import Op
 from procedures.engine import plain
 from procedures.engine.grants import fence_ops
+from procedures.engine.outside import Outside
 from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
+from procedures.engine.typed import Shape
 from txn.buffer import WriteBuffer
 from txn.results import ScanPage
 
@@ -264,7 +266,7 @@ class SyncStepTxn:
     """The transaction of a plain step: the same, its reads block the step's thread."""
 
     def __init__(self, txn: StepTxn, loop: asyncio.AbstractEventLoop) -> None:
-        self._txn = txn
+        self._txn = self.inner = txn
         self._loop = loop
         self.put = txn.put
         self.delete = txn.delete
@@ -328,7 +330,7 @@ class Child:
     error: dict[str, Any] | None
 
 
-class StepContext:
+class StepContext(Outside):
     """One execution of a step or an undo.
 
     id, name, owner, parent   of the procedure (`parent` 0 = none)
@@ -347,7 +349,9 @@ class StepContext:
 
     __slots__ = (
         "_args",
+        "_progress",
         "_record",
+        "_shape",
         "_signals",
         "_state",
         "attempt",
@@ -375,8 +379,12 @@ class StepContext:
         now_ms: int,
         children: tuple[Child, ...],
         txn: Any,
+        shape: Shape | None = None,
+        progress: Callable[[int, float, str], None] = lambda _id, _part, _text: None,
     ) -> None:
         self._record = record
+        self._shape = shape
+        self._progress = progress
         self._args: Any = _UNSET
         self._state: Any = _UNSET
         self._signals: list[str] = []
@@ -397,6 +405,8 @@ class StepContext:
     def args(self) -> Any:
         if self._args is _UNSET:
             self._args = plain.decode(self._record.args)
+            if self._shape is not None:
+                self._args = self._shape.read(self._args, f"arguments of {self.name}")
         return self._args
 
     @property

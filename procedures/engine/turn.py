@@ -25,7 +25,7 @@ from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRoun
 from procedures.engine.grants import is_fence
 from procedures.engine.procedure import Children, Fail, Outcome, State
 from procedures.engine.records import Failure, Record
-from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.roster import Live, Roster
 from procedures.engine.runner import Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
@@ -68,6 +68,7 @@ class Turns:
                 flow = self._retry(live, core.error_failure(error))
             if flow is not Flow.MORE or not go_on(live):
                 break
+        live.step_began = (0, 0, "")
         self.follow(live, flow)
 
     def follow(self, live: Live, flow: Flow) -> None:
@@ -203,7 +204,7 @@ class Turns:
             children = tuple(map(_child, round_))
             live.wake = live.wake or "children"
         definition = declared.steps[step]
-        txn, ctx = self._context(live, record, step, token, children, definition.is_async)
+        txn, ctx = self._context(live, record, definition, step, token, children)
         since = self._roster.signals
         ended = await self._runner.run(definition, declared.make, ctx)
         try:
@@ -286,7 +287,7 @@ class Turns:
     ) -> Flow:
         """A failing undo is tried again, for ever: giving up would leave something in between."""
         definition = declared.undos[method]
-        txn, ctx = self._context(live, record, f"undo:{method}", token, (), definition.is_async)
+        txn, ctx = self._context(live, record, definition, f"undo:{method}", token, ())
         ended = await self._runner.run(definition, declared.make, ctx)
         try:
             match ended:
@@ -316,21 +317,29 @@ class Turns:
         self,
         live: Live,
         record: Record,
+        definition: StepDef | UndoDef,
         step: str,
         token: str,
         children: tuple[Child, ...],
-        is_async: bool,
     ) -> tuple[StepTxn, StepContext]:
         txn = StepTxn(self._store, self._tables)
+        now = self._clock.now_ms()
+        declared = self._types.get(record.name, record.version)
+        limit = limits.PROCEDURE_STEP_DEADLINE_MS_DEFAULT
+        if isinstance(definition, StepDef):
+            limit = definition.mark.deadline_ms
+        live.step_began = (now, limit, step)
         ctx = StepContext(
             record,
             step=step,
             token=token,
             attempt=record.attempt + live.tries + 1,
             wake=live.wake,
-            now_ms=self._clock.now_ms(),
+            now_ms=now,
             children=children,
-            txn=txn if is_async else SyncStepTxn(txn, asyncio.get_running_loop()),
+            txn=txn if definition.is_async else SyncStepTxn(txn, asyncio.get_running_loop()),
+            shape=declared.args,
+            progress=self.progress,
         )
         return txn, ctx
 
