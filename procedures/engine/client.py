@@ -8,6 +8,7 @@ when the procedure ends, and the client asks again when the node's patience is o
 
 from __future__ import annotations
 
+import builtins
 from typing import Any, Final, Protocol
 
 from kv.base import errors, limits, methods
@@ -113,7 +114,7 @@ class ProcedureClient:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""
         await self._nodes.call_node(methods.PROC_ACK, id)
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def workers(self) -> builtins.list[ProcedureInfo]:
         """The worker processes that are here, and what they run."""
         row = await self._nodes.call_node(methods.WORK_LIST)
         return [plain.decode(told) for told in row[0]]

@@ -1,0 +1,112 @@
+"""What a step has to do with the world outside: signals, completions, progress.
+
+The base of `StepContext`. Reads and takings go through the step's own transaction, so that a signal
+is taken exactly when the step commits. In a plain (not async) step the calls block its thread; in
+an async one they are awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument
+from procedures.engine import plain
+from procedures.engine.procedure import Suspend
+from procedures.engine.submission import checked_text
+from procedures.pools import inbox, rows
+
+
+class Signal(NamedTuple):
+    """A signal that this step took."""
+
+    payload: Any
+    sent: int  # its timestamp: signals of one name are taken in this order
+
+
+class Completion(NamedTuple):
+    """How an outside system ended what it was asked: `result`, or `error` (code, message, …)."""
+
+    ok: bool
+    result: Any
+    error: Any
+
+
+class Outside:
+    """See the module."""
+
+    __slots__ = ()
+
+    id: int
+    token: str
+    txn: Any
+    _progress: Callable[[int, float, str], None]
+
+    def receive(self, name: str) -> Any:
+        """Take the oldest signal of this name (a Signal), None if there is none. It is gone when
+        the step commits.
+        """
+        checked_text("signal", name, limits.NAME_CHARS_MAX)
+        return self._run(self._receive(name))
+
+    def until_signal(self, name: str, *, then: str, timeout_ms: int = 0) -> Suspend:
+        """An outcome: wait for a signal of this name, then run `then`, which takes it with
+        `receive` (and waits again if there is none: a restart wakes, too).
+        """
+        checked_text("signal", name, limits.NAME_CHARS_MAX)
+        return Suspend(then, inbox.signal_event(self.id, name), timeout_ms)
+
+    def external(self) -> str:
+        """A token for an outside system, which completes it with `db.complete(token, …)`. The same
+        for every attempt of this execution.
+        """
+        return inbox.token_of(self.token)
+
+    def until_done(self, token: str, *, then: str, timeout_ms: int = 0) -> Suspend:
+        """An outcome: wait until `token` is completed, then run `then`."""
+        self._own(token)
+        return Suspend(then, inbox.done_event(token), timeout_ms)
+
+    def completed(self, token: str) -> Any:
+        """How `token` was completed (a Completion), None = not yet."""
+        self._own(token)
+        return self._run(self._completed(token))
+
+    def progress(self, part: float, text: str = "") -> None:
+        """Say how far it is, 0 to 1, and in words. Shown while it runs, and not kept."""
+        if type(part) not in (int, float) or not 0 <= part <= 1:
+            raise InvalidArgument(f"progress is a number from 0 to 1, got {part!r:.40}")
+        if not isinstance(text, str):
+            raise InvalidArgument(f"the words of a progress are text, not {text!r:.40}")
+        self._progress(self.id, float(part), text[: limits.PROCEDURE_PROGRESS_CHARS_MAX])
+
+    # -- details
+    async def _receive(self, name: str) -> Signal | None:
+        txn = self._inner()
+        low, high = rows.signals(self.id, name)
+        page = await txn.scan(low, high, limit=1)
+        if not page.items:
+            return None
+        key, payload, _ = page.items[0]
+        txn.delete(key)
+        return Signal(plain.decode(payload), int.from_bytes(key[-8:], "big"))
+
+    async def _completed(self, token: str) -> Completion | None:
+        row = await self._inner().get(rows.done(self.id, token))
+        if row is None:
+            return None
+        ok, value = inbox.read_done(row.value)
+        return Completion(ok, value if ok else None, None if ok else value)
+
+    def _own(self, token: str) -> None:
+        if inbox.owner_of(token) != self.id:
+            raise InvalidArgument(f"the token {token!r:.80} is not one of procedure {self.id}")
+
+    def _inner(self) -> Any:
+        return getattr(self.txn, "inner", self.txn)
+
+    def _run(self, coro: Coroutine[Any, Any, Any]) -> Any:
+        """To be awaited in an async step; its result in a plain one."""
+        wait = getattr(self.txn, "wait", None)
+        return coro if wait is None else wait(coro)

@@ -1,0 +1,115 @@
+"""What reaches a running procedure from outside: signals with a payload, and completions.
+
+A signal is a row of its own, so that it neither waits for the step under way nor fences it. A step
+takes it in its own transaction (`ctx.receive`): it is gone exactly when the step commits, so it is
+taken once. Waking is in memory (`Roster.signal`), after the row is durable; whoever is woken looks.
+
+A completion ends what a step asked of an outside system: the step gets a token (`ctx.external`),
+hands it out and waits; whoever has the token completes it once, with a result or an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kv.base import limits
+from kv.base.errors import ConditionFailed, InvalidArgument, Refused, TooLarge
+from kv.base.ops import Op, delete, put
+from procedures.engine import plain
+from procedures.engine.submission import checked_text
+from procedures.pools import rows
+from procedures.pools.rows import Rows
+
+_ERROR: Final = "an error of a completion"
+
+
+def signal_event(id: int, name: str) -> str:
+    """The event under which a procedure waits for a signal."""
+    return f"signal:{id}:{name}"
+
+
+def done_event(token: str) -> str:
+    return f"done:{token}"
+
+
+def token_of(step_token: str) -> str:
+    """The token that `ctx.external` hands out; it names the procedure (`salt-id-seq`)."""
+    return f"ext-{step_token}"
+
+
+def owner_of(token: str) -> int:
+    """The procedure that handed out a token. Raises InvalidArgument."""
+    parts = token.split("-")
+    if len(parts) == 4 and parts[0] == "ext" and parts[2].isascii() and parts[2].isdigit():
+        return int(parts[2])
+    raise InvalidArgument(f"{token!r:.80} is no token of ctx.external()")
+
+
+async def send(store: Rows, id: int, name: str, payload: bytes, key: str | None) -> bool:
+    """Keep a signal until it is taken; False: one with this key was sent before. The procedure
+    exists. Raises TooLarge (too many that nobody takes).
+    """
+    checked_text("signal", name, limits.NAME_CHARS_MAX)
+    _check_size(payload)
+    if key is not None:
+        checked_text("key", key, limits.NONCE_CHARS_MAX)
+    low, high = rows.signals(id)
+    page = await store.scan(low, high, limit=limits.PROCEDURE_SIGNALS_MAX)
+    if len(page.items) >= limits.PROCEDURE_SIGNALS_MAX:
+        raise TooLarge(
+            f"procedure {id} has {len(page.items)} signals that it did not take, the limit is "
+            f"{limits.PROCEDURE_SIGNALS_MAX}",
+            details={"limit": limits.PROCEDURE_SIGNALS_MAX, "actual": len(page.items)},
+        )
+    ops = [put(rows.signal(id, name, await store.now()), payload)]
+    if key is not None:
+        ops.append(put(rows.signal_key(id, key), name.encode(), cond=0))
+    try:
+        await store.write(ops)
+    except ConditionFailed:
+        return False
+    return True
+
+
+async def complete(store: Rows, token: str, ok: bool, value: bytes) -> bool:
+    """Keep the end of what `token` stands for; False: it was completed so before. Raises Refused
+    (ALREADY_COMPLETED) if it was completed otherwise.
+    """
+    _check_size(value)
+    row = rows.done(owner_of(token), token)
+    data = plain.pack([ok, value])
+    try:
+        await store.write([put(row, data, cond=0)])
+    except ConditionFailed:
+        known, _ = await store.get(row)
+        if known == data:
+            return False
+        raise Refused(
+            "this token was completed before, with something else", code="ALREADY_COMPLETED"
+        ) from None
+    return True
+
+
+def read_done(data: bytes) -> tuple[bool, Any]:
+    """What a completion says: whether it went well, and its result or error."""
+    ok, value = plain.decode(data)
+    return ok, plain.decode(value)
+
+
+async def forget(store: Rows, id: int) -> None:
+    """Remove what nobody took of a procedure that is forgotten."""
+    for span in rows.left_of(id):
+        ops: list[Op] = []
+        async for key, _, _ in rows.every(store, span):
+            ops.append(delete(key))
+        for at in range(0, len(ops), limits.PROCEDURE_PAGE_MAX):
+            await store.write(ops[at : at + limits.PROCEDURE_PAGE_MAX])
+
+
+def _check_size(payload: bytes) -> None:
+    if len(payload) > limits.PROCEDURE_SIGNAL_BYTES_MAX:
+        raise TooLarge(
+            f"a payload of {len(payload)} bytes, the limit is {limits.PROCEDURE_SIGNAL_BYTES_MAX}; "
+            "keep large data in a table and send its key",
+            details={"limit": limits.PROCEDURE_SIGNAL_BYTES_MAX, "actual": len(payload)},
+        )
