@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
-from kv.base.ids import NodeId
+from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
 from kv.base.methods import OLDEST_INTENT
 from kvorum.audit import Audit
+from kvorum.balancing import wanted_leaders
 from kvorum.collector import Collector
 from kvorum.cutoff import CutOff
 from kvorum.heap import Trimmer
@@ -45,7 +46,13 @@ class Upkeep:
     """The loops of one node: start `tasks`, each until it is cancelled."""
 
     def __init__(
-        self, store: Store, config: NodeConfig, master: Master, sink: SinkService, groups: Groups
+        self,
+        store: Store,
+        config: NodeConfig,
+        master: Master,
+        sink: SinkService,
+        groups: Groups,
+        slow: Callable[[], Collection[NodeId]] = tuple,
     ) -> None:
         ports = store.ports
         self._store = store
@@ -68,7 +75,7 @@ class Upkeep:
         self.audit = Audit(store.state, store.txn, ports.in_thread)
         self._trimmer = Trimmer(ports.in_thread)
         self.reconciler = Reconciler(store.identity.node, store.manager, lambda: placed(store.txn))
-        self._balancer = Balancer(groups, lambda: self._holders)
+        self._balancer = Balancer(groups, lambda: self._holders, self._wanted, slow)
         self._holders: Sequence[NodeId] = ()
         self._strangers = asyncio.Event()  # somebody called whom the table must know
         store.cluster.on_stranger = self._strangers.set
@@ -91,6 +98,9 @@ class Upkeep:
             self._reconcile(),
             self._balance(),
         ]
+
+    async def _wanted(self) -> Mapping[PartitionId, NodeId]:
+        return wanted_leaders(await placed(self._store.txn))
 
     def learn(self, rows: Sequence[NodeRow]) -> None:
         """The members table as somebody has just read it."""

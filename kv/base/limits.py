@@ -170,12 +170,20 @@ JOIN_MS_MAX: Final = 60_000  # how long a new node asks the members to take it i
 TRANSFER_MS_MAX: Final = 3_000  # how long a stopping node hands its leaderships over
 MEMBERSHIP_PAUSE_MS: Final = 200  # between two looks at a replica that must catch up or hand over
 MEMBERSHIP_MOVES_MAX: Final = 64  # replicas that one procedure moves at once
+MERGE_FREEZE_MS_MAX: Final = 5_000  # that clients of the upper partition wait for a merge
+MERGE_LAG_MAX: Final = 64  # entries that a replica may lack when the partition is frozen for it
+MERGE_LOOK_MS: Final = 20  # between two looks whether all have caught up …
+MERGE_MEET_LOOKS_MAX: Final = 300  # … and how many there are before the merge is given up
 RESHAPE_CALL_MS: Final = 10_000  # for an order to split, freeze or merge a partition
 MEMBERSHIP_CALL_MS: Final = 5_000  # for one question or order to another node
 RECONCILE_S: Final = 5.0  # between two comparisons of a node's replicas with the map
 RECONCILE_AGAIN_S: Final = 0.5  # after one that failed, or that must be confirmed
 RECONCILE_LOOKS_MIN: Final = 2  # of the map in a row that must miss a replica before it goes
 BALANCE_PAUSE_S: Final = 2.0  # between two transfers of leaderships to where they belong
+SCHEDULE_PAUSE_S: Final = 5.0  # between two looks of the balancer, and of the placement
+BALANCE_COOLDOWN_S: Final = 30.0  # a partition that was moved stays so long
+BALANCE_KEPT: Final = 200  # decisions that a master remembers to explain
+EXPLAIN_MAX: Final = 1_000  # moves and refusals that are told at once
 BALANCE_LAG_MAX: Final = 256  # entries that the preferred leader may lack
 
 # -- heartbeats

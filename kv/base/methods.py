@@ -186,7 +186,8 @@ OLDEST_INTENT: Final = 115
 # start, end → [[start_ts, anchor, ttl_ms, [key, …]], …], [partition id, …]. Closes the range, which
 # is to be dropped, to new writes at this node. Intents and guards in the partitions that it leads:
 # outside of the range, or at the record, of transactions with their record in it; in the range, of
-# others; and the partitions of the range that it leads and in which nothing is on its way
+# others; and the partitions of the range that it leads, whose log says that they are closed, and in
+# which nothing is on its way
 ANCHORED: Final = 116
 
 # count → first. TSO, which this node asks the meta partition's leader in the caller's stead: in one
@@ -204,8 +205,8 @@ THAW_PARTITION: Final = 123
 # partition, index → true. At any replica: it has applied that, durably
 CAUGHT_UP: Final = 124
 # partition, epoch, descriptor of the one above, index, term, [node, …] → descriptor. At the leader:
-# take that one in, which is frozen at (index, term) and applied so far at these nodes: all that have
-# data; if that has been done, the same answer
+# take that one in, which is frozen at (index, term) and applied so far at these nodes, all that
+# have data; if that has been done, the same answer
 MERGE_PARTITION: Final = 125
 # partition, epoch → descriptor. At the leader: nothing that was ordered for this epoch can happen
 # any more, unless it has happened
@@ -219,6 +220,9 @@ BEAT_NOW: Final = 131
 # partition, how ("middle", "load", "end") → key | None. Where its leader would cut it
 # (kv/replica/cutting.py)
 SPLIT_POINT: Final = 132
+# rows → map: what the balancer and the placement see, would do, refuse, and did
+# (procedures/master/schedule.py)
+EXPLAIN_BALANCE: Final = 140
 # → map: what the master knows of nodes and replicas from their beats (procedures/master/reports.py)
 REPORTS: Final = 133
 
@@ -263,7 +267,7 @@ PROC_LIVE: Final = 180
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN, BEAT}
-    | {REPORTS}
+    | {REPORTS, EXPLAIN_BALANCE}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {BUS_REPORTS, LOCK_BEAT, LOCK_END}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_SIGNAL, PROC_COMPLETE}

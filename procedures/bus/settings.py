@@ -25,6 +25,12 @@ from kv.base import system
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption, InvalidArgument
 from kv.base.keys import escape, table_prefix
+from kv.base.limits import (
+    PARTITION_BYTES_MAX_DEFAULT,
+    PARTITION_BYTES_MAX_MAX,
+    PARTITION_BYTES_MAX_MIN,
+    PARTITION_LOAD_MIN_DEFAULT,
+)
 from procedures.bus import core, targets
 from procedures.bus.core import Waiting
 from procedures.bus.phases import OnePhase
@@ -52,8 +58,32 @@ class Known:
 
 
 KNOWN: Final[Mapping[str, Known]] = {
+    "balance.enabled": Known(0, 1, 1, "1: the balancer evens out load; 0: it is paused"),
+    "balance.moves": Known(0, 64, 4, "replicas and leaderships that are moved at the same time"),
+    "balance.alpha_percent": Known(
+        5, 100, 20, "how far from the mean a node's load may be before anything moves"
+    ),
+    "placement.enabled": Known(
+        0, 1, 1, "1: replicas are rebuilt, and moved by tags and failure domains; 0: paused"
+    ),
+    "placement.level": Known(
+        0, 2, 2, "what two replicas must not share: 0 a datacenter, 1 a rack, 2 a server"
+    ),
     "maintenance.pause_ms": Known(
         0, 60_000, 100, "pause of a node between two ranges that it compacts on demand"
+    ),
+    "partition.auto": Known(0, 1, 1, "1: the master splits and merges partitions by itself"),
+    "partition.bytes_max": Known(
+        PARTITION_BYTES_MAX_MIN,
+        PARTITION_BYTES_MAX_MAX,
+        PARTITION_BYTES_MAX_DEFAULT,
+        "bytes of keys and newest values above which a partition is split",
+    ),
+    "partition.load_min": Known(
+        1, 1_000_000, PARTITION_LOAD_MIN_DEFAULT, "traffic units per second from which load splits"
+    ),
+    "partition.settle_s": Known(
+        0, 86_400, 300, "for so long neighbours must stay small before they are merged"
     ),
     "gc.interval_ms": Known(
         100, 3_600_000, 0, "between two rounds of the garbage collector; 0: as the node is started"

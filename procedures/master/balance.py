@@ -1,28 +1,33 @@
 """Leaders go where they belong, gently: one transfer per pause, never to a node that lags.
 
-Each partition prefers one of its voters, by its id, so that equally many lead at every node
-(placement.py: `preferred`). A failover moves leaderships away from a node; once that is back and
-has caught up in two looks in a row, they return one by one. Whoever leads the meta partition does
-this; when it hands that partition over itself, the next one goes on.
+Each partition has a home among its voters: who its row of the map names, since the balancer or
+somebody moved it, else one that follows from its id, so that equally many lead at every node
+(placement.py: `home`). A node that is slow is nobody's home while another voter is there.
 
-Deliberately missing: load. Placement by load comes with the balancer of partitions.
+A failover moves leaderships away from a node; once that is back and has caught up in two looks in a
+row, they return one by one. Whoever leads the meta partition does this; when it hands that
+partition over itself, the next one goes on.
+
+Left out here: load. Which home a partition has by load decides procedures/master/balancing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_LAG_MAX, BALANCE_PAUSE_S
 from procedures.master.groups import Groups
-from procedures.master.placement import preferred
+from procedures.master.placement import home
 from procedures.master.replica_methods import TRANSFER, GroupView, MemberView
 
 log = logging.getLogger(__name__)
+
+_NONE: Final[Mapping[PartitionId, NodeId]] = {}
 
 
 class Move(NamedTuple):
@@ -33,7 +38,11 @@ class Move(NamedTuple):
     target: NodeId
 
 
-def moves(views: Mapping[NodeId, Sequence[GroupView]]) -> list[Move]:
+def moves(
+    views: Mapping[NodeId, Sequence[GroupView]],
+    wanted: Mapping[PartitionId, NodeId] = _NONE,
+    slow: Collection[NodeId] = (),
+) -> list[Move]:
     """What should move and can: the target answers, its leader and the master (it may be cut off
     from one of them), has caught up and is not being rebuilt. The meta partition comes last: it
     takes the master along. `views` of all nodes that answer; of these only what leaders say counts,
@@ -49,7 +58,7 @@ def moves(views: Mapping[NodeId, Sequence[GroupView]]) -> list[Move]:
     order = sorted(leaders, key=lambda partition: (partition == META_PARTITION, partition))
     for partition in order:
         node, view = leaders[partition]
-        target = preferred(partition, view.data_voters)
+        target = home(partition, view.data_voters, wanted.get(partition), slow)
         here = target in views  # a leader that the master cannot reach is of no use to procedures
         if target != node and here and view.settled and _ready(view.followers.get(target)):
             found.append(Move(partition, node, target))
@@ -63,13 +72,24 @@ def _ready(follower: MemberView | None) -> bool:
     return follower.lag <= BALANCE_LAG_MAX
 
 
+async def _nobody() -> Mapping[PartitionId, NodeId]:
+    return _NONE
+
+
 class Balancer:
     """The loop of a master."""
 
-    def __init__(self, groups: Groups, nodes: Callable[[], Sequence[NodeId]]) -> None:
-        """`nodes`: those that may have replicas."""
+    def __init__(
+        self,
+        groups: Groups,
+        nodes: Callable[[], Sequence[NodeId]],
+        wanted: Callable[[], Awaitable[Mapping[PartitionId, NodeId]]] = _nobody,
+        slow: Callable[[], Collection[NodeId]] = tuple,
+    ) -> None:
+        """`nodes`: those that may have replicas; `wanted`: homes that the map names."""
         self.transfers = 0
         self._groups, self._nodes = groups, nodes
+        self._wanted, self._slow = wanted, slow
         self._seen: frozenset[Move] = frozenset()  # in the look before
 
     async def run(self) -> None:
@@ -81,7 +101,7 @@ class Balancer:
     async def look(self) -> None:
         """Look at all leaders and move one leadership, if it was to be moved the last time too."""
         views = await self._groups.views(self._nodes())
-        found = moves(views)
+        found = moves(views, await self._wanted(), self._slow())
         steady = [move for move in found if move in self._seen]
         self._seen = frozenset(found)
         if not steady:

@@ -8,7 +8,7 @@ other candidates. Nothing is remembered that a failover would make wrong for lon
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kv.base.errors import KvorumError, NotLeader, Unavailable
@@ -92,10 +92,23 @@ class Groups:
                 return found
         raise Unavailable(f"partition {partition} has no leader that answers: {last}")
 
-    async def views(self, nodes: Sequence[NodeId]) -> dict[NodeId, list[GroupView]]:
-        """Every replica of these nodes; nodes that do not answer are left out."""
+    async def views(
+        self,
+        nodes: Sequence[NodeId],
+        answered: Callable[[NodeId], object] = lambda node: None,
+    ) -> dict[NodeId, list[GroupView]]:
+        """Every replica of these nodes; nodes that do not answer are left out. `answered` is called
+        with each when it has.
+        """
+
+        async def ask(node: NodeId) -> list[GroupView] | None:
+            found = await self._views_at(node)
+            if found is not None:
+                answered(node)
+            return found
+
         async with asyncio.TaskGroup() as group:
-            asked = {node: group.create_task(self._views_at(node)) for node in nodes}
+            asked = {node: group.create_task(ask(node)) for node in nodes}
         return {node: found for node, task in asked.items() if (found := task.result()) is not None}
 
     async def _views_at(self, node: NodeId) -> list[GroupView] | None:

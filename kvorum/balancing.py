@@ -1,0 +1,148 @@
+"""The schedulers of procedures/master/schedule.py at a node: their loops while it is the master,
+what they need of the node, and EXPLAIN_BALANCE.
+
+Section "pace" of the beats tells the master how long this node's log syncs take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import EXPLAIN_MAX, SCHEDULE_PAUSE_S
+from kv.base.methods import EXPLAIN_BALANCE
+from kvorum.bus import NodeBus
+from kvorum.measure import Histogram
+from kvorum.roles import Master
+from kvorum.store import Store
+from procedures.engine.registry import Registry
+from procedures.master import crash, relocating
+from procedures.master.crash import CrashServices
+from procedures.master.groups import Groups
+from procedures.master.membership import MembershipServices
+from procedures.master.nodes import NodeRow, all_nodes
+from procedures.master.partitions import Placed, placed_partitions
+from procedures.master.schedule import Schedulers, Sources
+
+log = logging.getLogger(__name__)
+
+SECTION = "pace"
+
+
+class Balancing:
+    """See the module. `tasks` until they are cancelled."""
+
+    def __init__(
+        self, store: Store, master: Callable[[], Master], bus: NodeBus, groups: Groups
+    ) -> None:
+        self._store, self._master = store, master
+        self._pace: dict[int, float] = {}
+        self.apart: dict[PartitionId, Sequence[NodeId]] = {}
+        self.schedulers = Schedulers(
+            Sources(
+                read=self._read,
+                groups=groups,
+                reports=store.picture,
+                health=store.pulse.health,
+                executor=lambda: master().executor,
+                busy=bus.busy,
+                setting=bus.settings.value,
+                monotonic=store.ports.timers.monotonic,
+                now_ms=store.ports.clock.now_ms,
+                pace=lambda: self._pace,
+                apart=lambda: self.apart,
+            )
+        )
+        store.heart.add(SECTION, _NodePace(store.sync_taken))
+        store.pulse.add(SECTION, _MasterPace(self._pace))
+        store.dispatcher.register(EXPLAIN_BALANCE, self._explain, check_explain)
+
+    async def _read(self) -> tuple[Sequence[NodeRow], Sequence[Placed]]:
+        async def look(t: Any) -> tuple[Sequence[NodeRow], Sequence[Placed]]:
+            return await all_nodes(t), await placed_partitions(t)
+
+        found: tuple[Sequence[NodeRow], Sequence[Placed]] = await self._store.txn.run(look)
+        return found
+
+    def register(self, registry: Registry, services: MembershipServices) -> None:
+        """Serve the procedures that the schedulers submit."""
+        relocating.register(registry, services, self.schedulers.room)
+        dead = self.schedulers.dead
+        crash.register(registry, CrashServices(services, self.schedulers.loads, dead))
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """The two loops."""
+        return [
+            self._run(self.schedulers.placement, "placement"),
+            self._run(self.schedulers.balance, "the balancer"),
+        ]
+
+    async def _run(self, look: Callable[[], Awaitable[None]], what: str) -> None:
+        while True:
+            await asyncio.sleep(SCHEDULE_PAUSE_S)
+            if self._master().executor is None or self._store.alone:
+                continue
+            try:
+                await look()
+            except KvorumError as error:
+                log.info("%s did not look: %s; next round", what, error)
+
+    async def _explain(self, _context: object, args: list[Any]) -> list[Any]:
+        """The method EXPLAIN_BALANCE. Raises NotLeader, Busy."""
+        self._master().current()
+        return [await self.schedulers.explain(args[0])]
+
+
+class _NodePace:
+    """kvorum.heartbeat.NodeSection."""
+
+    def __init__(self, taken: Histogram) -> None:
+        self._taken = taken
+        self._told = (0, 0.0)
+
+    def collect(self) -> list[float] | None:
+        """[syncs since the last beat, ms that one of them took]."""
+        now = (sum(self._taken.counts), self._taken.sum_s)
+        syncs, seconds = now[0] - self._told[0], now[1] - self._told[1]
+        self._told = now
+        return [syncs, 1000 * seconds / syncs] if syncs else None
+
+    def take(self, reply: Any) -> None:
+        """Nothing is answered."""
+
+    def again(self) -> None:
+        """What was lost is lost: the next beat tells of the next syncs."""
+
+
+class _MasterPace:
+    """kvorum.heartbeat.MasterSection."""
+
+    def __init__(self, known: dict[int, float]) -> None:
+        self._known = known
+
+    def begin(self) -> None:
+        self._known.clear()
+
+    def handle(self, node: int, payload: Any) -> Any:
+        """Raises TypeError, ValueError."""
+        if payload is not None:
+            _, ms = payload
+            self._known[node] = float(ms)
+        return None
+
+
+def check_explain(row: list[Any]) -> None:
+    """The arguments of EXPLAIN_BALANCE. Raises InvalidArgument."""
+    match row[3:]:
+        case [int(count)] if 0 < count <= EXPLAIN_MAX:
+            return
+    raise InvalidArgument(f"EXPLAIN_BALANCE takes how many rows to tell, 1 to {EXPLAIN_MAX}")
+
+
+def wanted_leaders(rows: Sequence[Placed]) -> Mapping[PartitionId, NodeId]:
+    """By partition: who should lead it, where the map says so."""
+    return {row.descriptor.id: row.leads for row in rows if row.leads}
