@@ -43,6 +43,10 @@ def _anchor(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
     return lambda args: [args[at]]
 
 
+def _ends(args: Sequence[Any]) -> list[bytes]:
+    return [key for _, _, _, keys in args[0] for key in keys]
+
+
 _PLACES.update(
     {
         m.GET: (_one, -1, 1, -1),
@@ -62,6 +66,7 @@ _PLACES.update(
         m.HEARTBEAT: (_anchor(0), 1, -1, -1),
         m.RECOVER: (_many(2), 0, -1, -1),
         m.SETTLE: (_anchor(0), 1, -1, 2),
+        m.FINISH: (_ends, -1, -1, -1),
     }
 )
 _VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})

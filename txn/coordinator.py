@@ -46,15 +46,16 @@ from kv.base.methods import (
 from kv.base.ops import Op
 from kv.base.ports import Handle, Rng, Timers
 from kv.base.timestamps import MAX
-from kv.client.calls import NO_PARTITION
+from kv.client.calls import NO_PARTITION, Started
 from txn import core
 from txn import messages as msg
+from txn.ends import LOST, End, Ends
 from txn.grouping import by_partition
-from txn.ports import Kv, Tso
+from txn.ports import Kv, Quick, Tso
 from txn.readset import cut, split
 from txn.resolver import Outcome, Resolver, resolve
 from txn.terms import USUAL, Terms
-from txn.trace import CommitTrace
+from txn.trace import CommitTrace, Message
 from txn.waiting import Background, Backoff, Deadline
 
 T = TypeVar("T")
@@ -96,12 +97,14 @@ class Coordinator:
     ) -> None:
         """`parallel`: whether few parts are committed by their intents (txn.core)."""
         self.kv = kv
+        self.quick = kv if isinstance(kv, Quick) else None
         self.tso = tso
         self.timers = timers
         self.resolver = resolver
         self.background = background
         self.parallel = parallel
         self.backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
+        self.ends = Ends(kv, background)
         self._slots = asyncio.Semaphore(COMMITS_IN_FLIGHT_MAX)
 
     async def commit(
@@ -114,6 +117,15 @@ class Coordinator:
         pile up.
         """
         deadline = Deadline(self.timers, budget_ms)
+        if self._slots.locked():
+            await self._slot(deadline)
+        else:
+            await self._slots.acquire()  # at once
+        trace = trace or CommitTrace(self.timers.monotonic)
+        commit = Commit(self, request, deadline, self._slots.release, trace)
+        return await commit.run()
+
+    async def _slot(self, deadline: Deadline) -> None:
         try:
             async with asyncio.timeout(deadline.left_ms() / 1000):
                 await self._slots.acquire()
@@ -123,9 +135,6 @@ class Coordinator:
                 "cleaned up, the limit; try again",
                 details={"what": "commits in flight", "limit": COMMITS_IN_FLIGHT_MAX},
             ) from None
-        trace = trace or CommitTrace(self.timers.monotonic)
-        commit = Commit(self, request, deadline, self._slots.release, trace)
-        return await commit.run()
 
     async def roll_back(self, anchor: bytes, start_ts: int, budget_ms: int) -> None:
         """Record that a transaction which sent nothing yet is over."""
@@ -151,9 +160,11 @@ class Commit:
         self._trace = trace
         self._keys = [op.key for op in request.ops]
         self._deadline = deadline
-        self._work = Deadline(owner.timers, deadline.left_ms() * WORK_SHARE)
-        self._patience = Deadline(owner.timers, self._work.left_ms() * PATIENCE_SHARE)
+        left_ms = deadline.left_ms() * WORK_SHARE
+        self._work = Deadline(owner.timers, left_ms)
+        self._patience = Deadline(owner.timers, left_ms * PATIENCE_SHARE)
         self._answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._parts: list[msg.Indexes] = []  # as they were prewritten, each in one partition then
         self._running = 0
         self._tried = False
         self._release = ended
@@ -191,7 +202,7 @@ class Commit:
             return self._answer.result()
         self._arm()
         try:
-            return await asyncio.shield(self._answer)
+            return await self._answer
         except asyncio.CancelledError:
             self._caller_is_gone()
             raise
@@ -263,25 +274,43 @@ class Commit:
 
     def _perform(self, effects: Sequence[msg.Effect]) -> None:
         for effect in effects:
-            match effect:
-                case msg.Finish(outcome):
-                    self._finish(outcome)
-                case msg.Group():
-                    self._spawn(effect, self._group(effect))
-                case msg.Write():
-                    self._spawn(effect, self._write(effect))
-                case msg.Prewrite():
-                    self._spawn(effect, self._prewrite(effect))
-                case msg.TakeTimestamp():
-                    self._spawn(effect, self._take(effect))
-                case msg.Flip() | msg.Rollback():
-                    self._spawn(effect, self._decide(effect))
-                case msg.Heartbeat():
-                    self._spawn(effect, self._heartbeat())
-                case msg.Resolve():
-                    self._spawn(effect, self._resolve(effect))
-                case _:
-                    assert_never(effect)
+            if isinstance(effect, msg.Finish):
+                self._finish(effect.outcome)
+            elif not self._needs_no_task(effect):
+                self._spawn(effect, self._work_of(effect))
+
+    def _needs_no_task(self, effect: msg.Effect) -> bool:
+        """What a small commit does when nothing stands in its way; it is on its way then."""
+        match effect:
+            case msg.Prewrite():
+                return not effect.attempt and self._prewrites_at_once(effect)
+            case msg.Flip():
+                return not effect.attempt and self._behind and self._flips_with_others(effect)
+            case msg.Resolve():
+                return bool(effect.commit_ts) and self._resolves_with_others(effect)
+            case _:
+                return False
+
+    def _work_of(self, effect: msg.Effect) -> Coroutine[Any, Any, msg.Event | None]:
+        match effect:
+            case msg.Group():
+                return self._group(effect)
+            case msg.Write():
+                return self._write(effect)
+            case msg.Prewrite():
+                return self._prewrite(effect)
+            case msg.TakeTimestamp():
+                return self._take(effect)
+            case msg.Flip() | msg.Rollback():
+                return self._decide(effect)
+            case msg.Heartbeat():
+                return self._heartbeat()
+            case msg.Resolve():
+                return self._resolve(effect)
+            case msg.Finish():
+                raise AssertionError("no work")
+            case _:
+                assert_never(effect)
 
     def _finish(self, outcome: int | KvorumError) -> None:
         for timer in self._timers:
@@ -307,10 +336,80 @@ class Commit:
         resolver.learn(start_ts, Outcome(COMMITTED, commit_ts=version))
         self._flip_ended()
 
+    def _record_says(self, commit_ts: int) -> None:
+        """It was flipped, after its caller had been answered."""
+        outcome = Outcome(COMMITTED, commit_ts=commit_ts)
+        self._owner.resolver.learn(self._request.start_ts, outcome)
+        self._flip_ended()
+
     def _flip_ended(self) -> None:
         flipping = self._owner.resolver.flipping.pop(self._request.start_ts, None)
         if flipping is not None:
             flipping.set_result(None)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether the answer was given by the intents alone."""
+        return self._core.state is core.State.IMPLIED
+
+    def _flips_with_others(self, effect: msg.Flip) -> bool:
+        """By FINISH, together with the intents of its partition."""
+        part = next(part for part in self._parts if 0 in part)
+        message = self._trace.sent("COMMIT", len(part), logged=True)
+        then = partial(self._flipped, effect, message)
+        self._end(part, self._core.anchor, effect.commit_ts, then)
+        return True
+
+    def _flipped(
+        self, effect: msg.Flip, message: Message, part: msg.Indexes, status: int, left: int
+    ) -> None:
+        self._trace.answered(message)
+        if status != COMMITTED:
+            self._spawn(effect, self._decide(effect))
+            return
+        self._record_says(effect.commit_ts)
+        resolved = () if left else part
+        self._feed(msg.Answered(effect, COMMITTED, effect.commit_ts, resolved=resolved))
+
+    def _resolves_with_others(self, effect: msg.Resolve) -> bool:
+        if not self._core.stage:
+            return False
+        left = set(effect.indexes)
+        for part in self._parts:
+            if not left.isdisjoint(part):
+                left.difference_update(part)
+                self._end(part, None, effect.commit_ts, partial(self._resolved, effect.commit_ts))
+        assert not left, "what was touched was prewritten"
+        return True
+
+    def _resolved(self, commit_ts: int, part: msg.Indexes, status: int, left: int) -> None:
+        if status != COMMITTED or left:
+            effect = msg.Resolve(commit_ts, part)
+            self._spawn(effect, self._resolve(effect))
+
+    def _end(
+        self,
+        part: msg.Indexes,
+        anchor: bytes | None,
+        commit_ts: int,
+        then: Callable[[msg.Indexes, int, int], None],
+    ) -> None:
+        """One end of this transaction, by FINISH (txn.ends)."""
+
+        def done(status: int, left: int) -> None:
+            self._running -= 1
+            if status == LOST:
+                self._break(asyncio.CancelledError())
+                self._ended()
+                return
+            then(part, status, left)
+            if not self._running:
+                self._ended()
+
+        self._running += 1
+        ops = self._core.ops
+        keys = list(dict.fromkeys([ops[i].key for i in part]))
+        self._owner.ends.add(End(self._request.start_ts, anchor, commit_ts, keys, done))
 
     def _spawn(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
         self._running += 1
@@ -397,16 +496,63 @@ class Commit:
         (version,) = await self._past_intents(WRITE, ops[0].key, args)
         return msg.Written(version)
 
-    async def _prewrite(self, effect: msg.Prewrite) -> msg.Event:
+    def _prewrite_args(self, effect: msg.Prewrite) -> tuple[Any, ...]:
+        request, ops = self._request, [self._core.ops[i] for i in effect.indexes]
+        args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
+        return (*args, *_optional(self._options(effect)))
+
+    def _prewrites_at_once(self, effect: msg.Prewrite) -> bool:
+        """The usual case: sent without a task, and answered. False: it needs one."""
+        owner = self._owner
+        if owner.quick is None or self._request.serializable:
+            return False
+        args = self._prewrite_args(effect)
+        first = owner.quick.start(PREWRITE, args[3][0].key, args, self._work.budget_ms())
+        if first is None:
+            return False
+        self._running += 1
+        message = self._trace.sent("PREWRITE", len(args[3]), logged=True)
+        owner.background.watch(first.reply)
+        first.reply.add_done_callback(partial(self._prewritten, effect, message, first))
+        return True
+
+    def _prewritten(
+        self,
+        effect: msg.Prewrite,
+        message: Message,
+        first: Started,
+        reply: asyncio.Future[list[Any]],
+    ) -> None:
+        self._owner.background.forget(reply)
+        if reply.cancelled():  # this client is being closed
+            self._break(asyncio.CancelledError())
+            self._ended()
+            return
+        self._running -= 1
+        error = reply.exception()
+        if error is not None:
+            self._trace.answered(message, getattr(error, "code", ""))
+            self._spawn(effect, self._prewrite(effect, (first, error)))
+            return
+        self._trace.answered(message)
+        self._feed(self._answered(effect, reply.result()))
+        if not self._running:
+            self._ended()
+
+    def _answered(self, effect: msg.Prewrite, reply: list[Any]) -> msg.Prewritten:
+        self._parts.append(effect.indexes)
+        return msg.Prewritten(effect, reply[0], exact=reply[1:2] == [True])
+
+    async def _prewrite(
+        self, effect: msg.Prewrite, failed: tuple[Started, BaseException] | None = None
+    ) -> msg.Event:
+        """`failed`: its first attempt."""
         await self._wait(effect.attempt, self._work)
         if self._request.serializable:
             return await self._guard(effect)
-        request, ops = self._request, [self._core.ops[i] for i in effect.indexes]
-        args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
-        bound, *exact = await self._past_intents(
-            PREWRITE, ops[0].key, (*args, *_optional(self._options(effect)))
-        )
-        return msg.Prewritten(effect, bound, exact=exact[:1] == [True])
+        args = self._prewrite_args(effect)
+        reply = await self._past_intents(PREWRITE, args[3][0].key, args, failed)
+        return self._answered(effect, reply)
 
     def _options(self, effect: msg.Prewrite) -> Mapping[str, Any]:
         stage = self._core.stage
@@ -431,15 +577,28 @@ class Commit:
             min_commit_ts = max(min_commit_ts, bound)
             before_ts = min(before_ts, before or MAX)
             if not left:
+                self._parts.append(effect.indexes)
                 before_ts = 0 if before_ts == MAX else before_ts
                 return msg.Prewritten(effect, min_commit_ts, exact=exact, before_ts=before_ts)
             ops, said = [], {**self._said, "ranges": reads["ranges"]}
 
-    async def _past_intents(self, method: int, key: bytes, args: tuple[Any, ...]) -> Any:
-        """Send a write; intents of others on its keys are resolved or waited for."""
+    async def _past_intents(
+        self,
+        method: int,
+        key: bytes,
+        args: tuple[Any, ...],
+        failed: tuple[Started, BaseException] | None = None,
+    ) -> Any:
+        """Send a write; intents of others on its keys are resolved or waited for. `failed`: it was
+        sent once, and how that ended.
+        """
         attempt, rows = 0, max(1, len(args[3 if method == PREWRITE else 0]))
         while True:
             try:
+                if failed is not None:
+                    quick, again, failed = self._owner.quick, failed, None
+                    assert quick is not None, "who sent it"
+                    return await quick.go_on(*again)
                 return await self._call(
                     method, key, *args, budget_ms=self._work.budget_ms(), rows=rows
                 )
@@ -474,7 +633,7 @@ class Commit:
 
     async def _decide(self, effect: msg.Flip | msg.Rollback) -> msg.Event:
         anchor, start_ts = self._core.anchor, self._request.start_ts
-        behind = self._core.state is core.State.IMPLIED  # the answer was given
+        behind = self._behind
         await self._wait(effect.attempt, self._deadline if not behind else None)
         budget_ms = _CLEANING_BUDGET_MS if behind else self._deadline.budget_ms()
         if isinstance(effect, msg.Flip):
@@ -489,8 +648,7 @@ class Commit:
                 # and nobody can write anything else down: so its other keys are resolved from here.
                 status, commit_ts, min_commit_ts = COMMITTED, effect.commit_ts, 0
             if behind and status == COMMITTED:
-                self._owner.resolver.learn(start_ts, Outcome(COMMITTED, commit_ts=commit_ts))
-                self._flip_ended()
+                self._record_says(commit_ts)
             return msg.Answered(effect, status, commit_ts, min_commit_ts)
         own = ({"own": True},) if self._core.stage else ()
         status, commit_ts = await self._call(

@@ -324,6 +324,8 @@ class CommitCore:
             told = (event.status, event.commit_ts)
             assert told == (COMMITTED, self._outcome_ts), f"{self.start_ts} was committed: {told}"
             self.state = State.COMMITTED
+            if event.resolved:
+                self._touched = [i for i in self._touched if i not in event.resolved]
             return []
         if self.state not in (State.FLIPPING, State.ABORTING, State.SETTLING):
             return []  # answered after the deadline: the caller has its answer

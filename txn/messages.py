@@ -1,6 +1,7 @@
 """What the commit machine and its shell say to each other (txn.core): effects out, events in.
 
-Plain data. Ops are named by their index in the transaction.
+Plain data. Ops are named by their index in the transaction. Nobody changes a message; they are not
+`frozen`, because making a frozen one takes four times as long, and a commit makes a dozen.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Indexes: TypeAlias = tuple[int, ...]  # of the transaction's ops, in its order
 
 
 # -- effects. `attempt` counts from 0: the shell waits longer before each further one
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Group:
     """Ask which partitions serve these keys now."""
 
@@ -23,50 +24,50 @@ class Group:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Write:
     """All ops, one partition, one entry."""
 
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prewrite:
     indexes: Indexes
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakeTimestamp:
     """A fresh timestamp, at least `above`."""
 
     above: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flip:
     commit_ts: int
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rollback:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heartbeat:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finish:
     """The answer for the caller: a commit version, or an error."""
 
     outcome: int | KvorumError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Resolve:
     """Turn the intents of these ops into versions of commit_ts, or remove them (0). The last
     effect; one before it if prewrites of an aborted transaction are under way.
@@ -82,18 +83,18 @@ Effect: TypeAlias = (
 
 
 # -- events. A failed effect carries its error
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Grouped:
     request: Group
     groups: Sequence[Indexes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Written:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prewritten:
     request: Prewrite
     min_commit_ts: int
@@ -101,12 +102,12 @@ class Prewritten:
     exact: bool = False  # it is the highest bound of these intents; at the anchor: STAGING
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Timestamp:
     ts: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answered:
     """What the status record says, to a flip or a rollback."""
 
@@ -114,27 +115,28 @@ class Answered:
     status: int
     commit_ts: int
     min_commit_ts: int = 0
+    resolved: Indexes = ()  # whose intents went with the flip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Beat:
     status: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Failed:
     request: Group | Write | Prewrite | TakeTimestamp | Flip | Rollback
     error: KvorumError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GiveUp:
     """The caller went away, or the time for the work is over: stop if nothing was decided yet."""
 
     error: KvorumError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OutOfTime:
     """The last deadline: answer now."""
 

@@ -6,9 +6,10 @@ oracle will do.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kv.base.descriptors import PartitionDescriptor
+from kv.client.calls import Started
 
 
 class Kv(Protocol):
@@ -27,6 +28,19 @@ class Kv(Protocol):
         ...
 
     async def locate(self, key: bytes) -> PartitionDescriptor: ...
+
+
+@runtime_checkable
+class Quick(Protocol):
+    """What a Kv may offer besides: the first attempt of a call without a task (kv.client.KvClient,
+    which tells how the reply ends).
+    """
+
+    def start(
+        self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+    ) -> Started | None: ...
+
+    async def go_on(self, first: Started, error: BaseException) -> Any: ...
 
 
 class Tso(Protocol):

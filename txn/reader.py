@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge
+from kv.base.errors import InvalidArgument, KeyLocked, KvorumError, Moved, TooLarge
 from kv.base.limits import (
     IGNORED_TXNS_MAX,
     KEY_BYTES_MAX,
@@ -28,8 +28,10 @@ from kv.base.limits import (
 from kv.base.methods import GET, MGET, SCAN
 from kv.base.ports import Timers
 from kv.base.timestamps import MAX
+from kv.client.calls import Started
+from kv.client.links import LinkExpired, LinkLost
 from txn.grouping import by_partition
-from txn.ports import Kv, Tso
+from txn.ports import Kv, Quick, Tso
 from txn.resolver import Resolver
 from txn.results import Row, ScanPage
 from txn.waiting import Deadline
@@ -54,6 +56,7 @@ class Reader:
 
     def __init__(self, kv: Kv, tso: Tso, timers: Timers, resolver: Resolver) -> None:
         self._kv = kv
+        self._quick = kv if isinstance(kv, Quick) else None
         self._tso = tso
         self._timers = timers
         self._resolver = resolver
@@ -115,9 +118,13 @@ class Reader:
         found: list[tuple[bytes, int] | None] = [None] * len(keys)
         todo: list[int] = list(range(len(keys)))
 
+        met: dict[int, KeyLocked] = {}  # by a group's first key
+
         async def read(group: list[int]) -> list[int]:
             """Ask one partition; the keys that it does not serve any more."""
             part = [keys[i] for i in group]
+            if (locked := met.pop(group[0], None)) is not None:
+                await reading.met(locked)
             try:
                 (rows,) = await reading.past_intents(self._kv, MGET, part[0], part)
             except Moved:
@@ -133,10 +140,54 @@ class Reader:
 
         while True:
             groups = await by_partition(self._kv, keys, todo)
+            if len(groups) > 1 and self._quick is not None:
+                groups = await self._at_once(reading, keys, groups, found, met)
             todo = [index for moved in await _side_by_side(read, groups) for index in moved]
             if not todo:
                 return found
             await reading.moved()
+
+    async def _at_once(
+        self,
+        reading: _Reading,
+        keys: Sequence[bytes],
+        groups: list[list[int]],
+        found: list[tuple[bytes, int] | None],
+        met: dict[int, KeyLocked],
+    ) -> list[list[int]]:
+        """Ask several partitions in one step, without a task for each. The groups that need more
+        than that, `met` with the intents that stood in the way.
+        """
+        assert self._quick is not None
+        left: list[list[int]] = []
+        asked: list[tuple[list[int], Started]] = []
+        budget_ms = reading.budget_ms()
+        for group in groups:
+            part = [keys[i] for i in group]
+            args = (part, reading.read_ts, reading.ignored())
+            first = None
+            if len(asked) < READS_IN_FLIGHT_MAX:
+                first = self._quick.start(MGET, part[0], args, budget_ms)
+            if first is None:
+                left.append(group)
+            else:
+                asked.append((group, first))
+        try:
+            for group, first in asked:
+                try:
+                    (rows,) = await first.reply
+                except (KvorumError, LinkLost, LinkExpired) as error:
+                    left.append(group)
+                    if isinstance(error, KeyLocked):
+                        met[group[0]] = error
+                    continue
+                for index, row in zip(group, rows, strict=True):
+                    found[index] = None if row is None else (row[0], row[1])
+        except asyncio.CancelledError:
+            for _, first in asked:
+                first.reply.cancel()
+            raise
+        return left
 
     async def scan(
         self, start: bytes, end: bytes, read_ts: int, *, limit: int, reverse: bool, budget_ms: int
@@ -224,6 +275,12 @@ class _Reading:
             if len(self._ignore) >= IGNORED_TXNS_MAX:
                 del self._ignore[next(iter(self._ignore))]  # asked about again if met again
             self._ignore[one.start_ts] = one.finished
+
+    def budget_ms(self) -> int:
+        return self._deadline.budget_ms()
+
+    def ignored(self) -> list[int] | None:
+        return list(self._ignore) or None
 
     async def moved(self) -> None:
         """The range was served elsewhere: a little patience before the next look."""

@@ -88,7 +88,7 @@ class Background:
     """
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self.closed = False  # nothing new should begin
 
     def __len__(self) -> int:
@@ -100,6 +100,13 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
+
+    def watch(self, reply: asyncio.Future[Any]) -> None:
+        """Count a future in that somebody handles without a task; `forget` it when it ends."""
+        self._tasks.add(reply)
+
+    def forget(self, reply: asyncio.Future[Any]) -> None:
+        self._tasks.discard(reply)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -53,6 +53,8 @@ PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
 PARALLEL_PARTS_MAX: Final = 16  # a transaction of more is committed in two phases …
 PARALLEL_KEYS_MAX: Final = 256  # … and one of more keys: its record lists them all
 PARALLEL_KEY_BYTES_MAX: Final = 64 * KiB  # … or of more bytes of keys
+ENDS_MAX: Final = 256  # committed transactions that one FINISH ends at a partition …
+ENDS_KEYS_MAX: Final = 4_096  # … and their keys
 UNSTAGE_MS: Final = 100  # a coordinator whose prewrites take longer goes on in two phases
 FLIPS_MAX: Final = 8  # tries to write down what the intents say already; then others do it
 RECOVERY_GRACE_MS: Final = 300  # others leave a parallel commit to its coordinator for so long
@@ -394,6 +396,7 @@ assert SPILL_BLOCK_BYTES + VALUE_BYTES_MAX < TXN_SPILL_BYTES
 assert LARGE_IN_FLIGHT_MAX * (PREWRITE_BYTES_MAX + VALUE_BYTES_MAX) <= TXN_SPILL_BYTES
 assert PARALLEL_PARTS_MAX <= PREWRITES_IN_FLIGHT_MAX, "all are sent at once"
 assert PARALLEL_KEYS_MAX <= PREWRITE_KEYS_MAX <= MULTI_KEYS_MAX
+assert PARALLEL_KEYS_MAX <= ENDS_KEYS_MAX <= LIST_ITEMS_MAX, "a FINISH takes at least one commit"
 assert 2 * UNSTAGE_MS <= RECOVERY_GRACE_MS < TXN_TTL_MS_DEFAULT, "a living coordinator is faster"
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
     "an expired intent is noticed soon"

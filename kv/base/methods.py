@@ -71,6 +71,12 @@ RECOVER: Final = 17
 # anchor, start_ts, commit_ts (0 = rolled back) → status, commit_ts. Ends a STAGING one, after
 # RECOVER of all its parts
 SETTLE: Final = 18
+# [[start_ts, anchor | None, commit_ts, keys], …] → [[status, left], …]. The ends of transactions
+# that are committed by their intents, or flipped elsewhere: with an anchor the flip as by COMMIT,
+# and only if the record says COMMITTED at commit_ts then, or without an anchor, the keys as by
+# RESOLVE, in the same entry. left: keys that still wait for a RESOLVE. status 0: not looked at,
+# send COMMIT
+FINISH: Final = 19
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
 NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
@@ -279,7 +285,7 @@ MASTER_METHODS: Final = frozenset(
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
     | {CHANGES, AWAIT_CHANGES}
-    | {RECOVER, SETTLE}
+    | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_COMPLETE}
     | {SCHEDULES, QUEUES, PROC_LIVE}
     | {PING, LOOKUP, TSO}
@@ -299,7 +305,7 @@ REPEATABLE: Final = frozenset(
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
     | {CHANGES, AWAIT_CHANGES}
-    | {RECOVER, SETTLE}
+    | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_LIVE}
     | {LOCK_BEAT, LOCK_END}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}

@@ -6,8 +6,9 @@ nothing was done, so a call in doubt that runs out of time ends as UNKNOWN_OUTCO
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from kv.base.errors import (
     Busy,
@@ -28,6 +29,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import QUERIES, repeatable
 from kv.client.links import LinkExpired, LinkLost
+from kv.client.router import Location
 
 # codes of Unavailable that another attempt may cure: kv.server.dispatcher when it closes,
 # kv.client.connection, tso.oracle (the node slept, or its clock went ahead: for a sync or two),
@@ -40,6 +42,20 @@ GONE: Final = frozenset({STOPPING, UNREACHABLE})
 NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key
 _ELSEWHERE: Final = GONE | {NO_PARTITION}
 _NOTHING_DONE: Final = (Moved, NotLeader, Busy, Unavailable, DeadlineExceeded)
+
+
+class Started(NamedTuple):
+    """A call's first attempt, sent. `reply` ends as `Link.send` says; if it fails, `KvClient.go_on`
+    does what `call` would have done.
+    """
+
+    reply: asyncio.Future[list[Any]]
+    method: int
+    key: bytes
+    args: tuple[Any, ...]
+    budget_ms: int
+    deadline: float
+    location: Location
 
 
 class Call:

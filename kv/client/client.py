@@ -52,6 +52,7 @@ from kv.base.members import address_in, others_in
 from kv.base.methods import (
     AWAIT_CHANGES,
     CHANGES,
+    FINISH,
     LOOKUP,
     MASTER_METHODS,
     MGET,
@@ -63,7 +64,7 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.ports import Rng, Timers
-from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, started
+from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
 from kv.client.links import Link, LinkExpired, LinkLost, Submitter
@@ -72,6 +73,7 @@ from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
+    | {FINISH}
 )
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may
@@ -131,6 +133,37 @@ class KvClient:
             return await self._again(call, key, args)
         except KvorumError as error:
             raise call.final(error) from error.__cause__
+
+    def start(
+        self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+    ) -> Started | None:
+        """Send the first attempt of `call` now, without a task or a coroutine for it; None if that
+        needs more than looking up where to: then `call`. If its reply fails, `go_on`.
+        """
+        location = self._router.find(key)
+        if location is None or (address := location.address) is None:
+            return None
+        link = self._channels.open_link(address)
+        if link is None or not link.usable:
+            return None
+        deadline = self._monotonic() + budget_ms * 0.001
+        d = location.descriptor
+        try:
+            reply = link.send(method, budget_ms, deadline, (d.id, d.epoch, *args))
+        except Busy:
+            return None
+        return Started(reply, method, key, args, budget_ms, deadline, location)
+
+    async def go_on(self, first: Started, error: BaseException) -> list[Any]:
+        """What `call` does after its first attempt failed. Raises what it raises."""
+        if not isinstance(error, _SOON_AT_ANOTHER):
+            raise error
+        call = started(first.method, first.budget_ms, first.deadline)
+        self._note(call, error, first.location)
+        try:
+            return await self._again(call, first.key, first.args)
+        except KvorumError as last:
+            raise call.final(last) from last.__cause__
 
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
         """The result list of a node method: of MASTER_METHODS at the meta partition's leader, of

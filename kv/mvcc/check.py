@@ -10,7 +10,7 @@ whoever asks recovers it (kv.mvcc.recover).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kv.base.methods import PENDING, STAGING
 from kv.base.timestamps import physical_ms
@@ -57,9 +57,9 @@ def check(
     if age_ms < -seen.ttl_ms:
         # From the future: the clock was set back, and the oracle, which goes on ahead of it, dates
         # every new transaction so. Nobody knows how old this one is: it gets its time anew, once.
-        seen = replace(seen, heartbeat_ms=now_ms)
+        seen = seen._replace(heartbeat_ms=now_ms)
     if push_above and seen.min_commit_ts <= push_above:
-        seen = replace(seen, min_commit_ts=push_above + 1)
+        seen = seen._replace(min_commit_ts=push_above + 1)
     if seen is not known:
         m.set_txn(anchor, start_ts, seen, new=record is None)
     return Checked(seen, max(0, age_ms))

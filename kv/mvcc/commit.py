@@ -5,8 +5,6 @@ what a coordinator decides that did not rely on them (kv.mvcc.recover).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kv.base.methods import COMMITTED, PENDING, STAGING
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.refusals import aborted, check_age
@@ -31,7 +29,7 @@ def commit(
         raise aborted(start_ts, "its anchor was never prewritten, or is not remembered any more")
     if commit_ts < record.min_commit_ts or commit_ts <= start_ts:
         bound = max(record.min_commit_ts, start_ts + 1)
-        return replace(record, status=PENDING, min_commit_ts=bound)
+        return record._replace(status=PENDING, min_commit_ts=bound)
     done = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=record.owner)
     m.set_txn(anchor, start_ts, done, new=False)
     return done

@@ -6,8 +6,6 @@ any more, and will flip. So nobody recovers it, and readers push it instead of w
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kv.base.methods import PENDING, STAGING
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.refusals import check_age
@@ -38,6 +36,6 @@ def heartbeat(
         born = TxnRecord(status=PENDING, heartbeat_ms=now_ms, ttl_ms=ttl_ms, owner=owner)
         m.set_txn(anchor, start_ts, born, new=True)
     if record is not None and (record.heartbeat_ms != now_ms or record.status == STAGING):
-        alive = replace(record, status=PENDING, heartbeat_ms=now_ms, parts=())
+        alive = record._replace(status=PENDING, heartbeat_ms=now_ms, parts=())
         m.set_txn(anchor, start_ts, alive, new=False)
     return PENDING

@@ -33,8 +33,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgpack
@@ -74,8 +73,7 @@ None).
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(NamedTuple):  # as TxnRecord a tuple: a frozen dataclass takes four times as long to make
     """A write intent. `payload` is None for a delete, for a check, and in a mirror that left it on
     disk (`LOCK_INLINE_BYTES_MAX`).
     """
@@ -94,8 +92,7 @@ class Lock:
     intents if nobody flips it. 0 = not said here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TxnRecord:
+class TxnRecord(NamedTuple):
     """What is known of a transaction; absent fields are 0. A PENDING one may only commit at or
     above min_commit_ts.
     """

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -43,7 +42,7 @@ class LockMirror:
                 self.by_key.clear()
             return
         if lock.payload is not None and len(lock.payload) > LOCK_INLINE_BYTES_MAX:
-            lock = replace(lock, payload=None)
+            lock = lock._replace(payload=None)
         if key not in self.by_key:
             self._new.append(key)
             if len(self._new) > len(self.by_key) + _NEW_MAX:

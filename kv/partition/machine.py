@@ -46,6 +46,7 @@ from kv.base.methods import (
     ABORTED,
     AWAIT_CHANGES,
     FENCED,
+    FINISH,
     GET,
     NEW_WRITES,
     PREWRITE,
@@ -679,7 +680,9 @@ class PartitionMachine:
             self._accept(conn, r, row, m, size)
         if self._parked:
             if r[1] == RESOLVE:
-                self.waits.resolved(r, m)
+                self.waits.resolved(r[5], r[6], m)
+            elif r[1] == FINISH:
+                self.waits.finished([row[0] for row in r[5]], m)
             elif r[1] == ROLLBACK and result[0] == ABORTED:
                 self.waits.end(r[6])
         return True

@@ -18,6 +18,8 @@ from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import (
     BATCH_BYTES_MAX,
     BATCH_OPS_MAX,
+    ENDS_KEYS_MAX,
+    ENDS_MAX,
     FEED_BYTES_MAX,
     FEED_ROWS_MAX,
     KEY_BYTES_MAX,
@@ -37,6 +39,7 @@ from kv.base.methods import (
     CHECK,
     COMMIT,
     DELETE,
+    FINISH,
     GET,
     HEARTBEAT,
     MGET,
@@ -349,6 +352,34 @@ def _resolve(r: list[Any]) -> Keys:
     return keys
 
 
+def _finish(r: list[Any]) -> Keys:
+    ends = r[5]
+    if type(ends) is not list or not ends:
+        raise InvalidArgument("ends must be a list with at least one transaction")
+    if len(ends) > ENDS_MAX:
+        raise too_large("transactions", ENDS_MAX, len(ends))
+    needed: list[bytes] = []
+    for row in ends:
+        if type(row) is not list or len(row) != 4 or type(row[3]) is not list or not row[3]:
+            raise InvalidArgument("each end is [start_ts, anchor, commit_ts, keys], with keys")
+        start_ts, anchor, commit_ts, keys = row
+        check_int(start_ts, "start_ts", MAX, 1)
+        check_int(commit_ts, "commit_ts", MAX, start_ts + 1)
+        for key in keys:
+            check_key(key)
+        if len(set(keys)) != len(keys):
+            raise InvalidArgument("finish: a key occurs twice in a transaction")
+        needed += keys
+        if anchor is not None and anchor != keys[0]:
+            check_key(anchor)
+            needed.append(anchor)
+    if len(needed) > ENDS_KEYS_MAX:
+        raise too_large("keys", ENDS_KEYS_MAX, len(needed))
+    if len({row[0] for row in ends}) != len(ends):
+        raise InvalidArgument("finish: a transaction occurs twice")
+    return needed
+
+
 def _rollback(r: list[Any]) -> Keys:
     check_options(r[7] if len(r) > 7 else None)
     return _anchored(r)
@@ -386,6 +417,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     HEARTBEAT: (2, _rollback),
     RECOVER: (4, _recover),
     SETTLE: (3, _settle),
+    FINISH: (1, _finish),
 }
 # one more argument (kv.partition.options)
 WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT})
@@ -479,5 +511,10 @@ def _weight_of(rows: list[Any]) -> int:
     size = 0
     for row in rows:
         fields = row if isinstance(row, list) else (row,)
-        size += sum(len(f) for f in fields if isinstance(f, bytes)) + 64
+        for f in fields:
+            if isinstance(f, bytes):
+                size += len(f)
+            elif isinstance(f, list):  # of a FINISH
+                size += _weight_of(f)
+        size += 64
     return size

@@ -215,7 +215,7 @@ def _cut_chunks(state: Applied, key: bytes) -> list[Other]:
         values = state.chunk_values(lock)
         at = next(i for i, one in enumerate(lock.chunk) if one >= key)
         for piece in (slice(None, at), slice(at, None)):
-            half = replace(lock, chunk=tuple(lock.chunk[piece]))
+            half = lock._replace(chunk=tuple(lock.chunk[piece]))
             rows.append(("lock", half.chunk[0], encode_chunk(half, list(values[piece]))))
     return rows
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from kv.base.errors import KvorumError
-from kv.base.methods import RESOLVE
+from kv.base.methods import FINISH, RESOLVE
 from kv.partition.admission import Item
 from kv.partition.ports import Taken
 from kv.partition.writes import NEEDS_TIMESTAMP
 
-RISING: Final = NEEDS_TIMESTAMP | {RESOLVE}
+RISING: Final = NEEDS_TIMESTAMP | {RESOLVE, FINISH}
 """Commands that write versions. None is evaluated while a request for timestamps is out: versions
 must rise in the order of evaluation, and a commit that was resolved meanwhile would be younger than
 the timestamps that are on their way.

@@ -23,7 +23,7 @@ priority), and ageing of priorities: a stream of high ones starves the low.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import Any, Final
@@ -198,17 +198,20 @@ class Waiting:
         woken.sort(key=_order)
         self._resume([waiter.item for waiter in woken if waiter.item is not None])
 
-    def resolved(self, r: list[Any], m: Mutations) -> None:
+    def resolved(self, start_ts: int, commit_ts: int, m: Mutations) -> None:
         """A RESOLVE was evaluated: its keys are free; if it rolled a transaction back, what that
         still waits for ends, too.
         """
-        if not r[6]:
-            self.end(r[5])
+        if not commit_ts:
+            self.end(start_ts)
+        self.finished((start_ts,), m)
+
+    def finished(self, ended: Container[int], m: Mutations) -> None:
+        """What these transactions held here is free."""
         free = dict.fromkeys(key for key, lock in m.locks.items() if lock is None)
         if m.guards:
-            ended: int = r[5]
             for key, queue in self.by_key.items():
-                if any(waiter.met["txn"] == ended for waiter in queue):
+                if any(waiter.met["txn"] in ended for waiter in queue):
                     free[key] = None
         self.released(free)
 

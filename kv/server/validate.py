@@ -192,6 +192,7 @@ _KEY_AT: Final[dict[int, tuple[int, ...]]] = {
     methods.HEARTBEAT: (5,),
     methods.RECOVER: (7, 0),
     methods.SETTLE: (5,),
+    methods.FINISH: (5, 0, 3, 0),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -70,7 +69,7 @@ def test_txn_record_and_its_row_for_the_collector() -> None:
     key = records.txn_key(b"an\x00chor", 1234)
     record = TxnRecord(status=ABORTED, commit_ts=1, min_commit_ts=2, heartbeat_ms=3, ttl_ms=4)
     assert records.decode_txn(key, records.encode_txn(key, record)) == record
-    whole = replace(record, owner="Å", parts=((b"a", b"b\x00"), (b"z",)))
+    whole = record._replace(owner="Å", parts=((b"a", b"b\x00"), (b"z",)))
     assert records.decode_txn(key, records.encode_txn(key, whole)) == whole
     assert records.parse_txn_key(key) == (b"an\x00chor", 1234)
     distance = (TXN_LIFETIME_MS_MAX + TXN_STATUS_RETENTION_MS) << 18

@@ -35,6 +35,7 @@ from kv.base.methods import (
     COMMITTED,
     DELETE,
     FIND_TXN,
+    FINISH,
     GET,
     HEARTBEAT,
     MGET,
@@ -175,6 +176,7 @@ class Cluster:
             HEARTBEAT: self._heartbeat,
             RECOVER: self._recover,
             SETTLE: self._settle,
+            FINISH: self._finish,
         }
         return verbs[method](*args)
 
@@ -453,6 +455,21 @@ class Cluster:
                 self._apply(lock.op, commit_ts)
         return [count, 0]
 
+    def _finish(self, ends: list[list[Any]]) -> list[Any]:
+        told = []
+        for start_ts, anchor, commit_ts, keys in ends:
+            if anchor is not None:
+                try:
+                    status, at, _ = self._commit(anchor, start_ts, commit_ts)
+                except TxnAborted:
+                    status, at = 0, 0
+                if (status, at) != (COMMITTED, commit_ts):
+                    told.append([status, len(keys)])
+                    continue
+            self._resolve(start_ts, commit_ts, keys)
+            told.append([COMMITTED, 0])
+        return [told]
+
     def _heartbeat(
         self, anchor: bytes, start_ts: int, options: dict[str, Any] | None = None
     ) -> list[Any]:
@@ -484,6 +501,8 @@ def keys_of(method: int, args: tuple[Any, ...]) -> list[bytes]:
         return list(args[0])
     if method in (RESOLVE, RECOVER):
         return list(args[2])
+    if method == FINISH:
+        return [key for _, anchor, _, keys in args[0] for key in (anchor or keys[0], *keys)]
     return [args[0]]
 
 

@@ -107,8 +107,10 @@ async def attack(
     assert loop.time() - began < BOUND_S, "decided, so nobody waits"
     await reader.close()
     assert (await world.client().multi_get(PLACES, at))[0] == rows
-    world.close()
     commit.cancel()
+    await asyncio.wait([commit])  # what it begins at its end must get its first step
+    await asyncio.sleep(0)
+    world.close()
 
 
 @pytest.mark.parametrize("seed", range(2))

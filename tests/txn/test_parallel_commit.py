@@ -17,6 +17,7 @@ from kv.base.methods import (
     ABORTED,
     CHECK,
     COMMIT,
+    FINISH,
     HEARTBEAT,
     PENDING,
     PREWRITE,
@@ -86,7 +87,7 @@ def test_d13_one_round_trip_less(make: type[World]) -> None:
         wire = Wire(loop, world.kv())
         client = world.client(wire)
         t = await began(client, B, Z)
-        gate = Gate(wire, COMMIT)
+        gate = Gate(wire, COMMIT, FINISH)
         version = await t.commit()
         assert wire.methods() == [PREWRITE, PREWRITE], "nothing else was needed"
         trace = t.trace()
@@ -94,7 +95,7 @@ def test_d13_one_round_trip_less(make: type[World]) -> None:
         assert (trace.round_trips, trace.syncs) == (1, 1), str(trace)
         gate.opened.set()
         await client.close()
-        assert wire.methods() == [PREWRITE, PREWRITE, COMMIT, RESOLVE, RESOLVE]
+        assert wire.methods() == [PREWRITE, PREWRITE, FINISH, FINISH]
         assert await world.client().get(Z) == (NEW, version)
 
         wire = Wire(loop, world.kv())
@@ -116,7 +117,7 @@ def test_d13_reader_in_the_implicit_window_sees_the_commit(make: type[World]) ->
 
     async def scene(loop: SimLoop, world: World) -> None:
         wire = Wire(loop, world.kv())
-        Gate(wire, COMMIT, HEARTBEAT)
+        Gate(wire, COMMIT, FINISH, HEARTBEAT)
         client, reader = world.client(wire), world.client()
         t = await began(client, B, G, Z)
         version = await t.commit()
@@ -352,7 +353,7 @@ def test_d13_split_between_prewrite_and_recovery() -> None:
     async def scene(loop: SimLoop, world: World) -> None:
         f, h = k("f"), k("h")
         wire = Wire(loop, world.kv())
-        Gate(wire, COMMIT, HEARTBEAT)
+        Gate(wire, COMMIT, FINISH, HEARTBEAT)
         client, reader = world.client(wire), world.client()
         t = await began(client, B, f, h)
         version = await t.commit()
@@ -402,7 +403,7 @@ def test_d13_split_under_the_prewrite_keeps_the_early_answer() -> None:
         gate.opened.set()
         version = await commit
         await client.close()
-        assert [m for m in wire.methods() if m != RESOLVE] == [PREWRITE] * 3 + [COMMIT]
+        assert wire.methods() == [PREWRITE] * 3 + [FINISH] * 3
         rows, _ = await world.client().multi_get([B, f, h])
         assert rows == [(NEW, version)] * 3
 
@@ -417,7 +418,7 @@ def test_d13_many_recover_at_once(make: type[World]) -> None:
         for complete in (True, False):
             wire = Wire(loop, world.kv())
             first = Gate(wire, PREWRITE, key=Z)
-            rest = Gate(wire, COMMIT, HEARTBEAT, ROLLBACK)
+            rest = Gate(wire, COMMIT, FINISH, HEARTBEAT, ROLLBACK)
 
             async def hold(sent: Sent, first: Gate = first, rest: Gate = rest) -> None:
                 await rest._hook(sent)
@@ -461,7 +462,7 @@ def test_d13_nobody_meets_it_but_the_sweeper(make: type[World]) -> None:
         from txn.waiting import Background
 
         wire = Wire(loop, world.kv())
-        Gate(wire, COMMIT, HEARTBEAT)
+        Gate(wire, COMMIT, FINISH, HEARTBEAT)
         client = world.client(wire)
         t = await began(client, B, Z)
         version = await t.commit()
@@ -531,7 +532,7 @@ def test_d13_recovery_messages_may_come_twice() -> None:
 
     async def scene(loop: SimLoop, world: World) -> None:
         wire = Wire(loop, world.kv())
-        Gate(wire, COMMIT, HEARTBEAT)
+        Gate(wire, COMMIT, FINISH, HEARTBEAT)
         client = world.client(wire)
         t = await began(client, B, Z)
         version = await t.commit()

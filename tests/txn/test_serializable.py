@@ -12,7 +12,7 @@ import pytest
 
 from kv.base.errors import KeyLocked, KvorumError, WriteConflict
 from kv.base.limits import TXN_TTL_MS_DEFAULT
-from kv.base.methods import COMMIT, PREWRITE, PUT, RESOLVE, WRITE
+from kv.base.methods import COMMIT, FINISH, PREWRITE, PUT, RESOLVE, WRITE
 from kv.base.ops import put
 from kv.base.timestamps import physical_ms
 from kv.mvcc import validate as validating
@@ -294,7 +294,7 @@ def test_serializable_reading_alone_sends_nothing_and_waits_for_nobody() -> None
         await t.scan(k("a"), k("zz"), limit=9)
         t.put(k("b"), b"2")
         t.put(k("z"), b"2")
-        kv.held[COMMIT] = asyncio.Event()
+        kv.held[COMMIT] = kv.held[FINISH] = asyncio.Event()
         committing = world.loop.create_task(t.commit())
         while not guards(world):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
@@ -370,7 +370,7 @@ def test_d13_serializable_transactions_are_committed_by_intents_and_guards() -> 
             await t.get(k(place))  # one expires some day: its transaction must be flipped in time
             await t.scan(k("g"), k("l"), limit=9)
             t.put(k("b"), b"x")
-            kv.held[COMMIT] = asyncio.Event()
+            kv.held[COMMIT] = kv.held[FINISH] = asyncio.Event()
             commit = world.loop.create_task(t.commit())
             await asyncio.sleep(0.05)
             assert commit.done() == early

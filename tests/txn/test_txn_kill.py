@@ -85,7 +85,7 @@ def test_b6_coordinator_dies_at_every_message_boundary(
     for dies_at in range(1, 100):
         if run(lambda loop, d=dies_at: attack(loop, make, d, transaction=transaction), seed):
             break
-    assert 18 < dies_at < 99, "the attack covers the whole protocol"
+    assert 16 < dies_at < 99, "the attack covers the whole protocol"
 
 
 @pytest.mark.parametrize("parallel", [False, True])

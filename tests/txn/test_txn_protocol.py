@@ -29,6 +29,7 @@ from kv.base.methods import (
     CHECK,
     COMMIT,
     COMMITTED,
+    FINISH,
     HEARTBEAT,
     PENDING,
     PREWRITE,
@@ -95,7 +96,7 @@ def test_d2_one_transaction_over_five_partitions() -> None:
             for key in FIVE:
                 t.put(key, b"1")
         await client.close()
-        assert methods(kv) == [PREWRITE] * 5 + [COMMIT] + [RESOLVE] * 5
+        assert methods(kv) == [PREWRITE] * 5 + [FINISH] * 5
         assert [world.cluster.newest(key) for key in FIVE] == [b"1"] * 5
 
     run(main)
@@ -255,7 +256,8 @@ def test_d6_abandoned_transaction_blocks_at_most_its_ttl() -> None:
     run(main)
 
 
-def test_d7_reply_comes_before_the_cleaning() -> None:
+@pytest.mark.parametrize(("parallel", "cleans"), [(True, FINISH), (False, RESOLVE)])
+def test_d7_reply_comes_before_the_cleaning(parallel: bool, cleans: int) -> None:
     """Cleaning is not the caller's business; and when it never happens, readers are right all the
     same.
     """
@@ -263,8 +265,8 @@ def test_d7_reply_comes_before_the_cleaning() -> None:
     async def main(loop: SimLoop) -> None:
         world = World(loop)
         kv = FakeKv(world.cluster)
-        gate = Gate(kv, RESOLVE)
-        client = world.client(kv)
+        gate = Gate(kv, cleans)
+        client = world.client(kv, parallel=parallel)
         version = await client.write([put(key, b"1") for key in FIVE])
         assert len(world.cluster.locks) == 5, "acknowledged, and nothing cleaned yet"
         await gate.reached.wait()
@@ -630,10 +632,10 @@ def test_partition_splits_during_the_commit() -> None:
     """Keys grouped by an old map are grouped again; nothing is lost, nothing is written twice."""
 
     async def main(loop: SimLoop) -> None:
-        for method in (WRITE, PREWRITE, COMMIT, RESOLVE):
+        for method in (WRITE, PREWRITE, COMMIT, RESOLVE, FINISH):
             world = World(loop)
             kv = FakeKv(world.cluster)
-            client = world.client(kv)
+            client = world.client(kv, parallel=method == FINISH)
             keys = [k("a"), k("b"), k("c")] + ([] if method == WRITE else [k("z")])
             split = False
 

@@ -42,7 +42,9 @@ PORT = 7600
 SECRET = "sixteen characters"
 METHODS = {
     getattr(methods, name): name
-    for name in ("CHECK", "COMMIT", "HEARTBEAT", "RECOVER", "RESOLVE", "ROLLBACK", "SETTLE")
+    for name in (
+        *("CHECK", "COMMIT", "FINISH", "HEARTBEAT", "RECOVER", "RESOLVE", "ROLLBACK", "SETTLE"),
+    )
 }
 CLIENTS_FROM = 100
 """Numbers of clients; below it are nodes."""

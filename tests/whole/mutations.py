@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import kv.mvcc.get
@@ -142,11 +142,11 @@ def _flip(told: Callable[[Any], Any]) -> Any:
 
 
 def _unpushed(record: Any) -> Any:
-    return replace(record, min_commit_ts=0)
+    return record._replace(min_commit_ts=0)
 
 
 def _revived(record: Any) -> Any:
-    return replace(record, status=PENDING) if record.status == ABORTED else record
+    return record._replace(status=PENDING) if record.status == ABORTED else record
 
 
 def _newest_always(_view: Any, key: bytes, record: Any, _read_ts: int, read_ms: int) -> Any:
