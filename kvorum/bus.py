@@ -37,7 +37,7 @@ from procedures.bus.points import (
     ListCheckpoints,
 )
 from procedures.bus.recovery import CATCH_UP, RecoverNode
-from procedures.bus.settings import SETTING, CheckSetting, SetSetting
+from procedures.bus.settings import SETTING, CheckSetting, ListSettings, SetSetting
 from procedures.bus.tables import COMPACT, FLUSH, CompactTable, FlushTable
 from procedures.bus.targets import node_of, node_target
 from procedures.engine import plain
@@ -110,6 +110,7 @@ class NodeBus:
     def register(self, registry: Registry) -> None:
         """Serve the procedures of the bus."""
         phases.register(registry, self.courier, PROCEDURES)
+        registry.add(ListSettings)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """Loops of the node, each until it is cancelled."""
@@ -165,14 +166,15 @@ class NodeBus:
         self.courier.heard(target, read_reports(rows))
         return [[list(order) for order in self.courier.asked(target)]]
 
-    async def busy(self) -> frozenset[int]:
-        """The partitions that operations are about now: nothing of them is to be moved. Derived
-        from the records, so a new master knows them before anything goes on. Raises KvorumError.
+    async def busy(self) -> dict[int, str]:
+        """The partitions that operations are about now, and why: nothing of them is to be moved.
+        Derived from the records, so a new master knows them before anything goes on. Raises
+        KvorumError.
         """
         executor = self._master().executor
         if executor is None:
-            return frozenset()
-        found: set[int] = set()
+            return {}
+        found: dict[int, str] = {}
         for live in executor.live():
             record = live.record
             if record is None:  # too large to be kept in memory
@@ -181,8 +183,9 @@ class NodeBus:
             if record is not None and not record.ended:
                 state = plain.decode(record.data)
                 if isinstance(state, dict):
-                    found |= partitions_of(state.get("bus"))
-        return frozenset(found)
+                    why = f"procedure {record.id} ({record.name}) is about it"
+                    found |= dict.fromkeys(sorted(partitions_of(state.get("bus"))), why)
+        return found
 
     def shown(self, record: Record) -> dict[str, Any]:
         """What people see of an operation, beside its record."""

@@ -20,6 +20,7 @@ any partition, so all leaders are asked for their oldest, seldom (kvorum/oldest.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
@@ -71,7 +72,8 @@ class Collector:
         self.rounds = self.removed = self.walks = self.compactions = 0
         self._manager, self._engine, self._floor = manager, engine, floor
         self._ask, self._in_thread = ask, in_thread
-        self._interval_s = interval_ms / 1000
+        self._configured_s = self._interval_s = interval_ms / 1000
+        self._paced = asyncio.Event()
         self._garbage: dict[PartitionId, Garbage] = {}  # of the partitions that are led here
         self._shrinking: dict[PartitionId, Shrinking] = {}  # of all that are here
         self._at = b""  # below it nothing in gcq waits for this node
@@ -79,11 +81,20 @@ class Collector:
     async def run(self) -> None:
         """A round every interval."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            self._paced.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._paced.wait()
+                continue  # the pause has changed
             try:
                 await self.collect()
             except KvorumError as error:  # of the database: a stall, a full disk
                 _tell("this round of collecting has ended", error)
+
+    def pace(self, interval_ms: int) -> None:
+        """Another interval from now on; 0: the one of the start."""
+        self._interval_s = interval_ms / 1000 or self._configured_s
+        self._paced.set()
 
     async def collect(self) -> None:
         """One round."""

@@ -50,10 +50,7 @@ class Settings:
             return await read_setting(t, name)
 
         version, value = await self._txn.run(look)
-        if version > self._applied[name][0]:
-            self._applied[name] = version, value
-            if (changed := self._told.get(name)) is not None:
-                changed(value)
+        self._apply(name, version, value)
         if version < at_least:
             raise Busy(f"setting {name} has version {version} here", details={"what": "setting"})
         return self._applied[name]
@@ -61,9 +58,21 @@ class Settings:
     async def run(self) -> None:
         """Read all of them now and then: what the bus could not tell."""
         while True:
-            for name in KNOWN:
-                try:
-                    await self.read(name)
-                except KvorumError as error:
-                    log.info("setting %s was not read: %s; again later", name, error)
+            try:
+                await self._read_all()
+            except KvorumError as error:
+                log.info("the settings were not read: %s; again later", error)
             await asyncio.sleep(SETTINGS_S)
+
+    async def _read_all(self) -> None:
+        async def look(t: Any) -> dict[str, tuple[int, int]]:
+            return {name: await read_setting(t, name) for name in KNOWN}
+
+        for name, (version, value) in (await self._txn.run(look)).items():
+            self._apply(name, version, value)
+
+    def _apply(self, name: str, version: int, value: int) -> None:
+        if version > self._applied[name][0]:
+            self._applied[name] = version, value
+            if (changed := self._told.get(name)) is not None:
+                changed(value)

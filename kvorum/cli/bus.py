@@ -1,6 +1,6 @@
-"""`kvorum table flush|compact`, `kvorum checkpoint create|list|drop`, `kvorum setting set|check`:
-operations of many nodes at once (docs/guides/bus.md). Each is a procedure; it goes on if the
-command is interrupted, and `kvorum proc show ID` tells how far it is.
+"""`kvorum table flush|compact`, `kvorum checkpoint create|list|drop`, `kvorum setting
+list|set|check`: operations of many nodes at once (docs/guides/bus.md). Each is a procedure: it goes
+on if the command is interrupted, and `kvorum proc show ID` tells how far it is.
 """
 
 from __future__ import annotations
@@ -89,6 +89,15 @@ def set_setting(
     _applied(
         _run("kvorum.set_setting", {"name": name, "value": value}, connect, json), as_json=json
     )
+
+
+@settings.command("list")
+def list_settings(connect: Connect = None, json: Json = False) -> None:
+    """Print all settings, their values and what they mean."""
+    told = _run("kvorum.list_settings", {}, connect, json)
+    if not json:
+        rows = [(one["name"], one["value"], one["about"]) for one in told["settings"]]
+        output.table(("SETTING", "VALUE", "MEANING"), rows)
 
 
 @settings.command("check")

@@ -5,6 +5,7 @@ tells the nodes to read it anew (FEATURES N8).
 
     kvorum.set_setting    {name, value, timeout_ms?} → {name, value, version, applied, missing}
     kvorum.check_setting  {name, timeout_ms?}        → the same, without changing anything
+    kvorum.list_settings  {}                         → all that there are, from the table alone
 
 The row is the truth, its version rises with every change; what goes over the bus is only the hint
 to read it, with the version that must be met at least. So no message, however late, brings back an
@@ -200,3 +201,18 @@ class CheckSetting(_Setting):
         ctx.state.update(name=name, value=value, version=version)
         await super().pick(ctx)
         return go_on("gather")
+
+
+@procedure("kvorum.list_settings")
+class ListSettings:
+    """→ {settings: [{name, value, version, default, low, high, about}, …]}"""
+
+    @step(first=True)
+    async def look(self, ctx: StepContext) -> Outcome:
+        found = []
+        for name, known in KNOWN.items():
+            version, value = await read_setting(MasterTxn(ctx.txn), name)
+            about = {"default": known.default, "low": known.low, "high": known.high}
+            row = {"name": name, "value": value, "version": version, "about": known.about}
+            found.append({**row, **about})
+        return done({"settings": found})

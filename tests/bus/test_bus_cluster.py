@@ -187,6 +187,26 @@ def test_n8_was_it_applied_everywhere() -> None:
     clustered(body)
 
 
+def test_n8_a_setting_takes_effect_where_it_is_applied() -> None:
+    """It was told, and read, and nothing changed."""
+
+    async def body(test: Test) -> None:
+        collectors = [node.upkeep.collector for node in test.cluster.nodes.values()]
+        before = [collector.rounds for collector in collectors]
+        await test.result("kvorum.set_setting", {"name": "gc.interval_ms", "value": 200})
+        await asyncio.sleep(4)
+        assert all(c.rounds > b + 10 for c, b in zip(collectors, before, strict=True))
+        await test.result("kvorum.set_setting", {"name": "gc.interval_ms", "value": 0})
+        before = [collector.rounds for collector in collectors]
+        await asyncio.sleep(4)
+        assert [collector.rounds for collector in collectors] == before, "as at the start again"
+        told = await test.result("kvorum.list_settings", {})
+        (row,) = [one for one in told["settings"] if one["name"] == "gc.interval_ms"]
+        assert (row["value"], row["version"]) == (0, 2)
+
+    clustered(body)
+
+
 def test_n8_what_is_no_setting_is_refused() -> None:
     """A value that no node can apply got into the table."""
 
@@ -262,18 +282,20 @@ def test_n10_what_operations_are_about_is_busy_over_failovers() -> None:
         await test.until(test.master)
         old = test.master()
         assert old is not None
-        assert await test.cluster.nodes[old].bus.busy() == frozenset()
+        assert await test.cluster.nodes[old].bus.busy() == {}
         for mark in test.marks.values():
             mark.delay_s = 8
         args = {"kind": "test", "targets": {"table": {"namespace": "default", "name": "k"}}}
         id_ = await test.submit(ONE, args)
         await test.until(lambda: all(mark.begun for mark in test.marks.values()))
-        assert await test.cluster.nodes[old].bus.busy() == {2, 3}
+        busy = await test.cluster.nodes[old].bus.busy()
+        assert sorted(busy) == [2, 3]
+        assert busy[2] == f"procedure {id_} ({ONE}) is about it"
         await test.cluster.crash(old)
         await test.until(test.master)
         new = test.master()
         assert new is not None
-        assert await test.cluster.nodes[new].bus.busy() == {2, 3}, "at once"
+        assert await test.cluster.nodes[new].bus.busy() == busy, "at once"
         for mark in test.marks.values():
             mark.delay_s = 0
         await test.start(old)
@@ -281,7 +303,7 @@ def test_n10_what_operations_are_about_is_busy_over_failovers() -> None:
         await asyncio.sleep(5)  # the restart, too, is an operation about them
         now = test.master()
         assert now is not None
-        assert await test.cluster.nodes[now].bus.busy() == frozenset()
+        assert await test.cluster.nodes[now].bus.busy() == {}
 
     clustered(body)
 
