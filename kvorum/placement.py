@@ -100,12 +100,15 @@ class SpreadPartitions:
             for node, ids in first.items():  # where that fails, an election follows by itself
                 group.create_task(self._tell(node, CAMPAIGN, ids))
 
+    async def close(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        """See kvorum/settling.py."""
+        await self._settle(descriptors)
+
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Remove replicas with their data, the last one first. They are not in the map any more, so
         a node that is away removes them when it comes back; a table whose only copies were lost
         with their nodes can be dropped.
         """
-        await self._settle(descriptors)
         last_first = list(reversed(descriptors))
         await self._at_voters(last_first, DROP_PARTITION, lambda d: d.id, pass_by_silent=True)
 

@@ -11,12 +11,16 @@ Else intents in other tables could never be told apart: committed and acknowledg
 transaction that has its record in the table and has not committed by then is rolled back; one that
 only has a part in it is decided by its own record, and never waited for unless that is STAGING.
 
-Being closed is not in the log: each replica remembers it, and is told again with every look. So it
-is forgotten by a voter that restarts after the last look and leads before the partition is removed,
-and unknown to a node that was not heard for SETTLE_MS_MAX. What such a leader lets in loses its
-record, or a part, with the table. A coordinator that lives resolves what it has committed; when it
-dies as well, nobody can say any more what became of it: whoever asks at an anchor that no partition
-has (`gone`) takes it for rolled back, and a part that no partition has for missing.
+Being closed is a record in each partition's own log (kv/replica/metakeys.py: CLOSED; decision
+0905): the leader refuses new writes from the moment that it is asked, and counts as closed when the
+record is applied. Whoever leads later has applied it before it serves, after restarts and from a
+snapshot, too.
+
+What is left is a partition whose leader is not heard for SETTLE_MS_MAX: it is dropped as it is.
+What such a leader lets in until its replicas are gone loses its record, or a part, with the table.
+A coordinator that lives resolves what it has committed; when it dies as well, nobody can say any
+more what became of it: whoever asks at an anchor that no partition has (`gone`) takes it for rolled
+back, and a part that no partition has for missing.
 """
 
 from __future__ import annotations

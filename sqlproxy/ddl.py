@@ -11,7 +11,7 @@
                      │undo       │undo
                   release     drop_partitions
 
-    DropTable:    hide ──→ partitions ──→ forget
+    DropTable:    hide ──→ close ──→ partitions ──→ forget
                    └ point of no return
 
 The catalog's state says what a name stands for: `creating` from reserve, `public` from publish on.
@@ -239,16 +239,34 @@ class DropTable(TableProcedure):
         t = await CatalogTxn.of(ctx)
         await catalog.lookup(t, namespace, name)  # one that is being made cannot be dropped
         table = await catalog.start_drop(t, namespace, name)
-        partitions = await partitions_of(t, table.id)
-        delete_rows(t, partitions)  # or a node that reconciles would make again what is dropped
         ctx.state["table"] = table.id
-        ctx.state["partitions"] = [d.to_wire() for d in partitions]
+        ctx.state["partitions"] = [d.to_wire() for d in await partitions_of(t, table.id)]
         self.tell(ctx)
+        return go_on("close")
+
+    @step
+    async def close(self, ctx: StepContext) -> Outcome:
+        """Nothing is written to it any more, and nothing elsewhere depends on it; with that, the
+        map forgets it. Not before: a node that compares its replicas with the map would remove the
+        proof of what was committed. Nor later: it would make again what is dropped.
+        """
+        closed = self.stored(ctx)
+        await self._partitions.close(closed)
+        t = await CatalogTxn.of(ctx)
+        partitions = await partitions_of(t, TableId(ctx.state["table"]))
+        ctx.state["partitions"] = [d.to_wire() for d in partitions]
+        if [d.id for d in partitions] != [d.id for d in closed]:
+            return go_on("close")  # they were split meanwhile
+        delete_rows(t, partitions)
+        ctx.state["closed"] = True
         return go_on("partitions")
 
     @step
     async def partitions(self, ctx: StepContext) -> Outcome:
-        await self._partitions.drop(self.stored(ctx))
+        stored = self.stored(ctx)
+        if not ctx.state.get("closed"):  # of a drop that an earlier version began
+            await self._partitions.close(stored)
+        await self._partitions.drop(stored)
         return go_on("forget")
 
     @step

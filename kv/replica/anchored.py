@@ -23,13 +23,15 @@ def inside(key: bytes, start: bytes, end: bytes) -> bool:
 
 
 def close(replicas: Iterable[Replica], start: bytes, end: bytes) -> list[int]:
-    """Close all of `[start, end)` to new writes; the ids of those led here in which nothing is on
-    its way any more.
+    """Close all of `[start, end)` to new writes; the ids of those led here whose log says so, and
+    in which nothing is on its way any more.
     """
     going = [replica for replica in replicas if inside(replica.descriptor.start, start, end)]
     for replica in going:
         replica.close_to_writes()
-    return [one.descriptor.id for one in going if one.leads() and one.machine.quiet]
+    led = [replica for replica in going if replica.leads()]
+    closed = [replica for replica in led if replica.close_for_good()]
+    return [replica.descriptor.id for replica in closed if replica.machine.quiet]
 
 
 def anchored(

@@ -8,6 +8,8 @@
     b"r" [partition 8] b"z"   frozen: [index 8][term 8] of the entry since which nobody is served
     b"r" [partition 8] b"m"   absorbed marker: the descriptor again, while its log is removed; its
                               rows belong to another partition now (kv/replica/reshape.py)
+    b"r" [partition 8] b"c"   closed to new writes, for good: its table is being dropped. Empty;
+                              from the partition's own log, and part of its snapshots
     b"r" [partition 8] b"x"   drop marker: the descriptor again, while it is being removed
     b"r" [partition 8] b"i"   install marker: the SnapshotId and the chunks that replace the range
                               now, [index 8][term 8][sender 8][number 8][chunks 8]
@@ -34,6 +36,7 @@ SAFEPOINT: Final = b"g"
 SIZES: Final = b"k"
 FROZEN: Final = b"z"
 ABSORBED: Final = b"m"
+CLOSED: Final = b"c"
 DROPPING: Final = b"x"
 INSTALLING: Final = b"i"
 SERVICES: Final = (b"tso", b"leases")

@@ -5,7 +5,8 @@ hist, txn, guard
             the same keys, escaped; a guard by where its range begins
 gcq         rows of the whole node in order of their due time: a partition's are told by the key
             inside
-meta        b"r" [partition] …; for the meta partition also the records of SERVICES
+meta        b"r" [partition] …; for the meta partition also the records of SERVICES. Of these only
+            SERVICES and CLOSED come from the log
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kv.base.ids import META_PARTITION
 from kv.base.keys import escape_open
 from kv.base.limits import KEY_BYTES_MAX
 from kv.mvcc.records import RECORDS, parse_txn_key
-from kv.replica.metakeys import SERVICES
+from kv.replica.metakeys import CLOSED, SERVICES, meta_key
 from kv.storage.engine import Batch, Engine
 
 END_OF_KEYS: Final = b"\xff" * (2 * KEY_BYTES_MAX + 16)
@@ -33,8 +34,12 @@ def slices(descriptor: PartitionDescriptor) -> list[tuple[str, bytes, bytes]]:
 
 
 def services(descriptor: PartitionDescriptor) -> tuple[bytes, ...]:
-    """Keys of family meta that the log of this partition writes for the cluster's services."""
-    return SERVICES if descriptor.id == META_PARTITION else ()
+    """Keys of family meta that the log of this partition writes: for the cluster's services, and
+    whether it is closed.
+    """
+    if descriptor.id == META_PARTITION:
+        return SERVICES
+    return (meta_key(descriptor.id, CLOSED),)
 
 
 def is_due_here(descriptor: PartitionDescriptor, row: bytes) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, KvorumError, NotLeader, TooLarge, Unavailable
 from kv.base.limits import UNSETTLED_MS
@@ -30,6 +31,7 @@ from kv.partition.shapes import Shape, is_shape
 from kv.partition.shapes import decode as decode_shape
 from kv.replica.counters import ManagerCounters
 from kv.replica.install import Installer
+from kv.replica.metakeys import CLOSED, meta_key
 from kv.replica.room import Room
 from kv.replica.sink import RangeSink
 from kv.replica.source import RangeSource
@@ -81,6 +83,7 @@ class Replica:
         self._retry: Handle | None = None
         self._refused: Unavailable | None = None
         self._closed: Unavailable | None = None
+        self._closing = False  # on its way into the log
         self._leading = False
         self._unsettled: Handle | None = None  # until its last entry is given up: it was deposed
         self._stopped = False
@@ -126,13 +129,29 @@ class Replica:
         return self._closed or self._room.refusal
 
     def close_to_writes(self) -> None:
-        """No new writes from now on, whoever leads: its table is being dropped. What was evaluated
-        before may still be on its way (`PartitionMachine.quiet`). Forgotten at a restart.
+        """No new writes from now on at this node: its table is being dropped. What was evaluated
+        before may still be on its way (`PartitionMachine.quiet`). Forgotten at a restart, unless it
+        is in the log (`close_for_good`).
         """
         if self._closed is None:
             self._closed = Unavailable(
                 f"partition {self.descriptor.id} is removed with its table: it takes no writes"
             )
+
+    def close_for_good(self) -> bool:
+        """At the leader, after `close_to_writes`: put it into the log, so that whoever leads
+        next is closed before it serves. Whether that is applied; else ask again.
+        """
+        if self.state.closed:
+            return True
+        if not self._closing:
+            self._closing = True
+            key = meta_key(self.descriptor.id, CLOSED)
+            self.machine.put_meta(key, seal(key, b""), self._closed_for_good)
+        return False
+
+    def _closed_for_good(self, _error: KvorumError | None) -> None:
+        self._closing = False  # after an error it is tried again by who asks again
 
     def propose(self, command: bytes, entry: Entry) -> None:
         self._room.wrote(len(command))
@@ -335,6 +354,8 @@ class Replica:
     def _set_role(self, *, leader: bool) -> None:
         if leader != self._leading:
             self._leading = leader
+            if leader and self.state.closed:
+                self.close_to_writes()
             if self._unsettled is not None:
                 self._unsettled.cancel()
                 self._unsettled = None

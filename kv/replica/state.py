@@ -29,6 +29,7 @@ from kv.partition.sizes import Noted, SizeMap
 from kv.replica.chunks import Head
 from kv.replica.metakeys import (
     APPLIED,
+    CLOSED,
     COUNTERS,
     FROZEN,
     SAFEPOINT,
@@ -133,6 +134,13 @@ class PartitionState:
         """What `write` must be told of rows that are about to be written: see SizeMap.choose."""
         sizes = self.sizes if self._sizes is None else self._sizes
         return sizes.choose(rows, grown, self.cur)
+
+    @property
+    def closed(self) -> bool:
+        """Whether its log says that it takes no new writes any more."""
+        key = meta_key(self.descriptor.id, CLOSED)
+        record = self.engine.getter("meta")(key)
+        return record is not None and body(key, record) == b""
 
     # ------------------------------------------------------------------ writing
 

@@ -101,7 +101,7 @@ class Place(NamedTuple):
 
 class Maker(Protocol):
     """Makes and removes partitions wherever they are placed: here (`Partitions`), or on several
-    nodes (kvorum/placement.py). `create` and `drop` may be repeated.
+    nodes (kvorum/placement.py). `create`, `close` and `drop` may be repeated.
     """
 
     async def places(
@@ -117,6 +117,12 @@ class Maker(Protocol):
         ...
 
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None: ...
+
+    async def close(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        """Before `drop`, of partitions of one table: they take no new writes, and nothing that is
+        left in them decides about others.
+        """
+        ...
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None: ...
 
@@ -169,6 +175,9 @@ class Partitions:
         """Replicas of all of them; those that exist stay as they are."""
         for descriptor in descriptors:
             await self._replicas.create(descriptor)
+
+    async def close(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        """Nothing to do here: `drop` is one step of the only node's loop."""
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         """Remove replicas with their data, the last one first; those that are gone stay gone."""
@@ -271,13 +280,18 @@ async def partitions_of(t: Reader, table: TableId) -> list[PartitionDescriptor]:
     """A table's partitions as the map has them, in key order. Raises Corruption; Busy: one is being
     split or merged, so that the map does not have all of them.
     """
-    base = table_prefix(system.PARTITIONS)
-    low, high = table_range(table)
-    rows = await _placed(t, base + escape_open(low), base + escape_open(high))
+    rows = await placed_of(t, table)
     for placed in rows:
         if placed.change:
             raise busy_with(placed)
     return [placed.descriptor for placed in rows]
+
+
+async def placed_of(t: Reader, table: TableId) -> list[Placed]:
+    """A table's rows of the map, in key order. Raises Corruption."""
+    base = table_prefix(system.PARTITIONS)
+    low, high = table_range(table)
+    return await _placed(t, base + escape_open(low), base + escape_open(high))
 
 
 def busy_with(placed: Placed) -> Busy:

@@ -358,6 +358,9 @@ class Spread:
             rows = [descriptor.to_wire() for descriptor in descriptors]
             await self._world.call_at(node, methods.CREATE_PARTITION, rows)
 
+    async def close(self, descriptors: Sequence[PartitionDescriptor]) -> None:
+        return
+
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         for node in descriptors[0].voters:
             await self._world.call_at(node, methods.DROP_PARTITION, [d.id for d in descriptors])
