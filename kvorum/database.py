@@ -22,9 +22,17 @@ from typing import Any, Self, TypeVar
 
 from kv.base import timestamps
 from kv.base.errors import InvalidArgument, KvorumError, UnknownOutcome
-from kv.base.limits import LEASE_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT, WAIT_MS_MAX
+from kv.base.limits import (
+    LEASE_TTL_MS_DEFAULT,
+    LOCK_TTL_MS_DEFAULT,
+    TXN_TTL_MS_DEFAULT,
+    WAIT_MS_MAX,
+)
 from kv.base.ports import Rng
 from kvorum.backend import Backend
+from kvorum.held_locks import AsyncLock, LockBeginning
+from kvorum.held_locks import checked as checked_lock
+from kvorum.held_locks import take as take_lock
 from kvorum.model import (
     BatchOp,
     Bytes,
@@ -137,6 +145,35 @@ class AsyncDatabase:
             return self._holder.hold(await self._backend.open_snapshot(*args))
 
         return SnapshotBeginning(open)
+
+    def lock(
+        self,
+        resource: str,
+        *,
+        exclusive: bool = True,
+        ttl_ms: int = LOCK_TTL_MS_DEFAULT,
+        wait_ms: int | None = None,
+        owner: str = "",
+    ) -> LockBeginning:
+        """Hold a resource, as procedures do that declare it, until it is released: `async with
+        db.lock("table/shop/orders") as lock`, or `lock = await db.lock(…)`.
+
+        It is kept by heartbeats, and ends when this process is silent for `ttl_ms`; see AsyncLock
+        for who writes under it. Waits as long as it takes, or `wait_ms`, then Busy (LOCK_HELD).
+        `owner` is for people.
+        """
+        checked_lock(resource, ttl_ms, wait_ms, owner)
+
+        async def take() -> AsyncLock:
+            return await take_lock(
+                *(self._backend, self._rng, resource),
+                exclusive=exclusive,
+                ttl_ms=ttl_ms,
+                wait_ms=wait_ms,
+                owner=owner,
+            )
+
+        return LockBeginning(take)
 
     async def snapshots(self) -> list[SnapshotInfo]:
         """Who holds which snapshots, oldest first."""
@@ -407,6 +444,22 @@ def _decimal(given: str | int, what: str) -> int:
     return int(text)
 
 
+def checked_fence(fence: object) -> tuple[str, int] | None:
+    """Raises InvalidArgument."""
+    if fence is None:
+        return None
+    if (
+        not isinstance(fence, tuple)
+        or len(fence) != 2
+        or not isinstance(fence[0], str)
+        or type(fence[1]) is not int
+    ):
+        raise InvalidArgument(
+            f"fence must be (resource, token), such as lock.fence, got {fence!r:.80}"
+        )
+    return fence
+
+
 def checked_ops(ops: Sequence[BatchOp]) -> list[BatchOp]:
     """The ops of a batch with keys and values as bytes within their limits."""
     checked: list[BatchOp] = []
@@ -416,10 +469,14 @@ def checked_ops(ops: Sequence[BatchOp]) -> list[BatchOp]:
                 condition(op.if_absent, op.if_version)
                 ttl = checked_ttl(op.ttl_ms)
                 key, value = user_key(op.key), user_value(op.value)
-                checked.append(Put(op.ns, op.table, key, value, op.if_absent, op.if_version, ttl))
+                fence = checked_fence(op.fence)
+                checked.append(
+                    Put(op.ns, op.table, key, value, op.if_absent, op.if_version, ttl, fence)
+                )
             case Delete():
                 condition(False, op.if_version)
-                checked.append(Delete(op.ns, op.table, user_key(op.key), op.if_version))
+                fence = checked_fence(op.fence)
+                checked.append(Delete(op.ns, op.table, user_key(op.key), op.if_version, fence))
             case _:
                 raise InvalidArgument(
                     f"a batch holds kvorum.Put and kvorum.Delete, not {type(op).__name__}"

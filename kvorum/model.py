@@ -66,6 +66,8 @@ class Put:
     if_absent: bool = False
     if_version: int | None = None
     ttl_ms: int = 0
+    fence: tuple[str, int] | None = None
+    """(resource, token): the batch is refused (FENCED_OFF) once that lock has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Delete:
     table: str
     key: Bytes
     if_version: int | None = None
+    fence: tuple[str, int] | None = None
 
 
 BatchOp = Put | Delete

@@ -16,11 +16,21 @@ from typing import Any, Final
 
 from kv.base import ops
 from kv.base.config import split_address
-from kv.base.errors import InvalidArgument, KvorumError, Moved, NotFound, TooLarge, Unavailable
+from kv.base.errors import (
+    ConditionFailed,
+    InvalidArgument,
+    KvorumError,
+    Moved,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
 from kv.base.ids import TableId
 from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
 from kv.base.methods import (
     END_TXN,
+    LOCK_BEAT,
+    LOCK_END,
     SNAPSHOT_LIST,
     SNAPSHOT_OPEN,
     SNAPSHOT_RELEASE,
@@ -52,6 +62,7 @@ from kvorum.native_session import NativeSession, OwnTransactions
 from kvorum.native_watch import NativeWatcher
 from kvorum.watching import WatchSpec
 from procedures.engine.client import ProcedureClient
+from procedures.engine.grants import fence_ops, is_fence
 from procedures.master.audit import all_forced
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
@@ -63,6 +74,7 @@ from txn.terms import USUAL, Terms
 
 CATALOG_TTL_S: Final = 5.0
 _ASK_MS: Final = 1_500
+_LOCK_MARGIN_MS: Final = 2_000  # of a heartbeat that waits for its lock
 OWNER: Final = "user"
 """Who submits. One for all until there are users to tell apart, so that a nonce means
 the same everywhere.
@@ -169,15 +181,21 @@ class NativeBackend:
 
     async def batch(self, ops: Sequence[BatchOp]) -> int:
         storage_ops = await self._storage_ops(ops)
+        fences = [op.fence for op in ops if op.fence is not None]
         try:
-            return await self._txn.write(storage_ops)
+            checks = await fence_ops(self._txn, fences) if fences else ()
+            return await self._txn.write([*storage_ops, *checks] if checks else storage_ops)
         except KvorumError as e:
+            if fences and isinstance(e, ConditionFailed) and is_fence(e.details.get("key")):
+                return await self.batch(ops)  # it has just ended: look again, and tell who has it
             if await self._any_moved(e, ops, storage_ops):
                 return await self.batch(ops)
             raise self._names.told(e) from None
 
     async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
         _bounded("ops", len(ops), BATCH_OPS_MAX)
+        if any(op.fence is not None for op in ops):
+            raise InvalidArgument("a fence needs a batch: multi_write writes each op by itself")
         lost = await self._unknown_tables(ops)
         known = [(i, op) for i, op in enumerate(ops) if (op.ns, op.table) not in lost]
         written = await self._txn.multi_write(await self._storage_ops([op for _, op in known]))
@@ -308,6 +326,14 @@ class NativeBackend:
     async def snapshots(self) -> list[SnapshotInfo]:
         rows, _ = await self._master(SNAPSHOT_LIST)
         return [SnapshotInfo(*row) for row in rows]
+
+    async def beat_lock(self, id: int, wait_ms: int) -> tuple[str, int]:
+        budget_ms = wait_ms + _LOCK_MARGIN_MS
+        state, token = await self._kv.call_node(LOCK_BEAT, id, wait_ms, budget_ms=budget_ms)
+        return state, token
+
+    async def end_lock(self, id: int) -> None:
+        await self._kv.call_node(LOCK_END, id)
 
     async def _master(self, method: int, *args: Any) -> list[Any]:
         try:

@@ -266,6 +266,12 @@ class StampedBackend:
     async def release_snapshot(self, id: int) -> bool:
         return await self._stamp("snapshot.release", self._backend.release_snapshot(id))
 
+    async def beat_lock(self, id: int, wait_ms: int) -> tuple[str, int]:
+        return await self._stamp("lock.heartbeat", self._backend.beat_lock(id, wait_ms))
+
+    async def end_lock(self, id: int) -> None:
+        await self._stamp("lock.release", self._backend.end_lock(id))
+
     async def snapshots(self) -> list[SnapshotInfo]:
         return await self._stamp("snapshot.list", self._backend.snapshots())
 

@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kv.base.errors import KvorumError, UnknownOutcome
-from kv.base.limits import LEASE_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT
+from kv.base.limits import LEASE_TTL_MS_DEFAULT, LOCK_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT
 from kv.base.ports import Rng
 from kvorum.database import AsyncDatabase
+from kvorum.held_locks import AsyncLock
 from kvorum.model import (
     BatchOp,
     Bytes,
@@ -29,6 +30,7 @@ from kvorum.model import (
 from kvorum.outcome import Retries, committed_version
 from kvorum.portal import Portal
 from kvorum.snapshots import AsyncSnapshot
+from kvorum.sync_locks import Lock
 from kvorum.sync_tables import Snapshot, Table, Transaction
 from kvorum.tables import AsyncTransaction
 from kvorum.watching import Watch
@@ -78,6 +80,26 @@ class Database:
             return await self._db.snapshot(at, owner=owner, ttl_ms=ttl_ms)
 
         return Snapshot(self._portal, self._call(open()))
+
+    def lock(
+        self,
+        resource: str,
+        *,
+        exclusive: bool = True,
+        ttl_ms: int = LOCK_TTL_MS_DEFAULT,
+        wait_ms: int | None = None,
+        owner: str = "",
+    ) -> Lock:
+        """Hold a resource until it is released: use it in `with`. See
+        `kvorum.database.AsyncDatabase.lock`.
+        """
+
+        async def take() -> AsyncLock:
+            return await self._db.lock(
+                resource, exclusive=exclusive, ttl_ms=ttl_ms, wait_ms=wait_ms, owner=owner
+            )
+
+        return Lock(self._portal, self._call(take()))
 
     def snapshots(self) -> list[SnapshotInfo]:
         """Who holds which snapshots, oldest first."""

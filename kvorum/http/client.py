@@ -169,6 +169,15 @@ class HttpBackend:
         answer = await self._send("DELETE", f"/v1/snapshots/{id}", b"", _HEADERS, twice="none")
         return bool(_decode(answer.body)["held"])
 
+    async def beat_lock(self, id: int, wait_ms: int) -> tuple[str, int]:
+        told = await self._call(
+            "POST", f"/v1/locks/{id}/heartbeat", {"wait_ms": wait_ms}, twice="same"
+        )
+        return told["state"], int(told["token"])
+
+    async def end_lock(self, id: int) -> None:
+        await self._send("DELETE", f"/v1/locks/{id}", b"", _HEADERS, twice="same")
+
     async def snapshots(self) -> list[SnapshotInfo]:
         told = await self._call("GET", "/v1/snapshots")
         return [SnapshotInfo.of(one) for one in told["items"]]
@@ -443,6 +452,8 @@ def _rows(told: Mapping[str, Any]) -> list[Item]:
 
 def _op(op: BatchOp) -> dict[str, Any]:
     row: dict[str, Any] = {"ns": op.ns, "table": op.table, "key": op.key}
+    if op.fence is not None:
+        row["fence"] = {"resource": op.fence[0], "token": str(op.fence[1])}
     if op.if_version is not None:
         row["if_version"] = str(op.if_version)
     match op:

@@ -76,6 +76,8 @@ class ColdApi:
             ("GET", "/v1/procedures/{id}", self._procedure),
             ("POST", "/v1/procedures/{name}", self._submit),
             ("POST", "/v1/procedures/{id}/abort", self._abort),
+            ("POST", "/v1/locks/{id}/heartbeat", self._beat_lock),
+            ("DELETE", "/v1/locks/{id}", self._end_lock),
             ("GET", "/v1/snapshots", self._snapshots),
             ("POST", "/v1/snapshots", self._open_snapshot),
             ("POST", "/v1/snapshots/{id}/heartbeat", self._renew_snapshot),
@@ -200,6 +202,21 @@ class ColdApi:
         id = _number(request, "snapshot")
         held = await self._backend.release_snapshot(id)
         return reply({"id": str(id), "held": held}, raw.formats.reply)
+
+    # ----------------------------------------------------------------------------------- locks
+
+    async def _beat_lock(self, raw: http.Request, request: Request) -> Reply:
+        body = await raw.fields(fields.LOCK_BEAT)
+        id = _number(request, "lock")
+        state, token = await self._backend.beat_lock(id, body.get("wait_ms", 0))
+        told = {"id": str(id), "state": state, "token": str(token)}
+        return reply(told, raw.formats.reply)
+
+    async def _end_lock(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        id = _number(request, "lock")
+        await self._backend.end_lock(id)
+        return reply({"id": str(id)}, raw.formats.reply)
 
     # ------------------------------------------------------------------------------ procedures
 

@@ -210,6 +210,13 @@ _IF_VERSION = Field("if_version", VERSION, "Only if this is its version now.", F
 _TTL = Field("ttl_ms", integer(1, limits.TTL_MS_MAX), "Milliseconds to live (put).", False)
 TXN_PUT: Fields = (_NS, _TABLE, _KEY, _VALUE, _IF_ABSENT, _IF_VERSION, _TTL)
 TXN_DELETE: Fields = (_NS, _TABLE, _KEY, _IF_VERSION)
+FENCE: Fields = (
+    Field("resource", TEXT, "What is locked."),
+    Field("token", VERSION, "The fencing token of the lock."),
+)
+LOCK_BEAT: Fields = (
+    Field("wait_ms", integer(0, limits.WAIT_MS_MAX), "Wait so long for the lock; 0.", False),
+)
 OP: Fields = (
     Field("op", one_of("put", "delete"), "What to do."),
     _NS,
@@ -219,6 +226,7 @@ OP: Fields = (
     _IF_ABSENT,
     _IF_VERSION,
     _TTL,
+    Field("fence", record(FENCE), "Refused once this lock has ended.", False),
 )
 OPS: Fields = (
     Field("ops", array(record(OP), limits.BATCH_OPS_MAX), "Puts and deletes, in any tables."),

@@ -377,14 +377,20 @@ def parse_ops(body: dict[str, Any]) -> list[BatchOp]:
                     op.get("if_absent", False),
                     op.get("if_version"),
                     op.get("ttl_ms", 0),
+                    _fence(op),
                 )
             )
             continue
         extra = op.keys() & {"value", "if_absent", "ttl_ms"}
         if extra:
             raise InvalidArgument(f"ops[{i}] is a delete and takes no {min(extra)}")
-        ops.append(Delete(ns, table, key, op.get("if_version")))
+        ops.append(Delete(ns, table, key, op.get("if_version"), _fence(op)))
     return checked_ops(ops)
+
+
+def _fence(op: dict[str, Any]) -> tuple[str, int] | None:
+    fence = op.get("fence")
+    return None if fence is None else (fence["resource"], fence["token"])
 
 
 def _show_own(record: Record, packed: bool) -> dict[str, Any]:

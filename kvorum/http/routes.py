@@ -303,6 +303,26 @@ _SNAPSHOT_ROUTES = (
     ),
 )  # fmt: skip
 
+_LOCK_ROUTES = (
+    Route(
+        "POST", "/v1/locks/{id}/heartbeat", "locks", "Keep a lock, or wait for it",
+        "Take it by `POST /v1/procedures/kvorum.lock` with `{\"resource\", \"exclusive\", "
+        "\"ttl_ms\"}` and an `Idempotency-Key`; its `id` is the lock's. `state` `held`: until it "
+        "is released or nobody sends a heartbeat for `ttl_ms`; `token` is its fencing token. "
+        "`waiting`: others have it; `ended`: it is lost. 404 `PROCEDURE_NOT_FOUND`: it ended some "
+        "time ago.",
+        body=fields.LOCK_BEAT, errors=(404, 409),
+        answer=_object(
+            id=_TS, state={"type": "string", "enum": ["waiting", "held", "ended"]}, token=_TS
+        ),
+    ),
+    Route(
+        "DELETE", "/v1/locks/{id}", "locks", "Release a lock",
+        "Or wait for it no more; fine for one that has ended.", answer=_object(id=_TS),
+        errors=(404, 409),
+    ),
+)  # fmt: skip
+
 _WAIT = Field("wait_ms", integer(0, limits.WAIT_MS_MAX), "Wait so long for its end.", False)
 _OTHER_ROUTES = (
     Route(
@@ -411,12 +431,13 @@ _OTHER_ROUTES = (
     Route("GET", "/metrics", "cluster", "Prometheus metrics", "", raw_answer=True),
 )  # fmt: skip
 
-ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_SNAPSHOT_ROUTES, *_OTHER_ROUTES)
+ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_SNAPSHOT_ROUTES, *_LOCK_ROUTES, *_OTHER_ROUTES)
 
 TAGS: Final = {
     "data": "Records",
     "transactions": "Transactions and timestamps",
     "snapshots": "Snapshots that are held",
+    "locks": "Locks that users' code holds",
     "tables": "Namespaces and tables",
     "procedures": "Procedures",
     "cluster": "Nodes, health, metrics",
