@@ -12,6 +12,7 @@ creates of one name conflict.
     await next_table_id(t)                          -> TableId
     await create_table_record(t, spec, table_id)    -> Table         state `creating`; AlreadyExists
     await publish(t, table)                         -> Table         `creating` → `public`
+    await place(t, table, replicas, tags)           -> Table         InvalidArgument
     await start_drop(t, ns, name)                   -> Table         any state → `dropping`
     await finish_drop(t, table)                                      the record is gone
     await lookup(t, ns, name)                       -> Table         public ones only; NotFound
@@ -60,6 +61,7 @@ from sqlproxy.schema import (
     Namespace,
     Table,
     check_name,
+    check_placement,
 )
 
 FORMAT: Final = 1
@@ -213,6 +215,15 @@ async def publish(t: Writer, table: Table) -> Table:
     if stored.state == DROPPING:
         raise Refused(f"table {table.path} is being dropped", code="TABLE_IS_DROPPING")
     return _changed(t, stored, PUBLIC)
+
+
+async def place(t: Writer, table: Table, replicas: int | None, tags: tuple[str, ...]) -> Table:
+    """Another number of replicas, other tags. Raises InvalidArgument, NotFound, Refused."""
+    check_placement(f"table {table.namespace}.{table.name}", replicas, tags)
+    same = await _same(t, table)
+    changed = replace(same, replicas=replicas, tags=tags, version=same.version + 1)
+    _write(t, changed)
+    return changed
 
 
 async def start_drop(t: Writer, namespace: str, name: str) -> Table:

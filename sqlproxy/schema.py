@@ -133,7 +133,7 @@ class Table:
         where = f"table {namespace}.{name}"
         _check_columns(where, numbered)
         _check_primary_key(where, numbered, primary_key)
-        _check_placement(where, replicas, tags)
+        check_placement(where, replicas, tags)
         keyed = frozenset(primary_key)
         return Table(
             id=TableId(0),
@@ -214,7 +214,7 @@ def _check_primary_key(where: str, columns: Sequence[Column], names: Sequence[st
             )
 
 
-def _check_placement(where: str, replicas: int | None, tags: Sequence[str]) -> None:
+def check_placement(where: str, replicas: int | None, tags: Sequence[str]) -> None:
     if replicas is not None and not (type(replicas) is int and 1 <= replicas <= REPLICAS_MAX):
         raise InvalidArgument(
             f"{where}: replicas must be 1 to {REPLICAS_MAX}, got {replicas!r}",

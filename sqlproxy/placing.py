@@ -1,0 +1,86 @@
+"""kvorum.place_table {namespace, name, replicas?, tags?}: how many replicas a table has from now
+on, and which tags a node must carry to have them (I14).
+
+One transaction changes the descriptor in the catalog and every row of the table in the partition
+map; the replicas follow: the placement scheduler of the master moves what is at the wrong nodes,
+adds what is missing and removes what is too much (procedures/master/schedule.py). What is left out
+stays as it is; `replicas` null means at every node that carries the tags.
+
+Refused (NO_NODE_WITH_TAGS) if no member carries the tags: then nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kv.base.errors import InvalidArgument
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Lock, Outcome, done, exclusive
+from procedures.engine.registry import procedure, step
+from procedures.master.moves import MasterTxn
+from procedures.master.nodes import NodeState, all_nodes
+from procedures.master.partitions import busy_with, hold_new_ones, placed_of, put_row
+from procedures.master.placement import carries, no_node_with
+from sqlproxy import catalog
+from sqlproxy.ddl import CatalogTxn
+
+PLACE_TABLE: Final = "kvorum.place_table"
+_FIELDS: Final = frozenset({"namespace", "name", "replicas", "tags"})
+
+
+def _checked(args: Any) -> Mapping[str, Any]:
+    """Raises InvalidArgument. What replicas and tags may be says the schema."""
+    if not isinstance(args, Mapping) or not all(
+        isinstance(args.get(name), str) for name in ("namespace", "name")
+    ):
+        raise InvalidArgument("the arguments 'namespace' and 'name' must be names")
+    if unknown := sorted(set(args) - _FIELDS):
+        raise InvalidArgument(f"unknown argument {unknown[0]!r:.60}")
+    if not {"replicas", "tags"} & set(args):
+        raise InvalidArgument("give 'replicas' (1 or more; null = everywhere), 'tags', or both")
+    tags = args.get("tags", ())
+    if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
+        raise InvalidArgument(f"the argument 'tags' must be a list of names, got {tags!r:.80}")
+    return args
+
+
+def _locks(args: Any) -> list[Lock]:
+    checked = _checked(args)
+    return [exclusive(f"table/{checked['namespace']}/{checked['name']}")]
+
+
+@procedure(PLACE_TABLE, locks=_locks)
+class PlaceTable:
+    @step(first=True)
+    async def place(self, ctx: StepContext) -> Outcome:
+        args = _checked(ctx.args)
+        t, m = await CatalogTxn.of(ctx), MasterTxn(ctx.txn)
+        table = await catalog.lookup(t, args["namespace"], args["name"])
+        replicas = args.get("replicas", table.replicas)
+        tags = tuple(args.get("tags", table.tags))
+        placed_as = await catalog.place(t, table, replicas, tags)
+        nodes = await all_nodes(m)
+        able = [
+            row.id
+            for row in nodes
+            if row.state is NodeState.MEMBER and not row.witness and carries(row.tags, tags)
+        ]
+        if not able:
+            raise no_node_with(tags, nodes)
+        await hold_new_ones(m)  # none is split off meanwhile with the old values
+        rows = await placed_of(m, table.id)
+        for placed in rows:
+            if placed.change:
+                raise busy_with(placed)
+            put_row(m, placed._replace(replicas=replicas or 0, tags=placed_as.tags))
+        return done(
+            {
+                "namespace": table.namespace,
+                "name": table.name,
+                "replicas": replicas,
+                "tags": list(tags),
+                "partitions": len(rows),
+                "nodes": able,
+            }
+        )
