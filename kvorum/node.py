@@ -36,6 +36,7 @@ from kv.server.socket_server import Submitter
 from kv.server.tap import Tap
 from kvorum import joining
 from kvorum.backend import Backend
+from kvorum.balancing import Balancing
 from kvorum.bus import NodeBus
 from kvorum.catchup import caught_up
 from kvorum.forcing import ForceMethod, check_force
@@ -45,6 +46,7 @@ from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, c
 from kvorum.ports import Ports, Server
 from kvorum.roles import Master
 from kvorum.settling import Settling
+from kvorum.shaping import Shaping
 from kvorum.stamped import StampedBackend
 from kvorum.stamps import StampLog
 from kvorum.stamps_native import NativeStamps
@@ -54,14 +56,14 @@ from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.lock_procedure import Keeper, LockProcedure, LockService
-from procedures.engine.registry import Registry, declared_in
 from procedures.engine.locks import Link
+from procedures.engine.registry import Registry, declared_in
 from procedures.engine.roster import Live
 from procedures.engine.service import ProcedureService
 from procedures.engine.waits import NUMBER, ProcedureWaits
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_service import SinkService
-from procedures.master import membership, splitting
+from procedures.master import membership, merging, splitting
 from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
 from procedures.master.nodes import NodeState
@@ -71,6 +73,7 @@ from procedures.master.reshape_methods import check as check_reshape
 from sqlproxy import catalog, ddl
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.ddl import DdlServices
+from sqlproxy.placing import PlaceTable
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +112,8 @@ class Node:
         self.master: Master
         self.upkeep: Upkeep
         self.bus: NodeBus
+        self.shaping: Shaping
+        self.balancing: Balancing
         self.backend: NativeBackend
         self.stamps: StampLog | None = None
         self._names_of: dict[int, str] = {}
@@ -162,7 +167,8 @@ class Node:
             await self._audit(stack)
             await self._listen(stack)
             await self._enrol()
-            for work in (*self.upkeep.tasks(), *self.bus.tasks()):
+            loops = (*self.upkeep.tasks(), *self.bus.tasks(), *self.balancing.tasks())
+            for work in (*loops, self.shaping.run()):
                 self._in_background(work)
             await self._until_ready()
             if not self.store.identity.witness:
@@ -204,7 +210,7 @@ class Node:
         a user may keep a closed database for long."""
         self.store.unfollow()
         self.store.txn.resolver.gone = None
-        for name in ("master", "upkeep", "bus", "_sink"):
+        for name in ("master", "upkeep", "bus", "shaping", "balancing", "_sink"):
             self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
@@ -283,6 +289,7 @@ class Node:
             *(lambda: self.upkeep.reconciler.look(), self._stopping.is_set),
         )
         self.keeper = Keeper(ports.timers)
+        self.balancing = Balancing(store, lambda: self.master, self.bus, groups)
         registry = self._registry(cache, groups, settling)
         self.master = Master(
             prepare=self._prepare,
@@ -312,7 +319,12 @@ class Node:
             NUMBER,
             ProcedureWaits(store.waits.node, ports.clock, self._live_procedures, self._blocked),
         )
-        self.upkeep = Upkeep(store, self.config, self.master, self._sink, groups)
+        slowness = self.balancing.schedulers.slowness
+        self.upkeep = Upkeep(
+            *(store, self.config, self.master, self._sink, groups, lambda: slowness.slow)
+        )
+        self.shaping = Shaping(store, self.master, self.bus, groups)
+        self.bus.settings.follow("gc.interval_ms", self.upkeep.collector.pace)
         join = joining.JoinMethod(
             self.config, store.identity, store.txn, self.master, self.upkeep.learn
         )
@@ -366,13 +378,18 @@ class Node:
         registry = Registry()
         store = self.store
         partitions = SpreadPartitions(
-            store.cluster.calls, store.everywhere, store.answers, settling.settle
+            *(store.cluster.calls, store.everywhere, store.answers, settling.settle),
+            self.balancing.schedulers.level,
         )
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
+        registry.add(PlaceTable)
         self.bus.register(registry)
-        moving = MembershipServices(self.store.cluster.calls, groups)
+        level = self.balancing.schedulers.level
+        moving = MembershipServices(self.store.cluster.calls, groups, level)
         membership.register(registry, moving)
+        self.balancing.register(registry, moving)
         splitting.register(registry, moving)
+        merging.register(registry, moving)
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))
         registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))
         registry.add(LockProcedure, make=lambda: LockProcedure(self.keeper))
@@ -397,13 +414,13 @@ class Node:
         executor = self.master.executor
         return () if executor is None else executor.live()
 
-    def partition_figures(self) -> Mapping[str, int]:
-        """Per partition: live bytes, and how many entries its log ever had."""
-        figures: dict[str, int] = {}
     def _blocked(self, live: Live) -> Sequence[Link]:
         executor = self.master.executor
         return () if executor is None else executor.blocked(live)
 
+    def partition_figures(self) -> Mapping[str, int]:
+        """Per partition: live bytes, and how many entries its log ever had."""
+        figures: dict[str, int] = {}
         for replica in self.store.manager.replicas():
             figures[f"partition_bytes.{replica.descriptor.id}"] = replica.state.live_bytes
             figures[f"partition_entries.{replica.descriptor.id}"] = replica.state.index

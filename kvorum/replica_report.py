@@ -31,7 +31,8 @@ _DIGITS: Final = 2  # of a rate that is told
 _SIZE_STEPS: Final = 128  # a size is news when it has changed by so small a part
 _ROW_BYTES: Final = 256  # of a report without its hot keys, at most
 _BYTES_MAX: Final = BEAT_SECTION_BYTES_MAX // 2  # of the rows of one beat
-_APPENDS_MIN: Final = 8  # sampled rows on which the share of appended ones is said
+_KEEP: Final = 0.8  # of what earlier looks found, when there are new samples
+_APPENDS_MIN: Final = 6  # sampled rows on which the share of appended ones is said
 _DISK_S: Final = 10.0
 _TAIL_SHARE: Final = 0.95
 
@@ -46,7 +47,7 @@ class _Known:
         self.seen: tuple[Any, ...] = ()  # when it was looked at in full
         self.quiet = False  # its rates are zero
         self.told: Report | None = None
-        self.inserts = self.appended = 0.0  # sampled, of which at the end; forgotten by halves
+        self.inserts = self.appended = 0.0  # sampled, of which at the end
         self.last = (0, 0)
 
 
@@ -132,6 +133,8 @@ class ReplicaReport:
 
     def _report(self, replica: Replica, known: _Known, now_s: float) -> Report:
         known.seen = _look(replica)
+        if known.told is not None and known.told.epoch != replica.descriptor.epoch:
+            known.inserts = known.appended = 0.0  # they tell of what it was before it was cut
         traffic, state = replica.machine.traffic, replica.state
         load = known.rates.look(Sums.of(traffic), now_s)
         known.quiet = load == Load()
@@ -172,14 +175,16 @@ def _look(replica: Replica) -> tuple[Any, ...]:
 
 def _appended(replica: Replica, known: _Known) -> float:
     """Which share of the rows that are new lies behind nearly all others. Samples; those of
-    earlier looks count half each time that there are new ones.
+    earlier looks count less each time that there are new ones.
     """
     sizes = replica.state.sizes
+    if sizes.inserts < known.last[0]:
+        known.last = (0, 0)  # another map: the partition was cut, or replaced by a snapshot
     inserts, appended = sizes.inserts - known.last[0], sizes.appended - known.last[1]
     known.last = (sizes.inserts, sizes.appended)
     if inserts:
-        known.inserts = known.inserts / 2 + inserts
-        known.appended = known.appended / 2 + appended
+        known.inserts = known.inserts * _KEEP + inserts
+        known.appended = known.appended * _KEEP + appended
         sizes.watch_tail(_TAIL_SHARE)
     if known.inserts < _APPENDS_MIN:
         return 0.0

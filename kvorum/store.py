@@ -85,6 +85,8 @@ class Store:
     def __init__(self, ports: Ports, on_fatal: Callable[[BaseException], None]) -> None:
         self.ports = ports
         self.failed = False  # no promise can be kept any more
+        # what splits and merges partitions, for people; the node sets it
+        self.shape: Callable[[], Mapping[str, Any]] = dict
         self._tell_fatal = on_fatal
         self._engines: list[Engine] = []
         self._syncer: Syncer | None = None
@@ -280,6 +282,11 @@ class Store:
         """The partitions of tables that want a number of replicas."""
         return [row.descriptor.id for row in await placed(self.txn) if row.replicas]
 
+    def witnesses(self) -> frozenset[int]:
+        """The nodes that keep no data, as the meta partition has them."""
+        meta = self.host.group(META_PARTITION)
+        return frozenset(() if meta is None else meta.status().witnesses)
+
     def answers(self, node: NodeId) -> bool:
         """Whether a node is heard now; this one is."""
         return node == self.identity.node or self.cluster.hears(node)
@@ -394,7 +401,7 @@ class Store:
         """The method REPORTS. Raises NotLeader."""
         if not self.pulse.reigning or not self._serves_meta():
             raise self.not_master("reports come to the meta partition's leader")
-        return [self.picture.to_wire(self.pulse.health())]
+        return [{**self.picture.to_wire(self.pulse.health()), "shape": self.shape()}]
 
     def _held(self, most: int, waited: Waited, every: bool) -> tuple[list[Held], bool]:
         here = self.manager.replicas(), self.identity.node, self.ports.clock.now_ms()
@@ -473,6 +480,7 @@ class Store:
         for syncer in (self._syncer, self._state_syncer):
             if syncer is not None:
                 syncer.close()
+        self.shape = dict
         engines, self._engines = self._engines, []
         # Whoever still holds a client must not keep the databases open: their handles are in these.
         for name in (

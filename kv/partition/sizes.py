@@ -196,6 +196,7 @@ class SizeMap:
         at = bisect_left(self._keys, key)
         right = SizeMap(len(self._keys) + 1)
         right._mean = self._mean
+        right._tail = self._tail
         right._keys, right._weights = self._keys[at:], self._weights[at:]
         self._keys, self._weights = self._keys[:at], self._weights[:at]
         self._changed = right._changed = float("inf")

@@ -2,7 +2,8 @@
 same times gives the same plan. The loop around it is procedures/master/splitter.py.
 
 split   size     above bytes_max: in the middle; one that is appended to: at its end, a little
-                 earlier, so that what is written from then on goes to a new partition (H7)
+                 earlier, so that what is written from then on goes to a new partition (H7). What is
+                 left of it is cut in the middle if it had grown too large meanwhile
         load     above load_multiple times the mean of all, and load_min, in LOOKS looks in a row:
                  where its requests divide (H5). Not if one key has most of them, nor if all writes
                  are behind the last row: no cut would help
@@ -12,8 +13,9 @@ merge   small    two neighbours of a table that fill less than half a partition 
 
 Hysteresis. What was just split has more than bytes_max together, what may be merged at most half of
 it: a partition must lose half its bytes, or win as many, before it goes the other way. By load the
-same: merged ones have a quarter of load_min together at most. And after any change of a partition
-(its epoch) it is left alone for rest_s, until its averages tell of what it is now.
+same: merged ones have a quarter of load_min together at most. And for rest_s after any change of a
+partition (its epoch) its load is not looked at, until the averages tell of what it is now; sizes are
+known at once.
 
 A partition that was never written to is left as it is: somebody cut an empty table into pieces on
 purpose. One that is busy (a procedure has it, its members differ from its neighbour's and are being
@@ -39,8 +41,7 @@ MIDDLE: Final = "middle"
 LOAD: Final = "load"
 END: Final = "end"
 LOOKS: Final = 3
-_END_SHARE: Final = 0.9  # of bytes_max at which one that is appended to is cut …
-_END_SHARE_MAX: Final = 1.25  # … unless it has grown beyond this meanwhile: then in the middle
+_END_SHARE: Final = 0.75  # of bytes_max at which one that is appended to is cut
 _MERGED_SHARE: Final = 0.5  # of bytes_max that a merged partition may have
 _SMALL_SHARE: Final = 0.25  # … and the smaller of the two
 _MERGED_LOAD_SHARE: Final = 0.25  # of load_min
@@ -191,7 +192,7 @@ class Decider:
                 continue
             if p.busy:
                 draft.refused.append(Refusal(p.id, f"{found.reason}, but {p.busy}"))
-            elif (left_s := policy.rest_s - (now_s - seen.since_s)) > 0:
+            elif found.how == LOAD and (left_s := policy.rest_s - (now_s - seen.since_s)) > 0:
                 wait = f"it has changed a moment ago and rests for {left_s:.0f} s more"
                 draft.refused.append(Refusal(p.id, f"{found.reason}, but {wait}"))
             else:
@@ -215,7 +216,7 @@ class Decider:
             return None
         share = p.size / policy.bytes_max
         appended = p.appended >= APPENDED_MIN
-        if appended and _END_SHARE <= share <= _END_SHARE_MAX:
+        if appended and share >= _END_SHARE:
             reason = (
                 f"it is appended to and has {_mib(p.size)} of {_mib(policy.bytes_max)}: "
                 "what comes goes to a new one"

@@ -158,7 +158,7 @@ class Picture:
 
 
 APPENDED_MIN: Final = 0.8  # of its new rows: then a partition is appended to
-_WRITES_MIN: Final = 50.0  # per second: of less, the order of the keys does no harm
+_WRITES_MIN: Final = 20.0  # per second: of less, the order of the keys does no harm
 HOT_MIN: Final = 0.5  # of the requests: no cut helps a single key
 
 

@@ -55,10 +55,10 @@ def test_h7_one_that_is_appended_to_is_cut_at_its_end_a_little_earlier() -> None
     decider = Decider()
     plan = _after(decider, 0, [_part(1, int(0.95 * MAX), appended=1.0)])
     assert [(s.partition, s.how) for s in plan.splits] == [(1, END)]
-    assert _after(Decider(), 0, [_part(1, int(0.8 * MAX), appended=1.0)]).splits == ()
+    assert _after(Decider(), 0, [_part(1, int(0.7 * MAX), appended=1.0)]).splits == ()
     assert _after(Decider(), 0, [_part(1, int(0.95 * MAX), appended=0.3)]).splits == ()
     late = _after(Decider(), 0, [_part(1, 2 * MAX, appended=1.0)])
-    assert late.splits[0].how == MIDDLE, "the end of it would leave it above the limit"
+    assert late.splits[0].how == END, "first of all the writes move on; what is left can wait"
 
 
 def test_h5_load_must_last_and_be_far_above_the_mean() -> None:
@@ -138,12 +138,15 @@ def test_h2_what_is_busy_or_has_just_changed_is_left_with_a_reason() -> None:
     plan = _after(Decider(), 60, [busy])
     assert plan.splits == ()
     assert "being moved" in plan.refused[0].reason
+    others = [_part(i, 40 * MiB) for i in range(2, 8)]
     decider = Decider()
-    _after(decider, 0, [_part(1, MAX)])
-    plan = _after(decider, 0, [_part(1, 2 * MAX, epoch=2)])
+    hot = _part(1, MiB, units=5_000.0)
+    _after(decider, 5 * (LOOKS - 2), [hot, *others])
+    plan = _after(decider, 0, [replace(hot, epoch=2), *others])
+    plan = _after(decider, 5, [replace(hot, epoch=2), *others])
     assert plan.splits == ()
     assert "rests" in plan.refused[0].reason
-    assert _after(decider, POLICY.rest_s, [_part(1, 2 * MAX, epoch=2)]).splits
+    assert _after(decider, POLICY.rest_s, [replace(hot, epoch=2), *others]).splits
 
 
 def test_h1_only_so_many_at_once_the_largest_first() -> None:

@@ -1,0 +1,228 @@
+"""Partitions change shape by themselves, in whole clusters of virtual time: they split when they
+grow, where it does good, and become one again when their data have gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kv.base.config import NodeConfig
+from kv.base.errors import KvorumError
+from kv.base.limits import KiB
+from kvorum.model import Put, TableSpec
+from kvorum.native import NativeBackend
+from kvorum.node import Node
+from procedures.bus.settings import KNOWN, SETTINGS_S
+from tests.cluster.simulated import SimCluster
+from tests.support.simloop import SimLoop, run
+
+MAX = 256 * KiB
+VALUE = 1_000
+SETTLE_S = 30
+
+
+class Forgetful(SimCluster):
+    """Old versions go within seconds."""
+
+    def _config(self, number: int) -> NodeConfig:
+        return replace(super()._config(number), gc_retention_ms=2_000, gc_interval_ms=1_000)
+
+
+async def until(holds: Callable[[], bool], seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.5)
+
+
+def master(cluster: SimCluster) -> Node:
+    return next(node for node in cluster.nodes.values() if node.master.executor is not None)
+
+
+async def again(attempt: Callable[[], Awaitable[Any]]) -> Any:
+    """What a patient client does."""
+    while True:
+        try:
+            return await attempt()
+        except KvorumError as error:
+            if error.disposition == "no":
+                raise
+            await asyncio.sleep(0.05)
+
+
+async def begun(cluster: SimCluster, **values: int) -> NativeBackend:
+    """A table, and settings that fit a simulation."""
+    await cluster.start()
+    backend = master(cluster).backend
+    assert isinstance(backend, NativeBackend)
+    await backend.create_table("default", "t", TableSpec())
+    wanted = {"partition.bytes_max": MAX, "partition.settle_s": SETTLE_S}
+    for name, value in {**wanted, **{f"partition.{k}": v for k, v in values.items()}}.items():
+        assert name in KNOWN
+        id_ = await backend.submit("kvorum.set_setting", {"name": name, "value": value}, None)
+        await backend.procedure(id_, 10_000)
+    return backend
+
+
+async def load(backend: NativeBackend, keys: list[bytes], *, per_batch: int = 20) -> None:
+    for at in range(0, len(keys), per_batch):
+        ops = [Put("default", "t", key, b"." * VALUE) for key in keys[at : at + per_batch]]
+        await again(lambda ops=ops: backend.batch(ops))  # type: ignore[misc]
+        await asyncio.sleep(0.02)
+
+
+async def sizes(backend: NativeBackend) -> list[int]:
+    """Of the table's partitions, in key order."""
+    rows = await again(backend.partitions)
+    return [row["size"] for row in rows if row["id"] != 1]
+
+
+async def settled(backend: NativeBackend, cluster: SimCluster, seconds: float = 120) -> list[int]:
+    """When nothing has changed for a while."""
+    last: list[int] = []
+    steady = 0
+    async with asyncio.timeout(seconds):
+        while steady < 4:
+            await asyncio.sleep(6)
+            now = await sizes(backend)
+            shown = master(cluster).shaping.splitter.shown()
+            quiet = not shown["working"] and not shown["refused"]
+            steady = steady + 1 if len(now) == len(last) and quiet else 0
+            last = now
+    return last
+
+
+async def stop(cluster: SimCluster) -> None:
+    assert not cluster.failed
+    for node in list(cluster.nodes.values()):
+        await node.stop()
+
+
+def test_h1_a_load_of_ten_times_the_limit_leaves_partitions_of_the_right_size() -> None:
+    """Too large ones fit no node; too small ones cost for nothing."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster, chance = SimCluster(loop, 11), random.Random(11)
+        backend = await begun(cluster)
+        keys = [b"%06d" % i for i in range(10 * MAX // (VALUE + 30))]
+        chance.shuffle(keys)
+        await load(backend, keys)
+        found = await settled(backend, cluster)
+        assert all(0.4 * MAX <= size <= MAX for size in found)
+        assert len(found) >= 10
+        for key in keys[:50]:
+            row = await again(lambda key=key: backend.get("default", "t", key, 0))  # type: ignore[misc]
+            assert row is not None
+        await stop(cluster)
+
+    run(main, 11)
+
+
+def test_h7_keys_that_only_rise_are_cut_at_the_end_and_writes_move_on() -> None:
+    """Cut in the middle, each partition would stay half empty for ever; and people must be told
+    that all writes go to one.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 12)
+        large = 2 * MAX
+        backend = await begun(cluster, bytes_max=large)
+        hints: list[str] = []
+
+        async def look() -> None:
+            while True:
+                rows = await again(backend.partitions)
+                hints.extend(row["hint"] for row in rows if row["hint"])
+                await asyncio.sleep(1)
+
+        looking = asyncio.get_running_loop().create_task(look())
+        for i in range(4 * large // (VALUE + 30)):
+            put = ("default", "t", b"%08d" % i, b"." * VALUE, None, 0)
+            await again(lambda put=put: backend.put(*put))  # type: ignore[misc]
+            await asyncio.sleep(0.02)
+        looking.cancel()
+        found = await settled(backend, cluster)
+        told = master(cluster).shaping.splitter.told
+        assert sum("(end)" in text for text in told) >= 3, told
+        assert all(0.4 * large <= size <= large for size in found[:-1]), found
+        assert sum(size > 0.7 * large for size in found) >= 2, "most are full: nothing comes later"
+        assert any("highest" in hint for hint in hints)
+        await stop(cluster)
+
+    run(main, 12)
+
+
+def test_h3_partitions_become_fewer_when_their_data_have_gone() -> None:
+    """Each costs memory, a group and a row of the map, whatever it holds."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = Forgetful(loop, 13)
+        backend = await begun(cluster)
+        keys = [b"%06d" % i for i in range(6 * MAX // (VALUE + 30))]
+        random.Random(13).shuffle(keys)
+        for at in range(0, len(keys), 20):
+            ops = [
+                Put("default", "t", key, b"." * VALUE, ttl_ms=60_000) for key in keys[at : at + 20]
+            ]
+            await again(lambda ops=ops: backend.batch(ops))  # type: ignore[misc]
+            await asyncio.sleep(0.02)
+        before = await settled(backend, cluster)
+        assert len(before) >= 6
+        async with asyncio.timeout(3_600):
+            while len(await sizes(backend)) > 1:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(20)
+        assert await sizes(backend) == [0]
+        await stop(cluster)
+
+    run(main, 13)
+
+
+def test_i11_the_switch_stops_it_and_lets_it_go_on() -> None:
+    """During somebody's repair nothing may change shape."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 14)
+        backend = await begun(cluster, auto=0)
+        await load(backend, [b"%06d" % i for i in range(3 * MAX // VALUE)])
+        await asyncio.sleep(SETTINGS_S)
+        assert len(await sizes(backend)) == 1
+        id_ = await backend.submit(
+            "kvorum.set_setting", {"name": "partition.auto", "value": 1}, None
+        )
+        await backend.procedure(id_, 10_000)
+        assert len(await settled(backend, cluster)) > 1
+        await stop(cluster)
+
+    run(main, 14)
+
+
+@pytest.mark.parametrize("seed", [21, 22])
+def test_h1_a_new_master_goes_on_and_repeats_nothing(seed: int) -> None:
+    """Two masters that both split what they see would cut it twice."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster, chance = SimCluster(loop, seed), random.Random(seed)
+        backend = await begun(cluster)
+        old = master(cluster).store.identity.node
+        keys = [b"%06d" % i for i in range(5 * MAX // (VALUE + 30))]
+        chance.shuffle(keys)
+        await load(backend, keys)
+        await asyncio.sleep(4 + 3 * chance.random())
+        await cluster.crash(old)
+        async with asyncio.timeout(30):
+            while not any(n.master.executor is not None for n in cluster.nodes.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        other = master(cluster).backend
+        assert isinstance(other, NativeBackend)
+        found = await settled(other, cluster)
+        assert all(0.4 * MAX <= size <= MAX for size in found), found
+        assert len(found) <= 5 / 0.4
+        await cluster.start(old)
+        await stop(cluster)
+
+    run(main, seed)
