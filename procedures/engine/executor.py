@@ -402,7 +402,7 @@ class Executor:
     async def steal(self, resource: str, reason: str, *, holder: int = 0) -> list[int]:
         """Take a lock away from those who hold it, or from one; see steal.py. Their ids."""
         self._must_serve()
-        thief = Thief(self.store, self._roster, self._clock, self._locks.held)
+        thief = Thief(self.store, self._roster, self._clock, self._busy)
         return await thief.steal(resource, reason, holder)
 
     def holders(self, resource: str) -> dict[int, str]:
@@ -414,6 +414,14 @@ class Executor:
         return self._roster.blocked(live)
 
     def signal(self, event: str) -> None:
+    def _busy(self, id: int) -> bool:
+        """Whether a turn of it is under way: here, or at a worker, who is asked to hurry."""
+        live = self._roster.get(id)
+        if live is not None and live.worker and self.crew is not None:
+            self.crew.recall(live)
+            return True
+        return self._locks.held(id)
+
         """Wake everything that is suspended on `event`, or is about to be."""
         self._roster.signal(event)
 
