@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -112,7 +113,11 @@ class Points:
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
         state.checkpoint(staged / "state")
-        (staged / _MANIFEST).write_text(json.dumps({**manifest, "op": op}))
+        with (staged / _MANIFEST).open("w") as file:
+            file.write(json.dumps({**manifest, "op": op}))
+            file.flush()
+            os.fsync(file.fileno())
+        _sync(staged)
 
     def commit(self, op: str, name: str) -> None:
         """Let it have its name."""
@@ -120,6 +125,7 @@ class Points:
         if there is not None and there.get("op") == op:
             return
         self._staged(op).rename(self._root / name)
+        _sync(self._root)
 
     def undo(self, op: str) -> None:
         """Nothing of the operation is left, unless it was committed."""
@@ -154,6 +160,15 @@ class Points:
 
     def _staged(self, op: str) -> Path:
         return self._root / STAGING / op
+
+
+def _sync(directory: Path) -> None:
+    """Names in it survive a power loss from now on."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class _OfPoints(Handler):

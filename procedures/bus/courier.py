@@ -64,6 +64,7 @@ class Courier:
     def close(self, op: str) -> None:
         """It has ended."""
         self._outbox.close(op)
+        self._waiters.pop(op, None)
         if (soon := self._soon.pop(op, None)) is not None:
             soon.cancel()
 

@@ -22,6 +22,7 @@ from kv.base.errors import InvalidArgument
 from procedures.bus import targets
 from procedures.bus.phases import OnePhase, TwoPhase
 from procedures.engine.context import StepContext
+from procedures.engine.procedure import Lock, exclusive
 from procedures.engine.registry import procedure
 
 CHECKPOINT = "checkpoint"
@@ -41,7 +42,12 @@ def checked_name(args: Any) -> str:
     return name
 
 
-@procedure("kvorum.checkpoint")
+def _locks(args: Any) -> list[Lock]:
+    """Two operations about one name: one after the other."""
+    return [exclusive(f"point/{checked_name(args)}")]
+
+
+@procedure("kvorum.checkpoint", locks=_locks)
 class Checkpoint(TwoPhase):
     """See the module."""
 
@@ -56,7 +62,7 @@ class Checkpoint(TwoPhase):
         return {"name": checked_name(ctx.args), "targets": dict(results)}
 
 
-@procedure("kvorum.drop_checkpoint")
+@procedure("kvorum.drop_checkpoint", locks=_locks)
 class DropCheckpoint(OnePhase):
     """See the module."""
 

@@ -134,7 +134,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     events=EVENTS,
     broken=st.booleans(),
@@ -149,7 +149,7 @@ def test_n6_all_or_none_whatever_happens(
     story(TWO, events, broken=broken, rate=rate, seed=seed, timeout_ms=timeout_ms)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     events=EVENTS,
     broken=st.booleans(),

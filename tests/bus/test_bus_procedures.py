@@ -11,6 +11,7 @@ import pytest
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.limits import BUS_LEASE_MS, BUS_UNDO_WAIT_MS
 from procedures.bus import phases
+from procedures.bus.hands import Hands
 from procedures.bus.messages import Report, Status, Verb
 from procedures.engine import plain
 from procedures.engine.submission import Submission
@@ -230,6 +231,33 @@ def test_n4_what_a_beat_says_is_said_until_one_is_answered() -> None:
             hands.beaten([])
             assert hands.beat() == []
             assert (await executor.wait(id_, 1_000)).state.name == "SUCCESS"
+
+    simulated(body)
+
+
+def test_n1_a_worker_that_cannot_be_called_asks_by_itself() -> None:
+    """Only nodes could be targets: nobody can call a user's worker."""
+
+    async def body(world: World) -> None:
+        register = type(world.registers[1])(world, 9)
+        hands = Hands({"test": register}, world.timers, world._tell_as("worker/a"))
+        running = world.loop.create_task(hands.run())
+        async with world.master() as executor:
+            args = one_phase({"workers": ["worker/a"]}, body={"n": 1})
+            id_ = await executor.submit(Submission(TWO, args, "tester"))
+            record = await executor.wait(id_, 1_000)
+            assert not record.ended, "nobody has asked"
+            asking = world.loop.create_task(ask(world, hands))
+            record = await executor.wait(id_, 60_000)
+            assert record.state.name == "SUCCESS", record.error
+            assert register.done[str(id_)] == {"n": 1}
+        for task in (asking, running):
+            task.cancel()
+
+    async def ask(world: World, hands: Hands) -> None:
+        while True:
+            await asyncio.sleep(1)
+            hands.take(await world._tell_as("worker/a")([]))
 
     simulated(body)
 

@@ -199,6 +199,15 @@ class World:
         task.cancel()
         await asyncio.wait([task])
 
+    def _tell_as(self, target: str) -> Callable[[list[Report]], Awaitable[Sequence[Order]]]:
+        """BUS_REPORTS of a worker."""
+
+        async def tell(reports: list[Report]) -> Sequence[Order]:
+            self.courier.heard(target, reports)
+            return self.courier.asked(target)
+
+        return tell
+
     def _tell(self, node: int) -> Callable[[list[Report]], Awaitable[Sequence[Order]]]:
         async def tell(reports: list[Report]) -> Sequence[Order]:
             if self.tell_blocked or node in self.cut:
