@@ -70,6 +70,7 @@ from procedures.master.nodes import NodeState
 from procedures.master.replica_methods import ReplicaMethods, check_change, check_status
 from procedures.master.reshape_methods import ReshapeMethods
 from procedures.master.reshape_methods import check as check_reshape
+from procedures.master.splitter import ExplainPartitions
 from sqlproxy import catalog, ddl
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.ddl import DdlServices
@@ -391,6 +392,9 @@ class Node:
         splitting.register(registry, moving)
         merging.register(registry, moving)
         registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))
+        registry.add(
+            ExplainPartitions, make=lambda: ExplainPartitions(lambda: self.shaping.shown())
+        )
         registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))
         registry.add(LockProcedure, make=lambda: LockProcedure(self.keeper))
         for name in self.config.procedure_modules:

@@ -294,6 +294,10 @@ class Followers:
         self.heard(node)
         wanted, flow = message["next_node_idx"], self._flows[node.id]
         match = self._match[node]
+        if message.get("blank") and not match:
+            self._next[node] = self._journal.base_index  # whatever the log has: a snapshot first
+            self.heartbeat(node)
+            return
         if message["success"]:
             match = self._match[node] = max(match, min(wanted - 1, self._journal.last_index))
             self._next[node] = flow.accepted(match, next_item=self._next[node])

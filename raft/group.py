@@ -97,6 +97,7 @@ class Group(LibraryGroup):
         unreachable: Collection[int] = (),
         on_wake: Callable[[], None] = lambda: None,
         fresh: bool = False,
+        blank: bool = False,
     ) -> None:
         """`applied_index` is committed. `room(peer)`: may entries be sent there now? A witness is a
         group that does not `keeps_data`. `unreachable`: nodes that the transport has lost;
@@ -119,6 +120,7 @@ class Group(LibraryGroup):
             election_min_s=config.election_min_ms / 1000,
         )
         self.keeps_data, self._unreachable = keeps_data, unreachable
+        self._blank = blank
         self._handover = Handover(
             self, give_up_s=config.election_min_ms / 1000, resend_s=config.heartbeat_ms / 1000
         )
@@ -157,6 +159,11 @@ class Group(LibraryGroup):
         self._adopt(journal.memberships.current)
 
     # ------------------------------------------------------------------ what it is
+
+    @property
+    def blank(self) -> bool:
+        """It lacks the state that the log begins with, and waits for a snapshot."""
+        return self._blank and not self.journal.last_index
 
     def lease_holds(self) -> bool:
         """May the leader serve reads without asking? A lone voter cannot have been replaced."""

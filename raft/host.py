@@ -140,7 +140,13 @@ class RaftHost:
         self._kick_soon()
 
     def open_group(
-        self, group_id: int, sm: StateMachine, *, hibernates: bool = True, fresh: bool = False
+        self,
+        group_id: int,
+        sm: StateMachine,
+        *,
+        hibernates: bool = True,
+        fresh: bool = False,
+        blank: bool = False,
     ) -> Replica:
         """Recover a group and let it take part. Entries after `sm.applied()` are replayed once a
         first sync has made sure that they are durable and they are known committed; for a lone
@@ -148,10 +154,12 @@ class RaftHost:
         group that does not hibernate keeps its lease while it is idle, at the price of heartbeats.
         `fresh`: this replica has just been made and never ran, also not before a crash: it has
         promised nobody anything, so it may help to an election at once (`Replica.campaign`).
+        `blank`: as long as its log is empty, it must begin with a snapshot: the entries that the
+        others have from the first on would not give their state here.
 
         Raises UnknownGroup, LogCorrupt, LogHole, BadConfig (already open).
         """
-        return self._open(group_id, sm, hibernates=hibernates, fresh=fresh)
+        return self._open(group_id, sm, hibernates=hibernates, fresh=fresh, blank=blank)
 
     def open_witness(self, group_id: int) -> Replica:
         """Take part in a group as a witness: vote, and keep no data (`rules/witness`).
@@ -174,6 +182,7 @@ class RaftHost:
         hibernates: bool = True,
         keeps_data: bool = True,
         fresh: bool = False,
+        blank: bool = False,
     ) -> Replica:
         self._check_open(group_id)
         if group_id in self._replicas:
@@ -201,7 +210,11 @@ class RaftHost:
         if term_max > journal.term:
             journal.set_hard_state(term_max, None)
         core = self._core(
-            journal, applied[0], hibernates=hibernates, keeps_data=keeps_data, fresh=fresh
+            *(journal, applied[0]),
+            hibernates=hibernates,
+            keeps_data=keeps_data,
+            fresh=fresh,
+            blank=blank,
         )
         found = Recovery(
             journal.base_index + 1,
@@ -225,6 +238,7 @@ class RaftHost:
         hibernates: bool,
         keeps_data: bool,
         fresh: bool,
+        blank: bool,
     ) -> Group:
         return Group(
             node_id=self.node_id,
@@ -241,6 +255,7 @@ class RaftHost:
             unreachable=self._unreachable,
             on_wake=partial(self._woken, journal.group_id),
             fresh=fresh,
+            blank=blank,
         )
 
     def _start(self, replica: Replica, core: Group, journal: Journal) -> None:

@@ -4,7 +4,9 @@ Invariants
   * an entry is removed only where it conflicts with the leader's, and never one that is committed
     (P1, I4);
   * the commit index moves only to what was compared with the leader's log (P2);
-  * an answer speaks of what is in the log when it is made; it leaves after the sync that covers it.
+  * an answer speaks of what is in the log when it is made; it leaves after the sync that covers it;
+  * a replica that is *blank* takes no entry: what the group began with is not what it begins with,
+    so it waits for a snapshot.
 
 Source: Raft figure 2, AppendEntries; what a message may change is in `rules/append`, what waits for
 its predecessors in `rules/reorder`.
@@ -32,6 +34,7 @@ class Follower(Protocol):
     """The group whose log this is."""
 
     journal: Journal
+    blank: bool
 
     @property
     def term(self) -> int: ...
@@ -72,6 +75,8 @@ class Intake:
         """
         answer: Message = {"type": "next_node_idx", "next_node_idx": next_index, "success": success}
         answer |= {"reset": not success, "last": self._journal.last_index, "at": at_s}
+        if self._core.blank:
+            answer["blank"] = True
         self._core.post(leader, {**answer, "waiting": self._parked.waiting(self._core.term)})
 
     def _accept(self, message: Mapping[str, Any]) -> tuple[int, bool] | None:
@@ -79,6 +84,8 @@ class Intake:
         there (I3); None if the message waits for others.
         """
         prev, entries, journal = message["prevLogIdx"], message["entries"], self._journal
+        if self._core.blank:
+            return 0, False
         placed = append.place(
             prev,
             message["prevLogTerm"],

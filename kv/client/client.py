@@ -420,21 +420,26 @@ class KvClient:
             leader = None if more == [0] else asked if (host, port) == ANYWHERE else (host, port)
             if leader is not None:
                 self._learn(leader)
-            if leader is None or not until_led:
-                self._router.learn(descriptor, leader)
-            if not until_led:
-                return
             try:
-                if leader is None:
-                    raise NotLeader(f"partition {descriptor.id} has no leader that is known")
-                await self._link(call, leader)
+                if until_led:
+                    await self._reach(call, descriptor, leader)
+                if not self._router.learn(descriptor, leader):
+                    raise _outdated(descriptor)
             except (NotLeader, Unavailable, LinkLost, OSError) as error:
                 skip += 1
                 call.failed(error)
                 await self._pause(call)
             else:
-                self._router.learn(descriptor, leader)
                 return
+
+    async def _reach(
+        self, call: Call, descriptor: PartitionDescriptor, leader: Address | None
+    ) -> None:
+        """Raises if nobody is known to lead there, or cannot be reached."""
+        if leader is None:
+            self._router.learn(descriptor, None)
+            raise NotLeader(f"partition {descriptor.id} has no leader that is known")
+        await self._link(call, leader)
 
     async def first_link(self, budget_ms: int) -> None:
         """Reach any node. Raises what `connect` raises."""
@@ -466,6 +471,11 @@ class KvClient:
             f"cannot reach the cluster ({'; '.join(found)}): is a node running there?",
             code=UNREACHABLE,
         )
+
+
+def _outdated(told: PartitionDescriptor) -> NotLeader:
+    """A node has not heard yet that a partition was split or merged; another one may have."""
+    return NotLeader(f"partition {told.id} is not what it was at epoch {told.epoch}")
 
 
 def _text(address: Address) -> str:

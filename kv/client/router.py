@@ -45,19 +45,20 @@ class Router:
         end = location.descriptor.end
         return location if not end or key < end else None
 
-    def learn(self, descriptor: PartitionDescriptor, address: Address | None) -> None:
+    def learn(self, descriptor: PartitionDescriptor, address: Address | None) -> bool:
         """Take what a node said, in place of all that overlaps it, unless the same partition is
-        known at a later epoch.
+        known at a later epoch. Whether it was taken.
         """
         first, behind = self._overlap(descriptor.start, descriptor.end)
         for known in self._locations[first:behind]:
             if known.descriptor.id == descriptor.id and known.descriptor.epoch > descriptor.epoch:
-                return
+                return False
         if len(self._starts) - (behind - first) >= self._max:
             self.clear()  # simplest bound: what is still used is looked up again
             first = behind = 0
         self._starts[first:behind] = [descriptor.start]
         self._locations[first:behind] = [Location(descriptor, address)]
+        return True
 
     def knows(self, location: Location) -> bool:
         """Whether this is what is known now."""

@@ -40,6 +40,8 @@ class Manager(Protocol):
 
     def replica(self, partition: int) -> Replica | None: ...
 
+    def descriptors(self) -> list[PartitionDescriptor]: ...
+
     def open_made(self, state: PartitionState) -> Replica:
         """Open the group of a partition that was split off and is durable."""
         ...
@@ -69,6 +71,7 @@ class Births:
         self._manager, self._node, self._timers = manager, node, timers
         self._durably, self._on_fatal = durably, on_fatal
         self._closed = False
+        self._absorbing: dict[PartitionId, list[PartitionDescriptor]] = {}
 
     def covering(self, key: bytes) -> PartitionDescriptor | None:
         """The partition that has the key and is not open yet."""
@@ -89,15 +92,41 @@ class Births:
         """The machine knows, too."""
         match shape:
             case Split() if shape.new.id in self.coming:
-                if led := replica.leads():
-                    # Followers learn what is committed with the next message: let that be now.
-                    replica.group.read_barrier(lambda _index: None)
-                self._durably(partial(self._open, shape.new.id, led=led))
+                self._spread(replica)
+                self._durably(partial(self._open, shape.new.id, led=replica.leads()))
             case Merge():
+                self._spread(replica)
                 self._manager.close_replica(shape.right.id)
                 self._durably(partial(self._absorbed, shape.right))
             case _:
                 pass
+
+    @staticmethod
+    def _spread(replica: Replica) -> None:
+        """Followers learn what is committed with the next message: let that be now."""
+        if replica.leads():
+            replica.group.read_barrier(lambda _index: None)
+
+    def absorbs(self, replica: Replica, new: PartitionDescriptor) -> list[PartitionDescriptor]:
+        """A snapshot makes the replica wider: it has taken those in whose replicas this node has
+        there, and they have nothing more to say. Their logs go once that is durable.
+        """
+        gone = [
+            d
+            for d in self._manager.descriptors()
+            if d.id != replica.descriptor.id
+            and (not new.end or d.start < new.end)
+            and (not d.end or new.start < d.end)
+        ]
+        for d in gone:
+            self._manager.close_replica(d.id)
+        self._absorbing[replica.descriptor.id] = gone
+        return gone
+
+    def installed(self, partition: PartitionId) -> None:
+        """A snapshot of it is in place, durably."""
+        for d in self._absorbing.pop(partition, ()):
+            self._absorbed(d)
 
     def close(self) -> None:
         """The node stops."""

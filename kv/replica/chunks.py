@@ -5,7 +5,7 @@
             snapshot and place, so a chunk that turns up elsewhere is found out.
     block   msgpack [format, part, …]; a part is one of
             ["head", partition, index, term, start, end, top_ts, safepoint, old versions,
-             live bytes]
+             live bytes, epoch, [index, term] of the entry that froze it | nil]
             [family, [key, value, …]]
             ["end", rows in all]
     stream  head first, end last, between them families in the order of FAMILIES and their keys
@@ -79,16 +79,25 @@ class Head:
     safepoint: int
     old_versions: int
     live_bytes: int
+    epoch: int = 0  # of the descriptor; earlier versions do not say it
+    frozen: tuple[int, int] | None = None
 
     def to_wire(self) -> list[Any]:
         return [
             *(_HEAD, self.partition, self.index, self.term, self.start, self.end),
             *(self.top_ts, self.safepoint, self.old_versions, self.live_bytes),
+            *(self.epoch, self.frozen),
         ]
+
+    def of(self, descriptor: PartitionDescriptor) -> PartitionDescriptor:
+        """What the partition is that this is a snapshot of: it may have been split or merged."""
+        epoch = self.epoch or descriptor.epoch
+        return replace(descriptor, start=self.start, end=self.end, epoch=epoch)
 
     @staticmethod
     def from_wire(part: Sequence[Any]) -> Head:
-        _, partition, index, term, start, end, top_ts, safepoint, old_versions, live_bytes = part
+        _, partition, index, term, start, end, top_ts, safepoint, old_versions, *rest = part
+        live_bytes, epoch, frozen = (*rest, 0, None)[:3]
         return Head(
             partition=partition,
             index=index,
@@ -99,6 +108,8 @@ class Head:
             safepoint=safepoint,
             old_versions=old_versions,
             live_bytes=live_bytes,
+            epoch=epoch,
+            frozen=None if frozen is None else (frozen[0], frozen[1]),
         )
 
 
@@ -220,9 +231,17 @@ class Target:
     """What a stream may contain: the snapshot at (index, term) of this partition's range."""
 
     def __init__(self, descriptor: PartitionDescriptor, index: int, term: int) -> None:
-        self.descriptor = descriptor
+        """`descriptor` is what it is here; the head says what it is there."""
         self.index, self.term = index, term
+        self._become(descriptor)
+
+    def _become(self, descriptor: PartitionDescriptor) -> None:
+        self.descriptor = descriptor
         self._slices = {family: (low, high) for family, low, high in slices(descriptor)}
+
+    def adopt(self, head: Head) -> None:
+        """The range of the stream is that of its head."""
+        self._become(head.of(self.descriptor))
 
     def place(self, number: int) -> Place:
         return Place(self.descriptor.id, self.index, self.term, number)
@@ -231,13 +250,14 @@ class Target:
         d = self.descriptor
         if begun:
             raise _damaged(place, "a second head")
-        found = (head.partition, head.start, head.end, head.index, head.term)
-        if found != (d.id, d.start, d.end, self.index, self.term):
+        found = (head.partition, head.start, head.index, head.term)
+        if found != (d.id, d.start, self.index, self.term):
             raise _damaged(
                 place,
                 f"it is of partition {head.partition} [{head.start[:32]!r}, {head.end[:32]!r}) at "
                 f"index {head.index}, term {head.term}",
             )
+        self.adopt(head)
 
     def check_rows(self, place: Place, run: Run, last: bytes) -> None:
         """Keys rise and lie in the range; every record is what was sealed under its key."""

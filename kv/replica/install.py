@@ -19,6 +19,7 @@ seconds) leaves a range that is neither: this replica must be rebuilt from the o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, assert_never
 
@@ -31,17 +32,22 @@ from kv.base.limits import SNAPSHOT_LOOK_ROWS_MAX, MiB
 from kv.mvcc.guards import GuardTable
 from kv.partition.locks import LockMirror
 from kv.partition.sizes import Noted, SizeMap, rows_of
+from kv.replica.absorbing import absorb
 from kv.replica.chunks import End, Head, Part, Run, Target
 from kv.replica.metakeys import (
     APPLIED,
     COUNTERS,
+    DESCRIPTOR,
+    FROZEN,
     INSTALLING,
     SAFEPOINT,
     SIZES,
     body,
+    encode_descriptor,
     meta_key,
     pack_applied,
     pack_counters,
+    pack_frozen,
     pack_installing,
     unpack_applied,
     unpack_installing,
@@ -66,8 +72,18 @@ class Installer:
     are what was installed.
     """
 
-    def __init__(self, engine: Engine, staging: Staging, chunks: int) -> None:
-        """`chunks` are staged, and durable."""
+    def __init__(
+        self,
+        engine: Engine,
+        staging: Staging,
+        chunks: int,
+        here: PartitionDescriptor,
+        absorbed: Sequence[PartitionDescriptor] = (),
+    ) -> None:
+        """`chunks` are staged, and durable. `here`: what the partition is at this replica now; the
+        snapshot may be of one that was split or merged since. `absorbed`: those that it has taken
+        in, and whose replicas here are closed.
+        """
         self.locks = LockMirror()
         self.guards = GuardTable()
         self.head: Head | None = None
@@ -75,7 +91,11 @@ class Installer:
         self._noted: Noted = ()  # of the step that is to be written
         self.begun = False  # the marker is written: there is no way back
         self._engine, self._staging, self._chunks = engine, staging, chunks
-        self._descriptor = staging.target.descriptor
+        self._new = staging.head().of(here)
+        self._absorbed = absorbed
+        # All that is emptied: nobody else at this node has anything there.
+        ends = (here.end, self._new.end)
+        self._descriptor = replace(here, end=b"" if b"" in ends else max(ends))
         self._meta = engine.family("meta")
         self._plan = self._steps()
         self._fill: Fill | None = None  # of the step that is to be written
@@ -126,6 +146,10 @@ class Installer:
         marker = pack_installing(*fields_of(self._staging.snapshot), self._chunks)
         batch.put(key, seal(key, marker), self._meta)
         delete_slices(batch, self._engine, self._descriptor)
+        key = meta_key(self._new.id, DESCRIPTOR)
+        batch.put(key, encode_descriptor(key, self._new), self._meta)
+        for gone in self._absorbed:
+            absorb(batch, self._engine, gone)
         for service in services(self._descriptor):
             batch.delete(service, self._meta)
         self.begun = True
@@ -169,6 +193,7 @@ class Installer:
             APPLIED: pack_applied(head.index, head.term, head.top_ts),
             COUNTERS: pack_counters(head.old_versions, head.live_bytes),
             SAFEPOINT: u64(head.safepoint),
+            FROZEN: b"" if head.frozen is None else pack_frozen(*head.frozen),
             SIZES: self._sizes.record() if len(self._sizes) else b"",
         }
         for kind, record in records.items():
@@ -192,7 +217,7 @@ def redo(engine: Engine, descriptor: PartitionDescriptor) -> bool:
     *fields, chunks = unpack_installing(body(key, record))
     snapshot = SnapshotId(*fields)
     staging = Staging(engine, snapshot, Target(descriptor, snapshot.index, snapshot.term))
-    installer = Installer(engine, staging, chunks)
+    installer = Installer(engine, staging, chunks, descriptor)
     installer.begun = True
     try:
         while not installer.step():

@@ -38,6 +38,7 @@ from kv.partition.ports import Timestamps
 from kv.partition.requests import first_key
 from kv.partition.scheduler import Scheduler
 from kv.partition.shapes import BORN
+from kv.replica.absorbing import RECORDS
 from kv.replica.births import Births
 from kv.replica.counters import ManagerCounters
 from kv.replica.install import resume
@@ -52,7 +53,6 @@ from kv.replica.metakeys import (
 )
 from kv.replica.ranges import delete_slices
 from kv.replica.replica import RETRY_S, Replica
-from kv.replica.reshape import RECORDS
 from kv.replica.room import Room
 from kv.replica.staging import clear
 from kv.replica.state import PartitionState
@@ -148,6 +148,10 @@ class ReplicaManager:
     def descriptors(self) -> list[PartitionDescriptor]:
         """In key order."""
         return [replica.descriptor for replica in self._by_start]
+
+    def frozen(self) -> set[PartitionId]:
+        """Those that stand still, to be merged into the one below."""
+        return {r.descriptor.id for r in self._by_start if r.state.frozen is not None}
 
     def replicas(self) -> list[Replica]:
         """In key order."""
@@ -292,7 +296,9 @@ class ReplicaManager:
         replica.on_installed = self._installed
         replica.counters = self.counters
         replica.on_role = self.on_role
-        replica.apply_shape, replica.on_reshaped = self.births.apply, self.births.told
+        births = self.births
+        replica.apply_shape, replica.on_reshaped = births.apply, births.told
+        replica.absorbs = births.absorbs
         replica.machine = PartitionMachine(
             descriptor,
             replica,
@@ -348,6 +354,8 @@ class ReplicaManager:
             # The oracle, which follows the meta partition, needs its lease at any time.
             hibernates=id_ != META_PARTITION,
             fresh=fresh,
+            # It joins a group whose log began with another range: entries would not do.
+            blank=not replica.descriptor.voters and replica.descriptor.epoch > 1,
         )
 
     async def synced(self) -> None:
@@ -445,6 +453,7 @@ class ReplicaManager:
     def _installed(self, replica: Replica) -> None:
         """Its log begins anew behind the snapshot."""
         self.logs.opened(replica, replica.state.index + 1)
+        self.births.installed(replica.descriptor.id)
         self.counters.snapshots_installed += 1
 
     async def run(self) -> None:

@@ -16,7 +16,7 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +41,8 @@ from raft.api import Command, ConsensusGroup, SnapshotId, SnapshotSink, Snapshot
 from raft.errors import EntryTooLarge, ProposalsFull, RaftError, SnapshotUnavailable
 
 RETRY_S: Final = 0.02
+Absorbs = Callable[["Replica", PartitionDescriptor], Sequence[PartitionDescriptor]]
+"""Close the replicas of this node that lie in the range of what this one will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Replica:
         # How an entry that changes the partition is applied, and who is told after the machine: it
         # is about other replicas, too, so the manager does it.
         self.apply_shape: Callable[[Replica, Shape, int, int], object] = _nobody
+        self.absorbs: Absorbs = lambda _replica, _new: ()
         self.on_reshaped: Callable[[Replica, Shape], object] = lambda _replica, _shape: None
 
     @property
@@ -242,12 +245,16 @@ class Replica:
             syncs=self._syncs,
             on_installed=self._installed,
             on_fatal=self._on_fatal,
+            make_room=lambda new: (self.descriptor, self.absorbs(self, new)),
         )
         return self._sink
 
     def _installed(self, installer: Installer) -> None:
         assert installer.head is not None
+        before = self.descriptor
         self.state.replaced(installer.head, installer.locks, installer.guards)
+        if self.descriptor != before:
+            self.machine.reshaped()
         self._sink = None
         self.log_bytes = 0
         covered: list[Entry] = []

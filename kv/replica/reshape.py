@@ -17,7 +17,6 @@ again.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
@@ -25,13 +24,12 @@ from kv.base.errors import Corruption
 from kv.base.keys import u64
 from kv.partition.shapes import BORN, Freeze, Merge, Settle, Shape, Split, Thaw
 from kv.partition.sizes import SizeMap
+from kv.replica.absorbing import absorb
 from kv.replica.metakeys import (
-    ABSORBED,
     APPLIED,
     COUNTERS,
     DESCRIPTOR,
     FROZEN,
-    INSTALLING,
     SAFEPOINT,
     SIZES,
     encode_descriptor,
@@ -41,12 +39,8 @@ from kv.replica.metakeys import (
     pack_frozen,
 )
 from kv.replica.ranges import delete_slices
-from kv.replica.staging import clear
 from kv.replica.state import PartitionState
 from kv.storage.engine import Batch
-
-RECORDS: Final = (APPLIED, COUNTERS, DESCRIPTOR, FROZEN, INSTALLING, SAFEPOINT, SIZES)
-"""All that family meta has of a partition, but for markers of its end."""
 
 
 def reshape(
@@ -134,7 +128,7 @@ def _merge(
     safepoint = max(state.safepoint, above.safepoint)
     if safepoint:
         _put(batch, state, SAFEPOINT, u64(safepoint))
-    absorb(batch, state, above.descriptor)
+    absorb(batch, state.engine, above.descriptor)
     wide = replace(state.descriptor, end=right.end)
     _become(state, batch, wide, shape.epoch, index, term, top_ts=above.top_ts)
     state.old_versions, state.live_bytes = sums
@@ -142,15 +136,6 @@ def _merge(
     state.locks.join(above.locks)
     state.guards.join(above.guards)
     state.sizes = sizes
-
-
-def absorb(batch: Batch, state: PartitionState, gone: PartitionDescriptor) -> None:
-    """A partition whose rows belong to another one from now on: only the marker is left of it."""
-    for kind in RECORDS:
-        batch.delete(meta_key(gone.id, kind), _meta(state))
-    clear(state.engine, batch, gone.id)
-    key = meta_key(gone.id, ABSORBED)
-    batch.put(key, encode_descriptor(key, gone), _meta(state))
 
 
 def _become(

@@ -12,7 +12,7 @@ sender waits, and steps pause, before the database would refuse anybody's writes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kv.base.descriptors import PartitionDescriptor
@@ -27,6 +27,12 @@ from raft.api import SnapshotId
 from raft.errors import SnapshotUnavailable
 
 Done = Callable[[], None]
+MakeRoom = Callable[
+    [PartitionDescriptor], tuple[PartitionDescriptor, Sequence[PartitionDescriptor]]
+]
+"""What the partition is here now; and those that it has taken in elsewhere, and whose replicas here
+have just been closed.
+"""
 RETRY_S: Final = 0.02
 PAUSE_S: Final = 0.001  # between two steps: requests of other partitions come first
 
@@ -44,15 +50,17 @@ class RangeSink:
         syncs: Syncs,
         on_installed: Callable[[Installer], None],
         on_fatal: Callable[[BaseException], object],
+        make_room: MakeRoom,
     ) -> None:
         """Goes on with what is staged of the same snapshot; forgets any other. `on_installed`: the
-        range is the snapshot now, and durable. Raises SnapshotUnavailable.
+        range is the snapshot now, and durable. `make_room(what it will be)`: see MakeRoom. Raises
+        SnapshotUnavailable.
         """
         self.snapshot = snapshot
         self.installing = False
         self._engine, self._timers, self._syncs = engine, timers, syncs
         self._on_installed, self._on_fatal = on_installed, on_fatal
-        self._partition = descriptor.id
+        self._partition, self._make_room = descriptor.id, make_room
         self._staging = Staging(engine, snapshot, Target(descriptor, snapshot.index, snapshot.term))
         self._timer: Handle | None = None
         self._durable: deque[Done] = deque()  # chunks to be acknowledged, oldest first
@@ -106,8 +114,14 @@ class RangeSink:
                 f"the snapshot of partition {self._partition} at index {self.snapshot.index} ends "
                 f"after {progress.chunks} chunks, but it is not whole"
             )
+        try:
+            new = self._staging.target.descriptor
+            here, absorbed = self._make_room(new)
+            installer = Installer(self._engine, self._staging, progress.chunks, here, absorbed)
+        except Corruption as error:
+            raise SnapshotUnavailable(error.message) from error
         self.installing = True
-        self._step(Installer(self._engine, self._staging, progress.chunks), done)
+        self._step(installer, done)
 
     def discard(self) -> None:
         self.stop()

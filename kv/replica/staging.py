@@ -20,7 +20,7 @@ from kv.base.errors import Corruption
 from kv.base.ids import PartitionId
 from kv.base.keys import from_u64, u64
 from kv.mvcc.records import corrupt, verified
-from kv.replica.chunks import Part, Progress, Target, open_chunk, read_block
+from kv.replica.chunks import Head, Part, Progress, Target, open_chunk, read_block
 from kv.storage.engine import Batch, Engine
 from raft.api import SnapshotId
 
@@ -89,6 +89,8 @@ class Staging:
             under_way = range(progress.block_from, progress.chunks)
             self._pieces = [self._stored(number)[0] for number in under_way]
             self.progress = progress
+            if progress.begun:
+                self.target.adopt(self.head())
         else:
             self.discard()
 
@@ -126,6 +128,14 @@ class Staging:
         staged.
         """
         return len(self._stored(number)[0])
+
+    def head(self) -> Head:
+        """What the stream begins with, once that is staged. Raises Corruption."""
+        parts, _ = self.block_at(0)
+        head = parts[0]
+        if not isinstance(head, Head):
+            raise corrupt(_FAMILY, chunk_key(self._partition, self.snapshot, 0))
+        return head
 
     def block_at(self, number: int) -> tuple[list[Part], int]:
         """The parts of the block that begins in this chunk, and the chunk behind it. Raises

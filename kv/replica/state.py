@@ -241,6 +241,8 @@ class PartitionState:
             safepoint=self.safepoint,
             old_versions=self.old_versions,
             live_bytes=self.live_bytes,
+            epoch=d.epoch,
+            frozen=self.frozen,
         )
         return RangeSource(self.engine, d, head, on_close)
 
@@ -250,6 +252,7 @@ class PartitionState:
         self.safepoint = head.safepoint
         self.old_versions, self.live_bytes = head.old_versions, head.live_bytes
         self.locks, self.guards = locks, guards
+        self.descriptor, self.frozen = head.of(self.descriptor), head.frozen
         self._sizes = None
 
     # ------------------------------------------------------------------ opening

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -42,6 +42,10 @@ class Replicas(Protocol):
 
     async def drop(self, partition: PartitionId) -> None: ...
 
+    def frozen(self) -> set[PartitionId]:
+        """Those that stand still, to be merged into the one below."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Differences:
@@ -52,9 +56,14 @@ class Differences:
 
 
 def differences(
-    node: NodeId, own: Sequence[PartitionDescriptor], rows: Sequence[Placed]
+    node: NodeId,
+    own: Sequence[PartitionDescriptor],
+    rows: Sequence[Placed],
+    frozen: Collection[PartitionId] = (),
 ) -> Differences:
-    """`own` was listed before the map was read."""
+    """`own` was listed before the map was read. One that stands still is not removed while there is
+    the one below it: that takes its rows in when it comes so far in its log.
+    """
     mine = {row.descriptor.id: row for row in rows if node in row.nodes}
     there = {descriptor.id for descriptor in own}
     missing = [
@@ -63,7 +72,14 @@ def differences(
         if id_ not in there and not any(_meet(row.descriptor, d) for d in own if d.id in mine)
     ]
     known = mine.keys() | {row.change[1] for row in mine.values() if row.change}
-    foreign = [d.id for d in own if d.id not in known and d.id != META_PARTITION]
+    below = {d.end for d in own if d.id in known}
+    foreign = [
+        d.id
+        for d in own
+        if d.id not in known
+        and d.id != META_PARTITION
+        and not (d.id in frozen and d.start in below)
+    ]
     return Differences(tuple(missing), tuple(foreign))
 
 
@@ -122,7 +138,7 @@ class Reconciler:
         except BaseException:
             self._missed = {}
             raise
-        found = differences(self._node, own, rows)
+        found = differences(self._node, own, rows, self._replicas.frozen())
         counts = {id_: self._missed.get(id_, 0) + 1 for id_ in found.foreign}
         doomed = [id_ for id_, count in counts.items() if count >= RECONCILE_LOOKS_MIN]
         self._missed = counts

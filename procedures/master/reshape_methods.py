@@ -45,6 +45,8 @@ class ReshapeMethods:
         partition, key, new = args
         replica = self._leading(partition)
         there = self._replicas.covering(key)
+        if replica.state.frozen is not None:
+            raise _later(f"partition {partition} is being merged")
         if there is None or there.id != new:
             shapes.check_split(replica.descriptor, key)
             # What is written but not durable now has to be before the new partition serves.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kvorum
+from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, UnknownOutcome
 from kvorum.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
@@ -159,6 +160,15 @@ class Bank:
             if len(balances) == ACCOUNTS:
                 assert sum(b for b in balances) == START * ACCOUNTS, "the feed cut a transaction"
         assert state == {key: row.value for key, row in rows.items()}
+
+    def led_at(self, start: bytes) -> PartitionDescriptor:
+        """The partition that begins there, at its leader."""
+        return next(
+            replica.descriptor
+            for node in self.cluster.nodes.values()
+            for replica in node.store.manager.replicas()
+            if replica.leads() and replica.descriptor.start == start
+        )
 
     def ranges(self) -> list[tuple[bytes, bytes]]:
         """What the partitions of the table are, by the nodes that lead them; they must cover it."""
