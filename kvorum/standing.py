@@ -23,6 +23,7 @@ from kv.base.errors import KvorumError
 from kv.base.methods import REPORTS, STANDING
 from kvorum.version import VERSION
 from procedures.master.audit import Forced
+from procedures.master.balancing.model import LEVELS
 from procedures.master.nodes import NodeRow, NodeState
 from procedures.master.reports import Report, hint
 
@@ -219,6 +220,8 @@ def node_rows(
             else sum(member.id in (*d.voters, *d.learners) for d in map_),
             "version": member.version,
             "witness": member.witness,
+            "labels": dict(zip(LEVELS, member.domains, strict=True)),
+            "tags": list(member.tags),
             "forced": [_plain(one) for one in forced if one.node == member.id],
             **_beats(known.nodes.get(member.id)),
         }
