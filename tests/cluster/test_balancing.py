@@ -201,3 +201,238 @@ def test_f6_a_node_that_is_back_in_time_keeps_what_it_has() -> None:
         assert not await made.any().procedures(name="kvorum.server_crash")
 
     simulated(scenario, 4)
+
+
+async def done(made: Sites, name: str, args: dict[str, Any]) -> Any:
+    """The result of a procedure."""
+    db = made.any()
+    return await db.wait(await db.submit(name, args), timeout_ms=60_000)
+
+
+async def setting(made: Sites, name: str, value: int) -> None:
+    await done(made, "kvorum.set_setting", {"name": name, "value": value})
+
+
+def test_f5_a_replica_moves_under_load_and_wrong_moves_are_refused() -> None:
+    """Operators move by hand, too; what cannot be is said before anything is done."""
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t", split_keys=["h"], replicas=3)
+        await db.create_table("default", "tagged", replicas=1, tags=["ssd"])
+        await setting(made, "balance.enabled", 0)
+        await write(db, KEYS, "v")
+        running = asyncio.create_task((writers := Writers(made)).run())
+        first, second, tagged = sorted(await made.where())
+        nodes = (await made.where())[first]
+        (free,) = {1, 2, 3, 4} - set(nodes)
+        for source in nodes[:2]:  # one of them may lead
+            result = await done(
+                made, "kvorum.move_replica", {"partition": first, "from": source, "to": free}
+            )
+            assert result == {"partition": first, "from": source, "to": free}
+            now = (await made.where())[first]
+            assert set(now) == {*nodes, free} - {source}
+            nodes, free = now, source
+        only = (await made.where())[tagged]
+        assert only == (2,)
+        for args, why in (
+            ({"partition": first, "from": free, "to": nodes[0]}, "has no replica of partition"),
+            ({"partition": first, "from": nodes[0], "to": nodes[1]}, "has a replica of partition"),
+            ({"partition": tagged, "from": 2, "to": 1}, "lacks the tag ssd"),
+            ({"partition": first, "from": nodes[0], "to": 9}, "there is no node 9"),
+            ({"partition": 99, "from": 1, "to": 2}, "there is no partition 99"),
+            ({"partition": 1, "from": 1, "to": 2}, "meta partition"),
+        ):
+            before = await made.where()
+            with pytest.raises(kvorum.KvorumError, match=why):
+                await done(made, "kvorum.move_replica", args)
+            assert await made.where() == before
+        with pytest.raises(kvorum.KvorumError, match="must be an id"):
+            await done(made, "kvorum.move_replica", {"partition": first, "from": "1", "to": 2})
+        await running_check(writers, running)
+
+    simulated(scenario, 4, {2: {"tags": ("ssd",)}})
+
+
+def test_f5_a_leadership_that_was_handed_over_stays_where_it_is() -> None:
+    """The loop that brings leaderships home would take it back two seconds later."""
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t")
+        (row,) = [row for row in await db.partitions() if row["id"] != 1]
+        target = next(n for n in row["replicas"] if n != row["leader"])
+        await done(made, "kvorum.transfer_leader", {"partition": row["id"], "to": target})
+        await asyncio.sleep(20)
+        (row,) = [row for row in await db.partitions() if row["id"] != 1]
+        assert row["leader"] == target
+        with pytest.raises(kvorum.KvorumError, match="node 7 has no replica"):
+            await done(made, "kvorum.transfer_leader", {"partition": row["id"], "to": 7})
+
+    simulated(scenario, 3)
+
+
+def test_i14_changing_a_tag_moves_the_replicas_and_none_remains_outside() -> None:
+    """A table that must be on certain machines would be elsewhere, too."""
+    ssd = {n: {"tags": ("ssd", "old")} for n in (1, 2)} | {n: {"tags": ("ssd",)} for n in (3, 4, 5)}
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        with pytest.raises(kvorum.Refused, match="no member carries the tags tape; there are old"):
+            await db.create_table("default", "nowhere", replicas=2, tags=["tape"])
+        await db.create_table("default", "t", split_keys=SPLITS, replicas=2, tags=["old"])
+        assert set((await made.where()).values()) == {(1, 2)}
+        await write(db, KEYS, "v")
+        with pytest.raises(kvorum.Refused, match="no member carries the tags tape"):
+            await done(
+                made,
+                "kvorum.place_table",
+                {"namespace": "default", "name": "t", "tags": ["tape"]},
+            )
+        await done(
+            made,
+            "kvorum.place_table",
+            {"namespace": "default", "name": "t", "tags": ["ssd"], "replicas": 3},
+        )
+
+        async def three() -> bool:
+            return all(len(nodes) == 3 for nodes in (await made.where()).values())
+
+        await made.until(three)
+        for number in (1, 2):  # the nodes change, not the table
+            made.settings[number]["tags"] = ("old",)
+            await made.crash(number)
+            await asyncio.sleep(1)
+            await made.start(number)
+
+        async def inside() -> bool:
+            return set((await made.where()).values()) == {(3, 4, 5)}
+
+        await made.until(inside)
+        assert set(await read(made.any())) == set(KEYS)
+
+    simulated(scenario, 5, ssd)
+
+
+def test_i12_replicas_are_kept_in_different_racks_also_when_the_level_changes() -> None:
+    """Three copies in one rack are gone with its switch."""
+    racks = {n: {"labels": (f"dc=d{n % 2}", f"rack=r{(n + 1) // 2}")} for n in range(1, 7)}
+
+    def rack(node: int) -> int:
+        return (node + 1) // 2
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t", split_keys=SPLITS, replicas=3)
+        await setting(made, "balance.enabled", 0)
+        # racks 1, 2, 3 in each of two datacenters: six racks; only the datacenter may be shared
+        await setting(made, "placement.level", 0)
+
+        async def apart() -> bool:
+            found = (await made.where()).values()
+            return all(len({n % 2 for n in nodes}) == 2 for nodes in found)
+
+        await made.until(apart)
+        nodes = {row["id"]: row for row in await db.nodes()}
+        assert nodes[3]["labels"] == {"dc": "d1", "rack": "r2", "server": "node3"}
+
+    simulated(scenario, 6, racks)
+
+
+def test_i11_each_scheduler_can_be_paused_alone() -> None:
+    """Who pauses the balancer for a night still wants dead nodes to be replaced."""
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t", split_keys=SPLITS, replicas=1)
+        await setting(made, "placement.enabled", 0)
+        await setting(made, "balance.enabled", 0)
+        await asyncio.sleep(10)
+        await crowd(made, 1)
+        before = await made.where()
+        assert set(before.values()) == {(1,)}
+        await asyncio.sleep(60)
+        assert await made.where() == before, "both are paused"
+        await setting(made, "placement.enabled", 1)
+        await asyncio.sleep(60)
+        assert await made.where() == before, "the placement does not balance"
+        await setting(made, "balance.enabled", 1)
+
+        async def even() -> bool:
+            found = (await made.where()).values()
+            counts = Counter(node for nodes in found for node in nodes)
+            return max(counts.values()) <= 3 and counts.total() == len(before)
+
+        await made.until(even, 300)
+        calm = await made.where()
+        await asyncio.sleep(120)
+        assert await made.where() == calm, "and then nothing moves"
+
+    simulated(scenario, 3)
+
+
+async def crowd(made: Sites, node: int) -> None:
+    """Everything to one node."""
+    for partition, (at,) in (await made.where()).items():
+        if at != node:
+            await done(
+                made, "kvorum.move_replica", {"partition": partition, "from": at, "to": node}
+            )
+
+
+def test_i13_who_dies_while_it_gets_a_replica_is_given_up() -> None:
+    """A move to a dead node would hold its partition for ever."""
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t", replicas=3)
+        ((partition, nodes),) = (await made.where()).items()
+        master = next(n for n, node in made.nodes.items() if node.store.tso.leading)
+        free = next(n for n in (4, 5) if n not in nodes and n != master)
+        await write(db, KEYS, "v")
+        source = next(n for n in nodes if n != master)
+        made.network.isolate(free)  # it answers nobody, but has not died yet
+        made.network.cut -= {(free, master), (master, free)}
+        id_ = await db.submit(
+            "kvorum.move_replica", {"partition": partition, "from": source, "to": free}
+        )
+        await asyncio.sleep(0.5)
+        await made.crash(free)
+
+        async def ended() -> bool:
+            return (await made.any().procedure(id_)).state not in ("RUNNABLE", "WAITING")
+
+        await made.until(ended)
+        assert (await made.where())[partition] == nodes
+        assert set(await read(made.any())) == set(KEYS)
+
+    simulated(scenario, 5)
+
+
+def test_f6_a_table_that_is_everywhere_gets_its_node_back() -> None:
+    """With four voters a dead one weakens the group: it is taken out, and comes back in."""
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t")
+        await write(db, KEYS, "v")
+        victim = next(n for n in (4, 3, 2) if not made.nodes[n].store.tso.leading)
+        staying = tuple(sorted({1, 2, 3, 4} - {victim}))
+        await made.crash(victim)
+
+        async def out() -> bool:
+            rows = await made.any().partitions()
+            return all(tuple(sorted(row["replicas"])) == staying for row in rows)
+
+        await made.until(out)
+        await made.start(victim)
+
+        async def back() -> bool:
+            rows = await made.any().partitions()
+            return all(sorted(row["replicas"]) == [1, 2, 3, 4] for row in rows)
+
+        await made.until(back)
+        assert set(await read(made.any())) == set(KEYS)
+
+    simulated(scenario, 4)
