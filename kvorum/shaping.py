@@ -47,7 +47,6 @@ class Shaping:
             policy=self.policy,
             monotonic=store.ports.timers.monotonic,
         )
-        store.shape = self.shown
 
     def _living(self) -> list[int]:
         """Nodes with data that the master hears."""
@@ -83,7 +82,7 @@ class Shaping:
                 log.info("partitions were not looked at: %s; next round", error)
 
     def shown(self) -> dict[str, Any]:
-        """For people (`kvorum partition auto`)."""
+        """For people: ExplainPartitions."""
         policy = self.policy()
         return {
             "auto": self.on,

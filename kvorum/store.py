@@ -85,8 +85,6 @@ class Store:
     def __init__(self, ports: Ports, on_fatal: Callable[[BaseException], None]) -> None:
         self.ports = ports
         self.failed = False  # no promise can be kept any more
-        # what splits and merges partitions, for people; the node sets it
-        self.shape: Callable[[], Mapping[str, Any]] = dict
         self._tell_fatal = on_fatal
         self._engines: list[Engine] = []
         self._syncer: Syncer | None = None
@@ -401,7 +399,7 @@ class Store:
         """The method REPORTS. Raises NotLeader."""
         if not self.pulse.reigning or not self._serves_meta():
             raise self.not_master("reports come to the meta partition's leader")
-        return [{**self.picture.to_wire(self.pulse.health()), "shape": self.shape()}]
+        return [self.picture.to_wire(self.pulse.health())]
 
     def _held(self, most: int, waited: Waited, every: bool) -> tuple[list[Held], bool]:
         here = self.manager.replicas(), self.identity.node, self.ports.clock.now_ms()
@@ -480,7 +478,6 @@ class Store:
         for syncer in (self._syncer, self._state_syncer):
             if syncer is not None:
                 syncer.close()
-        self.shape = dict
         engines, self._engines = self._engines, []
         # Whoever still holds a client must not keep the databases open: their handles are in these.
         for name in (

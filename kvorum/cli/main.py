@@ -22,6 +22,7 @@ from kvorum.cli import (
     nodes,
     output,
     procs,
+    shaping,
     snapshots,
     tables,
     verify,
@@ -76,6 +77,7 @@ app.add_typer(bus.checkpoints, name="checkpoint")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(members.nodes, name="node")
 app.add_typer(members.partitions, name="partition")
+members.partitions.command("auto")(shaping.auto)
 app.add_typer(procs.app, name="proc")
 app.add_typer(bus.settings, name="setting")
 app.add_typer(snapshots.app, name="snapshot")

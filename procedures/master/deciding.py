@@ -14,7 +14,7 @@ merge   small    two neighbours of a table that fill less than half a partition 
 Hysteresis. What was just split has more than bytes_max together, what may be merged at most half of
 it: a partition must lose half its bytes, or win as many, before it goes the other way. By load the
 same: merged ones have a quarter of load_min together at most. And for rest_s after any change of a
-partition (its epoch) its load is not looked at, until the averages tell of what it is now; sizes are
+partition (its epoch) it is not split by load, until the averages tell of what it is now; sizes are
 known at once.
 
 A partition that was never written to is left as it is: somebody cut an empty table into pieces on

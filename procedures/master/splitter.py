@@ -9,8 +9,8 @@ the same gets the procedure that is there. What has been submitted is followed t
 fails is tried again after a while, longer each time (BACKOFF_S). A procedure that this version does
 not have is said once, and then left alone for the rest of the reign.
 
-`told` keeps the last decisions and refusals for people (`kvorum partition auto`). A cluster can
-switch all this off: setting `partition.auto` (procedures/bus/settings.py).
+`shown` has the last decisions and refusals, for people (EXPLAIN; `kvorum partition auto`). A
+cluster can switch all this off: setting `partition.auto` (procedures/bus/settings.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from typing import Any, Final, Protocol
 from kv.base.errors import KvorumError, NotFound
 from kv.base.ids import META_PARTITION
 from kv.base.methods import SPLIT_POINT
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, done
 from procedures.engine.records import Record
+from procedures.engine.registry import procedure, step
 from procedures.engine.submission import Submission
 from procedures.master.deciding import Decider, Merge, Part, Plan, Policy, Split
 from procedures.master.groups import Groups
@@ -35,10 +38,12 @@ log = logging.getLogger(__name__)
 
 SPLIT: Final = "kvorum.split_partition"
 MERGE: Final = "kvorum.merge_partitions"
+EXPLAIN: Final = "kvorum.explain_partitions"
 OWNER: Final = "master"
 BACKOFF_S: Final = 10.0
 _BACKOFF_S_MAX: Final = 600.0
 _TOLD_MAX: Final = 50
+_REFUSED_MAX: Final = 200
 _PREFIX_BYTES: Final = 4  # of a storage key: the table
 
 
@@ -265,8 +270,22 @@ class Splitter:
 
     def shown(self) -> dict[str, Any]:
         """For people: what was done last, and what is not done and why."""
+        refused = self.plan.refused
         return {
             "done": list(self.told),
-            "refused": [[one.partition, one.reason] for one in self.plan.refused],
+            "refused": [[one.partition, one.reason] for one in refused[:_REFUSED_MAX]],
+            "more_refused": max(0, len(refused) - _REFUSED_MAX),
             "working": [[work.id, work.kind, list(work.partitions)] for work in self._working],
         }
+
+
+@procedure(EXPLAIN)
+class ExplainPartitions:
+    """EXPLAIN {}: what the master has split and merged of late, what it does not, and why."""
+
+    def __init__(self, shown: Callable[[], dict[str, Any]]) -> None:
+        self._shown = shown
+
+    @step(first=True)
+    def tell(self, ctx: StepContext) -> Outcome:
+        return done(self._shown())
