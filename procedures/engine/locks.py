@@ -103,6 +103,10 @@ class LockTable:
         self._hold(id, wanted)
         return True
 
+    def free(self, id: int, locks: Locks) -> bool:
+        """Whether `take` would say yes."""
+        return next(self._blockers(id, closure(locks)), None) is None
+
     def restore(self, id: int, locks: Locks) -> None:
         """It holds these: the store says so."""
         if id not in self._held:

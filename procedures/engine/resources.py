@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from kv.base.errors import InvalidArgument, TooLarge
@@ -109,6 +110,7 @@ def check_resource(resource: object, where: str) -> None:
         )
 
 
+@lru_cache(4_096)
 def closure(locks: Locks) -> Locks:
     """All that these locks take: with what they imply, one per resource, in canonical order. Names
     that an earlier version stored are taken as they are.

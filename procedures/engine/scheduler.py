@@ -1,7 +1,8 @@
 """In which order procedures get a worker, and which of them may: locks, classes, fair turns.
 
     push ─▶ queues (who is next) ─▶ pop ─▶ has its locks, or takes them now ─▶ runs
-                 ▲                    └─▶ cannot: waits for them, out of the queues
+      │          ▲                    └─▶ cannot: ┐
+      └ cannot ──┼────────────────────────────▶ waits for them, out of the queues
                  └───────── release ◀─────────────┘  of a lock: those that it frees, at the front
 
 Only ids: what runs is the executor's business. Locks are granted at `pop` and stay until `release`,
@@ -114,6 +115,8 @@ class FairScheduler:
         if entry.locks and not self._locks.holds(id):
             self._wanting[id] = entry
             self._circles.pop(id, None)
+            if not self._locks.free(id, entry.locks) and not self._wait(entry):
+                return  # its place is in the queues of the locks, from now on
         elif self._wanting and self._wanting.pop(id, None) is not None:
             self._ready(self._locks.withdraw(id))
             if id in self._up:  # in its queue already
@@ -159,6 +162,10 @@ class FairScheduler:
         if self._locks.take(entry.id, entry.locks):
             del self._wanting[entry.id]
             return True
+        return self._wait(entry)
+
+    def _wait(self, entry: Entry) -> bool:
+        """Queue up for its locks; True if it may not, for that would close a circle."""
         circle, freed = self._locks.wait(entry.id, entry.locks)
         self._ready(freed)
         if circle:

@@ -92,7 +92,7 @@ def test_k6_drop_namespace_waits_for_both() -> None:
         dropped = await d.submit(executor, "DropNamespace")
         late = await d.submit(executor, "CreateTable", name="v")
         ends = [await executor.wait(id, 60_000) for id in (*tables, *gone, dropped, late)]
-        assert [e.state for e in ends[:5]] == [State.SUCCESS] * 5
+        assert [e.state for e in ends[:5]] == [State.SUCCESS] * 5, ends[4].error
         assert ends[4].history[0].start_ms >= max(e.updated_ms for e in ends[:4])
         error = ends[5].error
         assert error is not None
