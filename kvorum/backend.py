@@ -165,7 +165,15 @@ class Backend(Protocol):
 
     async def drop_table(self, ns: str, name: str) -> None: ...
 
-    async def submit(self, name: str, args: Any, nonce: str | None) -> int: ...
+    async def submit(
+        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+    ) -> int:
+        """`options`: queue, priority, delay_ms, at_ms, pool."""
+        ...
+
+    async def control(self, what: str, args: dict[str, Any]) -> Any:
+        """Signals, completions, schedules, limits: procedures/pools/control.py has the list."""
+        ...
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo: ...
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -60,6 +61,7 @@ from kvorum.snapshots import (
     checked_lease_ttl,
     checked_owner,
 )
+from kvorum.starting import start_options, submitted
 from kvorum.tables import AsyncTable, AsyncTransaction, snapshot_at
 from kvorum.watching import AsyncWatch, watch_spec
 from procedures.engine.procedure import procedure_name
@@ -361,11 +363,87 @@ class AsyncDatabase:
 
     # ------------------------------------------------------------------------------ procedures
 
-    async def submit(self, name: str | type, args: Any = None, *, nonce: str | None = None) -> int:
+    async def submit(
+        self,
+        name: str | type,
+        args: Any = None,
+        *,
+        nonce: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> int:
         """Start a procedure, by name or by its class; its id. The same nonce gives the same id, for
         ever.
         """
-        return await self._backend.submit(procedure_name(name), args, nonce)
+        options = start_options(queue, priority, delay_ms, at, pool)
+        args = submitted(name, args)
+        return await self._backend.submit(procedure_name(name), args, nonce, options or None)
+
+    async def signal(
+        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
+        same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
+        """
+        told = {"id": procedure, "name": name, "payload": payload}
+        told["key"] = key or self._rng.token(12).hex()
+        return bool((await self._backend.control("signal", told))["sent"])
+
+    async def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
+        """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
+        result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).
+        """
+        told = {"token": token, "result": result, "error": error}
+        return bool((await self._backend.control("complete", told))["completed"])
+
+    async def set_schedule(
+        self,
+        name: str,
+        cron: str,
+        procedure: str | type,
+        args: Any = None,
+        *,
+        zone: str = "UTC",
+        missed: str = "one",
+        queue: str = "",
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Start a procedure at the times of a cron expression, once for each; by its name an
+        existing schedule is changed. `missed`: "one", "all" or "skip".
+        """
+        told = {"name": name, "cron": cron, "procedure": procedure_name(procedure), "args": args}
+        told |= {"zone": zone, "missed": missed, "queue": queue, "priority": priority}
+        return dict(await self._backend.control("schedule.set", told))
+
+    async def remove_schedule(self, name: str) -> None:
+        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
+        await self._backend.control("schedule.remove", {"name": name})
+
+    async def schedules(self) -> list[dict[str, Any]]:
+        """All of them, by name, with the next time and the last run of each."""
+        return list(await self._backend.control("schedule.list", {}))
+
+    async def set_limit(
+        self,
+        name: str,
+        *,
+        kind: str = "queue",
+        max_concurrent: int = 0,
+        rate_per_s: float = 0,
+    ) -> dict[str, Any]:
+        """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
+        and how many begin per second; 0 = no limit.
+        """
+        told = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
+        told["rate_per_s"] = rate_per_s
+        return dict(await self._backend.control("queue.set", told))
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """Everything that has a limit, or waits for one: how many run, how many wait."""
+        return list(await self._backend.control("queue.list", {}))
 
     async def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
         """What a procedure is doing; waits up to `wait_ms` for its end."""

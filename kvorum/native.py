@@ -382,8 +382,13 @@ class NativeBackend:
 
     # ------------------------------------------------------------------------------ procedures
 
-    async def submit(self, name: str, args: Any, nonce: str | None) -> int:
-        return await self._procedures.submit(name, args, nonce=nonce)
+    async def submit(
+        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+    ) -> int:
+        return await self._procedures.submit(name, args, nonce=nonce, options=options)
+
+    async def control(self, what: str, args: dict[str, Any]) -> Any:
+        return await self._procedures.control(what, args)
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
         return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))

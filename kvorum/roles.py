@@ -182,7 +182,7 @@ class Master:
         if self._lock_service is not None:
             self._lock_service(executor).register(self)
         if executor.crew is not None:
-            pools.register(executor.crew, self)
+            pools.register(executor, self)
         self.executor = executor
         log.info("this node is the master: %d procedures go on", len(executor.live()))
 

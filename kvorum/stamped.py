@@ -301,8 +301,13 @@ class StampedBackend:
 
     # ------------------------------------------------------------------------------ procedures
 
-    async def submit(self, name: str, args: Any, nonce: str | None) -> int:
-        work = self._backend.submit(name, args, nonce)
+    async def control(self, what: str, args: dict[str, Any]) -> Any:
+        return await self._stamp(f"procedure.{what}", self._backend.control(what, args))
+
+    async def submit(
+        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+    ) -> int:
+        work = self._backend.submit(name, args, nonce, options)
         return await self._stamp("procedure.submit", work, then=lambda id: {"procedure": id})
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:

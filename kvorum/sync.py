@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -259,9 +260,87 @@ class Database:
 
     # ------------------------------------------------------------------------------ procedures
 
-    def submit(self, name: str | type, args: Any = None, *, nonce: str | None = None) -> int:
+    def submit(
+        self,
+        name: str | type,
+        args: Any = None,
+        *,
+        nonce: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> int:
         """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
-        return self._call(self._db.submit(name, args, nonce=nonce))
+        work = self._db.submit(
+            *(name, args),
+            nonce=nonce,
+            queue=queue,
+            priority=priority,
+            delay_ms=delay_ms,
+            at=at,
+            pool=pool,
+        )
+        return self._call(work)
+
+    def signal(
+        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`."""
+        return self._call(self._db.signal(procedure, name, payload, key=key))
+
+    def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
+        """End what a procedure asked of an outside system, with a result or an error."""
+        return self._call(self._db.complete(token, result, error=error))
+
+    def set_schedule(
+        self,
+        name: str,
+        cron: str,
+        procedure: str | type,
+        args: Any = None,
+        *,
+        zone: str = "UTC",
+        missed: str = "one",
+        queue: str = "",
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Start a procedure at the times of a cron expression, once for each."""
+        work = self._db.set_schedule(
+            *(name, cron, procedure, args),
+            zone=zone,
+            missed=missed,
+            queue=queue,
+            priority=priority,
+        )
+        return self._call(work)
+
+    def remove_schedule(self, name: str) -> None:
+        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
+        self._call(self._db.remove_schedule(name))
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """All of them, by name, with the next time and the last run of each."""
+        return self._call(self._db.schedules())
+
+    def set_limit(
+        self,
+        name: str,
+        *,
+        kind: str = "queue",
+        max_concurrent: int = 0,
+        rate_per_s: float = 0,
+    ) -> dict[str, Any]:
+        """Limit how many procedures of a queue (or "type", or "pool") run, or begin per second."""
+        work = self._db.set_limit(
+            name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s
+        )
+        return self._call(work)
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Everything that has a limit, or waits for one: how many run, how many wait."""
+        return self._call(self._db.queues())
 
     def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
         """What a procedure is doing; waits up to `wait_ms` for its end."""

@@ -257,18 +257,11 @@ WORK_POLL: Final = 171
 WORK_LEAVE: Final = 173
 # → [map as msgpack bytes, …] workers, the same of pools
 WORK_LIST: Final = 174
-# id, name, payload (msgpack bytes), key | None → true. A signal; the same key is taken once
-PROC_SIGNAL: Final = 175
-# token, ok, value (msgpack bytes) → true. End what waits for an outside system
-PROC_COMPLETE: Final = 176
-# action ("set" | "remove" | "list"), arguments (msgpack bytes) → msgpack bytes
-SCHEDULES: Final = 177
-# action ("set" | "remove" | "list"), arguments (msgpack bytes) → msgpack bytes
-QUEUES: Final = 178
+# what, arguments (msgpack bytes) → msgpack bytes. What users do with running procedures, queues and
+# schedules (procedures/pools/control.py)
+PROC_CONTROL: Final = 175
 # name, args (msgpack bytes), owner, nonce | None, options (map) → id. PROC_SUBMIT with more said
 PROC_SUBMIT_MORE: Final = 179
-# after, limit → [live record as bytes, …], after | None. For check-upgrade
-PROC_LIVE: Final = 180
 
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
@@ -276,8 +269,8 @@ MASTER_METHODS: Final = frozenset(
     | {REPORTS, EXPLAIN_BALANCE}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {BUS_REPORTS, LOCK_BEAT, LOCK_END}
-    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_SIGNAL, PROC_COMPLETE}
-    | {SCHEDULES, QUEUES, PROC_SUBMIT_MORE, PROC_LIVE}
+    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}
+    | {PROC_SUBMIT_MORE}
 )
 
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
@@ -286,8 +279,7 @@ REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
     | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE, FINISH}
-    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_COMPLETE}
-    | {SCHEDULES, QUEUES, PROC_LIVE}
+    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}
     | {PING, LOOKUP, TSO}
     | {LOCK_BEAT, LOCK_END}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
@@ -306,7 +298,7 @@ QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
     | {CHANGES, AWAIT_CHANGES}
     | {RECOVER, SETTLE, FINISH}
-    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_LIVE}
+    | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST}
     | {LOCK_BEAT, LOCK_END}
     | {PROC_GET, PROC_LIST, PROC_ACK, STANDING, HOLDS_TXN, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
@@ -317,6 +309,6 @@ assert QUERIES <= REPEATABLE
 
 def repeatable(method: int, args: Sequence[object]) -> bool:
     """Whether this request may be sent again after a lost reply: a submission with a nonce, too."""
-    may_have_one = method in (PROC_SUBMIT, PROC_SUBMIT_MORE, PROC_SIGNAL)
+    may_have_one = method in (PROC_SUBMIT, PROC_SUBMIT_MORE)
     has_nonce = may_have_one and len(args) > 3 and args[3] is not None
     return has_nonce or method in REPEATABLE

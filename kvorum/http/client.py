@@ -43,6 +43,7 @@ from kvorum.model import (
     TableSpec,
     TxnState,
 )
+from kvorum.starting import control_request
 from kvorum.watching import WatchSpec
 from txn.ended import is_over
 from txn.terms import NAMES, USUAL, Terms
@@ -211,12 +212,19 @@ class HttpBackend:
 
     # ------------------------------------------------------------------------------ procedures
 
-    async def submit(self, name: str, args: Any, nonce: str | None) -> int:
+    async def control(self, what: str, args: dict[str, Any]) -> Any:
+        method, target, body = control_request(what, args)
+        found = await self._call(method, target, body, twice="same")
+        return found["items"] if what.endswith(".list") else found
+
+    async def submit(
+        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+    ) -> int:
         headers = _HEADERS if nonce is None else (*_HEADERS, ("idempotency-key", nonce))
         body = b"" if args is None else _encode(args)
         answer = await self._send(
             "POST",
-            f"/v1/procedures/{_q(name)}",
+            f"/v1/procedures/{_q(name)}" + (f"?{urlencode(options)}" if options else ""),
             body,
             headers,
             twice="more" if nonce is None else "same",

@@ -21,6 +21,8 @@ from kv.base.limits import (
     HTTP_BODY_BYTES_MAX,
     LEASE_TTL_MS_DEFAULT,
     NONCE_CHARS_MAX,
+    PROCEDURE_PRIORITY_MAX,
+    PROCEDURE_TIMEOUT_MS_MAX,
     WAIT_MS_MAX,
 )
 from kvorum import logs
@@ -76,6 +78,13 @@ class ColdApi:
             ("GET", "/v1/procedures/{id}", self._procedure),
             ("POST", "/v1/procedures/{name}", self._submit),
             ("POST", "/v1/procedures/{id}/abort", self._abort),
+            ("POST", "/v1/procedures/{id}/signals", self._signal),
+            ("POST", "/v1/completions", self._complete),
+            ("GET", "/v1/schedules", self._schedules),
+            ("POST", "/v1/schedules", self._set_schedule),
+            ("DELETE", "/v1/schedules/{name}", self._remove_schedule),
+            ("GET", "/v1/queues", self._queues),
+            ("POST", "/v1/queues", self._set_queue),
             ("POST", "/v1/locks/{id}/heartbeat", self._beat_lock),
             ("DELETE", "/v1/locks/{id}", self._end_lock),
             ("GET", "/v1/snapshots", self._snapshots),
@@ -220,14 +229,57 @@ class ColdApi:
 
     # ------------------------------------------------------------------------------ procedures
 
-    async def _submit(self, raw: http.Request, request: Request) -> Reply:
+    async def _control(self, raw: http.Request, what: str, args: dict[str, Any]) -> Reply:
+        told = await self._backend.control(what, args)
+        if what.endswith(".list"):
+            told = {"items": told}
+        return reply(plain(told, raw.formats.reply), raw.formats.reply)
+
+    async def _signal(self, raw: http.Request, request: Request) -> Reply:
+        body = await raw.fields(fields.SIGNAL)
+        return await self._control(raw, "signal", {**body, "id": _procedure_id(request)})
+
+    async def _complete(self, raw: http.Request, request: Request) -> Reply:
+        return await self._control(raw, "complete", await raw.fields(fields.COMPLETION))
+
+    async def _schedules(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
+        return await self._control(raw, "schedule.list", {})
+
+    async def _set_schedule(self, raw: http.Request, request: Request) -> Reply:
+        return await self._control(raw, "schedule.set", await raw.fields(fields.SCHEDULE))
+
+    async def _remove_schedule(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        return await self._control(raw, "schedule.remove", {"name": request.path_params["name"]})
+
+    async def _queues(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        return await self._control(raw, "queue.list", {})
+
+    async def _set_queue(self, raw: http.Request, request: Request) -> Reply:
+        return await self._control(raw, "queue.set", await raw.fields(fields.QUEUE))
+
+    async def _submit(self, raw: http.Request, request: Request) -> Reply:
+        query = Query(raw.query_string)
+        most = PROCEDURE_TIMEOUT_MS_MAX
+        high = PROCEDURE_PRIORITY_MAX
+        options = {
+            "queue": query.text("queue"),
+            "pool": query.text("pool"),
+            "delay_ms": query.integer("delay_ms", 0, most),
+            "at_ms": query.integer("at_ms", 0, 1 << 53),
+            "priority": query.integer("priority", -high, high),
+        }
+        query.done()
+        options = {name: value for name, value in options.items() if value is not None}
         nonce = request.headers.get("idempotency-key")
         if nonce is not None and not 0 < len(nonce) <= NONCE_CHARS_MAX:
             raise fields.wrong("Idempotency-Key", f"1 to {NONCE_CHARS_MAX} characters", nonce)
         body = await raw.body(HTTP_BODY_BYTES_MAX)
         args = decode(body, raw.formats.body) if body else None
-        procedure = await self._backend.submit(request.path_params["name"], args, nonce)
+        name = request.path_params["name"]
+        procedure = await self._backend.submit(name, args, nonce, options or None)
         return reply({"id": str(procedure)}, raw.formats.reply, 202)
 
     async def _procedure(self, raw: http.Request, request: Request) -> Reply:

@@ -305,6 +305,49 @@ OPEN_SNAPSHOT: Fields = (
         False,
     ),
 )
+_PRIORITY = Field(
+    "priority",
+    integer(-limits.PROCEDURE_PRIORITY_MAX, limits.PROCEDURE_PRIORITY_MAX),
+    "The higher one begins first.",
+    False,
+)
+SIGNAL: Fields = (
+    Field("name", TEXT, "Which signal: its step takes it by this name."),
+    Field("payload", ANY, "Plain data for the step.", False),
+    Field("key", TEXT, "The same key is sent once.", False),
+)
+COMPLETION: Fields = (
+    Field("token", TEXT, "What `ctx.external()` gave."),
+    Field("result", ANY, "How it ended well …", False),
+    Field("error", ANY, "… or not.", False),
+)
+SCHEDULE: Fields = (
+    Field("name", TEXT, "Its name; an existing one is changed."),
+    Field("cron", TEXT, "Five fields: minute, hour, day of month, month, day of week."),
+    Field("procedure", TEXT, "What is started."),
+    Field("args", ANY, "With these arguments.", False),
+    Field("zone", TEXT, "Time zone; UTC if left out.", False),
+    Field(
+        "missed",
+        one_of("one", "all", "skip"),
+        "What becomes of times at which there was no master: the newest, each, none; one.",
+        False,
+    ),
+    Field("queue", TEXT, "In which it waits for its turn.", False),
+    _PRIORITY,
+    Field("pool", TEXT, "Which workers run it.", False),
+)
+QUEUE: Fields = (
+    Field("name", TEXT, "Of a queue, a type or a pool."),
+    Field("kind", one_of("queue", "type", "pool"), "queue if left out.", False),
+    Field(
+        "max_concurrent",
+        integer(0, limits.PROCEDURE_CONCURRENT_MAX),
+        "Begun and not ended; 0 = any number.",
+        False,
+    ),
+    Field("rate_per_s", ANY, "Begun per second; 0 = any number.", False),
+)
 ABORT: Fields = (
     Field("dry_run", BOOL, "Only say whether it could be aborted.", False),
     Field("reason", TEXT, "Why, for the records.", False),

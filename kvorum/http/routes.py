@@ -356,7 +356,56 @@ _OTHER_ROUTES = (
         "The body is its arguments. The header `Idempotency-Key` is its nonce: the same one gives "
         "the same id.",
         headers=(Field("Idempotency-Key", TEXT, "Nonce.", False),),
+        query=(
+            Field("queue", TEXT, "In which it waits for its turn.", False),
+            Field(
+                "priority",
+                integer(-limits.PROCEDURE_PRIORITY_MAX, limits.PROCEDURE_PRIORITY_MAX),
+                "The higher one begins first.", False,
+            ),
+            Field(
+                "delay_ms", integer(0, limits.PROCEDURE_TIMEOUT_MS_MAX),
+                "Begin so much later.", False,
+            ),
+            Field("at_ms", integer(0, 1 << 53), "Begin then, in ms since 1970.", False),
+            Field("pool", TEXT, "Which workers run it.", False),
+        ),
         body=None, ok=202, answer=_ID, errors=(404, 413),
+    ),
+    Route(
+        "POST", "/v1/procedures/{id}/signals", "procedures", "Send a signal",
+        "Kept until a step takes it with `ctx.receive(name)`. `sent` false: the same key was sent "
+        "before. 409 `ENDED`.",
+        body=fields.SIGNAL, answer=_object(sent={"type": "boolean"}), errors=(404, 409, 413),
+    ),
+    Route(
+        "POST", "/v1/completions", "procedures", "End what an outside system was asked",
+        "With a result or an error. `completed` false: it was before, in the same way; in another "
+        "way: 409 `ALREADY_COMPLETED`.",
+        body=fields.COMPLETION, answer=_object(completed={"type": "boolean"}),
+        errors=(404, 409, 413),
+    ),
+    Route(
+        "GET", "/v1/schedules", "procedures", "List schedules",
+        "With the next time and the last run of each.", answer=_items({"type": "object"}),
+    ),
+    Route(
+        "POST", "/v1/schedules", "procedures", "Start a procedure at the times of a clock",
+        "Once for each time of the cron expression; an existing schedule of the name is changed.",
+        body=fields.SCHEDULE, answer={"type": "object"}, errors=(404,),
+    ),
+    Route(
+        "DELETE", "/v1/schedules/{name}", "procedures", "Remove a schedule",
+        "What it started goes on.", answer={"type": "object"}, errors=(404,),
+    ),
+    Route(
+        "GET", "/v1/queues", "procedures", "List queues and limits",
+        "Of everything that has a limit or waits for one: `running`, `waiting`.",
+        answer=_items({"type": "object"}),
+    ),
+    Route(
+        "POST", "/v1/queues", "procedures", "Limit a queue, a type or a pool",
+        "Zeros remove the limit.", body=fields.QUEUE, answer={"type": "object"},
     ),
     Route(
         "GET", "/v1/procedures/{id}", "procedures", "Look at a procedure",
@@ -389,7 +438,8 @@ _OTHER_ROUTES = (
         "GET", "/v1/nodes", "cluster", "List nodes",
         "`state`: `live`, `down` (it does not answer the node that was asked), `joining`, "
         "`leaving` or `gone`; `leaders`: partitions that it leads; `witness`: it votes and keeps "
-        "no data; `forced`: what operators did to the members by force at this node, "
+        "no data; `labels` (`dc`, `rack`, `server`) and `tags`: what it was started with; "
+        "`forced`: what operators did to the members by force at this node, "
         "`[{\"at_ms\", \"voters\", \"given_up\", \"partitions\", \"reason\"}]`. `health`, as "
         "the master hears it: `alive`, `suspect`, `dead` (silent for `dead_after_ms`), null while "
         "there is no master; `heard_ms`: since its last beat; `cpu`: share of a core; `disk_free` "

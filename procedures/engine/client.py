@@ -17,6 +17,7 @@ from kv.base.ids import ProcedureId
 from kv.base.ports import Timers
 from procedures.engine import plain
 from procedures.engine.procedure import procedure_name
+from procedures.engine.typed import plain_of
 
 _MARGIN_MS: Final = 5_000  # a long poll's answer may take this much longer than its wait
 ENDED: Final = frozenset({"SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"})
@@ -46,7 +47,12 @@ class ProcedureClient:
         self._owner = owner
 
     async def submit(
-        self, name: str | type, args: Any = None, *, nonce: str | None = None
+        self,
+        name: str | type,
+        args: Any = None,
+        *,
+        nonce: str | None = None,
+        options: dict[str, Any] | None = None,
     ) -> ProcedureId:
         """The id, durable. With the same nonce the same id, for as long as the procedure is kept.
 
@@ -54,7 +60,13 @@ class ProcedureClient:
         again with the same nonce.
         """
         called = procedure_name(name)
+        args = plain_of(args, f"arguments of {called}")
         data = plain.encode(args, f"arguments of {called}", limits.PROCEDURE_ARGS_BYTES_MAX)
+        if options:
+            row = await self._nodes.call_node(
+                methods.PROC_SUBMIT_MORE, called, data, self._owner, nonce, options
+            )
+            return ProcedureId(row[0])
         row = await self._nodes.call_node(methods.PROC_SUBMIT, called, data, self._owner, nonce)
         return ProcedureId(row[0])
 
@@ -118,6 +130,12 @@ class ProcedureClient:
         """The worker processes that are here, and what they run."""
         row = await self._nodes.call_node(methods.WORK_LIST)
         return [plain.decode(told) for told in row[0]]
+
+    async def control(self, what: str, args: dict[str, Any]) -> Any:
+        """Signals, completions, schedules, limits (procedures/pools/control.py)."""
+        data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
+        row = await self._nodes.call_node(methods.PROC_CONTROL, what, data)
+        return plain.decode(row[0])
 
     async def abort(self, id: int, reason: str, *, dry_run: bool = False) -> None:
         """Make it fail and roll back; `dry_run`: only raise what an abort would raise now. Raises

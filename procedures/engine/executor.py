@@ -49,8 +49,10 @@ from procedures.engine.steal import Thief
 from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.turn import Turns
+from procedures.pools.control import Control
 from procedures.pools.crew import Crew
 from procedures.pools.rows import Rows
+from procedures.pools.schedules import Schedules
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +110,7 @@ class Executor:
         self._group = asyncio.TaskGroup()
         self._serving = False
         self.crew: Crew | None = None
+        self.control: Control | None = None
         if rows is not None:
             self.crew = Crew(
                 store=store,
@@ -123,6 +126,9 @@ class Executor:
             )
             self._roster.offer = self.crew.offer
             self._roster.lane_ready = self.crew.kick
+            self._roster.gate = self.crew.gate
+            self._schedules = Schedules(rows, clock, self.submit)
+            self.control = Control(self, self.crew, rows, self._schedules)
         self.broken: dict[int, str] = {}  # rows that could not be read at the start, and why
 
     # ------------------------------------------------------------------------------ life
@@ -134,7 +140,7 @@ class Executor:
         for early in self._early:
             self._task(early)
         if self.crew is not None:
-            self._watching = self._task(self.crew.run())
+            self._watching = [self._task(self.crew.run()), self._task(self._schedules.run())]
         self._looking = self._task(self._take_in_strays())
         self._hire()
         return self
@@ -152,7 +158,8 @@ class Executor:
         self._serving = False
         self._looking.cancel()
         if self.crew is not None:
-            self._watching.cancel()
+            for task in self._watching:
+                task.cancel()
             self.crew.close()
         self._roster.close()
         self._roster.dismiss()
@@ -189,6 +196,8 @@ class Executor:
         for live, record in found:
             if record.state is State.WAITING and record.event:
                 live.wake = "restart"
+            if self.crew is not None and live.begun:
+                self.crew.gate.count([(live.id, live.limits)])
             self._roster.place(live, record)
 
     async def _take_in_strays(self) -> None:
@@ -405,6 +414,14 @@ class Executor:
         thief = Thief(self.store, self._roster, self._clock, self._busy)
         return await thief.steal(resource, reason, holder)
 
+    def _busy(self, id: int) -> bool:
+        """Whether a turn of it is under way: here, or at a worker, who is asked to hurry."""
+        live = self._roster.get(id)
+        if live is not None and live.worker and self.crew is not None:
+            self.crew.recall(live)
+            return True
+        return self._locks.held(id)
+
     def holders(self, resource: str) -> dict[int, str]:
         """Who holds a resource → mode."""
         return self._roster.holders(resource)
@@ -414,14 +431,6 @@ class Executor:
         return self._roster.blocked(live)
 
     def signal(self, event: str) -> None:
-    def _busy(self, id: int) -> bool:
-        """Whether a turn of it is under way: here, or at a worker, who is asked to hurry."""
-        live = self._roster.get(id)
-        if live is not None and live.worker and self.crew is not None:
-            self.crew.recall(live)
-            return True
-        return self._locks.held(id)
-
         """Wake everything that is suspended on `event`, or is about to be."""
         self._roster.signal(event)
 

@@ -28,6 +28,8 @@ from procedures.engine.records import Failure, Record
 from procedures.engine.resources import queue_of
 from procedures.engine.scheduler import Entry, Scheduler
 from procedures.engine.store import Stored
+from procedures.engine.submission import begun
+from procedures.pools.gate import Gate
 
 _EVENTS_REMEMBERED: Final = 10_000
 
@@ -36,6 +38,7 @@ class Live:
     """One procedure that has not ended. `record` None: too large to keep, a turn loads it."""
 
     __slots__ = (
+        "begun",
         "children",
         "deadline_ms",
         "doomed",
@@ -45,6 +48,7 @@ class Live:
         "granted",
         "id",
         "lane",
+        "limits",
         "parent",
         "parked",
         "progress",
@@ -73,6 +77,8 @@ class Live:
         self.final = record.final
         self.lane = record.lane  # "" = run here, else by workers
         self.worker = ""  # the one that has it
+        self.begun = begun(record)
+        self.limits = limits_of(record)
         self.progress: tuple[float, str] | None = None  # what its step said last
         self.step_began = (0, 0, "")  # of the step under way: when, its deadline in ms, its name
         self.slow_ms = 0  # its worker says that the step runs so long already
@@ -100,6 +106,7 @@ class Roster:
         queue.on_ready = self._ready
         self.offer: Callable[[Live], None] | None = None  # takes what workers run (pools/crew.py)
         self.lane_ready: Callable[[str], None] | None = None
+        self.gate: Gate | None = None
         self._live: dict[int, Live] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._due = Due(clock, timers, self._at_due)
@@ -159,6 +166,7 @@ class Roster:
         live.rolling = record.state is State.ROLLING_BACK
         live.granted = record.grant != 0
         live.final = record.final
+        live.begun = live.begun or begun(record)
         if record.locks != live.entry.locks or record.lane != live.lane:
             live.lane = record.lane
             live.entry = entry_of(record)
@@ -171,6 +179,8 @@ class Roster:
         """It ended; the last child to leave queues its parent."""
         self._live.pop(live.id, None)
         self._unlist(live)
+        if self.gate is not None:
+            self.gate.left(live.id)
         if live.entry.locks or live.parent:
             self._queue.release(live.id)
         parent = self._live.get(live.parent)
@@ -253,6 +263,10 @@ class Roster:
         """At the tail (or front) of its queue, unless it is there already. One that waits for locks
         stays where it is, unless it is to fail: that needs none.
         """
+        if self.gate is not None and not live.begun and self.gate.active and not self.fails(live):
+            if not self.gate.enter(live.id, live.limits, live.entry.priority):
+                return
+            live.begun = True
         if live.lane and self.offer is not None:
             self.offer(live)
         else:
@@ -317,7 +331,10 @@ class Roster:
 
     def grab(self, record: Record) -> bool:
         """Take the locks of a procedure that is not here yet, if that is possible now."""
-        return bool(record.locks) and self._queue.grab(entry_of(record))
+        limited = self.gate is not None and any(
+            key in self.gate.limits for key in limits_of(record)
+        )
+        return bool(record.locks) and not limited and self._queue.grab(entry_of(record))
 
     def let_go(self, id: int) -> None:
         """Take its locks away; it lives on, or never came."""
@@ -377,6 +394,12 @@ def entry_of(record: Record) -> Entry:
     """A procedure as the scheduler sees it."""
     queue = queue_of(record.locks) or record.queue
     return Entry(record.id, record.parent, record.locks, record.lane, record.priority, None, queue)
+
+
+def limits_of(record: Record) -> tuple[str, ...]:
+    """Whose limits it obeys before it begins; those of its queue first."""
+    keys = (f"queue:{record.queue or record.name}", f"type:{record.name}")
+    return (*keys, f"pool:{record.pool}") if record.pool else keys
 
 
 def small(record: Record) -> bool:

@@ -29,6 +29,7 @@ from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
+from procedures.engine.roster import Live
 from procedures.engine.submission import Submission
 from procedures.engine.view import info
 
@@ -166,7 +167,25 @@ class ProcedureService:
             running=live.running or live.queued,
             retrying=live.retry,
             parked=live.parked,
+            more=self._alive(live, now),
         )
+
+
+    def _alive(self, live: Live, now_ms: int) -> dict[str, Any]:
+        """Of one that has not ended: who has it, how far it is, what keeps it."""
+        found: dict[str, Any] = {}
+        if live.worker:
+            found["worker"] = live.worker
+        if live.progress is not None:
+            found["progress"] = {"part": live.progress[0], "text": live.progress[1]}
+        began, limit_ms, step = live.step_began
+        slow_ms = live.slow_ms or (now_ms - began if began and now_ms - began > limit_ms else 0)
+        if slow_ms:
+            found["stuck"] = {"step": step or "", "running_ms": slow_ms}
+        crew = self._executor.crew
+        if crew is not None and (why := crew.why_waits(live)):
+            found["waits"] = why
+        return found
 
 
 class _Filters(NamedTuple):

@@ -32,9 +32,10 @@ def info(
     running: bool = False,
     retrying: Failure | None = None,
     parked: str = "",
+    more: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """`history` None: say nothing of steps. `running`: a worker has it now, whatever its record
-    says. `retrying`: why it pauses.
+    says. `retrying`: why it pauses. `more`: what only who runs it knows.
     """
     state, step = shown_state(record)
     if running and not record.ended:
@@ -52,6 +53,12 @@ def info(
         "age_ms": max(0, now_ms - record.created_ms),
         "attempt": record.attempt + 1,
     }
+    shown |= {"version": record.version, "queue": record.queue, "priority": record.priority}
+    if record.pool:
+        shown["pool"] = record.pool
+    if record.state is State.WAITING and record.due_ms:
+        shown["due_ms"] = record.due_ms
+    shown |= more or {}
     if history is not None:
         shown["steps"] = [_step(entry) for entry in history]
     if record.state is State.SUCCESS:

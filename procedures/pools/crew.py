@@ -40,7 +40,7 @@ from kv.base.errors import (
 from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from kv.base.ports import Rng, Timers
-from procedures.engine import records
+from procedures.engine import plain, records
 from procedures.engine.core import Change, Flow
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
@@ -52,6 +52,7 @@ from procedures.engine.submission import Admitted
 from procedures.engine.turn import Turns
 from procedures.pools import messages, rows
 from procedures.pools.describe import described, remote_type
+from procedures.pools.gate import Gate, Limit
 from procedures.pools.messages import (
     Entry,
     Look,
@@ -125,6 +126,7 @@ class Crew:
         self._timers = timers
         self._spawn = spawn
         self._refusal = refusal
+        self.gate = Gate(timers, self._opened)
         self._epoch = int.from_bytes(rng.token(6), "big")
         self.hands: dict[str, Hand] = {}
         self._by_lane: dict[str, list[Hand]] = {}
@@ -141,9 +143,14 @@ class Crew:
 
     # ------------------------------------------------------------------------------ life
     async def resume(self) -> None:
-        """What the store knows: types, and workers that may still hold something."""
+        """What the store knows: types, limits, and workers that may still hold something."""
         async for _key, value, _ in rows.every(self._rows, rows.ALL_TYPES):
             self._types.learn(remote_type(messages.description(value)))
+        for declared in self._types.types():
+            self._limit_type(declared)
+        async for key, value, _ in rows.every(self._rows, rows.ALL_QUEUES):
+            name = unescape(key, len(rows.ALL_QUEUES[0]))[0].decode()
+            self.gate.limit(name, Limit(*plain.decode(value)))
         until = self._timers.monotonic() + limits.WORKER_LEASE_MS / 1000
         prefix = len(rows.ALL_WORKERS[0])
         async for key, _value, _ in rows.every(self._rows, rows.ALL_WORKERS):
@@ -172,6 +179,7 @@ class Crew:
     def close(self) -> None:
         """Nobody is given anything any more; who waits is told who leads now."""
         self._closed = True
+        self.gate.close()
         for hand in self.hands.values():
             if hand.waiting is not None and not hand.waiting.done():
                 hand.waiting.set_exception(self._refusal())
@@ -256,10 +264,32 @@ class Crew:
         for at in range(0, len(ops), 100):
             await self._rows.write(ops[at : at + 100])
         for told in news:
-            self._types.learn(remote_type(told))
+            declared = remote_type(told)
+            self._types.learn(declared)
+            self._limit_type(declared)
         if news:
             for hand in self.hands.values():
                 self._tell(hand, Types(0, messages.encode(news)))
+
+    def _limit_type(self, declared: ProcedureType) -> None:
+        """The limits of the newest version count."""
+        newest = self._types.find(declared.name)
+        key = f"type:{declared.name}"
+        limit = Limit(declared.max_concurrent, declared.rate_per_s)
+        if newest is declared and self.gate.limits.get(key, Limit()) != limit:
+            self.limit(key, limit)
+
+    def limit(self, key: str, limit: Limit) -> None:
+        """Set a limit, and count what has begun under it."""
+        self.gate.count([(one.id, one.limits) for one in self._roster.all() if one.begun])
+        self.gate.limit(key, limit)
+
+    def _opened(self, id: int) -> None:
+        """The gate lets it begin."""
+        live = self._roster.get(id)
+        if live is not None:
+            live.begun = True
+            self._roster.enqueue(live)
 
     def _all_types(self) -> bytes:
         return messages.encode([described(t, t.pool) for t in self._types.types()])
@@ -635,6 +665,8 @@ class Crew:
     # ------------------------------------------------------------------------------ for people
     def why_waits(self, live: Live) -> str:
         """Why one that may run does not, as far as workers are concerned."""
+        if not live.begun and (why := self.gate.waits(live.id)):
+            return why
         if not live.lane or live.worker or not live.queued:
             return ""
         pool, name, version = live.lane.split(LANE_SEPARATOR)

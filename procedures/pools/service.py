@@ -16,8 +16,9 @@ from typing import Any, Final, Protocol
 from kv.base import limits, methods
 from kv.base.errors import InvalidArgument, TooLarge
 from procedures.engine import plain
+from procedures.engine.executor import Executor
+from procedures.engine.submission import Options, Submission
 from procedures.pools import messages
-from procedures.pools.crew import Crew
 
 Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
 
@@ -26,15 +27,22 @@ METHODS: Final = (
     methods.WORK_POLL,
     methods.WORK_LEAVE,
     methods.WORK_LIST,
+    methods.PROC_CONTROL,
+    methods.PROC_SUBMIT_MORE,
 )
+
+_OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool"})
 
 
 class Methods(Protocol):
     def register(self, method: int, handler: Handler) -> None: ...
 
 
-def register(crew: Crew, dispatcher: Methods) -> None:
-    """Serve the workers of this executor from now on."""
+def register(executor: Executor, dispatcher: Methods) -> None:
+    """Serve the workers of this executor, and what users do with it, from now on."""
+    crew, control = executor.crew, executor.control
+    assert crew is not None
+    assert control is not None
 
     async def enter(_caller: Any, args: list[Any]) -> list[Any]:
         name, data = _fields(args, "WORK_ENTER", str, bytes)
@@ -62,6 +70,31 @@ def register(crew: Crew, dispatcher: Methods) -> None:
         _fields(args, "WORK_LIST")
         return [[plain.pack(row) for row in crew.workers()]]
 
+    async def do(_caller: Any, args: list[Any]) -> list[Any]:
+        what, packed = _fields(args, "PROC_CONTROL", str, bytes)
+        told = plain.read(packed, f"the arguments of {what:.40}")
+        if type(told) is not dict:
+            raise InvalidArgument(f"the arguments of {what:.40} must be a map")
+        return [plain.pack(await control.do(what, told))]
+
+    async def submit(_caller: Any, args: list[Any]) -> list[Any]:
+        name, packed, owner, nonce, told = _fields(
+            [*args[:3], args[3] or "", *args[4:]], "PROC_SUBMIT_MORE", str, bytes, str, str, dict
+        )
+        unknown = sorted(set(told) - _OPTIONS)
+        if unknown:
+            raise InvalidArgument(
+                f"unknown option {unknown[0]!r:.40}; there are {', '.join(sorted(_OPTIONS))}"
+            )
+        for what in ("queue", "pool"):
+            if not isinstance(told.get(what, ""), str):
+                raise InvalidArgument(f"{what} must be text")
+        data = plain.read(packed, f"arguments of {name:.80}")
+        options = Options(**told)
+        return [await executor.submit(Submission(name, data, owner, nonce, options=options))]
+
+    dispatcher.register(methods.PROC_CONTROL, do)
+    dispatcher.register(methods.PROC_SUBMIT_MORE, submit)
     dispatcher.register(methods.WORK_ENTER, enter)
     dispatcher.register(methods.WORK_POLL, poll)
     dispatcher.register(methods.WORK_LEAVE, leave)

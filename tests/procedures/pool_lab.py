@@ -98,7 +98,7 @@ class Office:
     async def open(self, executor: Executor) -> Executor:
         await executor.__aenter__()
         assert executor.crew is not None
-        service.register(executor.crew, self)
+        service.register(executor, self)
         return executor
 
     async def close(self, executor: Executor) -> None:

@@ -1,0 +1,162 @@
+"""What users do with running procedures, queues and schedules: one node method, PROC_CONTROL.
+
+    what              arguments                                          → result
+    signal            id, name, payload, key                             {"sent": bool}
+    complete          token, result | error                              {"completed": bool}
+    schedule.set      name, cron, zone?, procedure, args?, missed?, …    the schedule
+    schedule.remove   name                                               {}
+    schedule.list                                                        [schedule, …]
+    queue.set         name, kind?, max_concurrent?, rate_per_s?          the queue
+    queue.list                                                           [queue, …]
+    live              after?, limit?                                     [[record, …], after]
+
+Each may be repeated: a signal has a key, a completion its token, the others say what shall be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kv.base import limits
+from kv.base.errors import Busy, InvalidArgument, Refused
+from kv.base.ops import delete, put
+from procedures.engine import plain, records
+from procedures.engine.submission import checked_text
+from procedures.pools import inbox, rows
+from procedures.pools.crew import Crew
+from procedures.pools.gate import Limit
+from procedures.pools.rows import Rows
+from procedures.pools.schedules import Schedules
+
+if TYPE_CHECKING:  # the executor makes it
+    from procedures.engine.executor import Executor
+
+KINDS: Final = ("queue", "type", "pool")
+_LIVE_PAGE: Final = 200
+
+
+class Control:
+    """Answers for one executor."""
+
+    def __init__(self, executor: Executor, crew: Crew, store: Rows, schedules: Schedules) -> None:
+        self._executor = executor
+        self._crew = crew
+        self._store = store
+        self._schedules = schedules
+        self._actions = {
+            "signal": self._signal,
+            "complete": self._complete,
+            "schedule.set": self._set_schedule,
+            "schedule.remove": self._remove_schedule,
+            "schedule.list": self._list_schedules,
+            "queue.set": self._set_queue,
+            "queue.list": self._list_queues,
+            "live": self._live,
+        }
+
+    async def do(self, what: str, args: dict[str, Any]) -> Any:
+        """Raises InvalidArgument for what there is not, and what each action raises."""
+        action = self._actions.get(what)
+        if action is None:
+            raise InvalidArgument(
+                f"unknown action {what!r:.40}; there are {', '.join(self._actions)}"
+            )
+        return await action(args)
+
+    async def _signal(self, args: dict[str, Any]) -> Any:
+        id = _id(args)
+        payload = plain.encode(
+            args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
+        )
+        name = checked_text("signal", args.get("name"), limits.NAME_CHARS_MAX)
+        await self._running(id)
+        sent = await inbox.send(self._store, id, name, payload, args.get("key"))
+        self._executor.signal(inbox.signal_event(id, name))
+        return {"sent": sent}
+
+    async def _complete(self, args: dict[str, Any]) -> Any:
+        token = checked_text("token", args.get("token"), limits.NONCE_CHARS_MAX)
+        failed = args.get("error") is not None
+        if failed and args.get("result") is not None:
+            raise InvalidArgument("a completion has a result or an error, not both")
+        value = args.get("error") if failed else args.get("result")
+        data = plain.encode(value, "the completion", limits.PROCEDURE_SIGNAL_BYTES_MAX)
+        await self._running(inbox.owner_of(token))
+        done = await inbox.complete(self._store, token, not failed, data)
+        self._executor.signal(inbox.done_event(token))
+        return {"completed": done}
+
+    async def _running(self, id: int) -> None:
+        record = await self._executor.find(id)
+        if record.ended:
+            raise Refused(
+                f"procedure {id} ({record.name}) ended {record.state.name}: nobody would take it",
+                code="ENDED",
+            )
+
+    async def _set_schedule(self, args: dict[str, Any]) -> Any:
+        name = checked_text("procedure", args.get("procedure"), limits.NAME_CHARS_MAX)
+        self._executor.types.get(name)
+        return await self._schedules.set(args)
+
+    async def _remove_schedule(self, args: dict[str, Any]) -> Any:
+        await self._schedules.remove(checked_text("name", args.get("name"), limits.NAME_CHARS_MAX))
+        return {}
+
+    async def _list_schedules(self, _args: dict[str, Any]) -> Any:
+        return await self._schedules.all()
+
+    async def _set_queue(self, args: dict[str, Any]) -> Any:
+        name = checked_text("name", args.get("name"), limits.NAME_CHARS_MAX)
+        kind = args.get("kind") or "queue"
+        if kind not in KINDS:
+            raise InvalidArgument(f"kind must be {', '.join(KINDS)}, got {kind!r:.40}")
+        most, rate = args.get("max_concurrent") or 0, args.get("rate_per_s") or 0
+        if type(most) is not int or not 0 <= most <= limits.PROCEDURE_CONCURRENT_MAX:
+            raise InvalidArgument(
+                f"max_concurrent must be 0 to {limits.PROCEDURE_CONCURRENT_MAX}, got {most!r:.40}"
+            )
+        if type(rate) not in (int, float) or not 0 <= rate <= limits.PROCEDURE_RATE_MAX:
+            raise InvalidArgument(
+                f"rate_per_s must be 0 to {limits.PROCEDURE_RATE_MAX}, got {rate!r:.40}"
+            )
+        key, limit = f"{kind}:{name}", Limit(most, float(rate))
+        if len(self._crew.gate.limits) >= limits.QUEUES_MAX and key not in self._crew.gate.limits:
+            raise Busy(
+                f"{limits.QUEUES_MAX} limits are set, which is the limit",
+                details={"limit": limits.QUEUES_MAX, "actual": len(self._crew.gate.limits)},
+            )
+        row = rows.queue(key)
+        gone = limit == Limit()
+        await self._store.write([delete(row) if gone else put(row, plain.pack(list(limit)))])
+        self._crew.limit(key, limit)
+        return {"name": name, "kind": kind, **limit._asdict()}
+
+    async def _list_queues(self, _args: dict[str, Any]) -> Any:
+        found = []
+        for key, (begun, waiting) in self._crew.gate.figures().items():
+            kind, _, name = key.partition(":")
+            limit = self._crew.gate.limits.get(key, Limit())
+            found.append(
+                {
+                    "name": name,
+                    "kind": kind,
+                    **limit._asdict(),
+                    "running": begun,
+                    "waiting": waiting,
+                }
+            )
+        return found
+
+    async def _live(self, args: dict[str, Any]) -> Any:
+        page = await self._executor.store.live(int(args.get("after") or 0), _LIVE_PAGE)
+        return [[records.encode(stored.record) for stored in page.stored], page.after]
+
+
+def _id(args: dict[str, Any]) -> int:
+    id = args.get("id")
+    if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) <= 20:
+        id = int(id)
+    if type(id) is not int or not 0 < id < 1 << 64:
+        raise InvalidArgument(f"id must be that of a procedure, got {id!r:.40}")
+    return id
