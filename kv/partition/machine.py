@@ -88,6 +88,7 @@ from kv.partition.timestamps import RISING, Asked
 from kv.partition.waits import Waiting
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 
+TURNS_MAX = 16  # of those who waited for a key, one after the other in a drain
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads
 ENTRY_ROOM = ENTRY_BYTES_MAX - 256 * KiB
 _PREWRITES = frozenset({PREWRITE, PREWRITE_ROWS})
@@ -143,6 +144,7 @@ class PartitionMachine:
         self._behind_due = False  # some of them may go on
         self._held_bytes = 0  # of them and of what was queued since
         self._room = False  # an entry landed since they were held
+        self._turns = 0  # of the queue's head: whose turn came in this drain
         self._asked: Asked | None = None  # a request for timestamps is out
         self._later: list[Item] = []  # writes that came since; they need younger ones
         self._unsure: list[Item] = []  # reads at timestamps that may not be over yet
@@ -237,7 +239,7 @@ class PartitionMachine:
             return  # all stay where they are; looking again before it is known would be spinning
         if serving and self._stands_still():
             return
-        queue = self._queue
+        queue, self._turns = self._queue, 0
         if len(queue) > DRAIN_REQUESTS_MAX:
             batch, self._queue = queue[:DRAIN_REQUESTS_MAX], queue[DRAIN_REQUESTS_MAX:]
             self._touch()
@@ -268,11 +270,25 @@ class PartitionMachine:
             writes = self._after_held(writes, now_s)
         if writes:
             self._write_all(writes, now_ms)
-        if self._unsure and self._asked is None:
-            self._ask([], 1, now_ms)
+        self._take_turns(now_ms, now_s)
         self.view.ahead = {}
         self._seal()
         self._count_aside()
+
+    def _take_turns(self, now_ms: int, now_s: float) -> None:
+        """What the writes of this drain leave to be done. Whose turn came for a key goes into the
+        same entry, with timestamps that are asked for now, behind the release: else a key would
+        change hands once in two syncs.
+        """
+        if self._unsure and self._asked is None:
+            self._ask([], 1, now_ms)
+        for _ in range(TURNS_MAX):
+            if not self._turns or self._held or self._asked is not None:
+                return  # the next drain
+            items = self._queue[: self._turns]
+            del self._queue[: self._turns]
+            self._turns = 0
+            self._write_all(in_time(items, now_s, self._refuse), now_ms)
 
     # ------------------------------------------------------------------ becoming another partition
 
@@ -715,6 +731,7 @@ class PartitionMachine:
     def _resume(self, items: list[Item]) -> None:
         """Their turn has come: before everything that waits for the next drain."""
         self._queue[:0] = items
+        self._turns += len(items)
         if items and not self._scheduled:
             self._touch()
 

@@ -2,12 +2,12 @@
 
 A request waits at one key at a time, in the key's queue: priority first, then arrival. When the key
 is released in the evaluated state, those at the head go back to the partition's input, as many as
-can run one after the other, and stay in the queue until they were evaluated, in a later drain with
-new timestamps. A newcomer that wants a key with a queue, to write or to guard it, joins it, so
-nobody overtakes. What meets the next key moves to that queue, at the place that its arrival gives
-it: among requests of one partition, the older never waits for the younger *in a queue*, so queues
-alone make no circle. Circles of intents and guards are found elsewhere (txn/deadlock.py), who asks
-about holders: txn/waits.py.
+can run one after the other, and stay in the queue until they were evaluated, later in the drain or
+in another one, with new timestamps. A newcomer that wants a key with a queue, to write or to guard
+it, joins it, so nobody overtakes. What meets the next key moves to that queue, at the place that
+its arrival gives it: among requests of one partition, the older never waits for the younger *in a
+queue*, so queues alone make no circle. Circles of intents and guards are found elsewhere
+(txn/deadlock.py), who asks about holders: txn/waits.py.
 
 Invariants
   * a request is in at most one queue; one that was woken is also in a list of the machine, which

@@ -681,3 +681,29 @@ def test_d8_guards_of_other_keys_pass_those_who_wait() -> None:
     assert q.node.reply(put)
     q.node.call(methods.RESOLVE, K, reader, 0, [b"tab.a", L, b"tab.b"])
     assert q.idle()
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_d8_a_hot_key_changes_hands_in_one_entry(finish: bool) -> None:
+    """The release in one entry and the next intent in another: two syncs for each writer of a hot
+    key, one after the other. FINISH wakes whoever waits as RESOLVE does.
+    """
+    q = Queue()
+    holder = q.hold(K)
+    waiting = [q.begin() for _ in range(3)]
+    rids = [q.prewrite(txn, K) for txn in waiting]
+    q.run()
+    for rid, txn in zip(rids, waiting, strict=True):
+        entries = q.node.machine().counters.entries
+        if finish:
+            commit_ts = q.begin()
+            told = q.node.call(methods.FINISH, K, [[holder, None, commit_ts, [K]]])
+            assert told == [[[methods.COMMITTED, 0]]]
+        else:
+            commit_ts = q.resolve(holder, K)
+        (bound, *_) = q.node.reply(rid)
+        assert bound > commit_ts, "its timestamp was asked for behind the release"
+        assert q.node.machine().counters.entries == entries + 1
+        holder = txn
+    q.resolve(holder, K)
+    assert q.idle()

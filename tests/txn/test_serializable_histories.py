@@ -236,6 +236,6 @@ def test_serializable_histories_of_a_broken_store_are_caught(
         monkeypatch.setattr(Mutations, "set_guard", lambda self, guard: None)
     else:
         monkeypatch.setattr(ReadSet, "add_range", lambda self, start, end: None)
-    first = 15 if broken == "no guards" else 0  # about one seed of ten shows it: begin at such a one
+    first = 15 if broken == "no guards" else 0  # one seed of ten shows it: begin at such a one
     seeds = range(first, first + 30)
     assert any(found_in(range(s, s + 1), RealWorld, "serializable") for s in seeds)

@@ -521,8 +521,8 @@ def test_d8_victim_that_has_gone_on_is_left_alone() -> None:
         care._others.refuse = refuse  # type: ignore[method-assign]
         one = asyncio.create_task(lock_or_end(old, B))
         assert await lock_or_end(young, A) is None
-        assert not registry.all(10, holding=True)
         assert await one is not None, "it was aborted by its owner"
+        assert not registry.all(10, holding=True)
         await young.end()
         assert care.deadlocks == 0
 
