@@ -68,6 +68,10 @@ class Stamp(NamedTuple):
     node: int = 0  # whose request it is; 0 = a client's
 
 
+_NUMBERS: Final = Stamp._fields[7:-1]
+"""Those that are told as decimal strings."""
+
+
 class StampLog:
     """See the module. `open` before the first stamp, then `run`, then `close`."""
 
@@ -177,7 +181,9 @@ class StampLog:
 
     async def _named(self, stamps: Sequence[tuple[int, Stamp]]) -> Mapping[int, str]:
         """The names of the tables; without the catalog their ids must do."""
-        ids = {t for _, s in stamps for t in _tables(s) if isinstance(t, int)}
+        tables = [t for _, s in stamps for t in s.tables]
+        tables += [t for _, s in stamps for t, _ in s.keys]
+        ids = {t for t in tables if type(t) is int}
         if not ids:
             return {}
         try:
@@ -200,29 +206,32 @@ class StampLog:
         return b"".join([encode(row) + b"\n" for row in [*lost, *rows]])
 
     def _row(self, time_ms: int, s: Stamp, names: Mapping[int, str]) -> dict[str, Any]:
+        surface, client, method, keys, tables, code, took_s, *numbers, node = s
         row: dict[str, Any] = {
             "time": time_ms,
             "node": self._node,
-            "surface": s.surface,
-            "client": s.client,
-            "method": s.method,
+            "surface": surface,
+            "client": client,
+            "method": method,
         }
-        if s.node:
-            row["from_node"] = s.node
-        tables = dict.fromkeys(
-            names.get(t, str(t)) if isinstance(t, int) else t for t in _tables(s)
-        )
+        if node:
+            row["from_node"] = node
+        if len(keys) == 1 and not tables:
+            tables = (keys[0][0],)
+        elif keys:
+            tables = [*_tables(s)]
         if tables:
-            row["table"] = list(tables)
-        if s.keys:
-            row["keys"] = len(s.keys)
+            row["table"] = [names.get(t, str(t)) if type(t) is int else t for t in tables]
+        if keys:
+            row["keys"] = len(keys)
             if self._show_keys:
-                row["key"] = [_shown(key) for _, key in s.keys[:AUDIT_KEYS_SHOWN_MAX]]
-        for name in ("read_ts", "start_ts", "commit_ts", "version", "txn", "procedure"):
-            value = getattr(s, name)
+                row["key"] = [_shown(key) for _, key in keys[:AUDIT_KEYS_SHOWN_MAX]]
+        for name, value in zip(_NUMBERS, numbers, strict=True):
             if value:
                 row[name] = str(value)
-        return row | {"code": s.code, "us": round(s.took_s * 1e6)}
+        row["code"] = code
+        row["us"] = round(took_s * 1e6)
+        return row
 
     # ------------------------------------------------------------------ the file
 

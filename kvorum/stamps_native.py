@@ -11,7 +11,6 @@ read and write for their clients is a request of somebody.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from kv.base import methods as m
@@ -43,10 +42,6 @@ def _anchor(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
     return lambda args: [args[at]]
 
 
-def _ends(args: Sequence[Any]) -> list[bytes]:
-    return [key for _, _, _, keys in args[0] for key in keys]
-
-
 _PLACES.update(
     {
         m.GET: (_one, -1, 1, -1),
@@ -66,9 +61,12 @@ _PLACES.update(
         m.HEARTBEAT: (_anchor(0), 1, -1, -1),
         m.RECOVER: (_many(2), 0, -1, -1),
         m.SETTLE: (_anchor(0), 1, -1, 2),
-        m.FINISH: (_ends, -1, -1, -1),
     }
 )
+_Found = tuple[Sequence[Key], Sequence[int | str], int, int, int, int, int, int]
+"""keys, tables, read_ts, start_ts, commit_ts, version, txn, procedure: as Stamp has them."""
+_NOTHING: Final[_Found] = ((), (), 0, 0, 0, 0, 0, 0)
+_NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
 _VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})
 _READS: Final = frozenset({m.GET, m.MGET, m.SCAN})
 _PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
@@ -88,17 +86,38 @@ class NativeStamps:
         method = request[1]
         if node and method >= m.NODE_METHODS:
             return
-        code = reply[3] if reply[1] and len(reply) > 3 else OK
-        name = METHOD_NAMES.get(str(method), str(method))
-        stamp = Stamp(_SURFACE, client, name, code=str(code), took_s=took_s, node=node)
-        with suppress(*_MALFORMED):  # it was refused for that
-            stamp = self._filled(stamp, method, request, reply)
+        code = str(reply[3]) if reply[1] and len(reply) > 3 else OK
+        name = _NAMES.get(method) or str(method)
+        if method == m.FINISH and code == OK:
+            self._finished(client, node, request, reply, took_s)
+            return
+        try:
+            found = self._found(method, request, reply)
+        except _MALFORMED:  # it was refused for that
+            found = _NOTHING
+        keys, tables, read_ts, start_ts, commit_ts, version, txn, procedure = found
+        told = _SURFACE, client, name, keys, tables, code, took_s
+        stamp = Stamp(*told, read_ts, start_ts, commit_ts, version, txn, procedure, node)
         self._stamps.add(stamp)
 
-    def _filled(self, s: Stamp, method: int, request: list[Any], reply: list[Any]) -> Stamp:
+    def _finished(
+        self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
+    ) -> None:
+        """Ends of many transactions: a stamp for each."""
+        for (start_ts, anchor, commit_ts, keys), (status, _) in zip(
+            request[_ARGS], reply[2], strict=True
+        ):
+            if anchor is not None and status != m.COMMITTED:
+                commit_ts = 0  # it was not looked at: COMMIT follows
+            named = [_key(key) for key in keys]
+            told = _SURFACE, client, "FINISH", named, (), OK, took_s
+            self._stamps.add(Stamp(*told, 0, start_ts, commit_ts, 0, start_ts, 0, node))
+
+    def _found(self, method: int, request: list[Any], reply: list[Any]) -> _Found:
+        """What a stamp has from its keys to its procedure."""
         done = not reply[1]
         if method >= m.NODE_METHODS:
-            return _node_method(s, method, request[_NODE_ARGS:], reply[2:] if done else [])
+            return _node_method(method, request[_NODE_ARGS:], reply[2:] if done else [])
         args = request[_ARGS:]
         keys_of, start_at, read_at, commit_at = _PLACES[method]
         keys = [_key(key) for key in keys_of(args)]
@@ -115,29 +134,26 @@ class NativeStamps:
         if done and not read_ts and method in _READS:
             read_ts = self._read_point(request[3])
         if method in (m.SCAN, m.CHANGES, m.AWAIT_CHANGES):
-            return s._replace(tables=[keys[0][0]], read_ts=_int(read_ts))
-        return s._replace(
-            keys=keys,
-            start_ts=_int(start_ts),
-            read_ts=_int(read_ts),
-            commit_ts=_int(commit_ts),
-            version=_int(version),
-            txn=_int(start_ts),
-        )
+            return (), (keys[0][0],), _int(read_ts), 0, 0, 0, 0, 0
+        numbers = (read_ts, start_ts, commit_ts, version, start_ts)
+        if not all(type(number) is int for number in numbers):
+            raise TypeError
+        return keys, (), *numbers, 0
 
 
-def _node_method(s: Stamp, method: int, args: Sequence[Any], result: Sequence[Any]) -> Stamp:
+def _node_method(method: int, args: Sequence[Any], result: Sequence[Any]) -> _Found:
+    read_ts = start_ts = txn = procedure = 0
     if method in _PROCEDURE_ARG:
-        return s._replace(procedure=_int(args[0]))
-    if method == m.PROC_SUBMIT and result:
-        return s._replace(procedure=_int(result[0]))
-    if method in (m.FIND_TXN, m.HOLDS_TXN, m.END_TXN):
-        return s._replace(txn=_int(args[0]))
-    if method == m.TSO and result:
-        return s._replace(start_ts=_int(result[0]))
-    if method == m.SNAPSHOT_OPEN and result:
-        return s._replace(read_ts=_int(result[1]))
-    return s
+        procedure = _int(args[0])
+    elif method == m.PROC_SUBMIT and result:
+        procedure = _int(result[0])
+    elif method in (m.FIND_TXN, m.HOLDS_TXN, m.END_TXN):
+        txn = _int(args[0])
+    elif method == m.TSO and result:
+        start_ts = _int(result[0])
+    elif method == m.SNAPSHOT_OPEN and result:
+        read_ts = _int(result[1])
+    return (), (), read_ts, start_ts, 0, 0, txn, procedure
 
 
 def _int(value: Any) -> int:
