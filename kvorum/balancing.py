@@ -1,5 +1,5 @@
 """The schedulers of procedures/master/schedule.py at a node: their loops while it is the master,
-what they need of the node, and EXPLAIN_BALANCE.
+and what they need of the node.
 
 Section "pace" of the beats tells the master how long this node's log syncs take.
 """
@@ -11,16 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.errors import KvorumError
 from kv.base.ids import NodeId, PartitionId
-from kv.base.limits import EXPLAIN_MAX, SCHEDULE_PAUSE_S
-from kv.base.methods import EXPLAIN_BALANCE
+from kv.base.limits import SCHEDULE_PAUSE_S
 from kvorum.bus import NodeBus
 from kvorum.measure import Histogram
 from kvorum.roles import Master
 from kvorum.store import Store
 from procedures.engine.registry import Registry
-from procedures.master import crash, relocating
+from procedures.master import crash, explaining, relocating
 from procedures.master.crash import CrashServices
 from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
@@ -59,7 +58,6 @@ class Balancing:
         )
         store.heart.add(SECTION, _NodePace(store.sync_taken))
         store.pulse.add(SECTION, _MasterPace(self._pace))
-        store.dispatcher.register(EXPLAIN_BALANCE, self._explain, check_explain)
 
     async def _read(self) -> tuple[Sequence[NodeRow], Sequence[Placed]]:
         async def look(t: Any) -> tuple[Sequence[NodeRow], Sequence[Placed]]:
@@ -73,6 +71,7 @@ class Balancing:
         relocating.register(registry, services, self.schedulers.room)
         dead = self.schedulers.dead
         crash.register(registry, CrashServices(services, self.schedulers.loads, dead))
+        explaining.register(registry, self.schedulers)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """The two loops."""
@@ -90,11 +89,6 @@ class Balancing:
                 await look()
             except KvorumError as error:
                 log.info("%s did not look: %s; next round", what, error)
-
-    async def _explain(self, _context: object, args: list[Any]) -> list[Any]:
-        """The method EXPLAIN_BALANCE. Raises NotLeader, Busy."""
-        self._master().current()
-        return [await self.schedulers.explain(args[0])]
 
 
 class _NodePace:
@@ -133,14 +127,6 @@ class _MasterPace:
             _, ms = payload
             self._known[node] = float(ms)
         return None
-
-
-def check_explain(row: list[Any]) -> None:
-    """The arguments of EXPLAIN_BALANCE. Raises InvalidArgument."""
-    match row[3:]:
-        case [int(count)] if 0 < count <= EXPLAIN_MAX:
-            return
-    raise InvalidArgument(f"EXPLAIN_BALANCE takes how many rows to tell, 1 to {EXPLAIN_MAX}")
 
 
 def wanted_leaders(rows: Sequence[Placed]) -> Mapping[PartitionId, NodeId]:

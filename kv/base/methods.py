@@ -226,9 +226,6 @@ BEAT_NOW: Final = 131
 # partition, how ("middle", "load", "end") → key | None. Where its leader would cut it
 # (kv/replica/cutting.py)
 SPLIT_POINT: Final = 132
-# rows → map: what the balancer and the placement see, would do, refuse, and did
-# (procedures/master/schedule.py)
-EXPLAIN_BALANCE: Final = 140
 # → map: what the master knows of nodes and replicas from their beats (procedures/master/reports.py)
 REPORTS: Final = 133
 
@@ -266,7 +263,7 @@ PROC_SUBMIT_MORE: Final = 179
 # served by the leader of the meta partition alone; others answer NOT_LEADER with its address
 MASTER_METHODS: Final = frozenset(
     {TSO, PROC_SUBMIT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, SINK_COMMIT, JOIN, BEAT}
-    | {REPORTS, EXPLAIN_BALANCE}
+    | {REPORTS}
     | {SNAPSHOT_OPEN, SNAPSHOT_RENEW, SNAPSHOT_RELEASE, SNAPSHOT_LIST, COLLECT_BELOW}
     | {BUS_REPORTS, LOCK_BEAT, LOCK_END}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}

@@ -16,6 +16,7 @@ from kvorum.cli import (
     cluster,
     data,
     doctor,
+    explain,
     hold,
     locks,
     members,
@@ -72,6 +73,10 @@ for command in (
 ):
     app.command(command.__name__)(command)
 tables.tables.command("flush")(bus.flush)
+tables.tables.command("place")(explain.place)
+members.partitions.command("move")(explain.move)
+members.partitions.command("transfer")(explain.transfer)
+app.add_typer(explain.explain, name="explain")
 tables.tables.command("compact")(bus.compact)
 app.add_typer(bus.checkpoints, name="checkpoint")
 app.add_typer(cluster.app, name="cluster")

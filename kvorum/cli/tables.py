@@ -97,6 +97,9 @@ def create_table(
         int | None,
         typer.Option(help="Copies of each partition, on as many nodes. Left out: on every node."),
     ] = None,
+    tags: Annotated[
+        str, typer.Option(metavar="TAG,…", help="That nodes must carry to hold replicas.")
+    ] = "",
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
@@ -120,6 +123,7 @@ def create_table(
             columns=columns,
             primary_key=primary_key.split(",") if primary_key else (),
             replicas=replicas,
+            tags=[tag.strip() for tag in tags.split(",") if tag.strip()],
         )
     if json:
         output.emit({"namespace": ns, "name": name, "id": made.id})

@@ -94,6 +94,8 @@ class ColdApi:
             ("GET", "/v1/workers", self._workers),
             ("GET", "/v1/nodes", self._nodes),
             ("GET", "/v1/partitions", self._partitions),
+            ("POST", "/v1/partitions/{id}/move", self._move),
+            ("POST", "/v1/partitions/{id}/transfer", self._transfer),
             ("GET", "/v1/locks", self._locks),
             ("GET", "/healthz", self._healthz),
             ("GET", "/readyz", self._readyz),
@@ -321,6 +323,18 @@ class ColdApi:
         Query(raw.query_string).done()
         packed = raw.formats.reply
         return reply({"items": plain(await self._backend.partitions(), packed)}, packed)
+
+    async def _move(self, raw: http.Request, request: Request) -> Reply:
+        args = {"partition": _number(request, "partition"), **await raw.fields(fields.MOVE)}
+        return await self._started(raw, "kvorum.move_replica", args)
+
+    async def _transfer(self, raw: http.Request, request: Request) -> Reply:
+        args = {"partition": _number(request, "partition"), **await raw.fields(fields.TRANSFER)}
+        return await self._started(raw, "kvorum.transfer_leader", args)
+
+    async def _started(self, raw: http.Request, name: str, args: dict[str, Any]) -> Reply:
+        procedure = await self._backend.submit(name, args, None)
+        return reply({"id": str(procedure)}, raw.formats.reply, 202)
 
     async def _locks(self, raw: http.Request, request: Request) -> Reply:
         query = Query(raw.query_string)

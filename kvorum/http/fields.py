@@ -273,6 +273,16 @@ SCAN: Fields = (
     Field("cursor", TEXT, "Go on where the page with this cursor ended.", False),
 )
 NOTHING: Fields = ()
+_NODE_ID = integer(1, (1 << 32) - 1)
+MOVE: Fields = (
+    Field("from", _NODE_ID, "The node whose replica goes."),
+    Field("to", _NODE_ID, "The node that gets one."),
+    Field("why", TEXT, "For people; kept with the procedure.", False),
+)
+TRANSFER: Fields = (
+    Field("to", _NODE_ID, "The node that shall lead."),
+    Field("why", TEXT, "For people; kept with the procedure.", False),
+)
 TSO: Fields = (Field("count", integer(1, limits.TSO_COUNT_MAX), "How many."),)
 NAMESPACE: Fields = (Field("name", TEXT, "Name of the namespace."),)
 COLUMN: Fields = (

@@ -29,7 +29,7 @@ _METHODS: Final = (
     "WAITS REFUSE_WAIT "
     "SNAPSHOT_OPEN SNAPSHOT_RENEW SNAPSHOT_RELEASE SNAPSHOT_LIST COLLECT_BELOW "
     "OLDEST_INTENT ANCHORED TSO_RELAYED END_TXN BEAT BEAT_NOW SPLIT_POINT "
-    "REPORTS EXPLAIN_BALANCE BUS_ORDERS BUS_REPORTS "
+    "REPORTS BUS_ORDERS BUS_REPORTS "
     "WORK_ENTER WORK_POLL WORK_LEAVE WORK_LIST PROC_CONTROL "
     "PROC_SUBMIT_MORE LOCK_BEAT LOCK_END "
     "SPLIT_PARTITION FREEZE_PARTITION THAW_PARTITION CAUGHT_UP MERGE_PARTITION SETTLE_PARTITION"
@@ -123,6 +123,9 @@ FIGURES: Final = {
     "storage_disk_free_bytes": Figure("Free on the data directory's disk.", True),
     "procedure_live": Figure("Procedures that have not ended.", True),
     "procedure_workers": Figure("Procedures whose steps may run at once.", True),
+    "procedure_stuck": Figure("Steps that run longer than their deadline.", True),
+    "procedure_hands": Figure("Worker processes that are here.", True),
+    "procedure_taken_back": Figure("Procedures taken from workers that were silent."),
     "procedure_commits": Figure("Transactions of steps and undos."),
     "procedure_retries": Figure("Attempts of steps and undos that will be repeated."),
     "audit_written": Figure("Requests written to the log of stamps."),

@@ -457,6 +457,18 @@ _OTHER_ROUTES = (
         answer=_items({"type": "object"}),
     ),
     Route(
+        "POST", "/v1/partitions/{id}/move", "cluster", "Move a replica",
+        "From node `from` to node `to`, by a procedure: the new replica votes before the old one "
+        "leaves. The procedure fails with 409 `MOVE_REFUSED` and the reason if the node has no "
+        "room, lacks a tag of the table, or would be the second one in a failure domain.",
+        body=fields.MOVE, ok=202, answer=_object(id=_TS),
+    ),
+    Route(
+        "POST", "/v1/partitions/{id}/transfer", "cluster", "Hand over a leadership",
+        "To node `to`, which must have a replica; by a procedure. It stays there.",
+        body=fields.TRANSFER, ok=202, answer=_object(id=_TS),
+    ),
+    Route(
         "GET", "/v1/locks", "cluster", "Who holds and who waits",
         "Of all nodes: what is waited for, then the oldest. `locks`: keys that transactions hold "
         "(`kind` `intent`: being written; `guard`: read by a serializable one, up to `end` if "

@@ -1,0 +1,157 @@
+"""`kvorum explain balance`, `kvorum partition move|transfer` and `kvorum table place`: where
+replicas are, why, and where they should be instead (docs/guides/balancing.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from kvorum.cli import output
+from kvorum.cli.connection import Connect, Json, opened, table_of
+
+explain = typer.Typer(
+    no_args_is_help=True, help="Why the cluster does what it does.", rich_markup_mode=None
+)
+
+Partition = Annotated[int, typer.Argument(metavar="P", help="The partition's id.", min=1)]
+Node = Annotated[int, typer.Option("--to", metavar="N", help="The node that gets it.", min=1)]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it is done.")]
+
+
+@explain.callback()
+def _group() -> None:
+    """Why the cluster does what it does."""
+
+
+@explain.command("balance")
+def balance(
+    rows: Annotated[
+        int, typer.Option(help="So many moves and refusals at most.", min=1, max=1000)
+    ] = 20,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Print each node's load and zone, what the balancer and the placement would do next, what
+    they refuse, and what they did last, with their reasons. Changes nothing.
+    """
+    with opened(connect, json) as db:
+        told: Any = db.wait(db.submit("kvorum.explain_balance", {"rows": rows}))
+    if json:
+        output.emit(told)
+        return
+    for name, on in told["enabled"].items():
+        waits = told["waits"].get(name, "")
+        output.lines([f"{name:10} {'on' if on else 'paused'}{f': {waits}' if waits else ''}"])
+    output.lines([f"{'live moves':10} {told['moves_live']}", f"{'apart':10} by {told['level']}"])
+    if told["dead"]:
+        output.lines([f"{'dead':10} nodes {', '.join(map(str, told['dead']))}"])
+    output.lines([""])
+    titles = ("NODE", "SITE", "TAGS", "TRAFFIC", "SIZE", "REPLICAS", "")
+    output.table(titles, [_node(row) for row in told["nodes"]])
+    moves = [
+        (row["partition"], _way(row), row["rule"], row["reason"]) for row in told["placement"]
+    ] + [(row["partition"], _way(row), row["dimension"], row["reason"]) for row in told["moves"]]
+    _section("next", ("PARTITION", "FROM → TO", "FOR", "WHY"), moves)
+    refused = [
+        (row["partition"] or "-", _way(row), row["dimension"], f"{row['rule']}: {row['reason']}")
+        for row in told["refusals"][:rows]
+    ]
+    _section("refused", ("PARTITION", "FROM → TO", "FOR", "WHY NOT"), refused)
+    done = [
+        (row["procedure"], row["name"], _args(row["args"]), row["reason"]) for row in told["done"]
+    ]
+    _section("done", ("PROCEDURE", "NAME", "OF", "WHY"), done[-rows:])
+
+
+def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    output.lines(["", title if rows else f"{title}: nothing"])
+    if rows:
+        output.table(columns, rows)
+
+
+def _node(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    used = {
+        name: f"{figures['share']:.1%} {figures['zone']}" for name, figures in row["used"].items()
+    }
+    return (
+        row["id"],
+        "/".join(filter(None, row["domains"])) or "-",
+        ",".join(row["tags"]) or "-",
+        used["traffic"],
+        used["size"],
+        f"{row['replicas']} {row['used']['replicas']['zone']}",
+        f"slow: {row['slow']}" if row["slow"] is not None else "",
+    )
+
+
+def _way(row: Mapping[str, Any]) -> str:
+    return f"{row['from'] or '-'} → {row['to'] or '-'}"
+
+
+def _args(args: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in args.items())
+
+
+def move(
+    partition: Partition,
+    source: Annotated[
+        int, typer.Option("--from", metavar="N", help="The node that has a replica.", min=1)
+    ],
+    target: Node,
+    wait: Wait = True,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Move a replica of a partition to another node. Refused, with the reason, if the node lacks
+    room or a tag of the table, or would be the second one in a failure domain.
+    """
+    args = {"partition": partition, "from": source, "to": target, "why": "kvorum partition move"}
+    _run("kvorum.move_replica", args, wait, connect, json)
+
+
+def transfer(
+    partition: Partition,
+    target: Node,
+    wait: Wait = True,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Hand a partition's leadership to another node that has a replica; it stays there."""
+    args = {"partition": partition, "to": target, "why": "kvorum partition transfer"}
+    _run("kvorum.transfer_leader", args, wait, connect, json)
+
+
+def place(
+    table: Annotated[str, typer.Argument(metavar="NS.TABLE", help="The table.")],
+    replicas: Annotated[
+        int | None, typer.Option(help="Copies of each partition; 0 = on every node.", min=0)
+    ] = None,
+    tags: Annotated[
+        str | None, typer.Option(metavar="TAG,…", help="That a node must carry; empty = none.")
+    ] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Change how many replicas a table has and which nodes may have them; the replicas follow."""
+    namespace, name = table_of(table)
+    args: dict[str, Any] = {"namespace": namespace, "name": name}
+    if replicas is not None:
+        args["replicas"] = replicas or None
+    if tags is not None:
+        args["tags"] = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    _run("kvorum.place_table", args, True, connect, json)
+
+
+def _run(name: str, args: dict[str, Any], wait: bool, connect: str | None, as_json: bool) -> None:
+    with opened(connect, as_json) as db:
+        procedure = db.submit(name, args)
+        result: Any = db.wait(procedure) if wait else None
+    if as_json:
+        output.emit({"id": str(procedure), "result": result})
+    elif wait:
+        output.lines([_args(result)])
+    else:
+        output.lines([str(procedure)])
