@@ -135,7 +135,9 @@ class NodeBus:
 
     def role(self, *, leader: bool) -> None:
         """The meta partition's role at this node changed."""
-        if not leader:
+        if leader:
+            self.courier.begin()
+        else:
             self.courier.shut()
 
     # ------------------------------------------------------------------------------ the master

@@ -7,7 +7,8 @@
 
 Nothing here is durable. A procedure of a new reign opens its operation again. `shut` when this node
 is no longer the master: what is on its way then is the truth of the record that was committed
-before, and receivers never go back.
+before, and receivers never go back. A step of an ended reign that is late opens nothing: nobody
+would close it, and it would renew leases for ever.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Courier:
         self._pushing: set[str] = set()
         self._soon: dict[str, Handle] = {}  # operations whose answers wait to be recorded together
         self._waiters: dict[str, asyncio.Future[None]] = {}
+        self._shut = False
 
     def __len__(self) -> int:
         return len(self._outbox)
@@ -58,6 +60,8 @@ class Courier:
 
     def open(self, op: Operation) -> None:
         """Send what it wants, from now on; the record says so already."""
+        if self._shut:
+            return
         self._outbox.open(op, self._timers.monotonic())
         self._wake.set()
 
@@ -89,8 +93,13 @@ class Courier:
             waiter = self._waiters[op] = asyncio.get_running_loop().create_future()
         await asyncio.wait([waiter], timeout=seconds)
 
+    def begin(self) -> None:
+        """This node is the master now."""
+        self._shut = False
+
     def shut(self) -> None:
         """This node is not the master."""
+        self._shut = True
         self._outbox.clear()
         for soon in self._soon.values():
             soon.cancel()

@@ -62,7 +62,7 @@ class Outbox:
 
     def age_s(self, op: str, now_s: float) -> float:
         """How long the phase that it is in has been sent."""
-        return now_s - self._since[op][1]
+        return now_s - self._since[op][1] if op in self._since else 0.0
 
     def close(self, op: str) -> None:
         """Nothing more is sent of it; what is still heard of it changes nothing."""

@@ -290,6 +290,16 @@ def test_n10_what_operations_are_about_is_busy_over_failovers() -> None:
         busy = await test.cluster.nodes[old].bus.busy()
         assert sorted(busy) == [2, 3]
         assert busy[2] == f"procedure {id_} ({ONE}) is about it"
+        # Those who would move or reshape a partition ask, and leave these alone.
+        node = test.cluster.nodes[old]
+        held, _ = await node.balancing.schedulers._busy()
+        assert {2, 3} <= held.keys()
+        splitter = node.shaping.splitter
+        parts = splitter._parts(await splitter._map(), await splitter._busy())
+        reasons = {part.id: part.busy for part in parts}
+        assert "operation" in reasons[2]
+        assert "operation" in reasons[3]
+        assert "operation" not in reasons[4]
         await test.cluster.crash(old)
         await test.until(test.master)
         new = test.master()

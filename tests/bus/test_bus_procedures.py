@@ -10,7 +10,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.limits import BUS_LEASE_MS, BUS_UNDO_WAIT_MS
-from procedures.bus import phases
+from procedures.bus import core, phases
 from procedures.bus.hands import Hands
 from procedures.bus.messages import Report, Status, Verb
 from procedures.engine import plain
@@ -371,6 +371,28 @@ def test_n5_an_abort_is_taken_back_by_all(name: str) -> None:
             assert effects(world, id_) == leftovers(world, id_) == []
             await asyncio.sleep(60)
             assert effects(world, id_) == leftovers(world, id_) == [], "it was stopped"
+
+    simulated(body)
+
+
+def test_n3_a_step_of_an_ended_reign_sends_nothing() -> None:
+    """A deposed master went on asking, and renewing leases, for ever."""
+
+    async def body(world: World) -> None:
+        world.cut |= {1, 2, 3}
+        async with world.master() as executor:
+            id_ = await executor.submit(Submission(TWO, one_phase(), "tester"))
+            await asyncio.sleep(1)
+            op = core.from_plain(plain.decode((await executor.find(id_)).data)["bus"])
+            world.courier.shut()
+            world.courier.open(op)
+            assert len(world.courier) == 0
+            world.cut.clear()
+            await asyncio.sleep(5)
+            assert not any(register.ran for register in world.registers.values())
+            world.courier.begin()
+            record = await executor.wait(id_, 60_000)
+            assert record.state.name == "SUCCESS"
 
     simulated(body)
 
