@@ -157,6 +157,38 @@ def test_h7_keys_that_only_rise_are_cut_at_the_end_and_writes_move_on() -> None:
     run(main, 12)
 
 
+def test_h5_a_hot_range_is_cut_where_its_load_divides() -> None:
+    """The middle by bytes would leave all of the load on one side."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster, chance = SimCluster(loop, 15), random.Random(15)
+        backend = await begun(cluster, load_min=20, bytes_max=8 * MAX)
+        await load(backend, [b"%06d" % i for i in range(1_000)])
+
+        async def ask() -> None:
+            while True:
+                key = b"%06d" % chance.randrange(100)  # a tenth of the rows has all the load
+                await again(lambda key=key: backend.get("default", "t", key, 0))  # type: ignore[misc]
+                await asyncio.sleep(0.002)
+
+        asking = [asyncio.get_running_loop().create_task(ask()) for _ in range(3)]
+        await until(lambda: master(cluster).shaping.splitter.splits > 0, 60)
+        told = master(cluster).shaping.splitter.told[0]
+        assert "(load)" in told
+        assert "times the mean" in told
+        await asyncio.sleep(10)
+        rows = [row for row in await again(backend.partitions) if row["id"] != 1]
+        for task in asking:
+            task.cancel()
+        assert len(rows) >= 2
+        border = int(rows[0]["end"][4:])
+        assert 25 <= border <= 75, "half of the requests on each side"
+        assert rows[0]["load"] > 0
+        await stop(cluster)
+
+    run(main, 15)
+
+
 def test_h3_partitions_become_fewer_when_their_data_have_gone() -> None:
     """Each costs memory, a group and a row of the map, whatever it holds."""
 
