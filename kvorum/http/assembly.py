@@ -113,6 +113,7 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     metrics.add("tso", store.tso_figures)
     # not the bound method: a closed node must not be held with its databases
     metrics.add("gc", lambda: node.upkeep.gc_figures())
+    metrics.add("bus", lambda: node.bus.stats())
     metrics.add("waits", store.wait_figures)
     metrics.add("heartbeat", store.beat_figures)
     metrics.add("client", store.kv.figures)

@@ -111,10 +111,8 @@ class OnePhase:
         op = core.without(op, await targets.gone(ctx))
         self.courier.open(op)
         wait_s = limits.BUS_UNDO_WAIT_MS / 1000
-        if (
-            self.courier.age_s(op.id) < 2 * wait_s
-        ):  # later it looks now and then: others want a turn
-            await self.courier.wait(op.id, wait_s)
+        if self.courier.age_s(op.id) < 2 * wait_s:
+            await self.courier.wait(op.id, wait_s)  # later it only looks: others want a turn
         op = self._heard(ctx, op)
         missing = op.waiting()
         dropped = self.leaves_nothing and self.courier.age_s(op.id) >= _DROPPED_S
