@@ -9,6 +9,7 @@ log, as in production) or `memory` (the engine of procedures alone).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import statistics
 import sys
@@ -29,7 +30,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.memory_store import MemoryStore
-from procedures.engine.procedure import Outcome, done
+from procedures.engine.procedure import Lock, Outcome, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.store import ProcedureStore
@@ -54,6 +55,31 @@ class PlainSteps:
 
     @step(first=True)
     def work(self, ctx: StepContext) -> Outcome:
+        return _work(ctx)
+
+
+_rows = itertools.count()
+
+
+def _some_row(_steps: int) -> list[Lock]:
+    return [exclusive(f"row/{next(_rows)}")]
+
+
+@procedure("micro.locked", locks=_some_row)
+class LockedSteps:
+    """Each procedure has a lock that nobody else wants."""
+
+    @step(first=True)
+    async def work(self, ctx: StepContext) -> Outcome:
+        return _work(ctx)
+
+
+@procedure("micro.queued", locks=[exclusive("row/one")])
+class QueuedSteps:
+    """All want the same lock."""
+
+    @step(first=True)
+    async def work(self, ctx: StepContext) -> Outcome:
         return _work(ctx)
 
 
@@ -98,12 +124,12 @@ async def case(executor: Executor, name: str, steps: int, seconds: float) -> dic
 
 async def cases(store: ProcedureStore, seconds: float) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
-    types = Registry([AsyncSteps, PlainSteps])
+    types = Registry([AsyncSteps, PlainSteps, LockedSteps, QueuedSteps])
     timers = LoopTimers(loop)
     async with Executor(store, types, NoTables(), SystemClock(), timers, SystemRng()) as executor:
         return {
             f"{kind}_{steps}": await case(executor, f"micro.{kind}", steps, seconds)
-            for kind in ("async", "plain")
+            for kind in ("async", "plain", "locked", "queued")
             for steps in (1, 10)
         }
 

@@ -198,6 +198,9 @@ class Executor:
                 live.wake = "restart"
             if self.crew is not None and live.begun:
                 self.crew.gate.count([(live.id, live.limits)])
+        if self.broken:
+            for id, locks in (await self.store.held_by(self.broken)).items():
+                self._roster.keep(id, locks)
             self._roster.place(live, record)
 
     async def _take_in_strays(self) -> None:
@@ -471,6 +474,21 @@ class Executor:
     async def _worker(self) -> None:
         try:
             while self._serving and self._workers <= self._wanted:
+    async def _watch_steps(self) -> None:
+        """Steps that run longer than they may are stuck: for each of them one more worker is hired,
+        so that they do not starve the others. Until cancelled.
+        """
+        while True:
+            await asyncio.sleep(_STUCK_LOOK_S)
+            now = self._clock.now_ms()
+            late = 0
+            for live in self._running.values():
+                began, limit_ms, _step = live.step_began
+                late += began > 0 and now - began > limit_ms
+            self.stuck = late
+            self._runner.hire(late)
+            self._hire()
+
                 live = self._roster.take()
                 if live is None:
                     await self._roster.idle()

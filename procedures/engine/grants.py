@@ -15,20 +15,21 @@ has on its way comes to nothing (docs/decisions/0403).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from kv.base import ops, system
 from kv.base.errors import Refused
-from kv.base.keys import escape, from_u64, successor, table_prefix, u64
+from kv.base.keys import escape, from_u64, successor, table_prefix, u64, unescape
 from kv.base.ops import Op
 from procedures.engine.records import Record
-from procedures.engine.resources import check_resource
+from procedures.engine.resources import Locks, check_resource
 from txn.results import ScanPage
 
 REIGN: Final = table_prefix(system.LOCKS) + b"\x01"
 _GRANTS: Final = table_prefix(system.LOCKS) + b"\x02"
 _HOLDERS_TOLD_MAX: Final = 100
+_PAGE: Final = 1_000
 
 
 class Grant(NamedTuple):
@@ -69,6 +70,22 @@ async def grants_of(reads: Scans, resource: str) -> list[Grant]:
         Grant(resource, from_u64(key, len(prefix)), value.decode(), version)
         for key, value, version in page.items
     ]
+
+
+async def held_by(reads: Scans, holders: Collection[int]) -> dict[int, Locks]:
+    """What these procedures hold, by the rows alone: their records cannot be read."""
+    found: dict[int, Locks] = {}
+    start, end = _GRANTS, successor(_GRANTS)
+    while True:
+        page = await reads.scan(start, end, limit=_PAGE)
+        for key, value, _ in page.items:
+            raw, at = unescape(key, len(_GRANTS))
+            holder = from_u64(key, at)
+            if holder in holders:
+                found[holder] = (*found.get(holder, ()), (value.decode(), raw.decode()))
+        if page.resume is None:
+            return found
+        start = page.resume
 
 
 def check(grant: Grant) -> Op:

@@ -16,7 +16,7 @@ waiting one waits for is in its record, and a restart reads the records of what 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -27,9 +27,10 @@ from kv.base.ops import Op, delete, put
 from procedures.engine import records
 from procedures.engine.core import Change
 from procedures.engine.counters import Counter
-from procedures.engine.grants import REIGN, drop_ops, grant_ops
+from procedures.engine.grants import REIGN, drop_ops, grant_ops, held_by
 from procedures.engine.memory_store import deposed, same_procedure
 from procedures.engine.records import Entry, Record
+from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
 from txn.client import TxnClient
 from txn.results import ScanPage
@@ -89,6 +90,9 @@ class KvStore:
 
     async def reign(self) -> int:
         return await self._txn.write([put(REIGN, b"")])
+
+    async def held_by(self, holders: Collection[int]) -> dict[int, Locks]:
+        return await held_by(self._txn, holders)
 
     async def insert(self, record: Record, reign: int = 0) -> Stored | int:
         ops = [put(_record(record.id), records.encode(record), cond=0), put(_live(record.id), b"")]

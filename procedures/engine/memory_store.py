@@ -10,7 +10,7 @@ for real cannot be stored here.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from kv.base import limits
@@ -19,8 +19,9 @@ from kv.base.methods import OP_CHECK
 from kv.base.ops import Op, put
 from procedures.engine import records
 from procedures.engine.core import Change
-from procedures.engine.grants import REIGN, drop_ops, grant_ops
+from procedures.engine.grants import REIGN, drop_ops, grant_ops, held_by
 from procedures.engine.records import Entry, Record
+from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
 from txn.results import ScanPage
 
@@ -129,6 +130,9 @@ class MemoryStore:
 
     async def reign(self) -> int:
         return self.table.write([put(REIGN, b"")])
+
+    async def held_by(self, holders: Collection[int]) -> dict[int, Locks]:
+        return await held_by(Snapshot(self.table), holders)
 
     async def insert(self, record: Record, reign: int = 0) -> Stored | int:
         if record.id in self._rows:

@@ -25,7 +25,7 @@ from procedures.engine.due import Due
 from procedures.engine.locks import Link, told
 from procedures.engine.procedure import State
 from procedures.engine.records import Failure, Record
-from procedures.engine.resources import queue_of
+from procedures.engine.resources import Locks, queue_of
 from procedures.engine.scheduler import Entry, Scheduler
 from procedures.engine.store import Stored
 from procedures.engine.submission import begun
@@ -335,6 +335,10 @@ class Roster:
             key in self.gate.limits for key in limits_of(record)
         )
         return bool(record.locks) and not limited and self._queue.grab(entry_of(record))
+
+    def keep(self, id: int, locks: Locks) -> None:
+        """One that cannot be run holds these locks."""
+        self._queue.restore(Entry(id, 0, locks))
 
     def let_go(self, id: int) -> None:
         """Take its locks away; it lives on, or never came."""

@@ -12,12 +12,13 @@ record and goes on from what is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from kv.base.ops import Op
 from procedures.engine.core import Change
 from procedures.engine.records import Entry, Record
+from procedures.engine.resources import Locks
 from txn.results import ScanPage
 
 
@@ -84,6 +85,10 @@ class ProcedureStore(Protocol):
         """Begin a reign, whose number goes with every grant of locks: from now on those of earlier
         executors are refused, also if they are on their way.
         """
+        ...
+
+    async def held_by(self, holders: Collection[int]) -> dict[int, Locks]:
+        """The locks that these procedures hold, whether or not their records can be read."""
         ...
 
     async def insert(self, record: Record, reign: int = 0) -> Stored | int:

@@ -327,6 +327,25 @@ def lab_result(record: Record) -> list[int]:
     return found
 
 
+def test_k11_a_record_that_cannot_be_read_keeps_its_lock() -> None:
+    """The lock of a damaged record was given to the next one, in the middle of what it did."""
+
+    async def test(lab: Lab) -> None:
+        async with lab.executor() as executor:
+            first = await submit(executor, args("x:table/a/t", event="go"))
+            await asyncio.sleep(1)
+        lab.store._rows[first] = (b"junk", lab.store._rows[first][1])
+        async with lab.executor() as executor:
+            assert list(executor.broken) == [first]
+            assert executor.holders("namespace/a") == {first: "shared"}
+            second = await submit(executor, args("x:table/a/t"))
+            await asyncio.sleep(5)
+            assert executor.holders("table/a/t") == {first: "exclusive"}
+            assert not (await lab.store.load(second)).record.ended
+
+    in_lab(test)
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_k11_a_crash_at_every_write(after: bool) -> None:
     """Wherever the master died, afterwards two held the lock, a grant was forgotten, or one that
