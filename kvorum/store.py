@@ -178,7 +178,8 @@ class Store:
         self.dispatcher.register(STANDING, self._standing)
         self.dispatcher.register(BEAT, self.pulse.handle, check_beat)
         self.dispatcher.register(BEAT_NOW, self.heart.asked)
-        self.dispatcher.register(SPLIT_POINT, SplitPoint(self.manager).handle, check_split_point)
+        points = SplitPoint(self.manager, ports.timers)
+        self.dispatcher.register(SPLIT_POINT, points.handle, check_split_point)
         self.dispatcher.register(REPORTS, self._reports)
         if not self.identity.witness:
             report = replica_report.ReplicaReport(
