@@ -35,7 +35,7 @@ from procedures.bus.courier import Courier, event_of
 from procedures.bus.messages import Verb
 from procedures.engine import plain
 from procedures.engine.context import StepContext
-from procedures.engine.procedure import Outcome, done, fail, suspend
+from procedures.engine.procedure import Outcome, State, done, fail, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
@@ -244,6 +244,10 @@ def shown(record: Record, courier: Courier | None) -> dict[str, Any]:
         return {}
     op = core.from_plain(state["bus"])
     live = {} if courier is None or record.ended else courier.shown(op.id)
+    if record.state is State.ROLLING_BACK and courier is not None:  # its record says what was done
+        op = core.turned(op, Verb.UNDO)
+        for name, report in courier.answers(op.id):
+            op = core.heard(op, name, report)
     attempts = state.get("attempts", {})
     found: dict[str, dict[str, Any]] = {}
     for name, asked in op.targets.items():

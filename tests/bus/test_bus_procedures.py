@@ -448,6 +448,10 @@ def test_n7_what_may_have_been_done_is_taken_back_however_late() -> None:
             assert live is not None
             assert live.retry is not None
             assert "node/3" in live.retry.message
+            told = phases.shown(await executor.find(id_), world.courier)
+            assert told["phase"] == "undo"
+            states = [target["state"] for target in told["targets"].values()]
+            assert states == ["done", "done", "waiting"]
             world.cut.clear()
             record = await executor.wait(id_, 60_000)
             assert record.state.name == "ROLLED_BACK"

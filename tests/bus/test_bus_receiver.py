@@ -118,6 +118,18 @@ def test_n7_a_taking_back_that_fails_is_tried_again() -> None:
     assert receiver.expire(at_s) == [begun]
 
 
+def test_n7_half_taken_back_is_not_staged() -> None:
+    """A commit behind a taking back that had failed half-way committed what was left."""
+    receiver = Receiver()
+    receiver.take(order(Verb.STAGE), 0)
+    done(receiver, order(Verb.STAGE))
+    (begun,) = receiver.expire(LEASE_S + 1)
+    assert isinstance(begun, Begin)
+    receiver.take(order(Verb.COMMIT), LEASE_S + 2)
+    after = receiver.ended(begun.order, Status.FAILED, plain.NONE, LEASE_S + 3)
+    assert after == Begin(order(Verb.COMMIT), staged=False)
+
+
 def test_n2_memory_is_bounded_and_refusals_are_told() -> None:
     """A target that remembered every operation it ever had; or dropped some without a word."""
     receiver = Receiver()
