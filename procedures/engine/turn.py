@@ -151,6 +151,8 @@ class Turns:
     async def _grant(self, live: Live, record: Record, declared: ProcedureType) -> Flow:
         """Its locks: what memory knows, the store must know before the next step begins."""
         barred = self._roster.barred(live)
+        if not self.reign:
+            return Flow.TAIL  # at a worker, robbed of them: only the master grants
         if not barred:
             wake = live.wake
             change = Change(core.granted(record), Flow.MORE, reign=self.reign)
