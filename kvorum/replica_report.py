@@ -40,11 +40,12 @@ _TAIL_SHARE: Final = 0.95
 class _Known:
     """What is remembered of one replica."""
 
-    __slots__ = ("appended", "inserts", "last", "quiet", "rates", "seen", "told")
+    __slots__ = ("appended", "index", "inserts", "last", "leads", "quiet", "rates", "reads", "told")
 
     def __init__(self, rates: Rates) -> None:
         self.rates = rates
-        self.seen: tuple[Any, ...] = ()  # when it was looked at in full
+        self.index = self.reads = -1  # when it was looked at in full
+        self.leads = False
         self.quiet = False  # its rates are zero
         self.told: Report | None = None
         self.inserts = self.appended = 0.0  # sampled, of which at the end
@@ -83,18 +84,28 @@ class ReplicaReport:
         now_s = self._monotonic()
         full, self._full = self._full, False
         if full:
-            for known in self._known.values():
-                known.told = None
+            for each in self._known.values():
+                each.told = None
         rows: list[list[Any]] = []
         here: set[int] = set()
         untold, size = False, 0
         replicas = list(self._replicas())
         at, self._at = self._at, 0
         for i, replica in chain(enumerate(replicas[at:], at), enumerate(replicas[:at])):
-            partition = int(replica.descriptor.id)
+            partition: int = replica.descriptor.id
             here.add(partition)
-            known = self._known_of(partition, replica, now_s)
-            if known.told is not None and known.quiet and known.seen == _look(replica):
+            known = self._known.get(partition)
+            if known is None:
+                known = self._begin(partition, replica, now_s)
+            # Whatever there is to tell of changes one of these: a new epoch and a new term are
+            # entries of the log.
+            elif (
+                known.quiet
+                and known.index == replica.state.index
+                and known.reads == replica.machine.traffic.reads
+                and known.leads is replica.leads()
+                and known.told is not None
+            ):
                 continue
             if len(rows) >= REPORT_ROWS_MAX or size >= _BYTES_MAX:
                 self._at = self._at or i  # the next beat begins with who found no room
@@ -118,11 +129,9 @@ class ReplicaReport:
             "gone": gone,
         }
 
-    def _known_of(self, partition: int, replica: Replica, now_s: float) -> _Known:
-        found = self._known.get(partition)
-        if found is None:
-            fresh = Rates(Sums.of(replica.machine.traffic), now_s)
-            found = self._known[partition] = _Known(fresh)
+    def _begin(self, partition: int, replica: Replica, now_s: float) -> _Known:
+        fresh = Rates(Sums.of(replica.machine.traffic), now_s)
+        found = self._known[partition] = _Known(fresh)
         return found
 
     def _figures(self, now_s: float) -> Iterable[Any]:
@@ -132,13 +141,13 @@ class ReplicaReport:
         return (round((cpu_s - before_s) / passed, 3) if passed > 0 else 0.0, *self._disk())
 
     def _report(self, replica: Replica, known: _Known, now_s: float) -> Report:
-        known.seen = _look(replica)
         if known.told is not None and known.told.epoch != replica.descriptor.epoch:
             known.inserts = known.appended = 0.0  # they tell of what it was before it was cut
         traffic, state = replica.machine.traffic, replica.state
         load = known.rates.look(Sums.of(traffic), now_s)
         known.quiet = load == Load()
-        leads = replica.leads()
+        leads = known.leads = replica.leads()
+        known.index, known.reads = state.index, traffic.reads
         return Report(
             partition=int(replica.descriptor.id),
             epoch=replica.descriptor.epoch,
@@ -159,18 +168,6 @@ class ReplicaReport:
             if leads and not known.quiet
             else (),
         )
-
-
-def _look(replica: Replica) -> tuple[Any, ...]:
-    """What changes whenever there is something to tell."""
-    traffic = replica.machine.traffic
-    return (
-        replica.state.index,
-        traffic.reads,
-        replica.leads(),
-        replica.group.term,
-        replica.descriptor.epoch,
-    )
 
 
 def _appended(replica: Replica, known: _Known) -> float:

@@ -133,6 +133,7 @@ def test_a4_what_left_a_node_leaves_the_picture() -> None:
     picture.handle(1, here.beat())
     del here.replicas[2]
     here.replicas[3].descriptor.epoch = 2
+    here.replicas[3].state.index += 1
     picture.handle(1, here.beat())
     assert sorted(picture.leaders()) == [1, 3]
     assert picture.leaders()[3][1].epoch == 2
