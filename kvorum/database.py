@@ -65,6 +65,8 @@ from kvorum.starting import start_options, submitted
 from kvorum.tables import AsyncTable, AsyncTransaction, snapshot_at
 from kvorum.watching import AsyncWatch, watch_spec
 from procedures.engine.procedure import procedure_name
+from procedures.engine.records import Record as ProcedureRecord
+from procedures.engine.records import decode as decode_record
 from txn.terms import terms
 
 T = TypeVar("T")
@@ -476,6 +478,15 @@ class AsyncDatabase:
         """
         await self._backend.abort_procedure(procedure, reason, dry_run)
 
+    async def live_records(self) -> list[ProcedureRecord]:
+        """The durable records of everything that has not ended. Not over HTTP."""
+        found: list[ProcedureRecord] = []
+        after: int | None = 0
+        while after is not None:
+            page, after = await self._backend.control("live", {"after": after})
+            found += [decode_record(row, "a live procedure") for row in page]
+        return found
+
     async def workers(self) -> list[dict[str, Any]]:
         """The worker processes that are here: pool, slots, what each runs."""
         return await self._backend.workers()
@@ -487,6 +498,26 @@ class AsyncDatabase:
 
     async def partitions(self) -> list[dict[str, Any]]:
         return await self._backend.partitions()
+
+    async def split(self, partition: int, *, at: Bytes | None = None) -> dict[str, Any]:
+        """Split a partition in place at a key of its table, or in the middle: `{"partition",
+        "new"}`. Raises Refused (CANNOT_SPLIT), NotFound.
+        """
+        args: dict[str, Any] = {"partition": partition}
+        if at is not None:
+            args["at"] = at
+        result = await self.wait(await self.submit("kvorum.split_partition", args))
+        return {name: result[name] for name in ("partition", "new")}
+
+    async def merge(self, left: int, right: int) -> dict[str, Any]:
+        """Merge two neighbours in place into the lower one: `{"partition", "gone"}`. Raises Refused
+        (CANNOT_MERGE), NotFound.
+        """
+        return dict(
+            await self.wait(
+                await self.submit("kvorum.merge_partitions", {"left": left, "right": right})
+            )
+        )
 
     async def locks(self, *, every: bool = False) -> dict[str, Any]:
         """Who holds which keys and who waits for them, in the whole cluster: `locks` (those that

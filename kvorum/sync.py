@@ -35,6 +35,7 @@ from kvorum.sync_locks import Lock
 from kvorum.sync_tables import Snapshot, Table, Transaction
 from kvorum.tables import AsyncTransaction
 from kvorum.watching import Watch
+from procedures.engine.records import Record as ProcedureRecord
 
 T = TypeVar("T")
 
@@ -359,6 +360,10 @@ class Database:
     ) -> list[ProcedureInfo]:
         return self._call(self._db.procedures(state=state, owner=owner, name=name))
 
+    def live_records(self) -> list[ProcedureRecord]:
+        """The durable records of everything that has not ended. Not over HTTP."""
+        return self._call(self._db.live_records())
+
     def workers(self) -> list[dict[str, Any]]:
         """The worker processes that are here: pool, slots, what each runs."""
         return self._call(self._db.workers())
@@ -376,6 +381,12 @@ class Database:
 
     def partitions(self) -> list[dict[str, Any]]:
         return self._call(self._db.partitions())
+
+    def split(self, partition: int, *, at: Bytes | None = None) -> dict[str, Any]:
+        return self._call(self._db.split(partition, at=at))
+
+    def merge(self, left: int, right: int) -> dict[str, Any]:
+        return self._call(self._db.merge(left, right))
 
     def locks(self, *, every: bool = False) -> dict[str, Any]:
         """See AsyncDatabase.locks."""

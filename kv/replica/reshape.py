@@ -91,8 +91,7 @@ def _split(
         delete_slices(batch, state.engine, new)
     old = state.old_versions - shape.old_versions, state.live_bytes - shape.live_bytes
     _put(batch, state, COUNTERS, pack_counters(*old))
-    if len(left):
-        _put(batch, state, SIZES, left.record())
+    _put_sizes(batch, state, left)
     _become(state, batch, replace(state.descriptor, end=shape.key), shape.epoch, index, term)
     state.old_versions, state.live_bytes = old
     state.set_locks(shape.others)
@@ -120,11 +119,11 @@ def _merge(
             details={"partition": state.descriptor.id, "index": index},
         )
     sums = state.old_versions + above.old_versions, state.live_bytes + above.live_bytes
-    sizes = SizeMap.of(state.sizes.record())
-    sizes.join(above.sizes)
+    sizes, _ = _halves(state.sizes, right.start)  # estimates may be wrong, and must stop nobody
+    _, upper = _halves(above.sizes, right.start)
+    sizes.join(upper)
     _put(batch, state, COUNTERS, pack_counters(*sums))
-    if len(sizes):
-        _put(batch, state, SIZES, sizes.record())
+    _put_sizes(batch, state, sizes)
     safepoint = max(state.safepoint, above.safepoint)
     if safepoint:
         _put(batch, state, SAFEPOINT, u64(safepoint))
@@ -164,13 +163,19 @@ def _records(batch: Batch, made: PartitionState, sizes: SizeMap) -> None:
     _put(batch, made, COUNTERS, pack_counters(made.old_versions, made.live_bytes))
     if made.safepoint:
         _put(batch, made, SAFEPOINT, u64(made.safepoint))
-    if len(sizes):
-        _put(batch, made, SIZES, sizes.record())
+    _put_sizes(batch, made, sizes)
 
 
 def _halves(sizes: SizeMap, key: bytes) -> tuple[SizeMap, SizeMap]:
     left = SizeMap.of(sizes.record())
     return left, left.cut(key)
+
+
+def _put_sizes(batch: Batch, state: PartitionState, sizes: SizeMap) -> None:
+    if len(sizes):
+        _put(batch, state, SIZES, sizes.record())
+    else:
+        batch.delete(meta_key(state.descriptor.id, SIZES), _meta(state))
 
 
 def _put(batch: Batch, state: PartitionState, kind: bytes, record: bytes) -> None:

@@ -94,6 +94,8 @@ class ColdApi:
             ("GET", "/v1/workers", self._workers),
             ("GET", "/v1/nodes", self._nodes),
             ("GET", "/v1/partitions", self._partitions),
+            ("POST", "/v1/partitions/{id}/split", self._split),
+            ("POST", "/v1/partitions/{id}/merge", self._merge),
             ("POST", "/v1/partitions/{id}/move", self._move),
             ("POST", "/v1/partitions/{id}/transfer", self._transfer),
             ("GET", "/v1/locks", self._locks),
@@ -331,6 +333,17 @@ class ColdApi:
     async def _transfer(self, raw: http.Request, request: Request) -> Reply:
         args = {"partition": _number(request, "partition"), **await raw.fields(fields.TRANSFER)}
         return await self._started(raw, "kvorum.transfer_leader", args)
+
+    async def _split(self, raw: http.Request, request: Request) -> Reply:
+        args: dict[str, Any] = {"partition": _number(request, "partition")}
+        if (key := (await raw.fields(fields.SPLIT)).get("key")) is not None:
+            args["at"] = key
+        return await self._started(raw, "kvorum.split_partition", args)
+
+    async def _merge(self, raw: http.Request, request: Request) -> Reply:
+        right = (await raw.fields(fields.MERGE))["with"]
+        args = {"left": _number(request, "partition"), "right": right}
+        return await self._started(raw, "kvorum.merge_partitions", args)
 
     async def _started(self, raw: http.Request, name: str, args: dict[str, Any]) -> Reply:
         procedure = await self._backend.submit(name, args, None)

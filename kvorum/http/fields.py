@@ -283,6 +283,12 @@ TRANSFER: Fields = (
     Field("to", _NODE_ID, "The node that shall lead."),
     Field("why", TEXT, "For people; kept with the procedure.", False),
 )
+SPLIT: Fields = (
+    Field("key", DATA, "Where the new partition begins; in the middle if left out.", False),
+)
+MERGE: Fields = (
+    Field("with", integer(2, (1 << 63) - 1), "The partition that begins where this one ends."),
+)
 TSO: Fields = (Field("count", integer(1, limits.TSO_COUNT_MAX), "How many."),)
 NAMESPACE: Fields = (Field("name", TEXT, "Name of the namespace."),)
 COLUMN: Fields = (

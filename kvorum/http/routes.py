@@ -469,6 +469,20 @@ _OTHER_ROUTES = (
         body=fields.TRANSFER, ok=202, answer=_object(id=_TS),
     ),
     Route(
+        "POST", "/v1/partitions/{id}/split", "cluster", "Split a partition",
+        "In place and under load, by a procedure; its result names the new one. It fails with 409 "
+        "`CANNOT_SPLIT` if the key does not lie inside, or if there is too little to find a middle "
+        "of.",
+        body=fields.SPLIT, ok=202, answer=_object(id=_TS),
+    ),
+    Route(
+        "POST", "/v1/partitions/{id}/merge", "cluster", "Merge a partition with the next one",
+        "In place and under load, by a procedure. It fails with 409 `CANNOT_MERGE` and the reason "
+        "if they are no neighbours, are of two tables, have replicas at other nodes, or if a "
+        "replica is down.",
+        body=fields.MERGE, ok=202, answer=_object(id=_TS),
+    ),
+    Route(
         "GET", "/v1/locks", "cluster", "Who holds and who waits",
         "Of all nodes: what is waited for, then the oldest. `locks`: keys that transactions hold "
         "(`kind` `intent`: being written; `guard`: read by a serializable one, up to `end` if "

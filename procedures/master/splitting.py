@@ -1,4 +1,6 @@
-"""SplitPartition {partition, key?}: cut a partition in two, in place (H2; docs/decisions/0509).
+"""SplitPartition {partition, key? | at?}: cut a partition in two, in place (H2;
+docs/decisions/0509). `key` is a storage key, `at` the same without its table; without either the
+partition's leader says where its middle is.
 
     prepare ─▶ cut ─▶ settle
        │undo
@@ -41,21 +43,22 @@ from procedures.master.partitions import (
 
 SPLIT_NAME: Final = "kvorum.split_partition"
 CANNOT_SPLIT: Final = "CANNOT_SPLIT"
+_TABLE_BYTES: Final = 4
 NOT_FOUND: Final = "PARTITION_NOT_FOUND"
 
 
 def id_of(args: Any, name: str) -> PartitionId:
-    """A partition's id in the arguments. Raises InvalidArgument, Refused (the meta partition)."""
+    """A partition's id in the arguments. Raises InvalidArgument."""
     found = args.get(name) if isinstance(args, Mapping) else None
     if type(found) is not int or found < 1:
         raise InvalidArgument(f"the argument {name!r} must be a partition's id, got {found!r:.80}")
-    if found == META_PARTITION:
-        raise Refused("the meta partition is neither split nor merged", code=CANNOT_SPLIT)
     return PartitionId(found)
 
 
 async def row_of(ctx: StepContext, partition: PartitionId) -> Placed:
-    """Its row of the map. Raises NotFound."""
+    """Its row of the map. Raises NotFound, Refused."""
+    if partition == META_PARTITION:
+        raise Refused("the meta partition is neither split nor merged", code=CANNOT_SPLIT)
     for placed in await placed_partitions(MasterTxn(ctx.txn)):
         if placed.descriptor.id == partition:
             return placed
@@ -86,9 +89,11 @@ class SplitPartition:
 
     async def _key(self, ctx: StepContext, placed: Placed) -> bytes:
         d = placed.descriptor
-        key = ctx.args.get("key")
-        if isinstance(key, str):
-            key = d.start[:4] + key.encode()
+        key, at = ctx.args.get("key"), ctx.args.get("at")
+        if at is not None:
+            if not isinstance(at, bytes | str):
+                raise InvalidArgument(f"the argument 'at' must be a user's key, got {at!r:.80}")
+            key = d.start[:_TABLE_BYTES] + (at.encode() if isinstance(at, str) else at)
         if key is None:
             (key,) = await self._groups.order(d.id, d.data_voters, SPLIT_POINT, d.id, "middle")
             if key is None:
@@ -97,7 +102,7 @@ class SplitPartition:
                     code=CANNOT_SPLIT,
                 )
         if not isinstance(key, bytes):
-            raise InvalidArgument(f"the argument 'key' must be a key, got {key!r:.80}")
+            raise InvalidArgument(f"the argument 'key' must be a storage key, got {key!r:.80}")
         if not d.covers(key) or key == d.start:
             raise Refused(
                 f"key {key[:64]!r} does not lie inside partition {d.id}, above its first key",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -37,14 +38,16 @@ class Bank:
         self.seen: list[tuple[int, dict[bytes, bytes | None]]] = []  # by the watcher
         self.errors: list[BaseException] = []
         self.waited_s: list[float] = []
+        self.done: Counter[str] = Counter()
         self.stop = asyncio.Event()
 
     def db(self) -> AsyncDatabase:
-        while True:
-            node = self.cluster.nodes[self.chance.choice(sorted(self.cluster.nodes))]
-            if getattr(node, "backend", None) is not None:
-                return AsyncDatabase(node.backend, self.cluster._rng)
+        if not self.cluster.nodes:
+            raise kvorum.Unavailable("no node is up")
+        node = self.cluster.nodes[self.chance.choice(sorted(self.cluster.nodes))]
+        if getattr(node, "backend", None) is None:
             raise kvorum.Unavailable("the node is not up")
+        return AsyncDatabase(node.backend, self.cluster._rng)
 
     async def fill(self) -> None:
         db = self.db()
@@ -125,16 +128,18 @@ class Bank:
         return True
 
     async def watch_(self) -> None:
-        after: int | None = None
+        after = 0  # everything up to there was told wholly
         while True:
+            self.seen = [one for one in self.seen if one[0] <= after]
             try:
-                async for event in self.db().watch(*TABLE, from_version=after or 0):
-                    after = event.version
+                async for event in self.db().watch(*TABLE, from_version=after):
                     changes = {change.key: change.value for change in event.changes}
                     if self.seen and self.seen[-1][0] == event.version:
-                        self.seen[-1][1].update(changes)  # a snapshot comes in pieces
+                        self.seen[-1][1].update(changes)
                     else:
                         self.seen.append((event.version, changes))
+                    if event.last:
+                        after = event.version
             except KvorumError:
                 await asyncio.sleep(0.1)
 

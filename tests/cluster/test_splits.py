@@ -25,7 +25,7 @@ def test_h2_h4_partitions_are_split_and_merged_while_clients_work(nodes: int) ->
                 ),
                 key=lambda d: d.id,
             )
-            info = await submit(bank, "kvorum.split_partition", {"partition": d.id, "key": key})
+            info = await submit(bank, "kvorum.split_partition", {"partition": d.id, "at": key})
             assert info.state == "SUCCESS", info
             await asyncio.sleep(0.5)
         ranges = bank.ranges()
