@@ -19,7 +19,7 @@ from kvorum.measure import Histogram
 from kvorum.roles import Master
 from kvorum.store import Store
 from procedures.engine.registry import Registry
-from procedures.master import crash, explaining, relocating
+from procedures.master import apart, crash, explaining, relocating
 from procedures.master.crash import CrashServices
 from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
@@ -40,7 +40,6 @@ class Balancing:
     ) -> None:
         self._store, self._master = store, master
         self._pace: dict[int, float] = {}
-        self.apart: dict[PartitionId, Sequence[NodeId]] = {}
         self.schedulers = Schedulers(
             Sources(
                 read=self._read,
@@ -53,7 +52,6 @@ class Balancing:
                 monotonic=store.ports.timers.monotonic,
                 now_ms=store.ports.clock.now_ms,
                 pace=lambda: self._pace,
-                apart=lambda: self.apart,
             )
         )
         store.heart.add(SECTION, _NodePace(store.sync_taken))
@@ -71,6 +69,7 @@ class Balancing:
         relocating.register(registry, services, self.schedulers.room)
         dead = self.schedulers.dead
         crash.register(registry, CrashServices(services, self.schedulers.loads, dead))
+        apart.register(registry, services, self.schedulers.loads)
         explaining.register(registry, self.schedulers)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:

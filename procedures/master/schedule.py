@@ -1,7 +1,7 @@
 """The two timed schedulers of the master (I11; docs/decisions/0410):
 
     placement   what must change whatever it weighs (balancing/placing.py): dead nodes, tags,
-                failure domains, too few and too many replicas, halves of hot partitions
+                failure domains, too few and too many replicas
     balancer    leaderships and replicas to where load is even (balancing/leaders.py, replicas.py)
 
 Each has a switch of its own (settings `placement.enabled`, `balance.enabled`). Neither changes
@@ -68,8 +68,8 @@ Views = Mapping[NodeId, Sequence[GroupView]]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the schedulers work with. `setting` by name; `pace`: ms that a log sync takes, by node;
-    `apart`: halves of hot partitions, and the nodes that they must leave.
+    """What the schedulers work with. `setting` by name; `pace`: ms that a log sync takes, by
+    node.
     """
 
     read: Callable[[], Awaitable[tuple[Sequence[NodeRow], Sequence[Placed]]]]
@@ -82,7 +82,6 @@ class Sources:
     monotonic: Callable[[], float]
     now_ms: Callable[[], int]
     pace: Callable[[], Mapping[int, float]] = dict
-    apart: Callable[[], Mapping[PartitionId, Collection[NodeId]]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,6 @@ class Schedulers:
             wanted_by(seen.rows),
             dead=seen.dead,
             level=self.level(),
-            apart=self._s.apart(),
         )
 
     async def _mend(self, fix: Fix, seen: Seen, filled: set[NodeId]) -> int:

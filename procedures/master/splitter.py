@@ -24,11 +24,13 @@ from typing import Any, Final, Protocol
 from kv.base.errors import KvorumError, NotFound
 from kv.base.ids import META_PARTITION
 from kv.base.methods import SPLIT_POINT
+from procedures.engine import plain
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 from procedures.engine.submission import Submission
+from procedures.master.apart import MOVE_APART
 from procedures.master.deciding import Decider, Merge, Part, Plan, Policy, Split
 from procedures.master.groups import Groups
 from procedures.master.partitions import Placed
@@ -62,6 +64,7 @@ class _Work:
     id: int
     kind: str
     partitions: tuple[int, ...]
+    how: str = ""  # of a split: Split.how
 
 
 @dataclass(slots=True)
@@ -187,7 +190,18 @@ class Splitter:
                 self._fails(work.kind, work.partitions[0], record.error.message)
             else:
                 self._failed.pop((work.kind, work.partitions[0]), None)
+                if work.how == "load":
+                    await self._part(record)
         self._working = left
+
+    async def _part(self, record: Record) -> None:
+        """A hot partition was split: its new half leaves the nodes of the other (H5)."""
+        halves = plain.decode(record.result) if record.result else {}
+        args = {"partition": halves.get("new"), "beside": halves.get("partition")}
+        try:
+            await self._procedures.submit(Submission(MOVE_APART, args, OWNER))
+        except KvorumError as error:
+            self._tell(f"the halves of partition {args['beside']} stay together: {error.message}")
 
     async def _find(self, work: _Work) -> Record | None:
         try:
@@ -221,7 +235,9 @@ class Splitter:
             self._fails(SPLIT, split.partition, f"no key is known that cuts it ({split.how})")
             return
         begun = await self._submit(
-            SPLIT, {"partition": split.partition, "key": key}, (split.partition,), str(split.epoch)
+            *(SPLIT, {"partition": split.partition, "key": key}, (split.partition,)),
+            str(split.epoch),
+            split.how,
         )
         if begun:
             self.splits += 1
@@ -237,7 +253,12 @@ class Splitter:
             self._tell(f"partitions {both[0]} and {both[1]} are merged: {merge.reason}")
 
     async def _submit(
-        self, name: str, args: dict[str, Any], partitions: tuple[int, ...], epochs: str
+        self,
+        name: str,
+        args: dict[str, Any],
+        partitions: tuple[int, ...],
+        epochs: str,
+        how: str = "",
     ) -> bool:
         failed = self._failed.get((name, partitions[0]))
         attempt = 0 if failed is None else failed.attempts
@@ -252,7 +273,7 @@ class Splitter:
         except KvorumError as error:
             self._fails(name, partitions[0], error.message)
             return False
-        self._working.append(_Work(id_, name, partitions))
+        self._working.append(_Work(id_, name, partitions, how))
         return True
 
     def _tell(self, text: str) -> None:

@@ -435,3 +435,25 @@ def test_f6_a_table_that_is_everywhere_gets_its_node_back() -> None:
         assert set(await read(made.any())) == set(KEYS)
 
     simulated(scenario, 4)
+
+
+def test_h5_one_half_of_a_hot_partition_ends_on_other_nodes() -> None:
+    """Both halves on the nodes that were too hot for one."""
+
+    async def scenario(made: Sites) -> None:
+        db = made.any()
+        await db.create_table("default", "t", replicas=3)
+        await setting(made, "balance.enabled", 0)
+        await write(db, KEYS, "v")
+        ((hot, nodes),) = (await made.where()).items()
+        table = next(row["start"] for row in await db.partitions() if row["id"] == hot)
+        told = await done(made, "kvorum.split_partition", {"partition": hot, "key": table + b"j"})
+        new = told["new"]
+        result = await done(made, "kvorum.move_apart", {"partition": new, "beside": hot})
+        where = await made.where()
+        assert result == {"moved": 3, "left": []}
+        assert not set(where[new]) & set(where[hot])
+        assert where[hot] == nodes
+        assert set(await read(made.any())) == set(KEYS)
+
+    simulated(scenario, 6)
