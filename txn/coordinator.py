@@ -218,12 +218,17 @@ class Commit:
         beat_ms = self._request.ttl_ms / 3
         if self._core.stage:
             beat_ms = min(beat_ms, UNSTAGE_MS)
+        self._timers = [self._owner.timers.call_later(beat_ms / 1000, self._beat)]
+        if self._work.left_ms() <= beat_ms:
+            self._arm_rest()
+
+    def _arm_rest(self) -> None:
+        """The ends of its time. Most commits never see the first beat, so it arms these."""
         later = self._owner.timers.call_later
-        self._timers = [
+        self._timers += (
             later(self._work.left_ms() / 1000, self._work_is_over),
             later(self._deadline.left_ms() / 1000, self._feed, msg.OutOfTime()),
-            later(beat_ms / 1000, self._beat),
-        ]
+        )
 
     def _caller_is_gone(self) -> None:
         self._answer.cancel()
@@ -260,7 +265,9 @@ class Commit:
         if self._answer.done():
             return
         timer = self._owner.timers.call_later(self._request.ttl_ms / 3000, self._beat)
-        self._timers[2] = timer
+        self._timers[0] = timer
+        if len(self._timers) == 1:
+            self._arm_rest()
         self._perform(self._core.beat())
 
     def _ended(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
@@ -23,6 +23,10 @@ async def by_partition(
     wanted = list(indexes)
     groups: dict[int, list[int]] = {}
     here: PartitionDescriptor | None = None
+    located = getattr(kv, "located", None)  # what a KvClient knows already costs no coroutine
+    if located is not None and _known(located, keys, wanted, groups):
+        return _in_order(groups, wanted)
+    groups.clear()
     for index in sorted(wanted, key=keys.__getitem__):
         key = keys[index]
         if here is None or not here.covers(key):
@@ -34,6 +38,29 @@ async def by_partition(
                 unknown.append(index)
                 continue
         groups.setdefault(here.id, []).append(index)
-    if len(groups) == 1 and not unknown:
-        return [wanted]
-    return sorted((sorted(group) for group in groups.values()), key=lambda group: group[0])
+    if unknown:
+        return sorted(map(sorted, groups.values()))
+    return _in_order(groups, wanted)
+
+
+def _known(
+    located: Callable[[bytes], PartitionDescriptor | None],
+    keys: Sequence[bytes],
+    wanted: Sequence[int],
+    groups: dict[int, list[int]],
+) -> bool:
+    """Whether all of them are known; then `groups` has them."""
+    here: PartitionDescriptor | None = None
+    for index in wanted:
+        key = keys[index]
+        if here is None or not here.covers(key):
+            here = located(key)
+            if here is None:
+                return False
+            group = groups.setdefault(here.id, [])
+        group.append(index)
+    return True
+
+
+def _in_order(groups: dict[int, list[int]], wanted: list[int]) -> list[list[int]]:
+    return [wanted] if len(groups) == 1 else sorted(map(sorted, groups.values()))

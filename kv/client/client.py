@@ -209,6 +209,11 @@ class KvClient:
             location, _ = await self._locate(started(LOOKUP, budget_ms, deadline), key)
         return location.descriptor
 
+    def located(self, key: bytes) -> PartitionDescriptor | None:
+        """The partition of a key if the cache has it."""
+        location = self._router.find(key)
+        return None if location is None else location.descriptor
+
     async def split_by_partition(
         self, keys: Iterable[bytes], *, budget_ms: int = 0
     ) -> list[tuple[PartitionDescriptor, list[bytes]]]:
