@@ -14,6 +14,7 @@ import typer
 from kvorum.cli import (
     bus,
     cluster,
+    control,
     data,
     doctor,
     explain,
@@ -22,6 +23,7 @@ from kvorum.cli import (
     members,
     nodes,
     output,
+    partitions,
     procs,
     shaping,
     snapshots,
@@ -83,7 +85,14 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(members.nodes, name="node")
 app.add_typer(members.partitions, name="partition")
 members.partitions.command("auto")(shaping.auto)
+members.partitions.command("split")(partitions.split)
+members.partitions.command("merge")(partitions.merge)
+procs.app.command("signal")(control.signal)
+procs.app.command("complete")(control.complete)
+procs.app.command("check-upgrade")(control.check_upgrade)
 app.add_typer(procs.app, name="proc")
+app.add_typer(control.queues, name="queue")
+app.add_typer(control.schedules, name="schedule")
 app.add_typer(bus.settings, name="setting")
 app.add_typer(snapshots.app, name="snapshot")
 app.add_typer(tables.namespaces, name="namespace")

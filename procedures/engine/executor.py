@@ -62,6 +62,7 @@ _INSERT_ATTEMPTS: Final = 3
 _LOOKS_S: Final = (1.0, 2.0, 7.0, 20.0, 30.0)
 _LOOK_AGAIN_S: Final = 60.0
 _DOUBT_MS: Final = 2 * limits.DEADLINE_MS_DEFAULT  # then a request on its way has arrived or never
+_STUCK_LOOK_S: Final = 0.5
 _RECENT_MAX: Final = 1_000  # ended procedures that an acknowledgement need not read again
 
 
@@ -107,6 +108,8 @@ class Executor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[Coroutine[Any, Any, None]] = []  # tasks of before it serves
         self._workers = 0
+        self._running: dict[int, Live] = {}  # has a turn here now
+        self.stuck = 0  # of them run longer than they may
         self._group = asyncio.TaskGroup()
         self._serving = False
         self.crew: Crew | None = None
@@ -142,6 +145,7 @@ class Executor:
         if self.crew is not None:
             self._watching = [self._task(self.crew.run()), self._task(self._schedules.run())]
         self._looking = self._task(self._take_in_strays())
+        self._minding = self._task(self._watch_steps())
         self._hire()
         return self
 
@@ -157,6 +161,7 @@ class Executor:
         """
         self._serving = False
         self._looking.cancel()
+        self._minding.cancel()
         if self.crew is not None:
             for task in self._watching:
                 task.cancel()
@@ -193,14 +198,16 @@ class Executor:
             found += [(self._roster.adopt(stored), brief(stored.record)) for stored in page.stored]
             self.broken |= {broken.id: broken.reason for broken in page.broken}
             after = page.after
-        for live, record in found:
-            if record.state is State.WAITING and record.event:
-                live.wake = "restart"
-            if self.crew is not None and live.begun:
-                self.crew.gate.count([(live.id, live.limits)])
         if self.broken:
             for id, locks in (await self.store.held_by(self.broken)).items():
                 self._roster.keep(id, locks)
+        for live, record in found:
+            if record.state is State.WAITING and record.event:
+                live.wake = "restart"
+            if live.lane:
+                live.record = None  # its worker may have moved it since it was read
+            if self.crew is not None and live.begun:
+                self.crew.gate.count([(live.id, live.limits)])
             self._roster.place(live, record)
 
     async def _take_in_strays(self) -> None:
@@ -449,6 +456,9 @@ class Executor:
         return {
             "live": len(self._roster),
             "workers": self._workers,
+            "stuck": self.stuck + (0 if self.crew is None else self.crew.stuck),
+            "hands": 0 if self.crew is None else len(self.crew.hands),
+            "taken_back": 0 if self.crew is None else self.crew.taken_back,
             "commits": self._turns.commits,
             "retries": self._roster.retries,
         }
@@ -466,14 +476,6 @@ class Executor:
         if self._serving:
             self._hire()
 
-    def _hire(self) -> None:
-        while self._workers < self._wanted:
-            self._workers += 1
-            self._task(self._worker())
-
-    async def _worker(self) -> None:
-        try:
-            while self._serving and self._workers <= self._wanted:
     async def _watch_steps(self) -> None:
         """Steps that run longer than they may are stuck: for each of them one more worker is hired,
         so that they do not starve the others. Until cancelled.
@@ -489,18 +491,28 @@ class Executor:
             self._runner.hire(late)
             self._hire()
 
+    def _hire(self) -> None:
+        while self._workers < self._wanted + self._runner.extra:
+            self._workers += 1
+            self._task(self._worker())
+
+    async def _worker(self) -> None:
+        try:
+            while self._serving and self._workers <= self._wanted + self._runner.extra:
                 live = self._roster.take()
                 if live is None:
                     await self._roster.idle()
                     continue
                 async with self._locks(live.id):
                     live.running = True
+                    self._running[live.id] = live
                     try:
                         await self._turns.turn(live, self._may_go_on)
                     except Exception as error:  # noqa: BLE001  the boundary: the others go on
                         self._turns.park(live, error)
                     finally:
                         live.running = False
+                        del self._running[live.id]
         finally:
             self._workers -= 1
 

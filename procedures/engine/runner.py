@@ -7,12 +7,14 @@ Whether an error may be retried is written in its disposition (kv.base.errors), 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kv.base.errors import KvorumError
+from kv.base.limits import PROCEDURE_STUCK_HIRED_MAX
 from procedures.engine import core
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import OUTCOMES, Outcome
@@ -43,7 +45,37 @@ class Runner:
     """Async methods run on the loop, plain ones in a bounded pool of threads."""
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="procedure")
+        most = threads + PROCEDURE_STUCK_HIRED_MAX
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix="procedure")
+        self._threads = threads
+        self._busy = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self.extra = 0  # more may run, because so many are stuck
+
+    def hire(self, stuck: int) -> None:
+        """So many steps are stuck: as many more may run."""
+        self.extra = min(stuck, PROCEDURE_STUCK_HIRED_MAX)
+        self._next()
+
+    def _next(self) -> None:
+        free = self._threads + self.extra - self._busy
+        while self._queue and free > 0:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        while self._busy >= self._threads + self.extra:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.append(turn)
+            await turn
+        self._busy += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        finally:
+            self._busy -= 1
+            self._next()
 
     async def run(
         self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
@@ -53,8 +85,7 @@ class Runner:
             if method.is_async:
                 value = await method.method(make(), ctx)
             else:
-                loop = asyncio.get_running_loop()
-                value = await loop.run_in_executor(self._pool, self._plain, method, make, ctx)
+                value = await self._in_thread(lambda: self._plain(method, make, ctx))
             if isinstance(method, UndoDef):
                 return Returned(None, ctx.state_bytes())
             if not isinstance(value, OUTCOMES):

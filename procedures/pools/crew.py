@@ -88,11 +88,12 @@ class Hand:
         self.sent = 0  # of the last order that some answer had
         self.taken: deque[int] = deque(maxlen=_TAKEN)  # numbers of the last reports
         self.waiting: asyncio.Future[None] | None = None
-        self.slow: dict[int, Slow] = {}
+        self.slow: set[int] = set()  # held, and stuck: others get a slot more for each
 
     @property
     def free(self) -> int:
-        return self.entry.slots - len(self.held)
+        more = min(len(self.slow), limits.PROCEDURE_STUCK_HIRED_MAX)
+        return self.entry.slots + more - len(self.held)
 
     def wake(self) -> None:
         if self.waiting is not None and not self.waiting.done():
@@ -186,6 +187,11 @@ class Crew:
         for question in self._questions.values():
             if not question.done():
                 question.set_exception(self._refusal())
+
+    @property
+    def stuck(self) -> int:
+        """Steps that run longer than they may, at workers."""
+        return sum(len(hand.slow) for hand in self.hands.values())
 
     @property
     def settled(self) -> bool:
@@ -591,12 +597,14 @@ class Crew:
                     live = self._roster.get(report.id) if report.id in hand.held else None
                     if live is not None:
                         live.slow_ms = report.since_ms
+                        (hand.slow.add if report.since_ms else hand.slow.discard)(report.id)
         if reports:
             self._kick(self._lanes(hand.entry))
 
     def _turned(self, hand: Hand, report: Turned) -> None:
         """A turn is over."""
         since = hand.held.pop(report.id)
+        hand.slow.discard(report.id)
         self._turns.commits += report.commits
         live = self._roster.get(report.id)
         if live is None:

@@ -113,6 +113,7 @@ class Schedules:
         self._clock = clock
         self._submit = submit
         self._known: dict[str, tuple[Schedule, int]] = {}
+        self._started: dict[str, int] = {}  # by nonce; of times that the row does not know yet
         self._changed = asyncio.Event()
 
     async def set(self, told: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +202,10 @@ class Schedules:
         last_id = known.last_id
         chosen = self._chosen(known, times, now)
         for when in chosen:
-            last_id = await self._start(known, when) or last_id
+            nonce = f"schedule/{name}/{when}"
+            if nonce not in self._started:  # else a later one had trouble
+                self._started[nonce] = await self._start(known, nonce)
+            last_id = self._started[nonce] or last_id
         moved = replace(
             known,
             next_ms=after,
@@ -218,6 +222,8 @@ class Schedules:
             if data is not None:
                 self._known[name] = (_decoder.decode(data), version)
             return
+        for when in chosen:
+            self._started.pop(f"schedule/{name}/{when}", None)
         if name in self._known:
             self._known[name] = (moved, version)
 
@@ -231,10 +237,9 @@ class Schedules:
             return late[-1:]
         return on_time
 
-    async def _start(self, known: Schedule, when: int) -> int:
+    async def _start(self, known: Schedule, nonce: str) -> int:
         """Its run at a time; 0: it was refused (said in the log)."""
         args = plain.decode(known.args)
-        nonce = f"schedule/{known.name}/{when}"
         options = Options(**dict(known.options))
         try:
             return await self._submit(

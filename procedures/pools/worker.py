@@ -118,6 +118,7 @@ class Worker:
         self._early: dict[int, messages.Order] = {}  # answers may overtake each other
         self._again = False
         self._stopping = False
+        self._stop_ms = 0
         self.entered = asyncio.Event()
         self.refused: KvorumError | None = None
         self.commits = 0
@@ -144,6 +145,7 @@ class Worker:
     def stop(self) -> None:
         """Take nothing more; steps under way may end (PROCEDURE_STOP_MS), then leave."""
         self._stopping = True
+        self._stop_ms = self._clock.now_ms() + limits.PROCEDURE_STOP_MS
         for job in self._jobs.values():
             job.recalled = True
         self._changed.set()
@@ -151,8 +153,9 @@ class Worker:
     async def _enter(self) -> None:
         pause = _AGAIN_S
         while True:
-            lost = {r.id: r.version for r in self._unheard if isinstance(r, Turned)}
-            held = {id: job.version for id, job in self._jobs.items()} | lost
+            said = (*self._unheard, *self._reports)
+            over = {r.id: r.version for r in said if isinstance(r, Turned)}
+            held = {id: job.version for id, job in self._jobs.items()} | over
             entry = Entry(
                 self._pool,
                 self._slots,
@@ -354,15 +357,23 @@ class Worker:
         """Say which steps take longer than they should."""
         while True:
             await asyncio.sleep(limits.WORKER_BEAT_MS / 1000)
-            now = self._clock.now_ms()
+            now, stuck = self._clock.now_ms(), 0
             for id, job in self._jobs.items():
                 if job.live is None:
                     continue
                 began, limit, step = job.live.step_began
                 late = began > 0 and now - began > limit
+                stuck += late
                 if late or job.told_slow:
                     job.told_slow = late
                     self._reports.append(Slow(id, step, now - began if late else 0))
+            self._runner.hire(stuck)
+            if self._stopping and now > self._stop_ms:
+                for job in self._jobs.values():
+                    if job.task is not None:
+                        job.task.cancel()  # it will be run again by another worker
+                self._jobs.clear()
+                self._changed.set()
 
 
 def _nothing(_: Stored) -> None:

@@ -1,0 +1,183 @@
+"""`kvorum proc signal|complete|check-upgrade`, `kvorum schedule …`, `kvorum queue …`."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated, Any
+
+import typer
+
+from kv.base.errors import InvalidArgument
+from kvorum.cli import output
+from kvorum.cli.connection import DEFAULT, Connect, Json, opened
+
+schedules = typer.Typer(
+    no_args_is_help=True, help="Procedures at the times of a clock.", rich_markup_mode=None
+)
+queues = typer.Typer(
+    no_args_is_help=True, help="Limits of queues, types and pools.", rich_markup_mode=None
+)
+Name = Annotated[str, typer.Argument(help="Its name.", show_default=False)]
+
+
+def signal(
+    procedure: Annotated[int, typer.Argument(metavar="ID", help="The procedure id.")],
+    name: Annotated[str, typer.Argument(help="Which signal.", show_default=False)],
+    payload: Annotated[str, typer.Argument(help="What it carries, as JSON.")] = "null",
+    key: Annotated[str | None, typer.Option(help="The same key is sent once.")] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Send a signal to a running procedure."""
+    with opened(connect, json) as db:
+        sent = db.signal(procedure, name, _parsed(payload, json), key=key)
+    if json:
+        output.emit({"id": str(procedure), "sent": sent})
+
+
+def complete(
+    token: Annotated[str, typer.Argument(help="What ctx.external() gave.", show_default=False)],
+    result: Annotated[str, typer.Argument(help="How it ended, as JSON.")] = "null",
+    error: Annotated[str | None, typer.Option(help="It ended badly: why.")] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """End what a procedure asked of an outside system."""
+    with opened(connect, json) as db:
+        value = None if error is not None else _parsed(result, json)
+        done = db.complete(token, value, error=error)
+    if json:
+        output.emit({"completed": done})
+
+
+def check_upgrade(
+    modules: Annotated[
+        list[str], typer.Argument(metavar="MODULE…", help="The new code's modules.")
+    ],
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Tell which live procedures the declarations of new code would not run. Exit code 1 if any."""
+    from kvorum.upgrade import check
+    from kvorum.worker import load_types
+
+    names = [one for part in modules for one in part.split(",") if one]
+    with opened(connect or DEFAULT, json) as db:
+        found = check(load_types(names), db.live_records())
+    if json:
+        output.emit(found)
+    else:
+        rows = [(p["id"], p["name"], p["version"], p["why"]) for p in found["broken"]]
+        if rows:
+            output.table(("ID", "NAME", "VERSION", "WHY IT WOULD NOT RUN"), rows)
+        output.lines(
+            [f"{found['checked']} live procedures of these types, {len(rows)} would not run"]
+        )
+    if found["broken"]:
+        raise typer.Exit(output.FAILED)
+
+
+@schedules.command("add")
+def add(
+    name: Name,
+    cron: Annotated[str, typer.Argument(help="Five fields, in quotes.", show_default=False)],
+    procedure: Annotated[str, typer.Argument(help="What is started.", show_default=False)],
+    args: Annotated[str, typer.Argument(help="Its arguments, as JSON.")] = "null",
+    zone: Annotated[str, typer.Option(help="Time zone.")] = "UTC",
+    missed: Annotated[str, typer.Option(help="one, all or skip.")] = "one",
+    queue: Annotated[str, typer.Option(help="In which it waits.")] = "",
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Start a procedure at the times of a cron expression, once for each; or change how."""
+    with opened(connect, json) as db:
+        made = db.set_schedule(
+            name, cron, procedure, _parsed(args, json), zone=zone, missed=missed, queue=queue
+        )
+    if json:
+        output.emit(made)
+    else:
+        output.lines([f"{name}: next at {_time(made['next_ms'])}"])
+
+
+@schedules.command("remove")
+def remove(name: Name, connect: Connect = None, json: Json = False) -> None:
+    """Remove a schedule. What it started goes on."""
+    with opened(connect, json) as db:
+        db.remove_schedule(name)
+    if json:
+        output.emit({"name": name})
+
+
+@schedules.command("list")
+def list_schedules(connect: Connect = None, json: Json = False) -> None:
+    """Print the schedules with their next times."""
+    with opened(connect, json) as db:
+        found = db.schedules()
+    if json:
+        output.emit({"items": found})
+        return
+    rows = [
+        (s["name"], s["cron"], s["zone"], s["procedure"], _time(s["next_ms"]), s["runs"])
+        for s in found
+    ]
+    output.table(("NAME", "CRON", "ZONE", "PROCEDURE", "NEXT", "RUNS"), rows)
+
+
+@queues.command("set")
+def set_limit(
+    name: Name,
+    kind: Annotated[str, typer.Option(help="queue, type or pool.")] = "queue",
+    max_concurrent: Annotated[
+        int, typer.Option(help="Begun and not ended; 0 = any number.", min=0)
+    ] = 0,
+    rate_per_s: Annotated[
+        float, typer.Option(help="Begun per second; 0 = any number.", min=0)
+    ] = 0.0,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Limit what may run of a queue, a type or a pool; zeros remove the limit."""
+    with opened(connect, json) as db:
+        told = db.set_limit(name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s)
+    if json:
+        output.emit(told)
+
+
+@queues.command("list")
+def list_queues(connect: Connect = None, json: Json = False) -> None:
+    """Print everything that has a limit, or waits for one."""
+    with opened(connect, json) as db:
+        found = db.queues()
+    if json:
+        output.emit({"items": found})
+        return
+    rows = [
+        *(
+            (
+                q["kind"],
+                q["name"],
+                q["running"],
+                q["waiting"],
+                q["max_concurrent"] or "-",
+                q["rate_per_s"] or "-",
+            )
+            for q in found
+        )
+    ]
+    output.table(("KIND", "NAME", "RUNNING", "WAITING", "MOST", "PER SECOND"), rows)
+
+
+def _parsed(text: str, as_json: bool) -> Any:
+    try:
+        return json_module.loads(text)
+    except ValueError as e:
+        output.die(InvalidArgument(f"{text!r:.60} is not JSON: {e}"), as_json=as_json)
+
+
+def _time(ms: int) -> str:
+    from datetime import UTC, datetime
+
+    if not ms:
+        return "never"
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

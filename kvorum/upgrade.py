@@ -1,0 +1,48 @@
+"""Would new code run what is under way? Its declarations against all live records (U10). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from procedures.engine import core
+from procedures.engine.records import Record
+from procedures.engine.registry import ProcedureType, Registry
+
+
+def check(types: Sequence[ProcedureType], records: Iterable[Record]) -> dict[str, Any]:
+    """How many live procedures have a name that these declare, and which of them they would not
+    run, with the reason.
+    """
+    registry = Registry()
+    for declared in types:
+        registry.put(declared)
+    checked, broken = 0, []
+    for record in records:
+        if registry.find(record.name) is None:
+            continue
+        checked += 1
+        if why := _why(record, registry):
+            broken.append(
+                {
+                    "id": str(record.id),
+                    "name": record.name,
+                    "version": record.version,
+                    "state": record.state.name,
+                    "step": record.step,
+                    "why": why,
+                }
+            )
+    return {"checked": checked, "broken": broken}
+
+
+def _why(record: Record, types: Registry) -> str:
+    if why := core.missing(record, types):
+        return why
+    declared = types.get(record.name, record.version)
+    undos = [u.method for u in record.undo if u.method and u.method not in declared.undos]
+    if undos:
+        return (
+            f"{record.name} has no undo method {undos[-1]!r} any more, which a failure would need"
+        )
+    return ""

@@ -1,0 +1,243 @@
+"""Versions side by side, stuck steps, limits, schedules. Virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kv.base.errors import InvalidArgument, UnknownOutcome
+from procedures.engine import plain
+from procedures.engine import procedure as p
+from procedures.engine.context import StepContext
+from procedures.engine.executor import Executor
+from procedures.engine.procedure import Outcome, State
+from procedures.engine.registry import Registry, procedure, step
+from procedures.engine.submission import Options
+from procedures.pools.gate import Gate, Limit
+from procedures.pools.schedules import Schedules, next_time
+from tests.procedures.lab import run
+from tests.procedures.pool_lab import Office, TableRows
+from tests.procedures.test_pools import Waits, in_office, submission
+from tests.procedures.zoo import Zoo
+from tests.support import simloop
+
+
+@procedure("grown", version=1)
+class Grown1(Zoo):
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        return p.suspend(event=f"go {ctx.id}", then="old")
+
+    @step
+    async def old(self, ctx: StepContext) -> Outcome:
+        return p.done(1)
+
+
+@procedure("grown", version=2)
+class Grown2(Zoo):
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        return p.done(2)
+
+
+@procedure("grown", version=3, accepts=[1, 2])
+class Grown3(Zoo):
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        return p.done(3)
+
+    @step
+    async def old(self, ctx: StepContext) -> Outcome:
+        return p.done(31)
+
+
+GROWN = [Grown1, Grown2, Grown3]
+
+
+@pytest.mark.parametrize(("later", "result"), [((1, 3), 1), ((3,), 31)])
+def test_u10_a_record_runs_with_its_version(later: tuple[int, ...], result: int) -> None:
+    """The version that it began with where somebody has it, else the one that accepts it."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1", types=office.types(["grown"], [1]))
+        await office.entered("w1")
+        id = await executor.submit(submission("grown"))
+        await office.until(lambda: executor.live_one(id).event)  # type: ignore[union-attr]
+        await office.dismiss("w1")
+        office.hire("w2", types=office.types(["grown"], [2]))
+        await office.entered("w2")
+        executor.signal(f"go {id}")
+        await asyncio.sleep(0.5)
+        live = executor.live_one(id)
+        assert live is not None
+        assert executor.crew is not None
+        assert executor.crew.why_waits(live) == "no worker of pool p serves grown of version 1"
+        assert plain.decode((await run(executor, "grown")).result) == 2
+        office.hire("w3", types=office.types(["grown"], list(later)))
+        ended = await executor.wait(id, 5_000)
+        assert plain.decode(ended.result) == result
+
+    in_office(test, GROWN)
+
+
+def test_u10_versions_in_one_registry() -> None:
+    """The newest is submitted; a record finds its own version, or one that accepts it, or none."""
+    registry = Registry([Grown1, Grown2])
+    assert registry.get("grown").version == 2
+    assert registry.get("grown", 1).version == 1
+    assert registry.find("grown", 3) is None
+    assert Registry([Grown2]).find("grown", 1) is None
+    assert Registry([Grown3]).get("grown", 1).version == 3
+
+
+@procedure("sticks")
+class Sticks(Zoo):
+    @step(first=True, deadline_ms=1_000)
+    async def work(self, ctx: StepContext) -> Outcome:
+        if ctx.args == "stick":
+            await self.lab.opened.wait()
+        return p.done()
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_j17_stuck_steps_starve_nobody(remote: bool) -> None:
+    """Steps beyond their deadline are shown, and others run beside them."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        if remote:
+            office.hire("w1", slots=2)
+            await office.entered("w1")
+        else:
+            executor.types.add(Sticks, make=office.lab._maker(Sticks))
+            executor.set_workers(2)
+        stuck = [await executor.submit(submission("sticks", "stick")) for _ in range(2)]
+        await asyncio.sleep(0.3)
+        other = await executor.submit(submission("sticks"))
+        await asyncio.sleep(0.3)
+        assert not (await executor.find(other)).ended
+        assert (await executor.wait(other, 5_000)).state is State.SUCCESS
+        assert executor.counters()["stuck"] == 2
+        office.lab.opened.set()
+        for id in stuck:
+            assert (await executor.wait(id, 5_000)).state is State.SUCCESS
+        await asyncio.sleep(1)
+        assert executor.counters()["stuck"] == 0
+
+    in_office(test, [Sticks])
+
+
+def test_u1_rates_and_limits_of_types() -> None:
+    """A gate of so many at once and so many a second lets exactly that through, highest first."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        from kv.base.adapters import LoopTimers
+
+        began: list[tuple[float, int]] = []
+        gate = Gate(LoopTimers(loop), lambda id: began.append((loop.time(), id)))
+        gate.limit("queue:a", Limit(rate_per_s=10))
+        gate.limit("type:t", Limit(max_concurrent=3))
+        start = loop.time()
+        for id in range(6):
+            assert not gate.enter(id, ("queue:a", "type:t"), id)
+        assert gate.enter(100, ("queue:b",), 0), "another queue waits for nobody"
+        await asyncio.sleep(2)
+        assert [id for _, id in began] == [5, 4, 3]
+        gaps = [when - start for when, _ in began]
+        assert gaps == pytest.approx([0.1, 0.2, 0.3], abs=0.02)
+        assert "type:t" in gate.waits(0)
+        gate.left(4)
+        assert [id for _, id in began][3:] == [2]
+        gate.left(1)  # one that waits may go, too
+        gate.limit("type:t", Limit())
+        await asyncio.sleep(1)
+        assert [id for _, id in began][4:] == [0]
+        assert gate.figures()["queue:a"] == (4, 0)
+        gate.close()
+
+    simloop.run(main, 0)
+
+
+def test_u1_a_new_master_counts_what_has_begun() -> None:
+    """A limit holds over a failover: what waits in the middle still counts."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [Waits])
+        executor = await office.open(office.executor())
+        office.hire("w1")
+        await office.entered("w1")
+        assert executor.control is not None
+        await executor.control.do("queue.set", {"name": "q", "max_concurrent": 1})
+        options = Options(queue="q")
+        ids = [
+            await executor.submit(submission("pool.waits", n, options=options)) for n in range(2)
+        ]
+        await office.until(lambda: executor.live_one(ids[0]).event)  # type: ignore[union-attr]
+        await office.close(executor)
+        second = await office.open(office.executor())
+        await asyncio.sleep(3)
+        waiting = second.live_one(ids[1])
+        assert waiting is not None
+        assert not waiting.begun
+        second.signal("go 0")
+        await second.wait(ids[0], 5_000)
+        await office.until(lambda: second.live_one(ids[1]).event)  # type: ignore[union-attr]
+        await office.end()
+        await office.close(second)
+
+    simloop.run(main, 0)
+
+
+def test_u1_each_time_of_a_schedule_runs_once() -> None:
+    """Over submissions with unknown outcome and over masters that come late; three ways to miss."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [])
+        store = TableRows(office.lab.store.table)
+        started: dict[str, int] = {}
+        trouble = iter([True, False] * 100)
+
+        async def submit(sub: Any) -> int:
+            started.setdefault(sub.nonce, len(started) + 1)
+            if next(trouble):
+                raise UnknownOutcome("it may or may not have been submitted")
+            return started[sub.nonce]
+
+        first = Schedules(store, office.lab.clock, submit)
+        for missed in ("one", "all", "skip"):
+            await first.set(
+                {"name": missed, "cron": "*/5 * * * *", "procedure": "x", "missed": missed}
+            )
+        running = loop.create_task(first.run())
+        await asyncio.sleep(3_600)
+        assert len(started) == 3 * 12
+        running.cancel()
+        await asyncio.sleep(3_600)  # nobody is master
+        later = Schedules(store, office.lab.clock, submit)
+        running = loop.create_task(later.run())
+        await asyncio.sleep(60)
+        names = [nonce.split("/")[1] for nonce in list(started)[36:]]
+        assert sorted(names) == ["all"] * 12 + ["one"]
+        told = {s["name"]: s["runs"] for s in await later.all()}
+        assert told == {"one": 13, "all": 24, "skip": 12}
+        await asyncio.sleep(300)
+        assert len(started) == 36 + 13 + 3
+        running.cancel()
+
+    simloop.run(main, 0)
+
+
+def test_u1_times_of_a_schedule() -> None:
+    """Zones and daylight saving: 2:30 exists once a day in Berlin, also when the clock is moved."""
+    day = 86_400_000
+    times = [next_time("30 2 * * *", "Europe/Berlin", 1_711_670_400_000)]  # 2024-03-29
+    for _ in range(3):
+        times.append(next_time("30 2 * * *", "Europe/Berlin", times[-1]))
+    gaps = [b - a for a, b in pairwise(times)]
+    assert sum(gaps) == 3 * day - 3_600_000
+    assert all(gap > day / 2 for gap in gaps)
+    assert next_time("0 0 29 2 *", "UTC", 1_711_670_400_000) == 1_835_395_200_000
+    with pytest.raises(InvalidArgument, match="five fields"):
+        next_time("nonsense", "UTC", 0)

@@ -1,0 +1,83 @@
+"""Procedures with typed arguments, signals, outside systems and progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import kvorum
+
+
+@dataclass
+class Order:
+    item: str
+    count: int = 1
+
+
+@kvorum.procedure("more.order", args=Order)
+class Typed:
+    @kvorum.step(first=True)
+    def take(self, ctx: Any) -> Any:
+        assert isinstance(ctx.args, Order)
+        return kvorum.done([ctx.args.item, ctx.args.count])
+
+
+@kvorum.procedure("more.number", result=int)
+class Number:
+    @kvorum.step(first=True)
+    def give(self, ctx: Any) -> Any:
+        return kvorum.done(ctx.args)
+
+
+@kvorum.procedure("more.approval")
+class Approval:
+    """Takes signals until one says stop; tells how far it is."""
+
+    @kvorum.step(first=True)
+    async def wait(self, ctx: Any) -> Any:
+        ctx.progress(0.5, "waits for approvals")
+        while (signal := await ctx.receive("approval")) is not None:
+            ctx.state.setdefault("got", []).append(signal.payload)
+            if signal.payload == "stop":
+                return kvorum.done(ctx.state["got"])
+        return ctx.until_signal("approval", then="wait")
+
+
+@kvorum.procedure("more.payment")
+class Payment:
+    """Asks an outside system, in plain methods."""
+
+    @kvorum.step(first=True)
+    def ask(self, ctx: Any) -> Any:
+        ctx.state["token"] = ctx.external()
+        ctx.txn.table("default", ctx.args).put("token", ctx.state["token"])
+        return ctx.until_done(ctx.state["token"], then="end")
+
+    @kvorum.step
+    def end(self, ctx: Any) -> Any:
+        told = ctx.completed(ctx.state["token"])
+        if told is None:
+            return ctx.until_done(ctx.state["token"], then="end")
+        if not told.ok:
+            return kvorum.fail("DECLINED", str(told.error))
+        return kvorum.done(told.result)
+
+
+@kvorum.procedure("more.quick")
+class Quick:
+    @kvorum.step(first=True)
+    async def go(self, ctx: Any) -> Any:
+        return kvorum.done(ctx.now_ms)
+
+
+@kvorum.procedure("more.held")
+class Held:
+    @kvorum.step(first=True)
+    async def go(self, ctx: Any) -> Any:
+        return ctx.until_signal("go", then="end")
+
+    @kvorum.step
+    async def end(self, ctx: Any) -> Any:
+        if await ctx.receive("go") is None:
+            return ctx.until_signal("go", then="end")
+        return kvorum.done(ctx.now_ms)
