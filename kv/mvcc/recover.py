@@ -22,9 +22,10 @@ Why there is exactly one outcome, whoever asks, how often and in whatever order:
  3. It gave it when every part had answered that its intents lie in the log with their bounds, that
     the record was STAGING with them, and C is the highest bound. From the answer of the last part
     on:
-      * an intent stays until a RESOLVE, which everybody sends only after the record left STAGING;
-        so RECOVER finds each of them, with the bound that the coordinator was told, and every
-        SETTLE that follows says COMMITTED at C;
+      * an intent stays until a RESOLVE, which everybody sends only after the record left STAGING,
+        or until the entry in which it leaves it (FINISH, docs/decisions/0305); so a RECOVER before
+        that finds each of them, with the bound that the coordinator was told, and every SETTLE that
+        follows, or comes behind it, says COMMITTED at C;
       * an earlier RECOVER found none of the keys missing: it would have fenced it, in the log of
         that key before the prewrite, which would have been refused and not answered. So no SETTLE
         that is still under way says ABORTED;

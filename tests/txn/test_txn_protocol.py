@@ -280,6 +280,30 @@ def test_d7_reply_comes_before_the_cleaning(parallel: bool, cleans: int) -> None
     run(main)
 
 
+def test_d7_ends_that_are_refused_go_the_old_way() -> None:
+    """A node of an earlier version does not know FINISH: intents would stay until somebody met
+    them.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        kv = FakeKv(world.cluster)
+
+        async def unknown(sent: Sent) -> None:
+            if sent.method == FINISH:
+                raise InvalidArgument("unknown partition method 19")
+
+        kv.before = unknown
+        client = world.client(kv)
+        version = await client.write([put(key, b"1") for key in FIVE])
+        await client.close()
+        assert methods(kv) == [PREWRITE] * 5 + [COMMIT] + [RESOLVE] * 5
+        assert not world.cluster.locks
+        assert (await world.client().multi_get(FIVE))[0] == [(b"1", version)] * 5
+
+    run(main)
+
+
 def test_d9_intent_younger_than_the_snapshot_is_ignored() -> None:
     """It can only commit above the snapshot: asking about it would be for nothing."""
 
