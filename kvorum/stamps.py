@@ -39,6 +39,8 @@ from kv.base.limits import (
 log = logging.getLogger(__name__)
 
 OK: Final = "OK"
+NO_FIGURES: Final = {"written": 0, "lost": 0, "waiting": 0}
+"""Of a node without the log."""
 _FULL: Final = "the buffer was full"
 _ROUND_RECORDS: Final = 10_000  # encoded in one go
 _MODE: Final = 0o600  # who did what is not everybody's business

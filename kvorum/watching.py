@@ -139,8 +139,11 @@ class AsyncWatch:
         """The next event or part, or None if there is none within `timeout_ms`; nothing is lost by
         that. The first one begins the watch.
         """
+        timeout_s = _timeout_s(timeout_ms)
+        if not self._closed:
+            await self.begin()  # whatever that takes: else a short one would never begin
         try:
-            async with asyncio.timeout(_timeout_s(timeout_ms)):
+            async with asyncio.timeout(timeout_s):
                 return await self.next()
         except TimeoutError:
             return None

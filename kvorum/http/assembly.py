@@ -21,7 +21,7 @@ from kvorum.http.server import HttpServer
 from kvorum.http.sessions import Sessions
 from kvorum.http.watch import Watches
 from kvorum.stamped import StampedHttp
-from kvorum.stamps import StampLog
+from kvorum.stamps import NO_FIGURES, StampLog
 from kvorum.version import VERSION
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class HttpApi:
         self._watches = watches = Watches(backend, requests, now)
         hot = HotApi(backend, self.sessions, cold.application(), requests, now, watches)
         self._server = HttpServer(hot if stamps is None else StampedHttp(hot, stamps, now), sock)
-        if stamps is not None:
-            self.metrics.add("audit", stamps.figures)
+        self.metrics.add("audit", NO_FIGURES.copy if stamps is None else stamps.figures)
         sessions = self.sessions
         self.metrics.add(
             "http", lambda: {"transactions_open": len(sessions), "watches_open": len(watches)}

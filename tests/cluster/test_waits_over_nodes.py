@@ -254,9 +254,9 @@ def test_u2_any_node_tells_who_holds_and_who_waits_everywhere() -> None:
             assert not found["more"]
             locks = [lock for lock in found["locks"] if lock["table"] == "t"]
             assert [(lock["key"], lock["node"], lock["waiting"]) for lock in locks] == [
-                (KEYS[0], 1, 0),
                 (KEYS[2], 3, 2),
-            ]
+                (KEYS[0], 1, 0),
+            ], "what is waited for comes first"
             assert {lock["txn"] for lock in locks} == {str(holder)}
             assert {lock["owner"] for lock in locks} == {"nightly"}, "its record is at node 1"
             assert all(0 < lock["age_ms"] < 5_000 for lock in locks)
