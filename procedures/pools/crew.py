@@ -50,7 +50,7 @@ from procedures.engine.roster import Live, Roster
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.submission import Admitted
 from procedures.engine.turn import Turns
-from procedures.pools import messages, rows
+from procedures.pools import inbox, messages, rows
 from procedures.pools.describe import described, remote_type
 from procedures.pools.gate import Gate, Limit
 from procedures.pools.messages import (
@@ -70,6 +70,7 @@ from procedures.pools.rows import Rows
 log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.1
+_SWEEP_S: Final = 60.0
 _TAKEN: Final = 64  # far more than a worker has polls under way
 _AGAIN_S: Final = 0.1
 
@@ -159,9 +160,13 @@ class Crew:
 
     async def run(self) -> None:
         """Look after the leases, until cancelled."""
+        swept = self._timers.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)
             now = self._timers.monotonic()
+            if now - swept > _SWEEP_S:
+                swept = now
+                self._spawn(self._sweep())
             lease = limits.WORKER_LEASE_MS / 1000
             for hand in [h for h in self.hands.values() if now - h.heard > lease]:
                 log.warning(
@@ -176,6 +181,15 @@ class Crew:
                     del self._expected[name]
                     self._spawn(self._forget(name))
                 self._kick(self._by_lane)
+
+    async def _sweep(self) -> None:
+        """Signals and completions of procedures that were forgotten."""
+        try:
+            async for id in inbox.owners(self._rows):
+                if self._roster.get(id) is None and await self._store.load(id) is None:
+                    await inbox.forget(self._rows, id)
+        except KvorumError as error:
+            log.warning("what forgotten procedures left stays for now: %s", error)
 
     def close(self) -> None:
         """Nobody is given anything any more; who waits is told who leads now."""
@@ -501,7 +515,8 @@ class Crew:
             data = b"" if record is None else records.encode(record)
             if record is not None:
                 self._roster.ripe(live, record)  # says why it wakes
-            run = Run(0, live.id, live.version, data, live.wake, live.tries, doomed)
+            alive = len(self._roster)
+            run = Run(0, live.id, live.version, data, live.wake, live.tries, doomed, alive)
             self._tell(hand, run)
 
     async def _later(self, live: Live) -> None:

@@ -10,10 +10,12 @@ hands it out and waits; whoever has the token completes it once, with a result o
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from kv.base import limits
 from kv.base.errors import ConditionFailed, InvalidArgument, Refused, TooLarge
+from kv.base.keys import from_u64, u64
 from kv.base.ops import Op, delete, put
 from procedures.engine import plain
 from procedures.engine.submission import checked_text
@@ -94,6 +96,16 @@ def read_done(data: bytes) -> tuple[bool, Any]:
     """What a completion says: whether it went well, and its result or error."""
     ok, value = plain.decode(data)
     return ok, plain.decode(value)
+
+
+async def owners(store: Rows) -> AsyncIterator[int]:
+    """The procedures that anything is kept for, one after the other (some more than once)."""
+    for family, end in rows.ALL_LEFT:
+        start = family
+        while (page := await store.scan(start, end, limit=1)).items:
+            id = from_u64(page.items[0][0], len(family))
+            yield id
+            start = family + u64(id + 1)
 
 
 async def forget(store: Rows, id: int) -> None:

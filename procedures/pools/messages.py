@@ -74,6 +74,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=1):
     wake: str = ""
     tries: int = 0
     doomed: bool = False  # its parent failed: so does it
+    alive: int = 0  # procedures that have not ended, for the limit on children
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -36,6 +36,8 @@ ALL_TYPES: Final = (_TYPES, successor(_TYPES))
 ALL_QUEUES: Final = (_QUEUES, successor(_QUEUES))
 ALL_SCHEDULES: Final = (_SCHEDULES, successor(_SCHEDULES))
 
+ALL_LEFT: Final = tuple((family, successor(family)) for family in (_SIGNALS, _KEYS, _DONE))
+
 
 class Rows(Protocol):
     """Reads and writes outside of steps (txn.client.TxnClient has them; RowsOf for tests)."""

@@ -315,7 +315,7 @@ class Worker:
             return Turned(run.id, run.version, b"", lost=True)
         live = job.live = Live(stored)
         live.wake, live.tries = run.wake, run.tries
-        desk = Desk(live, run, 0, self._clock.now_ms())
+        desk = Desk(live, run, run.alive, self._clock.now_ms())
         turns = HandTurns(
             *(self._store, self._types, self._tables, self._clock, self._runner, desk),
             _nothing,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kv.base.errors import InvalidArgument, UnknownOutcome
+from kvorum.upgrade import check
 from procedures.engine import plain
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
-from procedures.engine.registry import Registry, procedure, step
+from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.submission import Options
+from procedures.pools import inbox
 from procedures.pools.gate import Gate, Limit
 from procedures.pools.schedules import Schedules, next_time
 from tests.procedures.lab import run
@@ -241,3 +244,93 @@ def test_u1_times_of_a_schedule() -> None:
     assert next_time("0 0 29 2 *", "UTC", 1_711_670_400_000) == 1_835_395_200_000
     with pytest.raises(InvalidArgument, match="five fields"):
         next_time("nonsense", "UTC", 0)
+
+
+def test_u10_check_upgrade() -> None:
+    """New code is told of every live procedure that it would not run: type, version, step, undo."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [Grown1, Waits])
+        executor = await office.open(office.executor())
+        office.hire("w1")
+        await office.entered("w1")
+        grown = await executor.submit(submission("grown"))
+        waits = await executor.submit(submission("pool.waits", 1))
+        for id in (grown, waits):
+            await office.until(lambda id=id: executor.live_one(id).event)
+        live = [(await office.lab.store.load(id)).record for id in (grown, waits)]
+
+        def broken(*types: type) -> dict[str, str]:
+            told = check([declaration(cls) for cls in types], live)
+            return {p["name"]: p["why"] for p in told["broken"]}
+
+        assert check([declaration(Grown1), declaration(Waits)], live) == {
+            "checked": 2,
+            "broken": [],
+        }
+        assert broken(Grown3) == {}
+        assert "version 1" in broken(Grown2)["grown"]
+        assert "no step 'old'" in broken(Grown1WithoutOld)["grown"]
+        assert "no undo method 'back'" in broken(WaitsWithoutBack)["pool.waits"]
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main, 0)
+
+
+class _Later:
+    """The same names, as a later version of the module would declare them."""
+
+
+def _renamed(name: str, cls: type, new: str) -> type:
+    """A declaration under the name of another one, which its module has no more."""
+    declared = replace(declaration(cls), name=new, origin="the new code")
+    return type(name, (_Later,), {"__kvorum_procedure__": declared})
+
+
+@procedure("grown.new")
+class _Grown(Zoo):
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        return p.done()
+
+
+@procedure("pool.waits.new")
+class _Waits(Zoo):
+    @step(first=True)
+    async def work(self, ctx: StepContext) -> Outcome:
+        return p.next("end")
+
+    @step
+    async def end(self, ctx: StepContext) -> Outcome:
+        return p.done()
+
+
+Grown1WithoutOld = _renamed("Grown1WithoutOld", _Grown, "grown")
+WaitsWithoutBack = _renamed("WaitsWithoutBack", _Waits, "pool.waits")
+
+
+def test_u1_nothing_is_left_of_signals() -> None:
+    """Signals that nobody took, their keys and completions go with their procedure."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        control = executor.control
+        assert control is not None
+        id = await executor.submit(submission("pool.waits", 1))
+        await office.until(lambda: executor.live_one(id).event)  # type: ignore[union-attr]
+        token = f"ext-00-{id}-1"
+        for n in range(3):
+            await control.do("signal", {"id": id, "name": "x", "payload": n, "key": str(n)})
+        await control.do("complete", {"token": token, "result": 1})
+        executor.signal("go 1")
+        await executor.wait(id, 5_000)
+        await asyncio.sleep(70)
+        store = TableRows(office.lab.store.table)
+        assert [one async for one in inbox.owners(store)] == [id] * 3
+        await executor.acknowledge(id)
+        await asyncio.sleep(70)
+        assert [one async for one in inbox.owners(store)] == []
+
+    in_office(test, [Waits])
