@@ -237,6 +237,8 @@ class Commit:
             details={"txn": self._request.start_ts, "reason": "cancelled"},
         )
         self._arm()
+        if len(self._timers) == 1:  # nobody hears the beats of it any more
+            self._arm_rest()
         self._feed(msg.GiveUp(gone))
 
     # -- events

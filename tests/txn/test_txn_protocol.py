@@ -635,6 +635,26 @@ def test_a_bug_in_the_commit_is_no_certain_failure() -> None:
     run(main)
 
 
+def test_commit_whose_caller_went_away_ends_with_its_deadline() -> None:
+    """One that cannot reach the anchor would ask for ever, and keep its slot."""
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        world.cluster.down.update(p.id for p in world.cluster.partitions)
+        client = world.client()
+        ops = [put(k("b"), b"1"), put(k("z"), b"1")]
+        commit = loop.create_task(client.write(ops, budget_ms=1000))
+        await asyncio.sleep(0.05)
+        commit.cancel()
+        await asyncio.wait([commit])
+        assert len(client._background) > 0
+        await asyncio.sleep(3)
+        assert len(client._background) == 0
+        await client.close()
+
+    run(main)
+
+
 def test_deadline_before_the_flip_is_a_certain_failure() -> None:
     """Nothing was decided, so the caller may simply do it again."""
 
