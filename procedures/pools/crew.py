@@ -132,9 +132,8 @@ class Crew:
         self._epoch = int.from_bytes(rng.token(6), "big")
         self.hands: dict[str, Hand] = {}
         self._by_lane: dict[str, list[Hand]] = {}
-        self._expected: dict[
-            str, float
-        ] = {}  # not heard of in this reign; until when they may come
+        # not heard of in this reign: until when they may come, and who they are
+        self._expected: dict[str, tuple[float, Entry]] = {}
         self._doubtful: set[int] = set()  # may still be held by a worker that did not come back
         self._questions: dict[int, asyncio.Future[Looked]] = {}
         self._asked = 0
@@ -155,8 +154,9 @@ class Crew:
             self.gate.limit(name, Limit(*plain.decode(value)))
         until = self._timers.monotonic() + limits.WORKER_LEASE_MS / 1000
         prefix = len(rows.ALL_WORKERS[0])
-        async for key, _value, _ in rows.every(self._rows, rows.ALL_WORKERS):
-            self._expected[unescape(key, prefix)[0].decode()] = until
+        async for key, value, _ in rows.every(self._rows, rows.ALL_WORKERS):
+            name = unescape(key, prefix)[0].decode()
+            self._expected[name] = (until, messages.entry(value))
 
     async def run(self) -> None:
         """Look after the leases, until cancelled."""
@@ -173,7 +173,7 @@ class Crew:
                     "worker %s is silent: its %d procedures go to others", hand.name, len(hand.held)
                 )
                 self._spawn(self._bury(hand))
-            missing = [name for name, until in self._expected.items() if now > until]
+            missing = [name for name, (until, _) in self._expected.items() if now > until]
             if missing:
                 log.warning("workers did not come back: %s", ", ".join(missing[:10]))
                 self._doubt()
@@ -246,6 +246,14 @@ class Crew:
         return hand.epoch, dropped, self._all_types()
 
     def _check(self, name: str, entry: Entry) -> None:
+        hand, (_, row) = self.hands.get(name), self._expected.get(name, (0, None))
+        other = hand.entry if hand is not None else row
+        if other is not None and (other.host, other.pid) != (entry.host, entry.pid):
+            raise Busy(  # perhaps it is dead; then its lease ends
+                f"the name {name} belongs to process {other.pid} on {other.host or '?'}; wait "
+                "until that one is gone, or take another name",
+                details={"what": "name", "retry_after_ms": 200},
+            )
         if len(self.hands) >= limits.WORKERS_MAX and name not in self.hands:
             raise Busy(
                 f"{limits.WORKERS_MAX} workers are here, the limit",

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 0.05
 _AGAIN_S_MAX: Final = 1.0
-_MARGIN_MS: Final = 1_000
+_MARGIN_MS: Final = 2_000
 _POLLS_MAX: Final = 2
 
 

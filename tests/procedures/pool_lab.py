@@ -130,6 +130,7 @@ class Office:
             *(name, pool, way, store or self.lab.store, list(types) or self.types()),
             *(OneTable(), self.lab.clock, self.timers),
             slots=slots,
+            pid=len(self.workers),
         )
         self.running[name] = self.loop.create_task(worker.run())
         return worker

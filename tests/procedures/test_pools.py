@@ -280,6 +280,50 @@ def test_u1_lost_answers_change_nothing(seed: int) -> None:
     in_office(test, seed=seed)
 
 
+def test_u1_a_second_worker_of_the_same_name_waits() -> None:
+    """Its namesake may still hold something: it comes in when that one's lease is over."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        id = await executor.submit(submission("pool.slow"))
+        await office.until(lambda: office.lab.calls.get(f"ran {id}", 0) == 1)
+        zombie, way = office.running["w1"], office.ways["w1"]
+        office.hire("w1")
+        await asyncio.sleep(1)
+        assert not office.workers["w1"].entered.is_set()
+        way.cut = True
+        await office.entered("w1")
+        await office.until(lambda: office.lab.calls[f"ran {id}"] == 2)
+        office.lab.opened.set()
+        assert (await executor.wait(id, 5_000)).state is State.SUCCESS
+        assert office.lab.number(f"slow {id}") == 1
+        zombie.cancel()
+        await asyncio.wait([zombie])
+
+    in_office(test)
+
+
+def test_m8_an_abort_reaches_what_a_worker_runs() -> None:
+    """It takes effect when the step under way has ended: the next one does not begin."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        id = await executor.submit(submission("pool.slow"))
+        await office.until(lambda: office.lab.calls.get(f"ran {id}", 0) == 1)
+        aborting = office.loop.create_task(executor.abort(id, "enough"))
+        await asyncio.sleep(0.3)
+        office.lab.opened.set()
+        await aborting
+        record = await executor.wait(id, 5_000)
+        assert record.error is not None
+        assert record.error.code == "ABORTED"
+        assert office.lab.number(f"end {id}") == 0
+
+    in_office(test)
+
+
 def _worked(case: Case, at: int, *, after: bool) -> int:
     """One case, by workers; the first of them dies at its `at`-th write (0: never). Its writes."""
     dying: list[CrashingStore] = []
