@@ -13,7 +13,7 @@ from tests.master_balance.pictures import EXACT, node, part, picture, single
 
 
 def steps(state: object, **more: object) -> list[tuple[int, int, int]]:
-    plan = replicas.plan(state, **more)  # type: ignore[arg-type]
+    plan = replicas.plan(state, **more)
     return [(move.partition, move.source, move.target) for move in plan.moves]
 
 
@@ -48,6 +48,17 @@ def test_i1_a_node_above_the_mean_gives_only_to_who_needs_it() -> None:
     assert steps(single([[10, 10, 10, 13], [10, 10, 10, 10], [10, 10, 10, 7]])) == []
     state = single([[4] * 10 + [3]] * 3 + [[4] * 7])
     assert {target for _, _, target in steps(state)} == {4}
+
+
+def test_i1_who_need_not_give_gives_only_to_who_needs_to_take() -> None:
+    """The one in need cannot have it (a tag): then nobody gets it, below the mean or not."""
+    wide = (EXACT[0], Dimension("size", 0.2, 0.0), EXACT[2])
+    nodes = [node(n, tags=frozenset({"ssd"} if n != 2 else ())) for n in (1, 2, 3, 4)]
+    parts = [part(n, [1], size=4, tags=frozenset({"ssd"})) for n in range(1, 12)]
+    parts += [part(20, [2], size=28), part(21, [3], size=36), part(22, [4], size=39)]
+    state = picture(nodes, parts, wide)
+    assert (state.zone(1, SIZE), state.zone(2, SIZE)) == (Zone.UPPER, Zone.LOW)
+    assert steps(state) == []
 
 
 @pytest.mark.parametrize(
