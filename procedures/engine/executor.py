@@ -356,6 +356,12 @@ class Executor:
 
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it (M4). An unknown id: done already. Raises Refused."""
+        live = self._roster.get(id)
+        if live is not None and live.worker:
+            ended = await self.store.load(id)
+            if ended is not None and ended.record.ended:
+                async with self._locks(id):  # until its worker has reported what it committed
+                    pass
         if self._roster.get(id) is None:
             async with self._locks(id):
                 stored = self._recent.pop(id, None) or await self.store.load(id)

@@ -324,6 +324,25 @@ def test_m8_an_abort_reaches_what_a_worker_runs() -> None:
     in_office(test)
 
 
+def test_m4_an_end_that_was_not_reported_yet_is_acknowledged() -> None:
+    """The store says that it ended before its worker does: whoever saw that may acknowledge."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        office.lab.opened.set()
+        id = await executor.submit(submission("pool.slow"))
+        while not (await executor.find(id)).ended:
+            await asyncio.sleep(0.00005)
+        live = executor.live_one(id)
+        assert live is not None
+        assert live.worker, "the test came too late"
+        await executor.acknowledge(id)
+        assert (await refusal(executor.find(id))).code == "PROCEDURE_NOT_FOUND"
+
+    in_office(test)
+
+
 def _worked(case: Case, at: int, *, after: bool) -> int:
     """One case, by workers; the first of them dies at its `at`-th write (0: never). Its writes."""
     dying: list[CrashingStore] = []
