@@ -72,7 +72,7 @@ class Bank:
 
             isolation = self.chance.choice(("snapshot", "serializable"))
             await self._try(self._run(move, isolation))
-            await asyncio.sleep(self.chance.random() * 0.02)
+            await asyncio.sleep(self.chance.random() * 0.05)
 
     async def _run(self, move: Callable[[Any], Any], isolation: str) -> None:
         await self.db().run(move, isolation=isolation)
@@ -81,7 +81,7 @@ class Bank:
     async def audits_(self) -> None:
         while not self.stop.is_set():
             await self._try(self._audit())
-            await asyncio.sleep(self.chance.random() * 0.05)
+            await asyncio.sleep(self.chance.random() * 0.1)
 
     async def _audit(self) -> None:
         db = self.db()
@@ -105,7 +105,7 @@ class Bank:
     async def counters_(self, name: str) -> None:
         number = 0
         while not self.stop.is_set():
-            await asyncio.sleep(self.chance.random() * 0.01)
+            await asyncio.sleep(self.chance.random() * 0.03)
             key = f"{self.chance.choice('agmsz')}-{name}"
             number += 1
             self.sent[key] = number
@@ -200,8 +200,10 @@ async def submit(bank: Bank, name: str, args: dict[str, Any]) -> Any:
             await asyncio.sleep(0.2)
 
 
-def scene(main: Callable[[Bank], Any], *, seed: int = 0, nodes: int = 3) -> None:
-    """A started cluster with a filled bank, in virtual time."""
+def scene(
+    main: Callable[[Bank], Any], *, seed: int = 0, nodes: int = 3, calm: bool = False
+) -> None:
+    """A started cluster with a filled bank, in virtual time. `calm`: with few clients."""
 
     async def whole(loop: SimLoop) -> None:
         cluster = SimCluster(loop, seed, nodes)
@@ -211,8 +213,8 @@ def scene(main: Callable[[Bank], Any], *, seed: int = 0, nodes: int = 3) -> None
         work = [
             asyncio.create_task(one)
             for one in (
-                *(bank.transfers_() for _ in range(3)),
-                *(bank.audits_() for _ in range(2)),
+                *(bank.transfers_() for _ in range(1 if calm else 3)),
+                *(bank.audits_() for _ in range(1 if calm else 2)),
                 *(bank.counters_(name) for name in "xy"),
                 bank.watch_(),
             )
