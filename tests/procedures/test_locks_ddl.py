@@ -6,8 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import ConditionFailed
 from procedures.engine.executor import Executor
+from procedures.engine.grants import fence_ops
+from procedures.engine.memory_store import Snapshot
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.master.moves import node_locks, partition_locks
@@ -145,5 +150,27 @@ def test_u4_a_step_that_writes_under_somebody_elses_lock() -> None:
             executor.signal("go")
             await executor.wait(host, 60_000)
             assert await late == "FENCED_OFF", "the lock ended while the step ran"
+
+    simloop.run(main)
+
+
+def test_u4_the_check_is_part_of_the_write() -> None:
+    """A lock that ended between the look at its row and the commit let the write through."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab = Lab(loop, [Work])
+        async with lab.executor() as executor:
+            host = await executor.submit(
+                Submission("locks.work", args("x:r", event="go"), "tester")
+            )
+            token = (await executor.find(host)).grant
+            table = lab.store.table
+            checks = await fence_ops(Snapshot(table), [("r", token)])
+            table.refuse(checks, 0)
+            await asyncio.sleep(SECS)
+            executor.signal("go")
+            await executor.wait(host, 60_000)
+            with pytest.raises(ConditionFailed):
+                table.refuse(checks, 0)
 
     simloop.run(main)
