@@ -4,8 +4,8 @@
       ▲                                                                      │ runs, commits
       └── moved, placed, paused, ended ◀── report ◀──────────────────────────┘
 
-A *lane* is what workers differ in: pool, type and version. A procedure that a worker holds keeps
-its IdLock; so nobody else decides about it meanwhile, and who wants to (an abort) recalls it.
+Giving out and taking back is in dealing.py; here are their comings and goings, what they say, and
+what is told of them.
 
 What makes it safe (docs/decisions/0413):
 - a worker commits by the version of the record's row, like everybody. Whoever takes a procedure
@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -34,113 +33,41 @@ from kv.base.errors import (
     InvalidArgument,
     KvorumError,
     Refused,
-    UnknownOutcome,
     from_wire,
 )
 from kv.base.keys import unescape
 from kv.base.ops import delete, put
-from kv.base.ports import Rng, Timers
 from procedures.engine import plain, records
-from procedures.engine.core import Change, Flow
-from procedures.engine.idlock import IdLock
-from procedures.engine.procedure import State
 from procedures.engine.records import LANE_SEPARATOR, lane_of
-from procedures.engine.registry import ProcedureType, Registry
-from procedures.engine.roster import Live, Roster
-from procedures.engine.store import Fenced, ProcedureStore, Stored
+from procedures.engine.registry import ProcedureType
+from procedures.engine.roster import Live
+from procedures.engine.store import Stored
 from procedures.engine.submission import Admitted
-from procedures.engine.turn import Turns
 from procedures.pools import inbox, messages, rows
+from procedures.pools.dealing import Dealing, Hand, lanes_of, most_free
 from procedures.pools.describe import described, remote_type
-from procedures.pools.gate import Gate, Limit
+from procedures.pools.gate import Limit
 from procedures.pools.messages import (
     Entry,
     Look,
     Looked,
     Order,
     Progress,
-    Recall,
     Run,
     Slow,
     Turned,
     Types,
 )
-from procedures.pools.rows import Rows
 
 log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.1
 _SWEEP_S: Final = 60.0
-_TAKEN: Final = 64  # far more than a worker has polls under way
 _AGAIN_S: Final = 0.1
 
 
-class Hand:
-    """A worker, as the master sees it."""
-
-    def __init__(self, name: str, entry: Entry, epoch: int, now: float) -> None:
-        self.name = name
-        self.entry = entry
-        self.epoch = epoch
-        self.heard = now  # monotonic
-        self.held: dict[int, int] = {}  # procedure → number of signals when it was given out
-        self.outbox: deque[Order] = deque()  # not seen yet
-        self.number = 0  # of the last order
-        self.sent = 0  # of the last order that some answer had
-        self.taken: deque[int] = deque(maxlen=_TAKEN)  # numbers of the last reports
-        self.waiting: asyncio.Future[None] | None = None
-        self.slow: set[int] = set()  # held, and stuck: others get a slot more for each
-
-    @property
-    def free(self) -> int:
-        more = min(len(self.slow), limits.PROCEDURE_STUCK_HIRED_MAX)
-        return self.entry.slots + more - len(self.held)
-
-    def wake(self) -> None:
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_result(None)
-
-
-class Crew:
+class Crew(Dealing):
     """The workers of one executor."""
-
-    def __init__(
-        self,
-        *,
-        store: ProcedureStore,
-        rows: Rows,
-        types: Registry,
-        roster: Roster,
-        turns: Turns,
-        locks: IdLock,
-        timers: Timers,
-        rng: Rng,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        refusal: Callable[[], KvorumError],
-    ) -> None:
-        """`spawn` runs a task of the executor; `refusal`: why it does not serve any more."""
-        self._store = store
-        self._rows = rows
-        self._types = types
-        self._roster = roster
-        self._turns = turns
-        self._locks = locks
-        self._timers = timers
-        self._spawn = spawn
-        self._refusal = refusal
-        self.gate = Gate(timers, self._opened)
-        self._epoch = int.from_bytes(rng.token(6), "big")
-        self.hands: dict[str, Hand] = {}
-        self._by_lane: dict[str, list[Hand]] = {}
-        # not heard of in this reign: until when they may come, and who they are
-        self._expected: dict[str, tuple[float, Entry]] = {}
-        self._doubtful: set[int] = set()  # may still be held by a worker that did not come back
-        self._questions: dict[int, asyncio.Future[Looked]] = {}
-        self._asked = 0
-        self._dirty: set[str] = set()
-        self._dealing = False
-        self._closed = False
-        self.taken_back = 0
 
     # ------------------------------------------------------------------------------ life
     async def resume(self) -> None:
@@ -207,11 +134,6 @@ class Crew:
         """Steps that run longer than they may, at workers."""
         return sum(len(hand.slow) for hand in self.hands.values())
 
-    @property
-    def settled(self) -> bool:
-        """Whether everybody who may hold something is known."""
-        return not self._expected
-
     # ------------------------------------------------------------------------------ coming, going
     async def enter(self, name: str, entry: Entry) -> tuple[int, list[int], bytes]:
         """A worker comes, or comes back: its epoch, what it must drop, all types."""
@@ -237,7 +159,7 @@ class Crew:
                 dropped.append(id)
         self._unlane(known)
         self.hands[name] = hand
-        for lane in self._lanes(entry):
+        for lane in lanes_of(entry):
             self._by_lane.setdefault(lane, []).append(hand)
         for id in list(mine):  # given out, never arrived
             self._back(id)
@@ -312,13 +234,6 @@ class Crew:
         self.gate.count([(one.id, one.limits) for one in self._roster.all() if one.begun])
         self.gate.limit(key, limit)
 
-    def _opened(self, id: int) -> None:
-        """The gate lets it begin."""
-        live = self._roster.get(id)
-        if live is not None:
-            live.begun = True
-            self._roster.enqueue(live)
-
     def _all_types(self) -> bytes:
         return messages.encode([described(t, t.pool) for t in self._types.types()])
 
@@ -365,186 +280,12 @@ class Crew:
     def _unlane(self, hand: Hand | None) -> None:
         if hand is None:
             return
-        for lane in self._lanes(hand.entry):
+        for lane in lanes_of(hand.entry):
             left = [h for h in self._by_lane.get(lane, ()) if h is not hand]
             if left:
                 self._by_lane[lane] = left
             else:
                 self._by_lane.pop(lane, None)
-
-    @staticmethod
-    def _lanes(entry: Entry) -> list[str]:
-        """Everything that it can run: each type with its own and the versions that it accepts."""
-        return [
-            lane_of(told.pool, told.name, version)
-            for told in entry.types
-            for version in (told.version, *told.accepts)
-        ]
-
-    # ------------------------------------------------------------------------------ taking back
-    def _doubt(self) -> None:
-        held = {id for hand in self.hands.values() for id in hand.held}
-        self._doubtful |= {live.id for live in self._roster.all() if live.lane} - held
-
-    async def _regain(self, id: int) -> None:
-        """Write its row anew, so that whoever had it cannot commit; then go on from what the store
-        says. Its IdLock is held, and released here.
-        """
-        live = self._roster.get(id)
-        try:
-            while live is not None and not self._closed:
-                try:
-                    await self._fence(live)
-                    break
-                except KvorumError as error:
-                    log.warning("procedure %d is not taken back yet: %s", id, error)
-                await asyncio.sleep(_AGAIN_S)
-        finally:
-            self._let_go(id)
-        live = self._roster.get(id)
-        if live is not None and not self._closed:
-            self._replace(live)
-
-    async def _fence(self, live: Live) -> None:
-        while True:
-            stored = await self._store.load(live.id)
-            moved = stored is None or stored.version != live.version
-            if stored is None or stored.record.ended:
-                break
-            try:
-                await self._store.update(stored.version, Change(stored.record, Flow.MORE))
-            except (Fenced, UnknownOutcome):
-                continue
-            break
-        if moved:  # it committed, and its signals may be lost with its report
-            self._roster.wake_waiting("restart")
-        self._doubtful.discard(live.id)
-        live.version = 0  # whatever is there is news
-        await self._turns.reload(live)
-
-    def _replace(self, live: Live) -> None:
-        """Back among those that wait or may run, with the wake-up that may have been lost."""
-        record = live.record
-        if record is None:
-            self._roster.enqueue(live)
-            return
-        if record.state is State.WAITING and record.event:
-            live.wake = "restart"
-        self._roster.place(live, record)
-
-    def _back(self, id: int) -> None:
-        """An order for it never arrived."""
-        self._let_go(id)
-        live = self._roster.get(id)
-        if live is not None:
-            self._roster.enqueue(live)
-
-    def _let_go(self, id: int) -> None:
-        live = self._roster.get(id)
-        if live is not None:
-            live.running = False
-            live.worker = ""
-            live.progress = None
-            live.slow_ms = 0
-        self._locks.release(id)
-
-    # ------------------------------------------------------------------------------ dealing
-    def offer(self, live: Live) -> None:
-        """It may run (Roster.enqueue). One that a worker has is called back instead: something
-        changed that its worker does not know.
-        """
-        if live.worker:
-            self.recall(live)
-            return
-        self._roster.push(live)
-        self._kick((live.lane,))
-        if self._turns.decides(live):
-            self._spawn(self._decided(live))
-
-    def recall(self, live: Live) -> None:
-        """Have its worker give it back when the step under way has ended."""
-        hand = self.hands.get(live.worker)
-        if hand is not None and live.id in hand.held:
-            self._tell(hand, Recall(0, live.id))
-
-    def kick(self, lane: str) -> None:
-        """Something of this lane may run now (its locks are free)."""
-        self._kick((lane,))
-
-    def _kick(self, lanes: Iterable[str]) -> None:
-        self._dirty.update(lanes)
-        if not self._dealing and self._dirty:
-            self._dealing = True
-            asyncio.get_running_loop().call_soon(self._deal)
-
-    def _deal(self) -> None:
-        """Give out what may run. Lanes take turns, higher priorities go first in each of them."""
-        self._dealing = False
-        dirty, self._dirty = sorted(self._dirty), set()
-        if self._closed or not self.settled:
-            return
-        open_lanes = deque(lane for lane in dirty if self._roster.waits_in(lane))
-        while open_lanes:
-            lane = open_lanes.popleft()
-            hands = self._by_lane.get(lane)
-            if not hands:
-                continue  # it waits, and says so (`why_waits`)
-            hand = max(hands, key=_free)
-            if hand.free <= 0:
-                continue
-            live = self._roster.take(lane)
-            if live is None:
-                continue
-            self._give(hand, live)
-            open_lanes.append(lane)
-
-    async def _decided(self, live: Live) -> None:
-        async with self._locks(live.id):
-            if self._roster.get(live.id) is not live or live.worker:
-                return
-            if self._turns.decides(live):
-                await self._turns.turn(live, lambda _: False)
-            else:
-                self._roster.enqueue(live)
-
-    def _give(self, hand: Hand, live: Live) -> None:
-        if not self._locks.try_acquire(live.id):
-            self._spawn(self._later(live))  # somebody decides about it now
-        elif live.id in self._doubtful:
-            self._spawn(self._regain(live.id))
-        elif self._turns.decides(live):
-            self._locks.release(live.id)
-            self._spawn(self._decided(live))
-        else:
-            self._hold(hand, live)
-            record = live.record
-            parent = self._roster.get(live.parent)
-            doomed = parent is not None and parent.doomed
-            data = b"" if record is None else records.encode(record)
-            if record is not None:
-                self._roster.ripe(live, record)  # says why it wakes
-            alive = len(self._roster)
-            run = Run(0, live.id, live.version, data, live.wake, live.tries, doomed, alive)
-            self._tell(hand, run)
-
-    async def _later(self, live: Live) -> None:
-        async with self._locks(live.id):
-            pass
-        if self._roster.get(live.id) is live:
-            self._roster.enqueue(live)
-
-    def _hold(self, hand: Hand, live: Live) -> None:
-        hand.held[live.id] = self._roster.signals
-        live.worker = hand.name
-        live.running = True
-        live.queued = False
-        live.parked = ""
-        live.retry_ms = 0
-
-    def _tell(self, hand: Hand, order: Order) -> None:
-        hand.number += 1
-        hand.outbox.append(messages.numbered(order, hand.number))
-        hand.wake()
 
     # ------------------------------------------------------------------------------ polls
     async def poll(
@@ -622,7 +363,7 @@ class Crew:
                         live.slow_ms = report.since_ms
                         (hand.slow.add if report.since_ms else hand.slow.discard)(report.id)
         if reports:
-            self._kick(self._lanes(hand.entry))
+            self._kick(lanes_of(hand.entry))
 
     def _turned(self, hand: Hand, report: Turned) -> None:
         """A turn is over."""
@@ -681,7 +422,9 @@ class Crew:
         self._asked += 1
         number = self._asked
         answer = self._questions[number] = asyncio.get_running_loop().create_future()
-        self._tell(max(hands, key=_free), Look(0, number, declared.name, declared.version, args))
+        self._tell(
+            max(hands, key=most_free), Look(0, number, declared.name, declared.version, args)
+        )
         try:
             async with asyncio.timeout(limits.WORKER_ASK_MS / 1000):
                 looked: Looked = await answer
@@ -730,7 +473,3 @@ class Crew:
             }
             for _, hand in sorted(self.hands.items())
         ]
-
-
-def _free(hand: Hand) -> int:
-    return hand.free
