@@ -269,8 +269,10 @@ def test_u1_lost_answers_change_nothing(seed: int) -> None:
         ids = []
         for _ in range(30):
             ids.append(await executor.submit(submission("pool.slow")))
-            if rng.random() < 0.4:
+            if rng.random() < 0.3:
                 office.ways["w1"].lose += 1
+            if rng.random() < 0.5:
+                office.ways["w1"].repeat += 1
             await asyncio.sleep(rng.random() / 50)
         for id in ids:
             assert (await executor.wait(id, 30_000)).state is State.SUCCESS
