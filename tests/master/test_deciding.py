@@ -117,6 +117,7 @@ def test_h3_small_cold_neighbours_become_one_when_they_stayed_so() -> None:
         [_part(1, MiB, units=900.0), _part(2, MiB)],
         [_part(1, MiB), _part(2, MiB, written=False)],
         [_part(1, 20 * MiB), _part(2, 20 * MiB)],
+        [_part(1, 10 * MiB), _part(2, 30 * MiB)],
         [_part(1, MiB), replace(_part(2, MiB), size=None)],
     ],
 )

@@ -35,9 +35,10 @@ class Lab:
         self.busy: set[int] = set()
         self.key: bytes | None = b"\0\0\0\x64m"
         self.deaf = False
+        self.living = [1]
         self.splitter = Splitter(
             picture=self.picture,
-            nodes=lambda: [1],
+            nodes=lambda: self.living,
             map_=self._map,
             busy=self._busy,
             groups=self,  # type: ignore[arg-type]
@@ -212,10 +213,10 @@ def test_n10_what_is_busy_moving_or_not_agreed_is_left_alone() -> None:
         await lab.look()
         assert lab.submitted == []
         lab.placed[2] = placed
-        lab.picture.nodes.clear()
-        lab.now_s += 5
-        await lab.splitter.look()
+        lab.living = [1, 2]
+        await lab.look()
         assert lab.submitted == [], "not before every node has told everything"
+        lab.living = [1]
         await lab.look()
         assert len(lab.submitted) == 1
 

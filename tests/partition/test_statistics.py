@@ -98,6 +98,16 @@ def test_h5_the_sketch_is_bounded_and_never_too_sure(numbers: list[int]) -> None
         assert count - error <= truth[key] <= count
 
 
+def test_h5_a_key_is_not_hot_for_what_others_were_asked() -> None:
+    """It inherits the counter of the key that it drives out, with all that this had."""
+    sketch = HotKeys()
+    for n in range(1_900):
+        sketch.add(b"%d" % n)
+    for _ in range(57):
+        sketch.add(b"x")  # 3 per cent
+    assert sketch.hot() == []
+
+
 def test_h5_what_was_hot_cools() -> None:
     """Yesterday's hot key would be reported for ever."""
     sketch = HotKeys()
