@@ -92,6 +92,8 @@ class Seen:
     rows: Sequence[Placed]
     views: Views
     state: ClusterState
+    fresh: Callable[[], ClusterState]
+    """The same picture anew: plans change the one that they are made on."""
     dead: frozenset[NodeId]
     live: int
     """Moves under way."""
@@ -152,8 +154,12 @@ class Schedulers:
         held: dict[int, tuple[NodeId, ...]] = {row.descriptor.id: row.nodes for row in rows}
         self._costs = observed(self._s.reports, self._costs, held)
         busy, live = await self._busy()
-        state = picture(nodes, rows, views, self.loads(), busy=busy, dimensions=self.dimensions())
-        return Seen(nodes, rows, views, state, self.dead(), live)
+        loads, dimensions = self.loads(), self.dimensions()
+
+        def fresh() -> ClusterState:
+            return picture(nodes, rows, views, loads, busy=busy, dimensions=dimensions)
+
+        return Seen(nodes, rows, views, fresh(), fresh, self.dead(), live)
 
     async def _timed(
         self, nodes: Sequence[NodeId], began: float
@@ -199,7 +205,7 @@ class Schedulers:
         await self._give_up_on(seen.dead)
         room = self._room(seen)
         filled: set[NodeId] = set()
-        for fix in self._fixes(await self._look()).fixes():
+        for fix in self._fixes(replace(seen, state=seen.fresh())).fixes():
             if fix.rule == "dead":
                 continue
             if room <= 0:
@@ -359,7 +365,7 @@ class Schedulers:
         placer = self._fixes(seen)
         fixes = list(placer.fixes())
         placement_refusals = placer.refusals.kept
-        moves, refusals = self._plan((await self._look()).state, moves_max)
+        moves, refusals = self._plan(seen.fresh(), moves_max)
         return {
             "level": self.level(),
             "waits": dict(self._waits),
