@@ -170,7 +170,6 @@ class ProcedureService:
             more=self._alive(live, now),
         )
 
-
     def _alive(self, live: Live, now_ms: int) -> dict[str, Any]:
         """Of one that has not ended: who has it, how far it is, what keeps it."""
         found: dict[str, Any] = {}

@@ -334,7 +334,7 @@ def test_m4_an_end_that_was_not_reported_yet_is_acknowledged() -> None:
         await office.entered("w1")
         office.lab.opened.set()
         id = await executor.submit(submission("pool.slow"))
-        while not (await executor.find(id)).ended:
+        while not (await executor.find(id)).ended:  # noqa: ASYNC110  nobody tells when the store has it
             await asyncio.sleep(0.00005)
         live = executor.live_one(id)
         assert live is not None
