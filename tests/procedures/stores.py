@@ -1,5 +1,6 @@
-"""The stores that the same tests run over (L1): in memory, and in the KV store over a model of the
-partitions or over the real ones (consensus, memory engine), all in virtual time.
+"""The stores that the same tests run over (L1): in memory, in a directory of logs, and in the KV
+store over a model of the partitions or over the real ones (consensus, memory engine), all in
+virtual time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from kv.base import system
 from kv.base.keys import table_range
 from procedures.engine.kv_store import KvStore
 from procedures.engine.memory_store import MemoryStore, Snapshot
+from procedures.wal.store import WalStore
+from tests.procedures.wal_lab import CrashDisk, wal
 from tests.support import simloop
 from tests.txn.world import RealWorld, World
 
-KINDS = ("memory", "model", "real")
+KINDS = ("memory", "wal", "model", "real")
 STORES = pytest.mark.parametrize("kind", KINDS)
 _TABLES = (system.PROCEDURES, system.PROCEDURE_STEPS, system.NONCES, system.RUNNABLE)
 
@@ -30,6 +33,8 @@ class Looks:
         self.txn = txn
 
     async def value(self, key: bytes) -> bytes | None:
+        if isinstance(self.store, WalStore):
+            return self.store.row(key)
         if self.txn is None:
             row = await Snapshot(self.store.table).get(key)
             return row.value if row else None
@@ -38,6 +43,8 @@ class Looks:
 
     async def rows(self) -> int:
         """Everything that is kept for procedures."""
+        if isinstance(self.store, WalStore):
+            return self.store.indexed()
         if self.txn is None:
             count: int = self.store.rows()
             return count
@@ -50,6 +57,11 @@ async def opened(kind: str, loop: simloop.SimLoop) -> AsyncIterator[Looks]:
     """A new, empty store."""
     if kind == "memory":
         yield Looks(MemoryStore())
+        return
+    if kind == "wal":
+        store = wal(loop, CrashDisk())
+        yield Looks(store)
+        await store.close()
         return
     world = World(loop) if kind == "model" else RealWorld(loop)
     if isinstance(world, RealWorld):

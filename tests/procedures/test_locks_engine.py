@@ -112,16 +112,21 @@ async def end(executor: Any, id: int, wait_ms: int = 60_000) -> Record:
     return record
 
 
+async def scans(store: Any) -> Any:
+    """What reads the rows of a store as they are now."""
+    if hasattr(store, "_txn"):
+        return store._txn
+    return Snapshot(store.table) if hasattr(store, "table") else await store.reads()
+
+
 async def grants(lab: Lab, resource: str) -> list[int]:
-    store = lab.store
-    reads = store._txn if hasattr(store, "_txn") else Snapshot(store.table)
+    reads = await scans(lab.store)
     return [grant.holder for grant in await grants_of(reads, resource)]
 
 
 async def rows(lab: Lab) -> int:
     """Grants that are stored; the reign is always there."""
-    store = lab.store
-    reads = store._txn if hasattr(store, "_txn") else Snapshot(store.table)
+    reads = await scans(lab.store)
     page = await reads.scan(*table_range(LOCKS), limit=1_000)
     return sum(key != REIGN for key, *_ in page.items)
 
