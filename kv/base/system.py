@@ -17,6 +17,7 @@ NONCES: Final = TableId(12)  # esc(owner) esc(nonce) → u64 procedure id
 LOCKS: Final = TableId(15)  # who holds which resource (procedures/engine/grants.py)
 RUNNABLE: Final = TableId(13)  # due time and procedure id of what must run, wait or be cleaned
 WORKERS: Final = TableId(16)  # workers, types, queues, … (procedures/pools/rows.py)
+AUDIT: Final = TableId(17)  # what operators did to procedures (procedures/engine/audit.py)
 SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks
 SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged rows
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id

@@ -81,6 +81,7 @@ class Change:
     )
     reign: int = 0  # not 0: the record gets its locks, if this reign still stands
     drops: bool = False  # its locks end
+    others: tuple[tuple[int, Change], ...] = ()  # of other procedures: version, change
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +391,12 @@ def robbed(record: Record, reason: str, now_ms: int) -> Record:
     return replace(record, grant=0, history=(*record.history, entry), updated_ms=now_ms)
 
 
+def noted(record: Record, what: str, now_ms: int, flow: Flow) -> Change:
+    """Something was done to it from outside: the history says what."""
+    ran = Ran(record.data, record.attempt + 1, now_ms, now_ms)
+    return _logged(record, record.step, what, ran, flow)
+
+
 def refuse_abort(record: Record) -> bool:
     """Whether an abort changes nothing because it already happened. Raises Refused (NOT_ABORTABLE)
     when it cannot.
@@ -408,6 +415,16 @@ def refuse_abort(record: Record) -> bool:
             f"procedure {record.id} ({record.name}) cannot be aborted: {why}", code="NOT_ABORTABLE"
         )
     return False
+
+
+def refuse_foreign(record: Record, types: Registry, done: str, code: str) -> None:
+    """Raises Refused for a record that this program cannot run, now or at its next step."""
+    if not record.ended and (why := missing(record, types)):
+        raise Refused(
+            f"procedure {record.id} ({record.name}) cannot be {done} here: {why}; bypass it, or "
+            "start what runs it",
+            code=code,
+        )
 
 
 def children_failure(round_: Sequence[Record]) -> Failure | None:

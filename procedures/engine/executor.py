@@ -7,8 +7,8 @@ What each part may rely on: a procedure is in the roster only after it is in the
 a turn only under its IdLock (J7); two executors over one store harm nothing, because every commit
 is fenced by the record's version.
 
-Left out here: locks and priorities (scheduler.py), bypass, and stopping a step under way: an
-abort or a timeout takes effect when the running step has ended.
+Left out here: locks and priorities (scheduler.py), what operators do (surgeon.py), and stopping a
+step under way: a timeout takes effect when the running step has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import Any, Final, Self
 from kv.base import limits
 from kv.base.errors import (
     Busy,
-    DeadlineExceeded,
     InvalidArgument,
     KvorumError,
     NotFound,
@@ -45,9 +44,9 @@ from procedures.engine.registry import Registry
 from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
-from procedures.engine.steal import Thief
 from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.submission import Submission, check, create
+from procedures.engine.surgeon import Surgeon
 from procedures.engine.turn import Turns
 from procedures.pools.control import Control
 from procedures.pools.crew import Crew
@@ -132,6 +131,16 @@ class Executor:
             self._roster.gate = self.crew.gate
             self._schedules = Schedules(rows, clock, self.submit)
             self.control = Control(self, self.crew, rows, self._schedules)
+        self.surgeon = Surgeon(
+            store=store,
+            types=types,
+            clock=clock,
+            locks=self._locks,
+            roster=self._roster,
+            turns=self._turns,
+            crew=self.crew,
+            ended=self._ended,
+        )
         self.broken: dict[int, str] = {}  # rows that could not be read at the start, and why
 
     # ------------------------------------------------------------------------------ life
@@ -379,64 +388,24 @@ class Executor:
         raise Refused(f"procedure {id} has not ended: there is no result yet", code="NOT_ENDED")
 
     async def abort(self, id: int, reason: str) -> None:
-        """Make it fail and roll back, as soon as the step under way has ended. Raises Refused
-        (NOT_ABORTABLE), NotFound, DeadlineExceeded (nothing was done: the step under way is long).
-        """
+        """Make it fail and roll back: for the engine's own users. See surgeon.py."""
         self._must_serve()
-        held = self._roster.get(id)
-        if self.crew is not None and held is not None and held.worker:
-            self.crew.recall(held)
-        try:
-            async with asyncio.timeout(limits.DEADLINE_MS_DEFAULT / 1000):
-                await self._locks.acquire(id)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"procedure {id}: the step under way has not ended within "
-                f"{limits.DEADLINE_MS_DEFAULT} ms; abort again"
-            ) from None
-        try:
-            record = await self.find(id)
-            live = self._abortable(record)
-            if live is not None:
-                failure = core.failure("ABORTED", f"aborted: {reason}")
-                await self._turns.fail(live, record, failure)
-        finally:
-            self._locks.release(id)
+        await self.surgeon.abort(id, reason, "kvorum")
 
     async def check_abort(self, id: int) -> None:
         """Raises what `abort` would raise if the step under way ended as it began. Changes nothing
         and waits for nobody.
         """
         self._must_serve()
-        self._abortable(await self.find(id))
-
-    def _abortable(self, record: Record) -> Live | None:
-        """What is to be aborted, None if it was already. Raises Refused (NOT_ABORTABLE)."""
-        if core.refuse_abort(record):
-            return None
-        live = self._roster.get(record.id)
-        parked = core.missing(record, self.types)
-        if live is None or parked:
-            raise Refused(
-                f"procedure {record.id} ({record.name}) cannot be aborted here: "
-                f"{parked or 'this process does not run it'}",
-                code="NOT_ABORTABLE",
-            )
-        return live
+        await self.surgeon.abort(id, "only asking", "kvorum", dry_run=True)
 
     async def steal(self, resource: str, reason: str, *, holder: int = 0) -> list[int]:
         """Take a lock away from those who hold it, or from one; see steal.py. Their ids."""
         self._must_serve()
-        thief = Thief(self.store, self._roster, self._clock, self._busy)
-        return await thief.steal(resource, reason, holder)
-
-    def _busy(self, id: int) -> bool:
-        """Whether a turn of it is under way: here, or at a worker, who is asked to hurry."""
-        live = self._roster.get(id)
-        if live is not None and live.worker and self.crew is not None:
-            self.crew.recall(live)
-            return True
-        return self._locks.held(id)
+        if not self._roster.holders(resource):
+            return []
+        told = await self.surgeon.steal(resource, reason, "kvorum", holder=holder)
+        return [int(one["procedure"]) for one in told["procedures"]]
 
     def holders(self, resource: str) -> dict[int, str]:
         """Who holds a resource → mode."""

@@ -70,7 +70,8 @@ class Janitor:
             now = self._clock.now_ms()
             page = min(limits.PROCEDURE_PAGE_MAX + len(self._stuck), limits.SCAN_ROWS_MAX)
             ids, self._next_ms = await self._store.expired(now, page)
-            todo = [id for id in ids if id not in self._stuck]
+            # a step of one that was bypassed may be under way still: later
+            todo = [id for id in ids if id not in self._stuck and not self._locks.held(id)]
             for id in todo:
                 await self._forget_due(id)
             if not todo:

@@ -170,6 +170,9 @@ class KvStore:
                 revived is not None and await self._moved(revived.id, revived_version)
             ):
                 raise Fenced from error
+            for other_version, other in change.others:
+                if await self._moved(other.record.id, other_version):
+                    raise Fenced from error
             raise  # a condition of the step's own writes
 
     async def _moved(self, id: int, version: int) -> bool:
@@ -310,6 +313,8 @@ def _ops(version: int, change: Change, revived_version: int) -> list[Op]:
         first, entries = change.spill
         key = _STEPS + u64(record.id) + u32(first)
         ops.append(put(key, records.encode_entries(entries)))
+    for other_version, other in change.others:
+        ops += _ops(other_version, other, 0)
     return ops
 
 

@@ -170,18 +170,25 @@ class MemoryStore:
         before = self._fence(record.id, version)
         if revived is not None:
             self._fence(revived.id, revived_version)
+        others = [(self._fence(other.record.id, at), other) for at, other in change.others]
         self.table.refuse(ops, reads.start_ts if isinstance(reads, Snapshot) else 0)
         granted = grant_ops(record, change.reign) if change.reign else []
         self._grantable(granted)
         dropped = drop_ops(record) if change.drops else []
+        for _, other in others:
+            dropped += drop_ops(other.record) if other.drops else []
         now = self.table.write([*ops, *granted, *dropped])
         self._put(record, now, before)
         for child in change.created:
             self._put(child, now, None)
         if revived is not None:
             self._put(revived, now, self._stored(revived.id).record)
-        if change.spill is not None:
-            self._old[record.id, change.spill[0]] = records.encode_entries(change.spill[1])
+        for other_before, other in others:
+            self._put(other.record, now, other_before)
+        for one in (change, *(other for _, other in others)):
+            if one.spill is not None:
+                key = one.record.id, one.spill[0]
+                self._old[key] = records.encode_entries(one.spill[1])
         return now
 
     async def remove(self, stored: Sequence[Stored]) -> None:

@@ -13,14 +13,16 @@ write any more when the later one begins.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from kv.base.errors import Busy, UnknownOutcome
+from kv.base.errors import Busy, ConditionFailed, UnknownOutcome
+from kv.base.ops import Op
 from kv.base.ports import Clock
-from procedures.engine import core
+from procedures.engine import audit, core
 from procedures.engine.core import Change, Flow
-from procedures.engine.resources import check_resource
+from procedures.engine.grants import REIGN
+from procedures.engine.memory_store import deposed
 from procedures.engine.roster import Roster, brief
 from procedures.engine.store import Fenced, ProcedureStore
 
@@ -37,15 +39,17 @@ class Thief:
     ) -> None:
         self._store, self._roster, self._clock, self._busy = store, roster, clock, busy
 
-    async def steal(self, resource: str, reason: str, holder: int = 0) -> list[int]:
-        """Take a resource from all who hold it, or from one. Their ids. Raises InvalidArgument,
-        Busy (a holder commits all the time).
-        """
-        check_resource(resource, "steal")
-        held = sorted(self._roster.holders(resource))
-        return [id for id in held if holder in (0, id) and await self._take(id, resource, reason)]
+    def holders(self, resource: str) -> dict[int, str]:
+        """Who holds it → mode."""
+        return self._roster.holders(resource)
 
-    async def _take(self, id: int, resource: str, reason: str) -> bool:
+    async def take(
+        self, id: int, resource: str, reason: str, ops: Callable[[], Awaitable[Sequence[Op]]]
+    ) -> bool:
+        """Take all its locks from one that holds this one; False: it has ended. `ops` makes what is
+        written with it: the audit, the fence of this executor. Raises Busy (the holder commits all
+        the time), Unavailable (another executor rules).
+        """
         for _ in range(_ATTEMPTS):
             stored = await self._store.load(id)
             if stored is None or stored.record.ended:
@@ -54,8 +58,14 @@ class Thief:
             record = core.robbed(stored.record, reason, self._clock.now_ms())
             change = Change(record, Flow.TAIL, drops=True)
             try:
-                version = await self._store.update(stored.version, change)
+                version = await self._store.update(stored.version, change, ops=await ops())
             except (Fenced, UnknownOutcome):
+                continue
+            except ConditionFailed as error:
+                if error.details.get("key") == REIGN:
+                    raise deposed() from error
+                if error.details.get("key") != audit.HEAD:
+                    raise
                 continue
             log.warning(
                 "%s was taken from procedure %d (%s): %s", resource, id, record.name, reason

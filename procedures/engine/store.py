@@ -125,7 +125,7 @@ class ProcedureStore(Protocol):
         revived_version: int = 0,
     ) -> int:
         """Commit a change and the step's writes; the record's new version (also that of its
-        children).
+        children, and of `change.others`).
 
         Raises Fenced; Unavailable (locks are granted, and another reign has begun); the errors of
         the step's own writes (conflicts when `reads` was used, conditions, sizes); UnknownOutcome.

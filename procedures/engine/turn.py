@@ -102,11 +102,6 @@ class Turns:
             f"internal error, the node's log has the rest: {type(error).__name__}: {error}"
         )
 
-    async def fail(self, live: Live, record: Record, error: Failure) -> None:
-        """Fail it from outside (abort)."""
-        declared = self._types.get(record.name, record.version)
-        self.follow(live, await self.commit(live, self._failing(live, record, declared, error)))
-
     # ------------------------------------------------------------------------------ decisions
     async def _once(self, live: Live) -> Flow:
         """One decision and its commit."""

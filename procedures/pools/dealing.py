@@ -36,6 +36,7 @@ from procedures.engine.turn import Turns
 from procedures.pools import messages
 from procedures.pools.gate import Gate
 from procedures.pools.messages import (
+    Drop,
     Entry,
     Looked,
     Order,
@@ -223,6 +224,14 @@ class Dealing:
         hand = self.hands.get(live.worker)
         if hand is not None and live.id in hand.held:
             self._tell(hand, Recall(0, live.id))
+
+    def forsake(self, live: Live) -> None:
+        """It ended while its worker was at it (a bypass): the worker stops, and is free."""
+        hand = self.hands.get(live.worker)
+        if hand is not None and hand.held.pop(live.id, None) is not None:
+            hand.slow.discard(live.id)
+            self._tell(hand, Drop(0, live.id))
+            self._locks.release(live.id)
 
     def kick(self, lane: str) -> None:
         """Something of this lane may run now (its locks are free)."""

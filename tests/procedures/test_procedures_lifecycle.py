@@ -664,8 +664,6 @@ def test_abort_waits_for_the_step_under_way() -> None:
         async with lab.executor() as executor:
             id = await executor.submit(submission("gate"))
             await asyncio.sleep(0.1)
-            late = await refusal(executor.abort(id, "now"))
-            assert late.code == "DEADLINE_EXCEEDED"
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.abort(id, "now"))
                 await asyncio.sleep(0.1)

@@ -1,0 +1,433 @@
+"""Surgery on the procedures of one executor: abort, bypass, retry, steal, as audited transactions.
+
+    wait a moment for steps under way → read the tree → rules (surgery.py) → ONE transaction: the
+    records, their locks, the entry of the audit, all under the versions that were read and the
+    executor's reign → only then memory follows
+
+The moment (SURGERY_GRACE_MS) is a courtesy: a step that ends by itself has taken effect as a whole.
+One that does not is not waited for: the record's version moves, its commit is refused. A step of
+this process or of a worker is not interrupted, and an undo never runs beside the step that it
+undoes: it begins when that one has returned, or its worker's lease is over. Who cannot wait for
+that bypasses.
+
+Who changed between reading and writing is read again. A lost answer: the same `key` again finds the
+entry of the audit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from kv.base import limits
+from kv.base.errors import Busy, ConditionFailed, InvalidArgument, NotFound, UnknownOutcome
+from kv.base.ops import Op, check
+from kv.base.ports import Clock
+from procedures.engine import audit, core, surgery
+from procedures.engine.core import Change
+from procedures.engine.grants import REIGN
+from procedures.engine.idlock import IdLock
+from procedures.engine.memory_store import deposed
+from procedures.engine.procedure import State
+from procedures.engine.records import Record
+from procedures.engine.registry import Registry
+from procedures.engine.resources import check_resource
+from procedures.engine.roster import Live, Roster, brief
+from procedures.engine.steal import Thief
+from procedures.engine.store import Fenced, ProcedureStore, Stored
+from procedures.engine.turn import Turns
+from procedures.pools.crew import Crew
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 20
+_PAUSE_S: Final = 0.005
+
+Planned = tuple[Sequence[tuple[Stored, Change]], str]  # what changes; why, if nothing does
+Plan = Callable[[list[Stored], dict[int, str]], Planned]
+
+
+class Surgeon:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        store: ProcedureStore,
+        types: Registry,
+        clock: Clock,
+        locks: IdLock,
+        roster: Roster,
+        turns: Turns,
+        crew: Crew | None,
+        ended: Callable[[Stored], None],
+    ) -> None:
+        """`ended` is told of every procedure that ended here."""
+        self._store, self._types, self._clock = store, types, clock
+        self._locks, self._roster, self._turns, self._crew = locks, roster, turns, crew
+        self._tell = ended
+        self.book = audit.Book(store)
+
+    # ---------------------------------------------------------------------- actions
+    async def abort(
+        self, id: int, reason: str, actor: str, *, dry_run: bool = False, key: str = ""
+    ) -> dict[str, Any]:
+        """Make it fail and roll back. Raises Refused (NOT_ABORTABLE), NotFound, Busy."""
+        reason, now = surgery.checked_reason(reason), self._clock.now_ms()
+
+        def plan(tree: list[Stored], busy: dict[int, str]) -> Planned:
+            record = tree[0].record
+            if core.refuse_abort(record):
+                return (), "it was aborted before"
+            core.refuse_foreign(record, self._types, "aborted", "NOT_ABORTABLE")
+            change = surgery.aborted(
+                record,
+                self._types.get(record.name, record.version),
+                reason,
+                now,
+                children=len(tree) > 1,
+                under_way=id in busy,
+            )
+            assert change is not None
+            return ((tree[0], change),), ""
+
+        return await self._operate(surgery.ABORT, id, reason, actor, plan, {}, dry_run, key)
+
+    async def bypass(
+        self,
+        id: int,
+        reason: str,
+        actor: str,
+        *,
+        override: bool = False,
+        recursive: bool = False,
+        dry_run: bool = False,
+        key: str = "",
+    ) -> dict[str, Any]:
+        """End it where it stands, with all below it if `recursive`; `override`: also while a step
+        is under way. Raises Refused (NOT_BYPASSABLE, HAS_CHILDREN, UNDER_WAY), TooLarge, NotFound,
+        Busy.
+        """
+        reason, now = surgery.checked_reason(reason), self._clock.now_ms()
+
+        def plan(tree: list[Stored], busy: dict[int, str]) -> Planned:
+            records = [one.record for one in tree]
+            if surgery.refuse_bypass(records, busy, override=override, recursive=recursive):
+                return (), "it was bypassed before"
+            return [(one, surgery.bypassed(one.record, reason, now)) for one in tree], ""
+
+        options = {"override": override, "recursive": recursive}
+        return await self._operate(surgery.BYPASS, id, reason, actor, plan, options, dry_run, key)
+
+    async def retry(
+        self,
+        id: int,
+        reason: str,
+        actor: str,
+        *,
+        step: str = "",
+        dry_run: bool = False,
+        key: str = "",
+    ) -> dict[str, Any]:
+        """Let it go on at once, from `step` if one is given. Raises Refused (NOT_RETRYABLE),
+        InvalidArgument (STEP_UNKNOWN), NotFound, Busy.
+        """
+        reason, now = surgery.checked_reason(reason), self._clock.now_ms()
+        if not isinstance(step, str):
+            raise InvalidArgument(f"a step is a name, not {step!r:.40}")
+
+        def plan(tree: list[Stored], busy: dict[int, str]) -> Planned:
+            record = tree[0].record
+            if not step:
+                core.refuse_foreign(record, self._types, "retried", "NOT_RETRYABLE")
+            declared = self._types.get(record.name, record.version)
+            children = len(tree) > 1
+            change = surgery.retried(record, declared, step, reason, now, children=children)
+            return ((tree[0], change),), ""
+
+        options = {"step": step}
+        return await self._operate(surgery.RETRY, id, reason, actor, plan, options, dry_run, key)
+
+    async def steal(
+        self,
+        resource: str,
+        reason: str,
+        actor: str,
+        *,
+        holder: int = 0,
+        dry_run: bool = False,
+        key: str = "",
+    ) -> dict[str, Any]:
+        """Take a resource from all who hold it, or from one: each loses all its locks, and queues
+        up for them again. Raises InvalidArgument, NotFound (LOCK_NOT_HELD), Busy.
+        """
+        reason, actor = surgery.checked_reason(reason), surgery.checked_actor(actor)
+        check_resource(resource, "steal")
+        if (done := await self.book.repeated(key)) is not None:
+            return _answer(done, dry_run=False)
+        thief = Thief(self._store, self._roster, self._clock, self._busy)
+        held = [one for one in sorted(thief.holders(resource)) if holder in (0, one)]
+        if not held:
+            who = f"procedure {holder} does not hold" if holder else "nobody holds"
+            raise NotFound(f"{who} {resource}", code="LOCK_NOT_HELD")
+        entry = self._entry(surgery.STEAL, held[0], reason, actor, {"resource": resource}, key)
+        found: list[dict[str, Any]] = []
+        for id in held:
+            stored = await self._store.load(id)
+            if stored is None or stored.record.ended:
+                continue
+            told = _stolen(stored.record, self._where(id))
+            if dry_run:
+                found.append(told)
+                continue
+            one = {**entry, "procedure": str(id), "name": stored.record.name}
+            one |= {"procedures": [told], "count": 1}
+
+            async def ops(one: dict[str, Any] = one) -> list[Op]:
+                return [*await self.book.entry_ops(one), check(REIGN, self._turns.reign)]
+
+            if await thief.take(id, resource, reason, ops):
+                found.append(told)
+        entry |= {"procedures": found, "count": len(found)}
+        return _answer(entry, dry_run=dry_run)
+
+    # ---------------------------------------------------------------------- one transaction
+    async def _operate(
+        self,
+        what: str,
+        id: int,
+        reason: str,
+        actor: str,
+        plan: Plan,
+        options: dict[str, Any],
+        dry_run: bool,
+        key: str,
+    ) -> dict[str, Any]:
+        actor = surgery.checked_actor(actor)
+        if dry_run:
+            return await self._try(what, id, reason, actor, plan, options)
+        tree = await self._tree(id)
+        busy: dict[int, str]
+        async with self._quiet([one.record.id for one in tree]) as held:
+            for _ in range(_ATTEMPTS):
+                if (done := await self.book.repeated(key)) is not None:
+                    await self._follow([int(p["procedure"]) for p in done["procedures"]], held)
+                    return _answer(done, dry_run=False)
+                tree = await self._tree(id)
+                busy = self._under_way(tree, held)
+                changes, why = plan(tree, busy)
+                entry = self._entry(what, id, reason, actor, options, key)
+                entry |= _told(tree[0].record, changes, busy, why)
+                if not changes:
+                    return _answer(entry, dry_run=False)
+                if await self._commit(changes, entry):
+                    await self._follow([one.record.id for one, _ in changes], held)
+                    log.warning("%s of procedure %d by %s: %s", what, id, actor, reason)
+                    return _answer(entry, dry_run=False)
+                await asyncio.sleep(_PAUSE_S)
+        raise Busy(
+            f"procedure {id} commits faster than its {what} can; nothing was changed, try again",
+            details={"what": "attempts", "limit": _ATTEMPTS, "actual": _ATTEMPTS},
+        )
+
+    async def _try(
+        self, what: str, id: int, reason: str, actor: str, plan: Plan, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        """What it would change if it were done now. Waits for nobody."""
+        tree = await self._tree(id)
+        busy = self._under_way(tree, frozenset())
+        changes, why = plan(tree, busy)
+        entry = self._entry(what, id, reason, actor, options, "")
+        return _answer(entry | _told(tree[0].record, changes, busy, why), dry_run=True)
+
+    async def _commit(
+        self, changes: Sequence[tuple[Stored, Change]], entry: dict[str, Any]
+    ) -> bool:
+        """False: somebody was faster, or nobody knows: look again. Raises Unavailable (another
+        executor rules).
+        """
+        (first, change), *rest = changes
+        others = tuple((stored.version, other) for stored, other in rest)
+        whole = Change(
+            change.record,
+            change.flow,
+            spill=change.spill,
+            drops=change.drops,
+            others=others,
+        )
+        ops = [*await self.book.entry_ops(entry), check(REIGN, self._turns.reign)]
+        try:
+            await self._store.update(first.version, whole, ops=ops)
+        except (Fenced, UnknownOutcome):
+            return False
+        except ConditionFailed as error:
+            if error.details.get("key") == REIGN:
+                raise deposed() from error
+            if error.details.get("key") != audit.HEAD:
+                raise
+            return False
+        return True
+
+    async def _tree(self, id: int) -> list[Stored]:
+        """It, and all below it that has not ended, parents first. Raises NotFound, TooLarge."""
+        root = await self._store.load(id)
+        if root is None:
+            raise NotFound(
+                f"no procedure {id}: it was never submitted here, or its result was acknowledged, "
+                "or its retention is over",
+                code="PROCEDURE_NOT_FOUND",
+            )
+        found = [root]
+        for stored in found:  # grows while it is walked
+            for first, count in _rounds(stored.record):
+                round_ = await self._store.load_range(first, count)
+                found += [child for child in round_ if not child.record.ended]
+            if len(found) > limits.SURGERY_TREE_MAX:
+                raise surgery.too_many(id)
+        return found
+
+    # ---------------------------------------------------------------------- steps under way
+    @asynccontextmanager
+    async def _quiet(self, ids: Sequence[int]) -> AsyncGenerator[frozenset[int]]:
+        """Those of which nothing is under way, as far as a moment's patience goes: no turn of them
+        begins meanwhile.
+        """
+        held: list[int] = []
+        late: list[int] = []
+        try:
+            for id in ids:
+                if self._locks.try_acquire(id):
+                    held.append(id)
+                else:
+                    late.append(id)
+                    live = self._roster.get(id)
+                    if self._crew is not None and live is not None and live.worker:
+                        self._crew.recall(live)
+            try:
+                async with asyncio.timeout(limits.SURGERY_GRACE_MS / 1000):
+                    for id in late:
+                        await self._locks.acquire(id)
+                        held.append(id)
+            except TimeoutError:
+                held += [id for id in late if id not in held and self._locks.try_acquire(id)]
+            yield frozenset(held)
+        finally:
+            for id in held:
+                self._locks.release(id)
+
+    def _under_way(self, tree: Iterable[Stored], held: frozenset[int]) -> dict[int, str]:
+        """Of these, whose step runs → where."""
+        ids = (one.record.id for one in tree if one.record.id not in held)
+        return {id: where for id in ids if (where := self._where(id))}
+
+    def _where(self, id: int) -> str:
+        live = self._roster.get(id)
+        if live is None or not live.running:
+            return ""
+        return f"at worker {live.worker}" if live.worker else "at the master"
+
+    def _busy(self, id: int) -> bool:
+        live = self._roster.get(id)
+        if live is not None and live.worker and self._crew is not None:
+            self._crew.recall(live)
+            return True
+        return self._locks.held(id)
+
+    # ---------------------------------------------------------------------- memory follows
+    async def _follow(self, ids: Sequence[int], held: frozenset[int]) -> None:
+        """Take over what the store says of these; parents first."""
+        for id in ids:
+            live = self._roster.get(id)
+            stored = await self._store.load(id)
+            if stored is None or self._roster.get(id) is not live:
+                continue
+            if live is None:  # nobody had taken it in yet
+                if not stored.record.ended:
+                    self._roster.place(self._roster.adopt(stored), brief(stored.record))
+                continue
+            if stored.record.ended:
+                self._ended(live, stored)
+            elif id in held:
+                wake = live.wake
+                self._roster.moved(live, stored.record, stored.version)
+                if stored.record.state is State.WAITING:
+                    live.wake = wake
+                live.parked = core.missing(stored.record, self._types)
+                self._roster.place(live, brief(stored.record))
+            else:  # its turn finds out when it wants to commit: its version stays the old one
+                live.record = None
+
+    def _ended(self, live: Live, stored: Stored) -> None:
+        """Out of memory, too. A turn that is under way keeps the version that it began with."""
+        self._roster.drop(live)
+        self._tell(stored)
+        if live.worker and self._crew is not None:
+            self._crew.forsake(live)
+
+    # ---------------------------------------------------------------------- the audit
+    def _entry(
+        self,
+        what: str,
+        id: int,
+        reason: str,
+        actor: str,
+        options: dict[str, Any],
+        key: str,
+    ) -> dict[str, Any]:
+        return {
+            "at_ms": self._clock.now_ms(),
+            "actor": actor,
+            "what": what,
+            "procedure": str(id),
+            "name": "",
+            "reason": reason,
+            "key": key,
+            "options": options,
+            "procedures": [],
+            "count": 0,
+        }
+
+
+def _rounds(record: Record) -> list[tuple[int, int]]:
+    """Where its live children can be: in the round it waits for, or the one it undoes."""
+    found = {record.rounds[-1]} if record.rounds else set()
+    if record.state is State.ROLLING_BACK and record.undo and not record.undo[-1].method:
+        found.add((record.undo[-1].first, record.undo[-1].count))
+    return [] if record.ended else sorted(found)
+
+
+def _told(
+    record: Record,
+    changes: Sequence[tuple[Stored, Change]],
+    busy: dict[int, str],
+    why: str,
+) -> dict[str, Any]:
+    told = [
+        surgery.effect(one.record, change, busy.get(one.record.id, ""))
+        for one, change in changes[: limits.AUDIT_PROCEDURES_TOLD_MAX]
+    ]
+    found: dict[str, Any] = {"name": record.name, "procedures": told, "count": len(changes)}
+    return {**found, "why": why} if why else found
+
+
+def _stolen(record: Record, where: str) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "procedure": str(record.id),
+        "name": record.name,
+        "before": {"token": str(record.grant)},
+        "after": {"token": None},
+        "locks_released": [{"mode": mode, "resource": name} for mode, name in record.locks],
+    }
+    if where:
+        told["refuses"] = f"what its step {record.step}, under way {where}, still writes"
+    return told
+
+
+def _answer(entry: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """What who asked is told."""
+    names = ("what", "procedure", "name", "procedures", "count", "why")
+    told = {name: entry[name] for name in names if name in entry}
+    return {"id": told["procedure"], "dry_run": dry_run, "changed": entry["count"] > 0, **told}
