@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kv.base.errors import InvalidArgument
-from kv.base.ports import Timers
 from kv.storage.directory import DirectoryLock, check_format, sync_directory
 
 FAMILIES: Final = ("procedures",)
@@ -154,9 +153,8 @@ class DirectoryDisk:
 class ThreadOffload:
     """One thread: writing and syncing a file releases the interpreter's lock."""
 
-    def __init__(self, timers: Timers, on_loop: Callable[..., object]) -> None:
+    def __init__(self, on_loop: Callable[..., object]) -> None:
         """`on_loop`: the loop's `call_soon_threadsafe`."""
-        self._timers = timers
         self._on_loop = on_loop
         self._pool = ThreadPoolExecutor(1, "kvorum-wal")
 

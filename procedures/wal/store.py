@@ -178,6 +178,12 @@ class WalStore:
         ops = [delete(key) for one in stored for key in _history_keys(one.record)]
         await self._write(ops, removed=[one.record.id for one in stored])
 
+    async def write_rows(self, ops: Sequence[Op]) -> int:
+        """Write rows that belong to no step; their version. Raises what `refuse` raises."""
+        self._journal.check()
+        self._rows.refuse(ops, 0)
+        return await self._write(ops)
+
     async def _write(
         self, ops: Sequence[Op], puts: Sequence[Record] = (), removed: Sequence[int] = ()
     ) -> int:

@@ -1,0 +1,234 @@
+"""Procedures without a cluster: durable in a directory of this process, nothing else to run.
+
+    from kvorum import procedures
+
+    with procedures.open("directory", procedures=[Transfer]) as p:
+        id = p.submit(Transfer, {"amount": 30}, nonce="order 17")
+        print(p.wait(id))
+
+One process at a time has the directory; what had not ended when it stopped, or was killed, goes on
+when it is opened again. docs/guides/embedded-procedures.md says what a node has beyond this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from kv.base import limits
+from kv.base.adapters import LoopTimers, SystemClock
+from kvorum.model import ProcedureInfo
+from kvorum.outcome import result_of
+from kvorum.portal import Portal
+from procedures.engine import plain
+from procedures.engine.executor import Executor
+from procedures.engine.registry import declaration
+from procedures.engine.service import ProcedureService
+from procedures.engine.submission import Submission
+from procedures.wal.embedded import serving
+from procedures.wal.journal import Terms
+from procedures.wal.store import WalStore
+
+_OWNER = "embedded"
+
+
+class AsyncProcedures:
+    """The procedures of one directory, on the running loop."""
+
+    def __init__(self, executor: Executor, store: WalStore) -> None:
+        timers = LoopTimers(asyncio.get_running_loop())
+        self.executor = executor
+        self.store = store
+        self._service = ProcedureService(executor, SystemClock(), timers)
+
+    @property
+    def recovered(self) -> str:
+        """What was found when the directory was opened, in a sentence."""
+        return self.store.report.text()
+
+    async def submit(self, name: str | type, args: Any = None, *, nonce: str = "") -> int:
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
+        name = name if isinstance(name, str) else declaration(name).name
+        return await self.executor.submit(Submission(name, args, _OWNER, nonce))
+
+    async def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
+        """The result, once there is one. Raises the error that ended it, DeadlineExceeded."""
+        left_ms = timeout_ms
+        while True:
+            wait_ms = limits.WAIT_MS_MAX if left_ms is None else min(left_ms, limits.WAIT_MS_MAX)
+            info = await self.procedure(procedure, wait_ms=wait_ms)
+            left_ms = None if left_ms is None else left_ms - wait_ms
+            if info.finished or left_ms == 0:
+                return result_of(info, timeout_ms or 0)
+
+    async def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
+        """What a procedure is doing; waits up to `wait_ms` for its end."""
+        return ProcedureInfo.of(await self._service.get(procedure, wait_ms=wait_ms))
+
+    async def procedures(
+        self, *, state: str | None = None, name: str | None = None
+    ) -> list[ProcedureInfo]:
+        """The newest PROCEDURE_LIST_DEFAULT that fit, those that ended and are kept included."""
+        wanted = {"state": state, "name": name}
+        given = {what: value for what, value in wanted.items() if value is not None}
+        rows, _ = await self._service.page(given)
+        return [ProcedureInfo.of(plain.read(row, "a procedure")) for row in rows]
+
+    async def signal(self, event: str) -> None:
+        """Wake everything that is suspended on `event`."""
+        self.executor.signal(event)
+
+    async def acknowledge(self, procedure: int) -> None:
+        """The result was fetched: the procedure may be forgotten."""
+        await self.executor.acknowledge(procedure)
+
+    async def abort(self, procedure: int, reason: str) -> None:
+        """Make it fail and roll back. Raises Refused when it cannot any more."""
+        await self.executor.abort(procedure, reason)
+
+
+@asynccontextmanager
+async def aopen(
+    directory: str | os.PathLike[str],
+    *,
+    procedures: Iterable[type],
+    workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
+    terms: Terms | None = None,
+) -> AsyncIterator[AsyncProcedures]:
+    """The procedures of a directory, on the running loop, until the block ends.
+
+    Raises InvalidArgument (in use, or not ours), Corruption (file and offset), Refused.
+    """
+    async with serving(directory, procedures, terms=terms, workers=workers) as (executor, store):
+        yield AsyncProcedures(executor, store)
+
+
+class Procedures:
+    """The same for any thread, without `await`. `close` it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        procedures: Iterable[type],
+        workers: int,
+        terms: Terms | None,
+    ) -> None:
+        self._portal = Portal("kvorum-procedures")
+        self._stop: asyncio.Event | None = None
+        self._life: asyncio.Task[None] | None = None
+        try:
+            self._inner = self._portal.call(self._begin(directory, procedures, workers, terms))
+        except BaseException:
+            self._portal.close()
+            raise
+
+    async def _begin(
+        self,
+        directory: str | os.PathLike[str],
+        procedures: Iterable[type],
+        workers: int,
+        terms: Terms | None,
+    ) -> AsyncProcedures:
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[AsyncProcedures] = loop.create_future()
+        self._stop = stop = asyncio.Event()
+
+        async def life() -> None:  # one task enters and leaves: the executor's group wants that
+            try:
+                opened = aopen(directory, procedures=procedures, workers=workers, terms=terms)
+                async with opened as inner:
+                    begun.set_result(inner)
+                    await stop.wait()
+            except BaseException as error:
+                if begun.done():
+                    raise
+                begun.set_exception(error)
+
+        self._life = loop.create_task(life())
+        return await begun
+
+    @property
+    def recovered(self) -> str:
+        """What was found when the directory was opened, in a sentence."""
+        return self._inner.recovered
+
+    def submit(self, name: str | type, args: Any = None, *, nonce: str = "") -> int:
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
+        return self._portal.call(self._inner.submit(name, args, nonce=nonce))
+
+    def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
+        """The result, once there is one. Raises the error that ended it, DeadlineExceeded."""
+        return self._portal.call(self._inner.wait(procedure, timeout_ms=timeout_ms))
+
+    def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
+        """What a procedure is doing; waits up to `wait_ms` for its end."""
+        return self._portal.call(self._inner.procedure(procedure, wait_ms=wait_ms))
+
+    def procedures(
+        self, *, state: str | None = None, name: str | None = None
+    ) -> list[ProcedureInfo]:
+        """The newest PROCEDURE_LIST_DEFAULT that fit, those that ended and are kept included."""
+        return self._portal.call(self._inner.procedures(state=state, name=name))
+
+    def signal(self, event: str) -> None:
+        """Wake everything that is suspended on `event`."""
+        self._portal.call(self._inner.signal(event))
+
+    def acknowledge(self, procedure: int) -> None:
+        """The result was fetched: the procedure may be forgotten."""
+        self._portal.call(self._inner.acknowledge(procedure))
+
+    def abort(self, procedure: int, reason: str) -> None:
+        """Make it fail and roll back. Raises Refused when it cannot any more."""
+        self._portal.call(self._inner.abort(procedure, reason))
+
+    def close(self) -> None:
+        """Let running steps end, write all, and let others have the directory."""
+        if not self._portal.usable:
+            return
+        try:
+            self._portal.call(self._end())
+        finally:
+            self._portal.close()
+
+    async def _end(self) -> None:
+        assert self._stop is not None
+        assert self._life is not None
+        self._stop.set()
+        await self._life
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open(
+    directory: str | os.PathLike[str],
+    *,
+    procedures: Iterable[type],
+    workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
+    terms: Terms | None = None,
+) -> Procedures:
+    """The procedures of a directory, on a loop in a thread of its own; see `aopen`."""
+    return Procedures(directory, procedures, workers, terms)
+
+
+__all__ = [
+    "AsyncProcedures",
+    "ProcedureInfo",
+    "Procedures",
+    "Terms",
+    "aopen",
+    "open",
+]
