@@ -65,8 +65,8 @@ class Logs:
         """A new log is there, empty and durable."""
         assert not self._logs or log.number == self.newest.number + 1
         self._logs.append(log)
-        if len(self._logs) == 1:
-            self._hold()
+        if len(self._logs) == 2:
+            self._hold()  # the first one is a log that may go, from now on
 
     def wrote(self, size: int, written: Sequence[int], deleted: Sequence[int]) -> None:
         """A frame of `size` bytes in the newest log is durable."""

@@ -69,10 +69,6 @@ class Bitmap:
                 yield node * SPAN + lowest.bit_length() - 1
                 bits ^= lowest
 
-    def bytes(self) -> int:
-        """About how much memory it takes."""
-        return sum(bits.bit_length() // 8 + 120 for bits in self._nodes.values())
-
     def _put(self, node: int, bits: int) -> None:
         if bits:
             self._nodes[node] = bits
