@@ -33,7 +33,6 @@ from kv.base.errors import (
 from kv.base.limits import (
     BULK_PART_BUDGET_MS,
     BULK_TTL_MS,
-    PREWRITE_BYTES_MAX,
     PREWRITE_KEYS_MAX,
     PREWRITES_IN_FLIGHT_MAX,
 )
@@ -50,6 +49,7 @@ from kv.base.methods import (
 )
 from kv.base.ops import Op
 from kv.base.ports import Timers
+from txn.cutting import row_runs
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
 from txn.resolver import Resolver
@@ -154,7 +154,7 @@ class BulkTransactions:
         names one key of a chunk resolves it whole; where that is not all of a message's keys (some
         were locked or resolved before), each is named.
         """
-        for message, _ in _cut(keys, values):
+        for message, _ in row_runs(keys, values):
             at = 0
             while at < len(message):
                 high = await _end_of_part(self.kv, message, at)
@@ -205,7 +205,7 @@ class BulkTransaction:
         """Intents to put the values (None: delete) at the keys, which rise; by the thousand. The
         anchor is not among them. Raises TxnAborted.
         """
-        waiting = deque(_cut(keys, values))
+        waiting = deque(row_runs(keys, values))
         while waiting:
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -302,18 +302,3 @@ async def _end_of_part(kv: Kv, keys: Sequence[bytes], at: int) -> int:
     """
     descriptor = await kv.locate(keys[at])
     return bisect_left(keys, descriptor.end, at) if descriptor.end else len(keys)
-
-
-def _cut(
-    keys: Sequence[bytes], values: Sequence[bytes | None]
-) -> list[tuple[Sequence[bytes], Sequence[bytes | None]]]:
-    """Rows cut into messages of a legal size."""
-    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
-    if len(keys) <= 1 or (len(keys) <= PREWRITE_KEYS_MAX and size <= PREWRITE_BYTES_MAX):
-        return [(keys, values)]
-    pieces = max(2, -(-len(keys) // PREWRITE_KEYS_MAX), -(-size // PREWRITE_BYTES_MAX))
-    step = -(-len(keys) // min(pieces, len(keys)))
-    cut: list[tuple[Sequence[bytes], Sequence[bytes | None]]] = []
-    for at in range(0, len(keys), step):
-        cut += _cut(keys[at : at + step], values[at : at + step])
-    return cut

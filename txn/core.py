@@ -57,33 +57,27 @@ from typing import assert_never
 
 from kv.base.errors import (
     ConditionFailed,
-    DeadlineExceeded,
     KeyLocked,
     KvorumError,
     Reroute,
     TooLarge,
     TryLater,
-    TxnAborted,
-    Unavailable,
     UnknownOutcome,
 )
 from kv.base.limits import (
-    BATCH_BYTES_MAX,
-    BATCH_OPS_MAX,
     FLIPS_MAX,
     PARALLEL_KEY_BYTES_MAX,
     PARALLEL_KEYS_MAX,
     PARALLEL_PARTS_MAX,
-    PREWRITE_BYTES_MAX,
-    PREWRITE_KEYS_MAX,
     PREWRITES_IN_FLIGHT_MAX,
     TXN_LIFETIME_MS_MAX,
 )
-from kv.base.methods import ABORTED, COMMITTED, OP_READ, PENDING
+from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import Op
 from kv.base.timestamps import MAX, physical_ms
 from kv.mvcc.records import Parts
 from kv.mvcc.refusals import read_expired
+from txn.cutting import fits_one_entry, parts
 from txn.messages import (
     Answered,
     Beat,
@@ -107,6 +101,7 @@ from txn.messages import (
     Write,
     Written,
 )
+from txn.refusals import closed, connection_lost, deadline_exceeded, expired, too_old, unknown
 
 
 class State(Enum):
@@ -206,7 +201,7 @@ class CommitCore:
                 effects = self._on_answer(event)
             case Beat():
                 lost = event.status == ABORTED and self.state in OPEN
-                effects = self._abort(self._killed()) if lost else []
+                effects = self._abort(expired(self.start_ts)) if lost else []
             case Failed():
                 effects = self._on_failed(event)
             case GiveUp():
@@ -223,7 +218,7 @@ class CommitCore:
         self._groupings -= 1
         if self.state not in (State.GROUPING, State.PREWRITING):
             return []
-        if self.state is State.GROUPING and len(event.groups) == 1 and self._fits_one_entry():
+        if self.state is State.GROUPING and len(event.groups) == 1 and fits_one_entry(self.ops):
             self.state = State.WRITING
             return [Write(event.request.attempt)]
         first = self.state is State.GROUPING
@@ -253,14 +248,6 @@ class CommitCore:
         if self._parallel and few and sum(sizes) <= PARALLEL_KEY_BYTES_MAX:
             self.stage = stage
             self._early = self._staged = True
-
-    def _fits_one_entry(self) -> bool:
-        size = sum(_op_bytes(op) for op in self.ops)
-        if self.ops[-1].kind == OP_READ:
-            reads = sum(op.kind == OP_READ for op in self.ops)
-            if reads > PREWRITE_KEYS_MAX:
-                return False
-        return len(self.ops) <= BATCH_OPS_MAX and size <= BATCH_BYTES_MAX
 
     def _send_prewrites(self) -> list[Effect]:
         effects: list[Effect] = []
@@ -332,7 +319,7 @@ class CommitCore:
         if event.status == COMMITTED:
             return self._commit(event.commit_ts)
         if event.status == ABORTED:
-            error = self._error or self._killed()
+            error = self._error or expired(self.start_ts)
             self.state = State.ABORTED
             return self._finish(error)
         assert event.status == PENDING, event
@@ -345,13 +332,6 @@ class CommitCore:
             self._min_commit_ts, event.min_commit_ts, event.request.commit_ts + 1
         )
         return self._stamp()
-
-    def _killed(self) -> TxnAborted:
-        return TxnAborted(
-            f"transaction {self.start_ts} was rolled back by another client: it went without a "
-            "heartbeat for longer than its ttl; run it again, with a longer ttl_ms if it is slow",
-            details={"txn": self.start_ts, "reason": "expired"},
-        )
 
     # -- backward
 
@@ -400,11 +380,7 @@ class CommitCore:
             return [Group(tuple(range(len(self.ops))), request.attempt + 1)]
         if isinstance(error, UnknownOutcome):
             self.state = State.SETTLING
-            self._error = TxnAborted(
-                f"the connection broke before transaction {self.start_ts} was executed; nothing "
-                "was written; run it again",
-                details={"txn": self.start_ts, "reason": "connection lost"},
-            )
+            self._error = connection_lost(self.start_ts)
             return [Rollback()]
         if _may_pass(error):
             return [Write(request.attempt + 1)]
@@ -468,21 +444,14 @@ class CommitCore:
             self._staged = False  # these are the first: nobody heard of it
         if self._flipped or self._staged or self.state in (State.WRITING, State.SETTLING):
             return self._unknown()
-        return Unavailable(
-            f"the client was closed before transaction {self.start_ts} was committed",
-            details={"txn": self.start_ts},
-        )
+        return closed(self.start_ts)
 
     def _doubt(self) -> list[Effect]:
         self.state = State.UNKNOWN
         return self._finish(self._unknown())
 
     def _unknown(self) -> UnknownOutcome:
-        return UnknownOutcome(
-            f"the outcome of transaction {self.start_ts} could not be learned before the deadline: "
-            "it may or may not be committed; ask for its status by its id before doing it again",
-            details={"txn": self.start_ts, "anchor": self.anchor},
-        )
+        return unknown(self.start_ts, self.anchor)
 
     def _in_our_terms(self, error: KvorumError, indexes: Indexes) -> KvorumError:
         """A condition is named by its place in the transaction, not in its request."""
@@ -513,45 +482,8 @@ class CommitCore:
         return [Resolve(self._outcome_ts, keys)] if keys else []
 
 
-def parts(ops: Sequence[Op], group: Sequence[int]) -> list[Indexes]:
-    """`group` cut into requests of a legal size, at least one op in each."""
-    cut: list[Indexes] = []
-    part: list[int] = []
-    size = 0
-    for index in group:
-        more = _op_bytes(ops[index])
-        if part and (len(part) >= PREWRITE_KEYS_MAX or size + more > PREWRITE_BYTES_MAX):
-            cut.append(tuple(part))
-            part, size = [], 0
-        part.append(index)
-        size += more
-    if part:
-        cut.append(tuple(part))
-    return cut
-
-
-def too_old(start_ts: int, age_ms: int) -> TxnAborted:
-    """The transaction is older than any may become."""
-    return TxnAborted(
-        f"transaction {start_ts} is {age_ms} ms old; the limit is {TXN_LIFETIME_MS_MAX}; "
-        "split the work into shorter transactions",
-        details={"txn": start_ts, "reason": "lifetime"},
-    )
-
-
-def deadline_exceeded(start_ts: int) -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"transaction {start_ts} could not be committed before its deadline; nothing was written",
-        details={"txn": start_ts},
-    )
-
-
 def _may_pass(error: KvorumError) -> bool:
     """Whether the same message may be sent again. KeyLocked has been waited for by the shell."""
     if isinstance(error, KeyLocked):
         return False
     return isinstance(error, TryLater | Reroute | UnknownOutcome)
-
-
-def _op_bytes(op: Op) -> int:
-    return len(op.key) + (len(op.value) if op.value is not None else 0)

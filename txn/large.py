@@ -15,8 +15,7 @@ closed, stops it between two messages; what it laid down by then is rolled back,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -25,56 +24,41 @@ from kv.base.errors import (
     KvorumError,
     Moved,
     TxnAborted,
-    Unavailable,
     UnknownOutcome,
 )
-from kv.base.limits import LARGE_IN_FLIGHT_MAX, PREWRITE_BYTES_MAX, PREWRITE_KEYS_MAX
+from kv.base.limits import LARGE_IN_FLIGHT_MAX
 from kv.base.methods import COMMITTED, OP_CHECK
 from kv.base.ops import Op
 from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransaction, BulkTransactions
+from txn.cutting import op_bytes, runs
+from txn.refusals import caller_gone, closed, unknown
 from txn.terms import Terms
 from txn.waiting import Background
 
 _MOVES_MAX: Final = 4
 
 
-@dataclass(slots=True)
 class Portion:
     """What goes in one message for each of its two kinds."""
 
-    keys: list[bytes] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    others: list[Op] = field(default_factory=list)  # with a condition, or a time to live
-    size: int = 0
+    __slots__ = ("keys", "others", "values")
 
-    def add(self, op: Op) -> bool:
-        """Whether there is room for another one."""
-        if op.kind == OP_CHECK or op.cond is not None or op.ttl_ms:
-            self.others.append(op)
-        else:
-            self.keys.append(op.key)
-            self.values.append(op.value)
-        self.size += len(op.key) + len(op.value or b"")
-        return len(self.keys) + len(self.others) < PREWRITE_KEYS_MAX and (
-            self.size < PREWRITE_BYTES_MAX
-        )
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self.keys: list[bytes] = []
+        self.values: list[bytes | None] = []
+        self.others: list[Op] = []  # with a condition, or a time to live
+        for op in ops:
+            if op.kind == OP_CHECK or op.cond is not None or op.ttl_ms:
+                self.others.append(op)
+            else:
+                self.keys.append(op.key)
+                self.values.append(op.value)
 
 
 def portions(ops: Iterator[Op], anchor: bytes) -> Iterator[Portion]:
-    """All ops but the anchor's, in portions of a legal size; a large value may go beyond it."""
-    portion = Portion()
-    for op in ops:
-        if op.key == anchor:
-            continue
-        if portion.size and portion.size + len(op.value or b"") > PREWRITE_BYTES_MAX:
-            yield portion
-            portion = Portion()
-        if not portion.add(op):
-            yield portion
-            portion = Portion()
-    if portion.size:
-        yield portion
+    """All ops but the anchor's, in portions of a legal size."""
+    return map(Portion, runs((op for op in ops if op.key != anchor), op_bytes))
 
 
 class LargeCommit:
@@ -97,10 +81,7 @@ class LargeCommit:
         try:
             return await asyncio.shield(self._answer)
         except asyncio.CancelledError:
-            self._stop = TxnAborted(
-                f"the caller of transaction {self.start_ts} went away",
-                details={"txn": self.start_ts, "reason": "cancelled"},
-            )
+            self._stop = caller_gone(self.start_ts)
             raise
 
     async def _work(self, txn: BulkTransaction) -> None:
@@ -193,17 +174,10 @@ class LargeCommit:
     def _interrupted(self) -> KvorumError:
         if self._flipped:
             return self._unknown()
-        return Unavailable(
-            f"the client was closed before transaction {self.start_ts} was committed",
-            details={"txn": self.start_ts},
-        )
+        return closed(self.start_ts)
 
     def _unknown(self) -> UnknownOutcome:
-        return UnknownOutcome(
-            f"the outcome of transaction {self.start_ts} could not be learned: it may or may not "
-            "be committed; ask for its status by its id before doing it again",
-            details={"txn": self.start_ts, "anchor": self._anchor.key},
-        )
+        return unknown(self.start_ts, self._anchor.key, until="")
 
 
 def anchor_of(buffer: WriteBuffer) -> Op:

@@ -27,12 +27,12 @@ from kv.base.keys import u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.ops import Op, check, delete, put
 from txn.buffer import WriteBuffer
-from txn.coordinator import Request
-from txn.core import too_old
 from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
 from txn.readset import ReadSet
+from txn.refusals import too_old
 from txn.results import ScanPage
+from txn.sending import Request
 from txn.terms import Terms
 from txn.trace import CommitTrace
 

@@ -41,10 +41,11 @@ from kv.base.methods import DELETE, OP_DELETE, OP_PUT, PUT, WRITE
 from kv.base.ops import Op
 from kv.base.ports import Rng, Timers
 from txn.buffer import validate
-from txn.coordinator import Coordinator, Request
+from txn.coordinator import Coordinator
 from txn.deadlock import DEADLOCK
 from txn.grouping import by_partition
 from txn.ports import Kv
+from txn.sending import Request
 from txn.waiting import Backoff, Deadline
 
 

@@ -57,7 +57,8 @@ def test_d13_a_commit_whose_record_was_dropped_is_finished_by_its_coordinator(
     async def main(cluster: SimCluster, a: bytes, b: bytes) -> None:
         node = cluster.nodes[2]
         txn, dropped = node.store.txn, asyncio.Event()
-        monkeypatch.setattr(txn.coordinator, "kv", FlipsAfter(txn.coordinator.kv, dropped))
+        shared = txn.coordinator.shared
+        monkeypatch.setattr(shared, "kv", FlipsAfter(shared.kv, dropped))
         drop = asyncio.create_task(node.backend.drop_table("default", "a"))
         await dropping.wait()
         t = await txn.begin()

@@ -10,7 +10,7 @@ import kv.mvcc.get
 import kv.mvcc.resolve
 import kv.mvcc.write
 import kv.partition.machine
-import txn.core
+import txn.cutting
 from kv.base.errors import TooLarge
 from kv.base.limits import KiB, MiB
 from kv.base.methods import PREWRITE, RESOLVE, WRITE
@@ -51,7 +51,7 @@ def test_b6_what_no_entry_holds_is_committed_in_two_phases(
     """A legal batch would be refused for the size of what it replaces, or of its keys."""
     if what == "entry":
         monkeypatch.setattr(kv.partition.machine, "ENTRY_ROOM", 48 * KiB)
-        monkeypatch.setattr(txn.core, "PREWRITE_KEYS_MAX", 7)
+        monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", 7)
     else:
         monkeypatch.setattr(kv.mvcc.write, "SUPERSEDED_BYTES_MAX", 30 * KiB)
     monkeypatch.setattr(kv.mvcc.resolve, "RESOLVE_BYTES", 4 * KiB)
@@ -148,7 +148,7 @@ def test_d12_large_intents_of_a_dead_coordinator_are_resolved_in_steps(
     """Readers who met them would be refused for the size of what somebody else wrote."""
     monkeypatch.setattr(kv.partition.machine, "ENTRY_ROOM", 48 * KiB)
     monkeypatch.setattr(kv.mvcc.resolve, "RESOLVE_BYTES", 8 * KiB)
-    monkeypatch.setattr(txn.core, "PREWRITE_KEYS_MAX", 7)
+    monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", 7)
 
     async def main(loop: SimLoop) -> None:
         world = RealWorld(loop)

@@ -13,7 +13,7 @@ from kv.base.errors import DeadlineExceeded
 from kv.base.ops import put
 from tests.support.simloop import SimLoop, SimRng, run
 from tests.txn.world import Hooked, World, failure, k
-from txn.coordinator import Request
+from txn.sending import Request
 from txn.waiting import Backoff, Deadline
 
 

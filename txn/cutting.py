@@ -1,0 +1,68 @@
+"""How the writes of a transaction are cut into messages of a legal size: one rule for all of them.
+
+A message takes PREWRITE_KEYS_MAX rows and PREWRITE_BYTES_MAX bytes of keys and values, whichever
+comes first, and at least one row, so that what is legal alone never waits for ever. Cutting keeps
+the order. It works on a stream: what is cut is never in memory as a whole, only one run of it.
+
+Users: the commit core (`parts`, by index), bulk transactions (`row_runs`, rising rows), and the
+commit of spilled writes (`runs`, txn/large.py). Participants enforce the same limits
+(kv/partition/requests). Left out here: the ends of commits have limits of their own (txn/ends.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from kv.base.limits import BATCH_BYTES_MAX, BATCH_OPS_MAX, PREWRITE_BYTES_MAX, PREWRITE_KEYS_MAX
+from kv.base.methods import OP_READ
+from kv.base.ops import Op
+from txn.messages import Indexes
+
+T = TypeVar("T")
+
+
+def op_bytes(op: Op) -> int:
+    """What an op counts as."""
+    return len(op.key) + (len(op.value) if op.value is not None else 0)
+
+
+def runs(items: Iterable[T], bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """`items` cut into messages, each as long as the limits allow."""
+    run: list[T] = []
+    size = 0
+    for item in items:
+        more = bytes_of(item)
+        if run and (len(run) >= PREWRITE_KEYS_MAX or size + more > PREWRITE_BYTES_MAX):
+            yield run
+            run, size = [], 0
+        run.append(item)
+        size += more
+    if run:
+        yield run
+
+
+def parts(ops: Sequence[Op], group: Sequence[int]) -> list[Indexes]:
+    """`group`, indexes of `ops`, cut into messages."""
+    return [tuple(run) for run in runs(group, lambda index: op_bytes(ops[index]))]
+
+
+def row_runs(
+    keys: Sequence[bytes], values: Sequence[bytes | None]
+) -> list[tuple[Sequence[bytes], Sequence[bytes | None]]]:
+    """Rows cut into messages. What fits in one, as most do, is not looked at row by row."""
+    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+    if len(keys) <= 1 or (len(keys) <= PREWRITE_KEYS_MAX and size <= PREWRITE_BYTES_MAX):
+        return [(keys, values)]
+    cut = []
+    for run in runs(range(len(keys)), lambda i: len(keys[i]) + len(values[i] or b"")):
+        low, high = run[0], run[-1] + 1
+        cut.append((keys[low:high], values[low:high]))
+    return cut
+
+
+def fits_one_entry(ops: Sequence[Op]) -> bool:
+    """Whether one request, and so one log entry, may hold them all (WRITE)."""
+    if ops[-1].kind == OP_READ and sum(op.kind == OP_READ for op in ops) > PREWRITE_KEYS_MAX:
+        return False
+    return len(ops) <= BATCH_OPS_MAX and sum(map(op_bytes, ops)) <= BATCH_BYTES_MAX
