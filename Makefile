@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench sim verify lock setup clean distclean
+.PHONY: help demo test check lint types imports format bench sim verify harness lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
@@ -27,7 +27,7 @@ demo: ## the tour: Spark writes exactly once while things are killed (NODES=3: a
 	@$(JAVA) $(PY) -m demo --nodes $(NODES)
 
 test: setup lint types imports ## everything: style, types, import contracts, all tests, Spark's too
-	@$(JAVA) $(PY) -m pytest
+	@$(JAVA) $(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: setup lint types imports ## under two minutes: the same without Spark, slow tests and clusters
 	@$(PY) -m pytest -m "not spark and not slow and not cluster"
@@ -52,6 +52,9 @@ bench: setup ## the benchmarks; bench/PEERS.md tells how to put other stores bes
 sim: setup ## thousands of simulated clusters, then every rule of consensus switched off (SEEDS=1..5000)
 	@$(PY) -m tests.sim --seeds $(SEEDS) --jobs $$(nproc)
 	@$(PY) -m tests.sim --proof
+
+harness: setup ## every built-in procedure, crashed and failed at every point (TYPES="CreateTable …")
+	@$(PY) -m tests.library $(TYPES)
 
 verify: setup ## ten minutes of every workload on three nodes that are killed, paused and cut (VERIFY_S=600)
 	@$(PY) -m kvorum verify --workload all --clients 3 --seconds $(VERIFY_S) --nemesis kill,pause,cut,restart

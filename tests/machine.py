@@ -12,8 +12,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Below the ephemeral range of Linux (32768..60999), so that no outgoing connection takes them.
-_FIRST, _LAST = 20_000, 32_000
+# Below the ephemeral range of Linux (32768..60999), so that no outgoing connection takes them. Each
+# of several test processes has a share of its own: what one has just found free, another may take.
+_SHARES = 4
+_SHARE = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _SHARES
+_WIDTH = 12_000 // _SHARES
+_FIRST = 20_000 + _SHARE * _WIDTH
+_LAST = _FIRST + _WIDTH
 _PORTS_PER_NODE, _NODE_STRIDE = 4, 10
 
 
