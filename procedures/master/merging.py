@@ -1,7 +1,7 @@
 """MergePartitions {left, right}: two neighbours become one, in place (H4; docs/decisions/0510).
 
     prepare ─▶ meet ─▶ freeze ─▶ gather ─▶ join ─▶ settle
-       │undo
+       │undo                              └ point of no return: the left one's log has it
      forgo
 
 `prepare` writes into both rows of the map what is about to happen, before anybody else hears of
@@ -120,7 +120,7 @@ class MergePartitions:
         self._check_time(ctx, f"nodes {missing} have not caught up")
         return again(delay_ms=MERGE_LOOK_MS)
 
-    @step
+    @step(point_of_no_return=True)
     async def join(self, ctx: StepContext) -> Outcome:
         state, left = ctx.state, id_of(ctx.args, "left")
         try:

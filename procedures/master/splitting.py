@@ -3,7 +3,7 @@ docs/decisions/0509). `key` is a storage key, `at` the same without its table; w
 partition's leader says where its middle is.
 
     prepare ─▶ cut ─▶ settle
-       │undo
+       │undo    └ point of no return: the partition's log has it
      forgo
 
 `prepare` chooses the key (the leader's samples know the middle) and the id of the new partition,
@@ -111,7 +111,7 @@ class SplitPartition:
             )
         return key
 
-    @step
+    @step(point_of_no_return=True)
     async def cut(self, ctx: StepContext) -> Outcome:
         """Ask until it is known to be done. Raises Refused: it cannot be done."""
         try:

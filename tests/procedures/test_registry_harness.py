@@ -1,0 +1,48 @@
+"""Every built-in procedure, crashed and failed wherever it can be (J19, J12, J13).
+
+`tests/library` has the machinery and one scenario for each type. Here each type is hurt at a few
+points, chosen by its name; `make harness` does it at every one.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.library import harness
+from tests.library.saboteur import Case
+from tests.library.scenarios import SCENARIOS
+
+
+@pytest.fixture(autouse=True)
+def _files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    harness.files(monkeypatch, tmp_path)
+
+
+def test_j19_every_registered_type_has_a_scenario() -> None:
+    """A built-in that nobody crashes: give it a scenario in tests/library/scenarios.py."""
+    assert harness.registered() == set(SCENARIOS)
+
+
+def _some(cases: list[Case], name: str) -> list[Case]:
+    """A crash of the master, one of another node, a failure, a step done twice."""
+    chance = random.Random(name)
+    kinds = [harness.CRASHES[:2], harness.CRASHES[2:], harness.FAULTS[:1], harness.FAULTS[1:]]
+    return [chance.choice([case for case in cases if case.hurt in kind]) for kind in kinds]
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_j19_j12_j13_wholly_or_not_at_all(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash or a failure left half of it, a lock, a replica, or made it happen twice."""
+    for number, case in enumerate(_some(harness.cases(name), name)):
+        (tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(tmp_path / str(number))
+        try:
+            harness.play(name, case)
+        except BaseException as error:
+            error.add_note(f"hurt so: {case}; alone: make harness TYPES={name}")
+            raise
