@@ -86,7 +86,7 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "clients": args.clients,
         "collected_per_s": round(removed / args.reps / args.secs),
         "walks": collector.walks,
-        "compactions": collector.compactions,
+        "compactions": node.upkeep.care.compactions,
         **shown,
     }
 

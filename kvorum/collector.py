@@ -4,7 +4,7 @@
         old versions   walked where the counters say that it pays (kvorum/garbage.py)
         gcq            looked through once for all partitions: expired records, tombstones, the
                        records of transactions (kv/replica/due.py)
-        files          rewritten, beside the loop, where most of the old versions went
+        files          looked at by who rewrites them (kvorum/compaction.py)
 
 A partition is told of a safepoint only when something of it is to be collected: one without garbage
 is not written to, and sleeps on. It then answers reads below the cluster's safepoint, rightly:
@@ -25,22 +25,19 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
-from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.ids import PartitionId
 from kv.base.limits import (
-    GC_COMPACT_ROWS_MIN,
     GC_PAUSE_MS,
     GC_STEP_ROWS_MAX,
 )
 from kv.base.methods import COLLECT_BELOW
 from kv.mvcc.gc import Collected, Due, OldVersions
-from kv.mvcc.records import hist_range
 from kv.replica.due import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.storage.engine import Engine
-from kvorum.garbage import Garbage, Shrinking
+from kvorum.garbage import Garbage
 
 log = logging.getLogger(__name__)
 
@@ -64,18 +61,17 @@ class Collector:
         engine: Engine,
         ask: Callable[[int], Awaitable[list[Any]]],
         floor: Floor,
-        in_thread: Callable[..., Awaitable[Any]],
         *,
         interval_ms: int,
+        after_round: Callable[[], object] = lambda: None,
     ) -> None:
         """`engine`: the state DB. `ask(method)`: the meta partition's leader."""
-        self.rounds = self.removed = self.walks = self.compactions = 0
+        self.rounds = self.removed = self.walks = 0
         self._manager, self._engine, self._floor = manager, engine, floor
-        self._ask, self._in_thread = ask, in_thread
+        self._ask, self._after_round = ask, after_round
         self._configured_s = self._interval_s = interval_ms / 1000
         self._paced = asyncio.Event()
         self._garbage: dict[PartitionId, Garbage] = {}  # of the partitions that are led here
-        self._shrinking: dict[PartitionId, Shrinking] = {}  # of all that are here
         self._at = b""  # below it nothing in gcq waits for this node
 
     async def run(self) -> None:
@@ -110,8 +106,8 @@ class Collector:
         for replica in led.values():
             await self._tolerate(self._old_versions(replica, safepoint), replica)
         await self._due(led, safepoint)
-        await self._rewrite_files()
         self.rounds += 1
+        self._after_round()
 
     def stats(self) -> dict[str, int]:
         """For metrics."""
@@ -119,7 +115,6 @@ class Collector:
             "rounds": self.rounds,
             "removed": self.removed,
             "walks": self.walks,
-            "compactions": self.compactions,
         }
 
     async def _tolerate(self, work: Awaitable[None], replica: Replica) -> None:
@@ -200,34 +195,6 @@ class Collector:
         except KvorumError as error:
             _tell("no record of a transaction was collected", error)
             return 0
-
-    # -- files
-
-    async def _rewrite_files(self) -> None:
-        """At most one partition's per round."""
-        here = {r.descriptor.id: r for r in self._manager.replicas()}
-        self._shrinking = {
-            id: self._shrinking.get(id) or Shrinking(GC_COMPACT_ROWS_MIN) for id in here
-        }
-        due = [id for id, r in here.items() if self._shrinking[id].look(r.state.old_versions)]
-        if not due:
-            return
-        replica = here[due[0]]
-        old, d = replica.state.old_versions, replica.descriptor
-        work = asyncio.get_running_loop().create_task(self._rewrite(d), name="rewrite-files")
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait([work])  # the database cannot be closed meanwhile
-            raise
-        self._shrinking[d.id].rewritten(old)
-        self.compactions += 1
-
-    async def _rewrite(self, d: PartitionDescriptor) -> None:
-        try:
-            await self._in_thread(self._engine.compact, "hist", *hist_range(d.start, d.end))
-        except KvorumError as error:
-            _tell(f"the files of partition {d.id} were not rewritten", error)
 
 
 def _tell(what: str, error: KvorumError) -> None:

@@ -12,7 +12,6 @@ anew with every leadership, and takes all that it finds for new.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 SHARE: Final = 4  # a walk pays when one of so many old versions goes …
@@ -63,23 +62,3 @@ class Garbage:
         """To the end."""
         self._due = min(self._due, self._removed)
         self._waited = 0
-
-
-@dataclass(slots=True)
-class Shrinking:
-    """Whether so much of a partition's old versions went that its files are worth rewriting: until
-    then the removed rows stay on the disk, hidden.
-    """
-
-    rows_min: int
-    _peak: int = 0
-
-    def look(self, old_versions: int) -> bool:
-        """Asked once per round, at leaders and followers alike."""
-        self._peak = max(self._peak, old_versions)
-        gone = self._peak - old_versions
-        return gone >= self.rows_min and gone >= old_versions
-
-    def rewritten(self, old_versions: int) -> None:
-        """The files are as small as they can be."""
-        self._peak = old_versions

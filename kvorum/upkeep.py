@@ -1,6 +1,7 @@
 """What a node does by itself, beside answering requests. Each runs where its data are led.
 
 every node       garbage, sweeping: the partitions that it leads
+                 files: of what was deleted (compaction.py)
                  reconciling: its replicas against the map (procedures/master/reconcile.py)
                  cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
                  addresses: the members table; what an operator forced here (kvorum/audit.py)
@@ -23,6 +24,7 @@ from kv.base.methods import OLDEST_INTENT
 from kvorum.audit import Audit
 from kvorum.balancing import wanted_leaders
 from kvorum.collector import Collector
+from kvorum.compaction import Care
 from kvorum.cutoff import CutOff
 from kvorum.heap import Trimmer
 from kvorum.members import members, partition_map, placed
@@ -61,13 +63,14 @@ class Upkeep:
         floor = OldestIntent(
             self._oldest_intents, self._partitions, store.oracle.now, ports.timers.monotonic
         )
+        self.care = Care(store.manager.replicas, store.state, ports.in_thread)
         self.collector = Collector(
             store.manager,
             store.state,
             store.kv.call_node,
             floor,
-            ports.in_thread,
             interval_ms=config.gc_interval_ms,
+            after_round=self.care.ask,
         )
         store.dispatcher.register(OLDEST_INTENT, lambda _context, _args: self._oldest_intent())
         self.cutoff = CutOff(store)
@@ -86,6 +89,7 @@ class Upkeep:
         """Everything, to be run at once."""
         return [
             self.collector.run(),
+            self.care.run(),
             self._sweeper.run(),
             self._trimmer.run(),
             self._store.watch_room(),
@@ -136,7 +140,7 @@ class Upkeep:
 
     def gc_figures(self) -> Mapping[str, int]:
         """For metrics."""
-        return {**self._store.safepoint.stats(), **self.collector.stats()}
+        return {**self._store.safepoint.stats(), **self.collector.stats(), **self.care.stats()}
 
     async def _reap(self) -> None:
         """Remove what sinks staged and abandoned."""

@@ -35,6 +35,7 @@ from kv.storage.engine import (
     cursor_closed,
     first_rows,
 )
+from kv.storage.files import FileFacts, MemoryFacts
 
 _PUT, _DELETE, _DELETE_RANGE = 0, 1, 2
 _Undo = list[tuple[str, bytes, bytes | None]]  # family, key, what was there (None = absent)
@@ -205,10 +206,18 @@ class MemoryEngine:
         if self._closed:
             raise _closed()
 
-    def compact(self, name: str, start: bytes, end: bytes) -> None:
+    def flush_family(self, name: str) -> None:
         self._rows(name)
-        if self._closed:
-            raise _closed()
+        self.flush()
+
+    def compact(self, name: str, start: bytes, end: bytes, *, bottom: bool = False) -> None:
+        self.flush_family(name)
+
+    def files(self) -> list[FileFacts]:
+        return []
+
+    def in_memory(self) -> dict[str, MemoryFacts]:
+        return {name: MemoryFacts(len(rows), 0) for name, rows in self._data.items()}
 
     def checkpoint(self, path: str | Path) -> None:
         raise InvalidArgument(

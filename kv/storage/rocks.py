@@ -33,15 +33,17 @@ import gc
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from rocksdict import (
     BlockBasedOptions,
+    BottommostLevelCompaction,
     Cache,
     Checkpoint,
     ChecksumType,
+    CompactOptions,
     DbClosedError,
     DBCompressionType,
     DBRecoveryMode,
@@ -53,7 +55,7 @@ from rocksdict import (
 )
 
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
-from kv.base.limits import DISK_FREE_BYTES_MIN, KiB, MiB
+from kv.base.limits import COMPACTION_BYTES_MAX, DISK_FREE_BYTES_MIN, KiB, MiB
 from kv.storage.cursor import IteratorCursor
 from kv.storage.directory import DirectoryLock, check_format, write_format
 from kv.storage.engine import (
@@ -66,6 +68,7 @@ from kv.storage.engine import (
     check_range,
     first_rows,
 )
+from kv.storage.files import FileFacts, MemoryFacts, join, numbers_of
 from kv.storage.tail import cut_torn_tail
 
 log = logging.getLogger(__name__)
@@ -88,6 +91,8 @@ _BUFFERS_WAITING_MAX: Final = 3
 _BUFFERS_MAX: Final = 16
 _WAL_BYTES_MAX: Final = 192 * MiB  # then the family that holds the oldest WAL is flushed
 _FILES_OPEN_MAX: Final = 512
+_FILE_BYTES: Final = 32 * MiB  # so a compaction of COMPACTION_BYTES_MAX reads 16 files
+_MARKS_OF_RANGE_MAX: Final = 256  # into which the deletion of a range is cut
 _BLOOM_BITS: Final = 10
 
 _FILE_IN_ERROR = re.compile(r"\bin (\S+\.\w+)|(\S+\.(?:sst|log|blob))")
@@ -95,17 +100,26 @@ _DISK_FULL = ("No space left", "File too large", "quota exceeded")
 
 
 class RocksBatch:
-    """`put` and `delete` are the library's own methods: nothing of ours runs on the hot path."""
+    """`put` and `delete` are the library's own methods: nothing of ours runs on the hot path.
 
-    __slots__ = ("delete", "put", "raw")
+    RocksDB bounds a compaction by what lies under its files, but a mark over a range is one thing:
+    a file with a wide one is compacted with everything under it at once. So a range is deleted in
+    one mark per file (`borders`), in the same batch.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_borders", "delete", "put", "raw")
+
+    def __init__(self, borders: Callable[[Family, bytes, bytes], list[bytes]]) -> None:
+        self._borders = borders
         self.raw = WriteBatch(raw_mode=True)
         self.put = self.raw.put
         self.delete = self.raw.delete
 
     def delete_range(self, start: bytes, end: bytes, family: Family) -> None:
         if check_range(start, end):
+            for border in self._borders(family, start, end):
+                self.raw.delete_range(start, border, family)
+                start = border
             self.raw.delete_range(start, end, family)
 
 
@@ -167,7 +181,7 @@ class RocksEngine:
         return self._handles[name]
 
     def batch(self) -> Batch:
-        return RocksBatch()
+        return RocksBatch(self._borders)
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RocksBatch), "a batch of another engine"
@@ -324,13 +338,57 @@ class RocksEngine:
         except Exception as error:
             raise _translated(error, f"flushing {self._path}") from error
 
-    def compact(self, name: str, start: bytes, end: bytes) -> None:
+    def flush_family(self, name: str) -> None:
         try:
-            self._rows(name).compact_range(start, end or None)
+            self._rows(name).flush()
+        except KvorumError:
+            raise
+        except Exception as error:
+            raise _translated(error, f"flushing {self._path}", name) from error
+
+    def compact(self, name: str, start: bytes, end: bytes, *, bottom: bool = False) -> None:
+        options = CompactOptions()
+        # an exclusive one lets no automatic compaction run beside it, and files pile up in level 0
+        options.set_exclusive_manual_compaction(False)
+        if bottom:
+            options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
+        try:
+            self._rows(name).compact_range(start, end or None, options)
         except KvorumError:
             raise
         except Exception as error:
             raise _translated(error, f"compacting {self._path}", name) from error
+
+    def files(self) -> list[FileFacts]:
+        listings = {
+            name: rows.property_value("rocksdb.sstables") or ""
+            for name, rows in self._families.items()
+        }
+        try:
+            files = self._db.live_files()
+        except Exception as error:
+            raise _translated(error, f"listing the files of {self._path}") from error
+        return join(files, {name: numbers_of(text) for name, text in listings.items()})
+
+    def _borders(self, family: Family, start: bytes, end: bytes) -> list[bytes]:
+        """Where the files of a family begin, between two keys; _MARKS_OF_RANGE_MAX at most."""
+        name = next(name for name, handle in self._handles.items() if handle is family)
+        numbers = {name: numbers_of(self._rows(name).property_value("rocksdb.sstables") or "")}
+        firsts = {f.first for f in join(self._db.live_files(), numbers)}
+        inside = sorted(key for key in firsts if start < key < end)
+        return inside[:: 1 + len(inside) // _MARKS_OF_RANGE_MAX]
+
+    def in_memory(self) -> dict[str, MemoryFacts]:
+        def total(rows: Rdict, what: str) -> int:
+            return sum(
+                rows.property_int_value(f"rocksdb.num-{what}-{kind}") or 0
+                for kind in ("active-mem-table", "imm-mem-tables")
+            )
+
+        return {
+            name: MemoryFacts(total(rows, "entries"), total(rows, "deletes"))
+            for name, rows in self._families.items()
+        }
 
     def checkpoint(self, path: str | Path) -> None:
         if Path(path).exists():
@@ -436,6 +494,11 @@ def _family_options(name: str, cache: Cache) -> Options:
     if is_log:
         # What is merged early is merged in vain: most of 256 MiB of log is cut off before.
         options.set_level_zero_file_num_compaction_trigger(8)
+    # Levels that are sized from the last one upwards: delete marks reach the bottom, and what is
+    # above it is a ninth of it. The library's default, but the space that comes back rests on it.
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_target_file_size_base(_FILE_BYTES)
+    options.set_max_compaction_bytes(COMPACTION_BYTES_MAX)
     none, lz4 = DBCompressionType.none(), DBCompressionType.lz4()
     options.set_compression_per_level([none] * 7 if is_log else [none, none] + [lz4] * 5)
     table = BlockBasedOptions()

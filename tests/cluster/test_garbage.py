@@ -16,7 +16,7 @@ from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError, Reroute, TryLater
 from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
-from kvorum.garbage import ROUNDS_MAX, SHARE, Garbage, Shrinking
+from kvorum.garbage import ROUNDS_MAX, SHARE, Garbage
 from kvorum.model import TableSpec
 from kvorum.node import Node
 from kvorum.oldest import OldestIntent
@@ -266,19 +266,6 @@ def test_c4_the_estimate_is_from_below(seed: int) -> None:
             garbage.walked()
             kept = left
     assert garbage.look(len(kept), now, now) == len(kept)
-
-
-def test_c4_files_are_rewritten_once_most_of_it_went() -> None:
-    """Rows that were removed would hide on the disk; or files be rewritten at every look."""
-    shrinking = Shrinking(rows_min=100)
-    assert not shrinking.look(50)
-    assert not shrinking.look(1_000)
-    assert not shrinking.look(600)
-    assert shrinking.look(400)
-    shrinking.rewritten(400)
-    assert not shrinking.look(390)
-    assert not shrinking.look(350)
-    assert shrinking.look(0)
 
 
 # ------------------------------------------------------------------ which outcomes may be forgotten

@@ -30,15 +30,15 @@ async def test_c4_a_thousand_overwrites_give_their_space_back(tmp_path: Path) ->
         for i in range(1_000):
             value = i.to_bytes(4, "big") + VALUE
             versions.append(await node.backend.put("default", "t", b"k", value, None, 0))
-        state, collector = node.store.state, node.upkeep.collector
+        state, care = node.store.state, node.upkeep.care
         state.flush()
         full = state.stats()["file_bytes"]
         assert full > 4 << 20, "what was written is on the disk"
         held = await node.backend.open_snapshot(versions[-10], "reader", 60_000)
-        assert not collector.compactions
+        assert not care.compactions
         await node.backend.release_snapshot(all_of_it.id)
         async with asyncio.timeout(30):
-            while not collector.compactions:  # noqa: ASYNC110 - nobody tells
+            while not care.compactions:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.1)
         below = versions[-11]
         with pytest.raises(kvorum.SnapshotTooOld) as caught:
