@@ -165,6 +165,12 @@ class Backend(Protocol):
 
     async def drop_table(self, ns: str, name: str) -> None: ...
 
+    async def alter_table(
+        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> TableInfo:
+        """`what`: enable, disable, modify (`change`: replicas, tags, add_columns)."""
+        ...
+
     async def submit(
         self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
     ) -> int:
@@ -172,7 +178,7 @@ class Backend(Protocol):
         ...
 
     async def control(self, what: str, args: dict[str, Any]) -> Any:
-        """Signals, completions, schedules, limits: procedures/pools/control.py has the list."""
+        """Signals, schedules, limits, surgery: procedures/pools/control.py has the list."""
         ...
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo: ...
@@ -182,8 +188,6 @@ class Backend(Protocol):
     ) -> list[ProcedureInfo]: ...
 
     async def acknowledge(self, procedure: int) -> None: ...
-
-    async def abort_procedure(self, procedure: int, reason: str, dry_run: bool) -> None: ...
 
     async def workers(self) -> list[dict[str, Any]]:
         """Worker processes that are here, and what they run."""

@@ -53,6 +53,7 @@ from kvorum.model import (
     user_key,
     user_value,
 )
+from kvorum.operating import AsyncOperating
 from kvorum.outcome import Retries, committed_version, result_of
 from kvorum.snapshots import (
     AsyncSnapshot,
@@ -98,7 +99,7 @@ class _Beginning:
             await self._transaction.__aexit__(kind, error, trace)
 
 
-class AsyncDatabase:
+class AsyncDatabase(AsyncOperating):
     """A whole Kvorum database. Close it, or use it in `async with`."""
 
     def __init__(self, backend: Backend, rng: Rng) -> None:
@@ -359,6 +360,37 @@ class AsyncDatabase:
         )
         return await self._backend.create_table(ns, name, spec)
 
+    async def disable_table(self, ns: str, name: str) -> TableInfo:
+        """Nobody reads or writes it any more (Refused, TABLE_DISABLED), once this returns; its rows
+        are kept. Takes some seconds. A table that is disabled already is no error.
+        """
+        return await self._backend.alter_table(ns, name, "disable")
+
+    async def enable_table(self, ns: str, name: str) -> TableInfo:
+        """It may be used again."""
+        return await self._backend.alter_table(ns, name, "enable")
+
+    async def modify_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] | None = None,
+        add_columns: Sequence[Column] = (),
+    ) -> TableInfo:
+        """Change how many replicas it has (0: everywhere), which tags nodes must carry to have
+        them, and add columns; what is left out stays. All of it or, if it is refused, nothing.
+        """
+        change: dict[str, Any] = {}
+        if replicas is not None:
+            change["replicas"] = replicas or None
+        if tags is not None:
+            change["tags"] = list(tags)
+        if add_columns:
+            change["add_columns"] = [column.to_plain() for column in add_columns]
+        return await self._backend.alter_table(ns, name, "modify", change)
+
     async def drop_table(self, ns: str, name: str) -> None:
         """Remove a table and all its records."""
         await self._backend.drop_table(ns, name)
@@ -471,12 +503,6 @@ class AsyncDatabase:
         self, *, state: str | None = None, owner: str | None = None, name: str | None = None
     ) -> list[ProcedureInfo]:
         return await self._backend.procedures(state=state, owner=owner, name=name)
-
-    async def abort_procedure(self, procedure: int, reason: str, *, dry_run: bool = False) -> None:
-        """Ask a procedure to stop: it rolls back what it did. Raises Refused when it cannot any
-        more. `dry_run`: only raise what the abort would raise now.
-        """
-        await self._backend.abort_procedure(procedure, reason, dry_run)
 
     async def live_records(self) -> list[ProcedureRecord]:
         """The durable records of everything that has not ended. Not over HTTP."""

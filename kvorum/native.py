@@ -67,14 +67,15 @@ from procedures.master.audit import all_forced
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
-from sqlproxy.schema import PUBLIC, Table
+from sqlproxy.schema import USABLE, Table
 from txn.client import TxnClient
 from txn.ended import BY_REQUEST
 from txn.terms import USUAL, Terms
 
-CATALOG_TTL_S: Final = 5.0
+CATALOG_TTL_S: Final = catalog.CATALOG_TTL_S
 _ASK_MS: Final = 1_500
 _LOCK_MARGIN_MS: Final = 2_000  # of a heartbeat that waits for its lock
+_ALTERING: Final = {"enable": "EnableTable", "disable": "DisableTable", "modify": "ModifyTable"}
 OWNER: Final = "user"
 """Who submits. One for all until there are users to tell apart, so that a nonce means
 the same everywhere.
@@ -354,7 +355,7 @@ class NativeBackend:
 
     async def tables(self, ns: str) -> list[TableInfo]:
         await catalog.lookup_namespace(self._txn, ns)
-        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state == PUBLIC]
+        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state in USABLE]
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
         args: dict[str, Any] = {
@@ -374,6 +375,14 @@ class NativeBackend:
     async def drop_table(self, ns: str, name: str) -> None:
         await self._ddl("DropTable", {"namespace": ns, "name": name})
         self._tables.invalidate(ns, name)
+
+    async def alter_table(
+        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> TableInfo:
+        names = {"namespace": ns, "name": name}
+        await self._ddl(_ALTERING[what], {**(change or {}), **names})
+        self._tables.invalidate(ns, name)
+        return _info(await catalog.lookup_any(self._txn, ns, name))
 
     async def _ddl(self, procedure: str, args: dict[str, Any]) -> None:
         """Run a schema change to its end. It goes on when this client goes away."""
@@ -401,9 +410,6 @@ class NativeBackend:
 
     async def acknowledge(self, procedure: int) -> None:
         await self._procedures.acknowledge(procedure)
-
-    async def abort_procedure(self, procedure: int, reason: str, dry_run: bool) -> None:
-        await self._procedures.abort(procedure, reason, dry_run=dry_run)
 
     async def workers(self) -> list[dict[str, Any]]:
         return await self._procedures.workers()
@@ -445,6 +451,7 @@ def _info(table: Table) -> TableInfo:
         table.primary_key,
         table.replicas,
         table.tags,
+        table.state,
     )
 
 

@@ -40,6 +40,7 @@ from kvorum.balancing import Balancing
 from kvorum.bus import NodeBus
 from kvorum.catchup import caught_up
 from kvorum.forcing import ForceMethod, check_force
+from kvorum.key_waits import KeyWaits
 from kvorum.members import enrol, enrol_founders
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_ids
@@ -304,6 +305,7 @@ class Node:
                 rows=store.txn,
                 workers=self.config.procedure_workers,
                 refusal=self.master.refusal,
+                key_waits=KeyWaits(store.kv, store.txn),
             ),
             service=lambda executor: ProcedureService(
                 executor, ports.clock, ports.timers, self.bus.shown
@@ -383,6 +385,7 @@ class Node:
             self.balancing.schedulers.level,
         )
         ddl.register(registry, DdlServices(partitions, cache.invalidate))
+        altering.register(registry, cache.invalidate)
         registry.add(PlaceTable)
         self.bus.register(registry)
         level = self.balancing.schedulers.level

@@ -295,6 +295,12 @@ class StampedBackend:
         work = self._backend.create_table(ns, name, spec)
         return await self._stamp("table.create", work, tables=[f"{ns}.{name}"])
 
+    async def alter_table(
+        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> TableInfo:
+        work = self._backend.alter_table(ns, name, what, change)
+        return await self._stamp(f"table.{what}", work, tables=[f"{ns}.{name}"])
+
     async def drop_table(self, ns: str, name: str) -> None:
         work = self._backend.drop_table(ns, name)
         await self._stamp("table.drop", work, tables=[f"{ns}.{name}"])
@@ -323,10 +329,6 @@ class StampedBackend:
     async def acknowledge(self, procedure: int) -> None:
         work = self._backend.acknowledge(procedure)
         await self._stamp("procedure.acknowledge", work, procedure=procedure)
-
-    async def abort_procedure(self, procedure: int, reason: str, dry_run: bool) -> None:
-        work = self._backend.abort_procedure(procedure, reason, dry_run)
-        await self._stamp("procedure.abort", work, procedure=procedure)
 
     # --------------------------------------------------------------------------------- cluster
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from kv.base.errors import InvalidArgument
 from procedures.engine.registry import declaration
@@ -47,6 +47,14 @@ def control_request(what: str, args: Mapping[str, Any]) -> tuple[str, str, dict[
             return "POST", f"/v1/procedures/{body.pop('id')}/signals", body
         case "complete":
             return "POST", "/v1/completions", body
+        case "abort" | "bypass" | "retry":
+            return "POST", f"/v1/procedures/{body.pop('id')}/{what}", body
+        case "steal":
+            return "POST", "/v1/locks/steal", body
+        case "explain":
+            return "GET", f"/v1/procedures/{body.pop('id')}/explain", None
+        case "audit.list":
+            return "GET", f"/v1/audit?{urlencode(body)}", None
         case "schedule.set":
             return "POST", "/v1/schedules", body
         case "schedule.remove":

@@ -28,6 +28,7 @@ from kvorum.model import (
     TableInfo,
     TxnState,
 )
+from kvorum.operating import Operating
 from kvorum.outcome import Retries, committed_version
 from kvorum.portal import Portal
 from kvorum.snapshots import AsyncSnapshot
@@ -40,7 +41,7 @@ from procedures.engine.records import Record as ProcedureRecord
 T = TypeVar("T")
 
 
-class Database:
+class Database(Operating):
     """A whole Kvorum database, for any number of threads. Close it, or use it in `with`."""
 
     def __init__(self, portal: Portal, database: AsyncDatabase, rng: Rng) -> None:
@@ -255,6 +256,30 @@ class Database:
             )
         )
 
+    def disable_table(self, ns: str, name: str) -> TableInfo:
+        """Keep its rows, and let nobody read or write it (Refused, TABLE_DISABLED)."""
+        return self._call(self._db.disable_table(ns, name))
+
+    def enable_table(self, ns: str, name: str) -> TableInfo:
+        """It may be used again."""
+        return self._call(self._db.enable_table(ns, name))
+
+    def modify_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] | None = None,
+        add_columns: Sequence[Column] = (),
+    ) -> TableInfo:
+        """Change its replicas (0: everywhere) and tags, add columns; all or nothing."""
+        return self._call(
+            self._db.modify_table(
+                ns, name, replicas=replicas, tags=tags, add_columns=add_columns
+            )
+        )
+
     def drop_table(self, ns: str, name: str) -> None:
         """Remove a table and all its records."""
         self._call(self._db.drop_table(ns, name))
@@ -367,12 +392,6 @@ class Database:
     def workers(self) -> list[dict[str, Any]]:
         """The worker processes that are here: pool, slots, what each runs."""
         return self._call(self._db.workers())
-
-    def abort_procedure(self, procedure: int, reason: str, *, dry_run: bool = False) -> None:
-        """Ask a procedure to stop: it rolls back what it did. Raises Refused when it cannot any
-        more. `dry_run`: only raise what the abort would raise now.
-        """
-        self._call(self._db.abort_procedure(procedure, reason, dry_run=dry_run))
 
     # --------------------------------------------------------------------------------- cluster
 

@@ -175,6 +175,18 @@ def shown(found: Found, tables: Tables, now_ms: int, *, every: bool = False) -> 
     }
 
 
+def of_procedure(found: Found, procedure: str, keys: Collection[bytes]) -> list[Wait]:
+    """What the commit of one procedure waits for: by its name, or (a single write has none) by the
+    keys that it writes.
+    """
+    return [
+        wait
+        for wait in found.waits
+        if isinstance(wait.resource, bytes)
+        and (wait.waiter_owner == procedure or (not wait.waiter and wait.resource in keys))
+    ]
+
+
 def _folded(held: Iterable[Held], waiting: Mapping[tuple[int, bytes], int]) -> list[Held]:
     """A holder's keys of one table in one row, with their number; each that is waited for has its
     own. Partition and node are those of the first key.

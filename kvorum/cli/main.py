@@ -22,6 +22,7 @@ from kvorum.cli import (
     locks,
     members,
     nodes,
+    operating,
     output,
     partitions,
     procs,
@@ -90,6 +91,8 @@ members.partitions.command("merge")(partitions.merge)
 procs.app.command("signal")(control.signal)
 procs.app.command("complete")(control.complete)
 procs.app.command("check-upgrade")(control.check_upgrade)
+for _action in ("abort", "bypass", "retry", "steal", "explain", "audit"):
+    procs.app.command(_action)(getattr(operating, _action))
 app.add_typer(procs.app, name="proc")
 app.add_typer(control.queues, name="queue")
 app.add_typer(control.schedules, name="schedule")

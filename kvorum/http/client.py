@@ -247,10 +247,6 @@ class HttpBackend:
     async def acknowledge(self, procedure: int) -> None:
         """Nothing to do: over HTTP results are kept for their time."""
 
-    async def abort_procedure(self, procedure: int, reason: str, dry_run: bool) -> None:
-        body = {"reason": reason, "dry_run": dry_run}
-        await self._call("POST", f"/v1/procedures/{procedure}/abort", body, twice="same")
-
     async def workers(self) -> list[dict[str, Any]]:
         return list((await self._call("GET", "/v1/workers"))["items"])
 

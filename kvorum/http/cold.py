@@ -21,6 +21,7 @@ from kv.base.limits import (
     HTTP_BODY_BYTES_MAX,
     LEASE_TTL_MS_DEFAULT,
     NONCE_CHARS_MAX,
+    PROCEDURE_PAGE_MAX,
     PROCEDURE_PRIORITY_MAX,
     PROCEDURE_TIMEOUT_MS_MAX,
     WAIT_MS_MAX,
@@ -78,6 +79,11 @@ class ColdApi:
             ("GET", "/v1/procedures/{id}", self._procedure),
             ("POST", "/v1/procedures/{name}", self._submit),
             ("POST", "/v1/procedures/{id}/abort", self._abort),
+            ("POST", "/v1/procedures/{id}/bypass", self._bypass),
+            ("POST", "/v1/procedures/{id}/retry", self._retry),
+            ("GET", "/v1/procedures/{id}/explain", self._explain),
+            ("POST", "/v1/locks/steal", self._steal),
+            ("GET", "/v1/audit", self._audit),
             ("POST", "/v1/procedures/{id}/signals", self._signal),
             ("POST", "/v1/completions", self._complete),
             ("GET", "/v1/schedules", self._schedules),
@@ -303,14 +309,39 @@ class ColdApi:
         return reply({"items": [show_procedure(p, packed) for p in found]}, packed)
 
     async def _abort(self, raw: http.Request, request: Request) -> Reply:
-        procedure = _procedure_id(request)
-        body = await raw.fields(fields.ABORT)
-        await self._backend.abort_procedure(
-            procedure, body.get("reason", ""), body.get("dry_run", False)
-        )
-        return reply({"id": str(procedure)}, raw.formats.reply, 202)
+        return await self._operate(raw, request, "abort", fields.ABORT)
 
-    # --------------------------------------------------------------------------------- cluster
+    async def _bypass(self, raw: http.Request, request: Request) -> Reply:
+        return await self._operate(raw, request, "bypass", fields.BYPASS)
+
+    async def _retry(self, raw: http.Request, request: Request) -> Reply:
+        return await self._operate(raw, request, "retry", fields.RETRY)
+
+    async def _operate(
+        self, raw: http.Request, request: Request, what: str, wanted: fields.Fields
+    ) -> Reply:
+        body = {"actor": "http", **await raw.fields(wanted), "id": _procedure_id(request)}
+        told = await self._backend.control(what, body)
+        return reply(plain(told, raw.formats.reply), raw.formats.reply, 202)
+
+    async def _steal(self, raw: http.Request, request: Request) -> Reply:
+        return await self._control(
+            raw, "steal", {"actor": "http", **await raw.fields(fields.STEAL)}
+        )
+
+    async def _explain(self, raw: http.Request, request: Request) -> Reply:
+        Query(raw.query_string).done()
+        return await self._control(raw, "explain", {"id": _procedure_id(request)})
+
+    async def _audit(self, raw: http.Request, request: Request) -> Reply:
+        query = Query(raw.query_string)
+        told = {
+            "id": query.text("id"),
+            "limit": query.integer("limit", 1, PROCEDURE_PAGE_MAX),
+            "before": query.integer("before", 1, 1 << 53),
+        }
+        query.done()
+        return await self._control(raw, "audit.list", told)
 
     async def _workers(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()

@@ -364,7 +364,24 @@ QUEUE: Fields = (
     ),
     Field("rate_per_s", ANY, "Begun per second; 0 = any number.", False),
 )
-ABORT: Fields = (
-    Field("dry_run", BOOL, "Only say whether it could be aborted.", False),
-    Field("reason", TEXT, "Why, for the records.", False),
+_SURGERY: Fields = (
+    Field("reason", TEXT, "Why: kept in the audit."),
+    Field("actor", TEXT, "Who does it; `http` if left out.", False),
+    Field("dry_run", BOOL, "Change nothing, only tell what would change.", False),
+    Field("key", TEXT, "The same key acts once.", False),
+)
+ABORT: Fields = _SURGERY
+BYPASS: Fields = (
+    *_SURGERY,
+    Field("override", BOOL, "Also while a step of it is under way.", False),
+    Field("recursive", BOOL, "With everything below it that has not ended.", False),
+)
+RETRY: Fields = (
+    *_SURGERY,
+    Field("step", TEXT, "Go on from this step; the one that it has if left out.", False),
+)
+STEAL: Fields = (
+    Field("resource", TEXT, "What is locked."),
+    Field("holder", TEXT, "Only from this procedure; from all if left out.", False),
+    *_SURGERY,
 )

@@ -67,6 +67,14 @@ _TABLE_INFO = _object(
     replicas={"type": ["integer", "null"]},
     tags={"type": "array", "items": {"type": "string"}},
 )
+_SURGERY = _object(
+    id={"type": "string"},
+    what={"type": "string"},
+    dry_run={"type": "boolean"},
+    changed={"type": "boolean"},
+    count={"type": "integer"},
+    procedures={"type": "array", "items": {"type": "object"}},
+)
 _PROCEDURE = _object(
     id={"type": "string"},
     name={"type": "string"},
@@ -424,9 +432,48 @@ _OTHER_ROUTES = (
     ),
     Route(
         "POST", "/v1/procedures/{id}/abort", "procedures", "Abort a procedure",
-        "It rolls back what it did; fine for one that was aborted already. 409 `NOT_ABORTABLE`: it "
-        "has ended, it fails already, or it is past its point of no return.",
-        body=fields.ABORT, ok=202, answer=_ID, errors=(404, 409),
+        "It rolls back what it did; fine for one that was aborted already. A step under way gets a "
+        "moment to end; then what it still writes is refused. 409 `NOT_ABORTABLE`: it has ended, "
+        "it fails already, or it is past its point of no return.",
+        body=fields.ABORT, ok=202, answer=_SURGERY, errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/procedures/{id}/bypass", "procedures", "End a procedure where it stands",
+        "Nothing more of it runs, nothing is undone, its locks end; its parent goes on. 409 "
+        "`UNDER_WAY`: a step runs (`override`); `HAS_CHILDREN`: `recursive`; `NOT_BYPASSABLE`: it "
+        "has ended.",
+        body=fields.BYPASS, ok=202, answer=_SURGERY, errors=(404, 409, 413),
+    ),
+    Route(
+        "POST", "/v1/procedures/{id}/retry", "procedures", "Let a procedure go on at once",
+        "From the step that it has, or from `step`; also while it rolls back, as long as nothing "
+        "is undone. 409 `NOT_RETRYABLE`.",
+        body=fields.RETRY, ok=202, answer=_SURGERY, errors=(404, 409),
+    ),
+    Route(
+        "GET", "/v1/procedures/{id}/explain", "procedures", "What a procedure waits for",
+        "`sentence` for people; `waits`: `kind`, `text`, `since_ms`, and who has it.",
+        answer=_object(
+            id=_TS, name={"type": "string"}, state={"type": "string"}, step={"type": "string"},
+            sentence={"type": "string"}, waits={"type": "array", "items": {"type": "object"}},
+        ),
+        errors=(404,),
+    ),
+    Route(
+        "POST", "/v1/locks/steal", "locks", "Take a lock away",
+        "From who holds it: the next one gets it, late writes of the old one are refused. The old "
+        "one queues up again. 404 `LOCK_NOT_HELD`.",
+        body=fields.STEAL, answer=_SURGERY, errors=(404,),
+    ),
+    Route(
+        "GET", "/v1/audit", "procedures", "What was done to procedures",
+        "By whom, when and why, the newest first, with the states before and after.",
+        query=(
+            Field("id", TEXT, "Only of this procedure.", False),
+            Field("limit", integer(1, limits.PROCEDURE_PAGE_MAX), "100 if left out.", False),
+            Field("before", integer(1, 1 << 53), "Only entries with smaller numbers.", False),
+        ),
+        answer=_items({"type": "object"}),
     ),
     Route(
         "GET", "/v1/workers", "procedures", "List workers",

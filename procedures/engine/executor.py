@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
@@ -35,6 +35,7 @@ from kv.base.ids import ProcedureId
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core
 from procedures.engine.context import Tables
+from procedures.engine.explain import Facts, explained
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock
 from procedures.engine.locks import Link
@@ -48,6 +49,7 @@ from procedures.engine.store import ProcedureStore, Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.surgeon import Surgeon
 from procedures.engine.turn import Turns
+from procedures.engine.view import shown_state
 from procedures.pools.control import Control
 from procedures.pools.crew import Crew
 from procedures.pools.rows import Rows
@@ -65,12 +67,17 @@ _STUCK_LOOK_S: Final = 0.5
 _RECENT_MAX: Final = 1_000  # ended procedures that an acknowledgement need not read again
 
 
+# (procedure, keys) → what its commit, or a single write to one of these keys, waits for
+KeyWaits = Callable[[int, Collection[bytes]], Awaitable[Sequence[Mapping[str, Any]]]]
+
+
 class Executor:
     """Runs the procedures of one store. `async with Executor(…) as executor:` resumes, then serves.
 
     scheduler  in which order procedures get a worker, and which may; None = a FairScheduler
     workers    how many procedures may have a step under way at once
     threads    how many of those steps may be plain (not async) methods
+    key_waits  what commits wait for, of all nodes
     refusal    what callers, and those who wait, are told when it does not serve any more
     """
 
@@ -88,10 +95,12 @@ class Executor:
         workers: int = limits.PROCEDURE_WORKERS_DEFAULT,
         threads: int = limits.PROCEDURE_THREADS_DEFAULT,
         refusal: Callable[[], KvorumError] | None = None,
+        key_waits: KeyWaits | None = None,
     ) -> None:
         self.store = store
         self.types = types
         self._refusal = _stopping if refusal is None else refusal
+        self._key_waits = key_waits
         self._clock = clock
         self._locks = IdLock()
         self._runner = Runner(threads)
@@ -406,6 +415,47 @@ class Executor:
             return []
         told = await self.surgeon.steal(resource, reason, "kvorum", holder=holder)
         return [int(one["procedure"]) for one in told["procedures"]]
+
+    async def explain(self, id: int) -> dict[str, Any]:
+        """What it waits for, since when, and who has it (explain.py). Raises NotFound."""
+        self._must_serve()
+        record = await self.find(id)
+        live = self._roster.get(id)
+        if live is None or record.ended:
+            return explained(record, Facts(here=live is not None), self._clock.now_ms())
+        links = sorted(self._roster.blocked(live), key=lambda link: link.order)
+        began, limit_ms, _ = live.step_began
+        keys: Sequence[Mapping[str, Any]] = ()
+        if live.running and self._key_waits is not None:
+            keys = await self._key_waits(id, [op.key for op in live.writing])
+        facts = Facts(
+            here=True,
+            parked=live.parked,
+            running=live.running,
+            worker=live.worker,
+            began_ms=began,
+            limit_ms=limit_ms,
+            slow_ms=live.slow_ms,
+            links=links,
+            holders={link.blocker: self._name_of(link.blocker) for link in links},
+            children=[self._child(child) for child in sorted(live.children)],
+            keys=keys,
+            pool_wait="" if self.crew is None else self.crew.why_waits(live),
+            retry=live.retry,
+            tries=live.tries,
+            retry_in_ms=self._roster.pause_left_ms(live),
+        )
+        return explained(record, facts, self._clock.now_ms())
+
+    def _name_of(self, id: int) -> str:
+        live = self._roster.get(id)
+        return "" if live is None or live.record is None else live.record.name
+
+    def _child(self, id: int) -> tuple[int, str, str, str]:
+        live = self._roster.get(id)
+        if live is None or live.record is None:
+            return id, "?", "live", "?"
+        return (id, live.record.name, *shown_state(live.record))
 
     def holders(self, resource: str) -> dict[int, str]:
         """Who holds a resource → mode."""

@@ -159,6 +159,7 @@ class KvStore:
             if not isinstance(reads, KvReads) and _one_batch(all_ops):
                 return await self._txn.write(all_ops)
             transaction = reads.transaction if isinstance(reads, KvReads) else await self._begin()
+            transaction.terms = Terms(owner=waiter(change.record.id))
             for op in all_ops:
                 transaction.write(op)
             return await transaction.commit()
@@ -258,6 +259,11 @@ class KvStore:
             if row is not None:  # else it is being forgotten
                 old += records.decode_entries(row[0], f"steps of procedure {record.id}")
         return [*old, *record.history][-limit:]
+
+
+def waiter(id: int) -> str:
+    """How a procedure's commit is called where it waits for somebody else's key."""
+    return f"procedure {id}"
 
 
 def _record(id: int) -> bytes:

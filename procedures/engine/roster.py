@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from kv.base import limits
+from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine.due import Due
 from procedures.engine.locks import Link, told
@@ -64,6 +65,7 @@ class Live:
         "version",
         "wake",
         "worker",
+        "writing",
     )
 
     def __init__(self, stored: Stored) -> None:
@@ -93,6 +95,7 @@ class Live:
         self.tries = 0  # retries of the current step since this process has it
         self.retry: Failure | None = None
         self.retry_ms = 0  # it pauses until then, in ms of the monotonic clock
+        self.writing: Sequence[Op] = ()  # of its step, on their way to the store
         self.parked = ""  # why this program cannot run it
 
 
@@ -238,6 +241,10 @@ class Roster:
             live = self._live.get(id)
             if live is not None and not live.wake:
                 self.wake(live, why)
+
+    def pause_left_ms(self, live: Live) -> int:
+        """How long it still pauses; 0 = not at all."""
+        return max(0, live.retry_ms - self._elapsed.now_ms()) if live.retry_ms else 0
 
     def waits_in(self, pool: str) -> bool:
         """Whether `take` may have something of this pool."""

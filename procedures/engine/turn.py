@@ -353,6 +353,7 @@ class Turns:
         """Store a change, then act on it. Raises the errors of the step's own writes."""
         if live.granted and change.record.ended:
             change = core.ungranted(change)
+        live.writing = ops
         try:
             version = await self._store.update(
                 live.version,
@@ -367,6 +368,8 @@ class Turns:
             before = live.version
             flow = await self.reload(live, change)
             return self._retry(live, core.error_failure(error)) if live.version == before else flow
+        finally:
+            live.writing = ()
         self.commits += 1
         self._roster.moved(live, change.record, version)
         for child in change.created:

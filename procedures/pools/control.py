@@ -8,6 +8,12 @@
     schedule.list                                                        [schedule, …]
     queue.set         name, kind?, max_concurrent?, rate_per_s?          the queue
     queue.list                                                           [queue, …]
+    abort             id, reason, actor, dry_run?, key?                  what changed (surgeon.py)
+    bypass            …, override?, recursive?                           what changed
+    retry             …, step?                                           what changed
+    steal             resource, holder?, reason, actor, dry_run?, key?   what changed
+    explain           id                                                 explain.py
+    audit.list        id?, before?, limit?                               [entry (audit.py), …]
     live              after?, limit?                                     [[record, …], after]
 
 Each may be repeated: a signal has a key, a completion its token, the others say what shall be.
@@ -33,6 +39,7 @@ if TYPE_CHECKING:  # the executor makes it
 
 KINDS: Final = ("queue", "type", "pool")
 _LIVE_PAGE: Final = 200
+_AUDIT_SHOWN: Final = 100
 
 
 class Control:
@@ -51,6 +58,12 @@ class Control:
             "schedule.list": self._list_schedules,
             "queue.set": self._set_queue,
             "queue.list": self._list_queues,
+            "abort": self._abort,
+            "bypass": self._bypass,
+            "retry": self._retry,
+            "steal": self._steal,
+            "explain": self._explain,
+            "audit.list": self._audit,
             "live": self._live,
         }
 
@@ -148,9 +161,65 @@ class Control:
             )
         return found
 
+    async def _abort(self, args: dict[str, Any]) -> Any:
+        return await self._executor.surgeon.abort(_id(args), *_who(args), **_how(args))
+
+    async def _bypass(self, args: dict[str, Any]) -> Any:
+        return await self._executor.surgeon.bypass(
+            _id(args),
+            *_who(args),
+            override=_flag(args, "override"),
+            recursive=_flag(args, "recursive"),
+            **_how(args),
+        )
+
+    async def _retry(self, args: dict[str, Any]) -> Any:
+        step = args.get("step") or ""
+        return await self._executor.surgeon.retry(_id(args), *_who(args), step=step, **_how(args))
+
+    async def _steal(self, args: dict[str, Any]) -> Any:
+        holder = _id({"id": args["holder"]}) if args.get("holder") else 0
+        resource = args.get("resource") or ""
+        return await self._executor.surgeon.steal(
+            resource, *_who(args), holder=holder, **_how(args)
+        )
+
+    async def _explain(self, args: dict[str, Any]) -> Any:
+        return await self._executor.explain(_id(args))
+
+    async def _audit(self, args: dict[str, Any]) -> Any:
+        procedure = _id(args) if args.get("id") else 0
+        limit, before = args.get("limit") or _AUDIT_SHOWN, args.get("before") or 0
+        if type(limit) is not int or not 0 < limit <= limits.PROCEDURE_PAGE_MAX:
+            raise InvalidArgument(
+                f"limit must be 1 to {limits.PROCEDURE_PAGE_MAX}, got {limit!r:.40}"
+            )
+        if type(before) is not int or not 0 <= before < 1 << 63:
+            raise InvalidArgument(f"before must be the number of an entry, got {before!r:.40}")
+        book = self._executor.surgeon.book
+        return list(await book.page(procedure=procedure, before=before, limit=limit))
+
     async def _live(self, args: dict[str, Any]) -> Any:
         page = await self._executor.store.live(int(args.get("after") or 0), _LIVE_PAGE)
         return [[records.encode(stored.record) for stored in page.stored], page.after]
+
+
+def _who(args: dict[str, Any]) -> tuple[Any, Any]:
+    return args.get("reason"), args.get("actor")
+
+
+def _how(args: dict[str, Any]) -> dict[str, Any]:
+    key = args.get("key") or ""
+    if key:
+        checked_text("key", key, limits.NONCE_CHARS_MAX)
+    return {"dry_run": _flag(args, "dry_run"), "key": key}
+
+
+def _flag(args: dict[str, Any], name: str) -> bool:
+    value = args.get(name) or False
+    if type(value) is not bool:
+        raise InvalidArgument(f"{name} must be true or false, got {value!r:.40}")
+    return value
 
 
 def _id(args: dict[str, Any]) -> int:

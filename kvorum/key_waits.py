@@ -1,0 +1,34 @@
+"""What the commit of a procedure's step waits for, asked of all nodes (`kvorum proc explain`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from kv.base.ids import TableId
+from kv.client.client import KvClient
+from kvorum import waiting
+from kvorum.cursor import table_id
+from procedures.engine.kv_store import waiter
+from procedures.master.nodes import all_nodes
+from sqlproxy import catalog
+from txn.client import TxnClient
+
+
+class KeyWaits:
+    """procedures.engine.executor.KeyWaits over the nodes' registries of waits."""
+
+    def __init__(self, kv: KvClient, txn: TxnClient) -> None:
+        self._kv, self._txn = kv, txn
+
+    async def __call__(self, id: int, keys: Collection[bytes]) -> Sequence[Mapping[str, Any]]:
+        found = await waiting.ask(self._kv, await all_nodes(self._txn))
+        mine = waiting.of_procedure(found, waiter(id), frozenset(keys))
+        if not mine:
+            return ()
+        found.waits = mine
+        tables = {
+            prefix: await catalog.find_by_id(self._txn, TableId(table_id(prefix)))
+            for prefix in waiting.table_prefixes(found)
+        }
+        return list(waiting.shown(found, tables, self._txn.clock.now_ms())["waits"])

@@ -1,0 +1,194 @@
+"""What operators do to procedures, for `AsyncDatabase` and `Database`: abort, bypass, retry, steal,
+explain, and the book of what was done (docs/guides/operations.md).
+
+Each action wants a reason, and keeps it, with who did it (`actor`; user and machine if left out).
+`dry_run` changes nothing and answers what would change:
+
+    id, what, dry_run, changed, count, procedures: [{procedure, name, before, after, locks_released,
+    undoes?, refuses?}, …], why? (if nothing changes)
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from kv.base.ports import Rng
+from kvorum.backend import Backend
+
+if TYPE_CHECKING:  # which has this for a base
+    from kvorum.database import AsyncDatabase
+
+T = TypeVar("T")
+Told = dict[str, Any]
+
+
+class AsyncOperating:
+    """A part of `AsyncDatabase`."""
+
+    _backend: Backend
+    _rng: Rng
+
+    async def abort_procedure(
+        self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""
+    ) -> Told:
+        """Make a procedure fail and roll back. A step under way gets a moment to end; then it is
+        not waited for, and what it still writes is refused. Raises Refused (NOT_ABORTABLE).
+        """
+        return await self._operate("abort", reason, actor, id=procedure, dry_run=dry_run)
+
+    async def bypass_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        override: bool = False,
+        recursive: bool = False,
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Told:
+        """End a procedure where it stands: nothing more of it runs, nothing is undone, its locks
+        end. `override`: also while a step is under way; `recursive`: with all below it. Raises
+        Refused (UNDER_WAY, HAS_CHILDREN, NOT_BYPASSABLE).
+        """
+        return await self._operate(
+            "bypass",
+            *(reason, actor),
+            id=procedure,
+            override=override,
+            recursive=recursive,
+            dry_run=dry_run,
+        )
+
+    async def retry_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        step: str = "",
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Told:
+        """Let a procedure go on at once, from `step` if one is given. Raises Refused
+        (NOT_RETRYABLE), InvalidArgument (STEP_UNKNOWN).
+        """
+        return await self._operate("retry", reason, actor, id=procedure, step=step, dry_run=dry_run)
+
+    async def steal_lock(
+        self,
+        resource: str,
+        reason: str,
+        *,
+        holder: int = 0,
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Told:
+        """Take a lock from all who hold it, or from one: the next one in the queue gets it, and
+        late writes of the old holder are refused. Raises NotFound (LOCK_NOT_HELD).
+        """
+        told = {"resource": resource, "holder": str(holder) if holder else None}
+        return await self._operate("steal", reason, actor, **told, dry_run=dry_run)
+
+    async def explain_procedure(self, procedure: int) -> Told:
+        """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""
+        return dict(await self._backend.control("explain", {"id": procedure}))
+
+    async def audit(
+        self, procedure: int = 0, *, limit: int = 100, before: int = 0
+    ) -> list[dict[str, Any]]:
+        """What was done to procedures (or to one), the newest first; `before`: a number."""
+        told = {"id": procedure or None, "limit": limit, "before": before or None}
+        return list(await self._backend.control("audit.list", told))
+
+    async def _operate(self, what: str, reason: str, actor: str, **told: Any) -> Told:
+        told |= {"reason": reason, "actor": actor or myself()}
+        if not told["dry_run"]:
+            told["key"] = self._rng.token(12).hex()  # asked again, it is not done again
+        return dict(await self._backend.control(what, told))
+
+
+class _Call(Protocol):
+    """Runs a coroutine of the portal's loop (portal.py)."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+
+
+class Operating:
+    """A part of `Database`: the same without `await`."""
+
+    _db: AsyncDatabase
+    _call: _Call
+
+    def abort_procedure(
+        self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""
+    ) -> Told:
+        """Make a procedure fail and roll back."""
+        work = self._db.abort_procedure(procedure, reason, dry_run=dry_run, actor=actor)
+        return self._call(work)
+
+    def bypass_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        override: bool = False,
+        recursive: bool = False,
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Told:
+        """End a procedure where it stands; nothing is undone."""
+        work = self._db.bypass_procedure(
+            *(procedure, reason),
+            override=override,
+            recursive=recursive,
+            dry_run=dry_run,
+            actor=actor,
+        )
+        return self._call(work)
+
+    def retry_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        step: str = "",
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Told:
+        """Let a procedure go on at once, from `step` if one is given."""
+        work = self._db.retry_procedure(procedure, reason, step=step, dry_run=dry_run, actor=actor)
+        return self._call(work)
+
+    def steal_lock(
+        self,
+        resource: str,
+        reason: str,
+        *,
+        holder: int = 0,
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Told:
+        """Take a lock from those who hold it."""
+        work = self._db.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
+        return self._call(work)
+
+    def explain_procedure(self, procedure: int) -> Told:
+        """What it waits for, since when, and who has it."""
+        return self._call(self._db.explain_procedure(procedure))
+
+    def audit(
+        self, procedure: int = 0, *, limit: int = 100, before: int = 0
+    ) -> list[dict[str, Any]]:
+        """What was done to procedures, the newest first."""
+        return self._call(self._db.audit(procedure, limit=limit, before=before))
+
+
+def myself() -> str:
+    """Who this process acts for, as far as it knows."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
