@@ -22,7 +22,8 @@ from kv.base.methods import (
 )
 from kv.partition.answers import moved, too_late
 from kv.partition.ports import Connection
-from kv.partition.requests import check_request, first_and_last, outer_reads, plain
+from kv.partition.request_writes import outer_reads
+from kv.partition.requests import check_request, first_and_last, plain
 
 READS: Final = frozenset({GET, MGET, SCAN, CHANGES, AWAIT_CHANGES})
 _RANGES: Final = frozenset({SCAN, CHANGES, AWAIT_CHANGES})

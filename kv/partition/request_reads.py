@@ -1,0 +1,77 @@
+"""Requests that read: GET, MGET, SCAN, and what watchers ask for. See kv/partition/requests.py.
+
+Only GET names a key for the read-ahead; the others read what they need themselves, at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kv.base.errors import InvalidArgument
+from kv.base.limits import (
+    FEED_BYTES_MAX,
+    FEED_ROWS_MAX,
+    MULTI_KEYS_MAX,
+    SCAN_ROWS_MAX,
+    WAIT_MS_MAX,
+)
+from kv.base.timestamps import MAX
+from kv.partition.fields import (
+    NO_KEYS,
+    Keys,
+    check_bound,
+    check_int,
+    check_key,
+    check_keys,
+    check_reader,
+)
+
+
+def get(r: list[Any]) -> Keys:
+    check_key(r[5])
+    check_reader(r[6], r[7])
+    return (r[5],)
+
+
+def mget(r: list[Any]) -> Keys:
+    check_keys(r[5], MULTI_KEYS_MAX)
+    check_reader(r[6], r[7])
+    return NO_KEYS  # the verb reads them itself, at once
+
+
+def _check_bounds(r: list[Any]) -> None:
+    check_bound(r[5], 1)
+    check_bound(r[6], 1)
+    if r[6] and r[6] < r[5]:
+        raise InvalidArgument(
+            f"range from {r[5][:64]!r} to {r[6][:64]!r}: the end lies before the start"
+        )
+
+
+def scan(r: list[Any]) -> Keys:
+    _check_bounds(r)
+    check_int(r[8], "limit", SCAN_ROWS_MAX, 1)
+    if type(r[9]) is not bool:
+        raise InvalidArgument(f"reverse must be true or false, got {r[9]!r:.40}")
+    check_reader(r[7], r[10])
+    return NO_KEYS
+
+
+def changes(r: list[Any]) -> Keys:
+    _check_bounds(r)
+    check_int(r[7], "read_ts", MAX, 1)
+    check_int(r[8], "limit", FEED_ROWS_MAX, 1)
+    check_int(r[9], "above", MAX)
+    if type(r[10]) is not bool:
+        raise InvalidArgument(f"closed must be true or false, got {r[10]!r:.40}")
+    check_int(r[11], "bytes_max", FEED_BYTES_MAX, 1)
+    if r[12] is not None and type(r[12]) is not bytes:
+        raise InvalidArgument(f"cursor must be bytes or nil, got {type(r[12]).__name__}")
+    return NO_KEYS
+
+
+def await_changes(r: list[Any]) -> Keys:
+    _check_bounds(r)
+    check_int(r[7], "mark", MAX)
+    check_int(r[8], "wait_ms", WAIT_MS_MAX)
+    return NO_KEYS

@@ -1,0 +1,187 @@
+"""Requests that write rows: PUT, DELETE, WRITE, and the prewrites of a transaction. See
+kv/partition/requests.py.
+
+Invariants of what passes: a key occurs once; the rows of PREWRITE_ROWS rise; what a serializable
+transaction says that it read rises and does not overlap (txn/readset.py sends it so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from operator import lt
+from typing import Any
+
+from kv.base.errors import InvalidArgument
+from kv.base.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_OPS_MAX,
+    PREWRITE_BYTES_MAX,
+    PREWRITE_KEYS_MAX,
+    TTL_MS_MAX,
+    TXN_TTL_MS_MAX,
+    VALUE_BYTES_MAX,
+)
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, WRITE
+from kv.base.timestamps import MAX
+from kv.partition.fields import (
+    NO_KEYS,
+    Keys,
+    check_bound,
+    check_int,
+    check_key,
+    check_value,
+    too_large,
+)
+from kv.partition.options import check_options, options_of
+
+
+def put(r: list[Any]) -> Keys:
+    check_key(r[5])
+    check_value(r[6])
+    if r[7] is not None:
+        check_int(r[7], "cond", MAX)
+    check_int(r[8], "ttl_ms", TTL_MS_MAX)
+    return (r[5],)
+
+
+def delete(r: list[Any]) -> Keys:
+    check_key(r[5])
+    if r[6] is not None:
+        check_int(r[6], "cond", MAX)
+    return (r[5],)
+
+
+def write(r: list[Any]) -> Keys:
+    check_int(r[6], "start_ts", MAX)
+    check_int(r[7], "flags", 0xFFFF)
+    options = r[8] if len(r) > 8 else None
+    check_options(options)
+    if options:
+        _check_reads(options)
+        if r[6] == 0 and ("reads" in options or "ranges" in options):
+            raise InvalidArgument("only a transaction has reads and ranges: give its start_ts")
+    return check_ops(r[5], ops_max=BATCH_OPS_MAX, bytes_max=BATCH_BYTES_MAX)
+
+
+def prewrite(r: list[Any]) -> Keys:
+    check_int(r[5], "start_ts", MAX, 1)
+    check_key(r[6])
+    check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
+    check_int(r[9], "flags", 0xFFFF)
+    options = r[10] if len(r) > 10 else None
+    check_options(options)
+    if options:
+        _check_reads(options)
+        if r[8] == [] and ("reads" in options or "ranges" in options):
+            return NO_KEYS  # a partition that was only read
+    return check_ops(
+        r[8], ops_max=PREWRITE_KEYS_MAX, bytes_max=PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
+    )
+
+
+def prewrite_rows(r: list[Any]) -> Keys:
+    check_int(r[5], "start_ts", MAX, 1)
+    check_key(r[6])
+    check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
+    keys, values = r[8], r[9]
+    if type(keys) is not list or type(values) is not list or len(keys) != len(values) or not keys:
+        raise InvalidArgument("keys and values must be lists of one length, with at least one row")
+    if len(keys) > PREWRITE_KEYS_MAX:
+        raise too_large("rows", PREWRITE_KEYS_MAX, len(keys))
+    if set(map(type, keys)) != {bytes} or not set(map(type, values)) <= {bytes, type(None)}:
+        raise InvalidArgument("keys must be bytes, values bytes or nil")
+    check_key(min(keys, key=len))
+    check_key(max(keys, key=len))
+    check_value(max(filter(None, values), key=len, default=b""))
+    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+    if size > PREWRITE_BYTES_MAX + VALUE_BYTES_MAX:
+        raise too_large("bytes of keys and values", PREWRITE_BYTES_MAX + VALUE_BYTES_MAX, size)
+    if not all(map(lt, keys, islice(keys, 1, None))):
+        raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
+    if r[6] in keys:
+        raise InvalidArgument("the anchor is prewritten by PREWRITE, before these rows")
+    check_options(r[10] if len(r) > 10 else None)
+    return NO_KEYS  # they are read at once, if at all
+
+
+def check_ops(ops: Any, *, ops_max: int, bytes_max: int) -> list[bytes]:
+    """The keys of the ops."""
+    if type(ops) is not list or not ops:
+        raise InvalidArgument("ops must be a list with at least one operation")
+    if len(ops) > ops_max:
+        raise too_large("operations", ops_max, len(ops))
+    size = 0
+    keys = []
+    for i, op in enumerate(ops):
+        if not isinstance(op, list | tuple) or len(op) != 5:
+            raise InvalidArgument(f"operation {i} must be [kind, key, value, cond, ttl_ms]")
+        size += _check_op(i, op)
+        keys.append(op[1])
+    if size > bytes_max:
+        raise too_large("bytes of keys and values", bytes_max, size)
+    if len(set(keys)) != len(keys):
+        seen: set[bytes] = set()
+        for i, key in enumerate(keys):
+            if key in seen:
+                raise InvalidArgument(
+                    f"operation {i}: key {key[:64]!r} occurs twice; all operations happen at one "
+                    "version, so give each key once",
+                    details={"key": key, "op": i},
+                )
+            seen.add(key)
+    return keys
+
+
+def _check_op(i: int, op: Sequence[Any]) -> int:
+    kind, key, value, cond, ttl_ms = op
+    check_key(key)
+    size = len(key)
+    if cond is not None:
+        check_int(cond, f"operation {i}: cond", MAX)
+    if kind == OP_PUT:
+        check_value(value)
+        check_int(ttl_ms, f"operation {i}: ttl_ms", TTL_MS_MAX)
+        return size + len(value)
+    if kind == OP_CHECK and cond is None:
+        raise InvalidArgument(f"operation {i}: a check needs a condition")
+    if (kind != OP_DELETE and kind != OP_CHECK) or value is not None or ttl_ms != 0:
+        raise InvalidArgument(
+            f"operation {i}: kind {kind!r:.20} with value or ttl; kinds are {OP_PUT} put, "
+            f"{OP_DELETE} delete and {OP_CHECK} check, and only a put has a value and a ttl"
+        )
+    return size
+
+
+def _check_reads(options: dict[str, Any]) -> None:
+    """What a serializable transaction read: keys that rise, ranges that rise and do not overlap."""
+    reads = options.get("reads", ())
+    for key in reads:
+        check_key(key)
+    if not all(map(lt, reads, islice(reads, 1, None))):
+        raise InvalidArgument("option reads: keys must rise: they are not sorted, or one is twice")
+    last: bytes | None = b""
+    for row in options.get("ranges", ()):
+        if type(row) is not list or len(row) != 2:
+            raise InvalidArgument("option ranges: each is [start, end]")
+        start, end = row
+        check_key(start)
+        check_bound(end, 1)
+        if last is None or start < last or (end and end <= start):
+            raise InvalidArgument("option ranges: they must rise, not overlap, and not be empty")
+        last = end or None
+
+
+def outer_reads(r: list[Any]) -> tuple[bytes, bytes, bool] | None:
+    """The first and the last key of what a WRITE or PREWRITE says that it read, and whether the
+    last one is where a range ends (b"" = nowhere); None if it read nothing.
+    """
+    options = options_of(r, 8 if r[1] == WRITE else 10)
+    reads, ranges = options.get("reads"), options.get("ranges")
+    if ranges:
+        low = min(reads[0], ranges[0][0]) if reads else ranges[0][0]
+        end = ranges[-1][1]
+        if not end or not reads or reads[-1] < end:
+            return low, end, True
+        return low, reads[-1], False
+    return (reads[0], reads[-1], False) if reads else None
