@@ -4,8 +4,11 @@ Raft log as its WAL.
     queue → drain → evaluate → open batch → seal → (log, sync, commit) → apply → read point → reply
 
     machine     the one door: requests in, log entries and replies out; owns the order of everything
+    reader evaluator flight    its parts: reads, commands, entries on their way
+    replies     how all of them answer
     scheduler   one drain per pass of the event loop over all partitions that have requests
-    requests    what a request must look like (bad input is refused before anything is looked at)
+    requests    what a request must look like (bad input is refused before anything is looked at);
+                request_reads, request_writes, request_verbs, fields
     admission   late, misplaced and malformed requests are answered first
     internal    commands of the node's own services: its records, the collector
     answers     the machine's own refusals

@@ -33,7 +33,8 @@ from kv.feed.recent import Budget
 from kv.mvcc.find import find
 from kv.mvcc.guards import Guard
 from kv.mvcc.records import Lock
-from kv.partition.machine import PartitionCounters, PartitionMachine
+from kv.partition.counters import PartitionCounters
+from kv.partition.machine import PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.requests import first_key
 from kv.partition.scheduler import Scheduler
@@ -181,7 +182,8 @@ class ReplicaManager:
         return led, others + list(self.births.coming)
 
     def oldest_lock(self) -> int | None:
-        """The smallest start_ts of any intent or guard here: bounds `machine.gc(txn_floor=…)`.
+        """The smallest start_ts of any intent or guard here: bounds the `txn_floor` of the
+        collector (kv/mvcc/gc.py).
         OLDEST while a replica cannot know its intents: it is being replaced, or hears no leader.
         """
         if self.births.coming or any(

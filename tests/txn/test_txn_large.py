@@ -9,7 +9,7 @@ import pytest
 import kv.mvcc.get
 import kv.mvcc.resolve
 import kv.mvcc.write
-import kv.partition.machine
+import kv.partition.evaluator
 import txn.cutting
 from kv.base.errors import TooLarge
 from kv.base.limits import KiB, MiB
@@ -50,7 +50,7 @@ def test_b6_what_no_entry_holds_is_committed_in_two_phases(
 ) -> None:
     """A legal batch would be refused for the size of what it replaces, or of its keys."""
     if what == "entry":
-        monkeypatch.setattr(kv.partition.machine, "ENTRY_ROOM", 48 * KiB)
+        monkeypatch.setattr(kv.partition.evaluator, "ENTRY_ROOM", 48 * KiB)
         monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", 7)
     else:
         monkeypatch.setattr(kv.mvcc.write, "SUPERSEDED_BYTES_MAX", 30 * KiB)
@@ -104,7 +104,7 @@ def test_b8_multi_get_of_large_values_is_read_in_parts(monkeypatch: pytest.Monke
 
 def test_b6_one_value_that_no_part_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fallback must end: what no prewrite can hold either is refused, and nothing stays."""
-    monkeypatch.setattr(kv.partition.machine, "ENTRY_ROOM", 8 * KiB)
+    monkeypatch.setattr(kv.partition.evaluator, "ENTRY_ROOM", 8 * KiB)
 
     async def main(loop: SimLoop) -> None:
         world = RealWorld(loop)
@@ -146,7 +146,7 @@ def test_d12_large_intents_of_a_dead_coordinator_are_resolved_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Readers who met them would be refused for the size of what somebody else wrote."""
-    monkeypatch.setattr(kv.partition.machine, "ENTRY_ROOM", 48 * KiB)
+    monkeypatch.setattr(kv.partition.evaluator, "ENTRY_ROOM", 48 * KiB)
     monkeypatch.setattr(kv.mvcc.resolve, "RESOLVE_BYTES", 8 * KiB)
     monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", 7)
 

@@ -16,14 +16,16 @@ import kv.mvcc.get
 import kv.mvcc.prewrite
 import kv.mvcc.scan
 import kv.mvcc.validate
-import kv.partition.machine
+import kv.partition.evaluator
+import kv.partition.reader
 import kv.partition.writes
 from kv.base.errors import KvorumError, TxnAborted
 from kv.base.methods import ABORTED, BLIND, PENDING
 from kv.base.ops import Op
 from kv.base.timestamps import MAX
 from kv.mvcc.get import newest
-from kv.partition.machine import PartitionMachine
+from kv.partition.flight import Flight
+from kv.partition.reader import Reader
 from kv.replica.replica import Replica
 from kv.storage.memory import TimedSyncer
 from tests.whole.plan import Plan
@@ -37,7 +39,7 @@ SEEDS_MAX: Final = 100
 """Within so many each is noticed."""
 Patch = tuple[Any, str, Any]
 """(where, name, what to put there instead)"""
-machine: Any = kv.partition.machine
+reader: Any = kv.partition.reader
 writes: Any = kv.partition.writes
 
 
@@ -157,7 +159,7 @@ def _newest_always(_view: Any, key: bytes, record: Any, _read_ts: int, read_ms: 
 
 
 def _reply_when_proposed() -> Any:
-    seal = PartitionMachine._seal
+    seal = Flight.seal
 
     def reply_early(self: Any) -> None:
         before = self.view.flying
@@ -166,7 +168,7 @@ def _reply_when_proposed() -> Any:
         if entry is not None and entry is not before:
             replies, entry.replies = entry.replies, []
             for conn, row in replies:
-                self._answer(conn, row)
+                self._replies.answer(conn, row)
 
     return reply_early
 
@@ -195,12 +197,12 @@ def _prefetching() -> Any:
 
 
 def _without_doubt() -> Any:
-    read = PartitionMachine._read
+    read = Reader._read
 
     def trusting(self: Any, item: Any, now_ms: int) -> Any:
-        self._known_ts = MAX
+        self.known_ts = MAX
         size = read(self, item, now_ms)
-        self._read_high = 0
+        self.high = 0
         return size
 
     return trusting
@@ -260,7 +262,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "reply-early": Mutation(
         what="a command is answered when its entry is proposed, not when it is applied",
         breaks="what is acknowledged is there, for everybody and for good",
-        patches=lambda: [(PartitionMachine, "_seal", _reply_when_proposed())],
+        patches=lambda: [(Flight, "seal", _reply_when_proposed())],
         tune=_set(workload="register"),
         needed=1,
     ),
@@ -311,7 +313,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="no commit below a timestamp that was read at",
         patches=lambda: [
             (NodeTso, "request", _prefetching()),
-            (PartitionMachine, "_read", _without_doubt()),
+            (Reader, "_read", _without_doubt()),
         ],
         tune=_set(workload="list-append"),
         needed=4,
@@ -319,7 +321,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "no-wait-in-flight": Mutation(
         what="a reader does not wait for versions in flight below its timestamp",
         breaks="a snapshot contains all commits below it",
-        patches=lambda: [(machine, "must_wait", lambda *_: None)],
+        patches=lambda: [(reader, "must_wait", lambda *_: None)],
         tune=_set(workload="list-append"),
         needed=3,
     ),
@@ -362,9 +364,9 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         patches=lambda: [
             (writes, "write", _unconditional(writes.write)),
             (
-                kv.partition.machine,
+                kv.partition.evaluator,
                 "put_plain",
-                _put_unconditionally(kv.partition.machine.put_plain),
+                _put_unconditionally(kv.partition.evaluator.put_plain),
             ),
         ],
         tune=_set(workload="register"),

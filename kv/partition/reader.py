@@ -1,0 +1,141 @@
+"""Serves the reads of one partition from its applied state.
+
+Invariants
+  * a read at R is served only if R is known to be handed out (`known_ts`), so that no timestamp
+    that is on its way lies at or below it; the others wait in `unsure` until the oracle was asked;
+  * `high` is the highest timestamp that a read was served at: commits to come lie above it;
+  * a drain answers at most so many rows and bytes; what is left waits in `behind` for a later one,
+    until its connection can take the reply.
+
+What a read must wait for, and how it looks: reads.py. Sources: DESIGN 5, docs/decisions/0503.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kv.base.errors import KeyLocked, KvorumError
+from kv.base.limits import DRAIN_REPLY_BYTES_MIN, DRAIN_ROWS_MAX
+from kv.base.methods import AWAIT_CHANGES, GET
+from kv.feed.recent import Recent
+from kv.mvcc.get import newest
+from kv.partition.admission import Item, in_time
+from kv.partition.counters import PartitionCounters
+from kv.partition.evaluated import Evaluated
+from kv.partition.ports import AppliedState
+from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution_in_flight, rows_of
+from kv.partition.replies import Replies
+from kv.partition.scheduler import Scheduler
+from kv.partition.statistics import Traffic
+
+
+class Reader:
+    """See the module."""
+
+    def __init__(
+        self,
+        state: AppliedState,
+        view: Evaluated,
+        replies: Replies,
+        *,
+        scheduler: Scheduler,
+        counters: PartitionCounters,
+        traffic: Traffic,
+        recent: Recent,
+        touch: Callable[[], None],
+    ) -> None:
+        """`touch`: a drain is wanted."""
+        self._state, self._view, self._replies = state, view, replies
+        self._scheduler, self._counters, self._traffic = scheduler, counters, traffic
+        self._recent, self._touch = recent, touch
+        self.behind: list[Item] = []  # reads whose replies would be too much at once
+        self.behind_due = False  # some of them may go on
+        self.unsure: list[Item] = []  # reads at timestamps that may not be over yet
+        self.high = 0  # the highest timestamp that a read was served at
+        self.known_ts = 0  # the highest timestamp known to be handed out
+
+    def serve(self, items: list[Item], newest_ms: int) -> None:
+        """`newest_ms`: the time, and not before the read point's, so that what is expired stays
+        expired when the clock is set back.
+        """
+        self._counters.reads += len(items)
+        state, dirty = self._state, self._scheduler.dirty
+        locks, ahead, cur = state.locks.by_key, self._view.ahead, state.cur
+        rows = size = 0
+        room = max(self._scheduler.reply_room, DRAIN_REPLY_BYTES_MIN)
+        left = iter(items)
+        for item in left:
+            conn, r = item
+            try:
+                if r[1] == GET and not r[6] and not locks:
+                    key = r[5]
+                    record = ahead[key] if key in ahead else cur(key)
+                    value, version = newest(key, record, newest_ms)
+                    conn.reply([r[0], 0, value, version])
+                    dirty[conn] = None
+                    if value is None:
+                        continue
+                    size += len(value)
+                    if size < room:
+                        continue
+                else:
+                    size += self._read(item, newest_ms)
+            except KvorumError as error:
+                self._replies.refuse(item, error)
+            rows += rows_of(r)
+            if rows >= DRAIN_ROWS_MAX or size >= room:
+                break
+        self._scheduler.reply_room -= size
+        self._traffic.read_bytes += size
+        if rest := list(left):
+            self._counters.reads -= len(rest)
+            self.behind += rest  # other partitions, heartbeats and syncs want the loop too
+            self._wake()
+
+    def catch_up(self, now_s: float) -> list[Item]:
+        """Reads that an earlier drain left, if their connections can take the replies by now."""
+        self.behind_due = False
+        behind = in_time(self.behind, now_s, self._replies.refuse)
+        ready = {conn: conn.ready(self._wake) for conn in dict.fromkeys(conn for conn, _ in behind)}
+        self.behind = [item for item in behind if not ready[item[0]]]
+        return [item for item in behind if ready[item[0]]]
+
+    def _wake(self) -> None:
+        self.behind_due = True
+        self._touch()
+
+    def _read(self, item: Item, now_ms: int) -> int:
+        """The bytes of the answer, 0 if there is none yet."""
+        conn, r = item
+        if r[1] == AWAIT_CHANGES:
+            self._await_changes(item)
+            return 0
+        read_ts = read_ts_of(r)
+        if read_ts > self.known_ts:
+            self.unsure.append(item)
+            self._counters.reads -= 1  # counted when it is served
+            return 0
+        if read_ts > self.high:
+            self.high = read_ts
+        entry = must_wait(self._view, r, read_ts)
+        if entry is None:
+            try:
+                result = read(self._state, self._recent, r, now_ms)
+            except KeyLocked as refusal:
+                entry = resolution_in_flight(self._view, refusal)
+                if entry is None:
+                    raise
+            else:
+                self._replies.answer(conn, [r[0], 0, *result])
+                return bytes_of(r, result)
+        self._counters.waited += 1
+        entry.parked.append(item)
+        return 0
+
+    def _await_changes(self, item: Item) -> None:
+        """Answer now, or once something was applied for whoever watches the range."""
+        conn, (rid, _, _, _, _, start, end, mark, wait_ms) = item
+        self._recent.begin(self._state.top_ts)
+        found = self._recent.wait(conn, rid, start, end, mark, wait_ms / 1000)
+        if found is not None:
+            self._replies.answer(conn, [rid, 0, found])
