@@ -148,6 +148,7 @@ class TableInfo:
     primary_key: tuple[str, ...] = ()
     replicas: int | None = None
     tags: tuple[str, ...] = ()
+    state: str = "public"  # or "disabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from kv.base import ops
-from kv.base.errors import KvorumError
+from kv.base.errors import KvorumError, Refused
 from kvorum import cursor
 from kvorum.cursor import storage_range, table_id, user_page
 from kvorum.model import Page, Record, ScanSpec, TableKey
@@ -64,6 +64,7 @@ class NativeSession:
         self._transaction = transaction
         self._names = names
         self._own = own
+        self._written: set[tuple[str, str]] = set()
         own.opened(transaction)
 
     @property
@@ -114,9 +115,11 @@ class NativeSession:
         ttl_ms: int = 0,
     ) -> None:
         self._write(ops.put(await self._names.prefix(ns, table) + key, value, cond, ttl_ms))
+        self._written.add((ns, table))
 
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
         self._write(ops.delete(await self._names.prefix(ns, table) + key, cond))
+        self._written.add((ns, table))
 
     def _write(self, op: ops.Op) -> None:
         try:
@@ -124,7 +127,18 @@ class NativeSession:
         except KvorumError as e:
             raise self._names.told(e) from None
 
+    async def _check_tables(self) -> None:
+        """That none it wrote to was disabled meanwhile; aborts it otherwise. Raises Rejected."""
+        try:
+            for name in self._written:
+                if self._names.known(*name) is None:
+                    await self._names.prefix(*name)
+        except Refused:
+            await self.abort()
+            raise
+
     async def commit(self) -> int:
+        await self._check_tables()
         try:
             return await self._transaction.commit()
         except KvorumError as e:

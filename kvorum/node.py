@@ -72,7 +72,7 @@ from procedures.master.replica_methods import ReplicaMethods, check_change, chec
 from procedures.master.reshape_methods import ReshapeMethods
 from procedures.master.reshape_methods import check as check_reshape
 from procedures.master.splitter import ExplainPartitions
-from sqlproxy import catalog, ddl
+from sqlproxy import altering, catalog, ddl
 from sqlproxy.catalog import CatalogCache
 from sqlproxy.ddl import DdlServices
 from sqlproxy.placing import PlaceTable

@@ -275,9 +275,7 @@ class Database(Operating):
     ) -> TableInfo:
         """Change its replicas (0: everywhere) and tags, add columns; all or nothing."""
         return self._call(
-            self._db.modify_table(
-                ns, name, replicas=replicas, tags=tags, add_columns=add_columns
-            )
+            self._db.modify_table(ns, name, replicas=replicas, tags=tags, add_columns=add_columns)
         )
 
     def drop_table(self, ns: str, name: str) -> None:

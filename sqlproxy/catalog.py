@@ -12,10 +12,13 @@ creates of one name conflict.
     await next_table_id(t)                          -> TableId
     await create_table_record(t, spec, table_id)    -> Table         state `creating`; AlreadyExists
     await publish(t, table)                         -> Table         `creating` → `public`
-    await place(t, table, replicas, tags)           -> Table         InvalidArgument
+    await modify(t, table, replicas, tags, columns) -> Table         InvalidArgument, AlreadyExists
+    await switch(t, table, state)                   -> Table         `public` ⇄ `disabled`
+    await lookup_any(t, ns, name)                   -> Table         public or disabled; NotFound
     await start_drop(t, ns, name)                   -> Table         any state → `dropping`
     await finish_drop(t, table)                                      the record is gone
-    await lookup(t, ns, name)                       -> Table         public ones only; NotFound
+    await lookup(t, ns, name)                       -> Table         public ones only; NotFound,
+                                                                     Refused (TABLE_DISABLED)
     await find(t, ns, name)                         -> Table | None  whatever its state
     await find_by_id(t, table_id)                   -> Table | None
     await list_tables(t, ns)                        -> list[Table]   whatever their state
@@ -54,18 +57,26 @@ from sqlproxy.rows import stored_default
 from sqlproxy.schema import (
     CREATING,
     DEFAULT_NAMESPACE,
+    DISABLED,
     DROPPING,
     POSTGRES_NAMESPACE,
     PUBLIC,
+    USABLE,
     Column,
+    ColumnLike,
     Namespace,
     Table,
     check_name,
     check_placement,
+    with_columns,
 )
 
 FORMAT: Final = 1
 COUNTER_TABLE: Final = "table"  # the next table id; others use names of their own
+CATALOG_TTL_S: Final = 5.0
+"""For so long what was looked up may be used without looking again: everywhere, as what switches a
+table off waits for it.
+"""
 _CACHE_MAX: Final = 10_000
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -217,13 +228,30 @@ async def publish(t: Writer, table: Table) -> Table:
     return _changed(t, stored, PUBLIC)
 
 
-async def place(t: Writer, table: Table, replicas: int | None, tags: tuple[str, ...]) -> Table:
-    """Another number of replicas, other tags. Raises InvalidArgument, NotFound, Refused."""
+async def modify(
+    t: Writer,
+    table: Table,
+    replicas: int | None,
+    tags: tuple[str, ...],
+    columns: Sequence[ColumnLike] = (),
+) -> Table:
+    """Another number of replicas, other tags, `columns` behind those that there are. Raises
+    InvalidArgument, TooLarge, AlreadyExists (a column), NotFound.
+    """
     check_placement(f"table {table.namespace}.{table.name}", replicas, tags)
     same = await _same(t, table)
-    changed = replace(same, replicas=replicas, tags=tags, version=same.version + 1)
+    wider = with_columns(same, columns) if columns else same
+    changed = replace(wider, replicas=replicas, tags=tags, version=same.version + 1)
     _write(t, changed)
     return changed
+
+
+async def switch(t: Writer, table: Table, state: str) -> Table:
+    """`public` or `disabled`; no change if it is that already. Raises NotFound, Refused."""
+    stored = await _same(t, table)
+    if stored.state not in USABLE:
+        raise _no_table(table.namespace, table.name, stored)
+    return stored if stored.state == state else _changed(t, stored, state)
 
 
 async def start_drop(t: Writer, namespace: str, name: str) -> Table:
@@ -249,10 +277,23 @@ async def finish_drop(t: Writer, table: Table) -> None:
 
 async def lookup(t: Reader, namespace: str, name: str) -> Table:
     """The table that users may use. Raises NotFound (namespace, table, or not public: the code
-    says which).
+    says which), Refused (TABLE_DISABLED).
     """
+    table = await lookup_any(t, namespace, name)
+    if table.state == DISABLED:
+        raise Refused(
+            f"table {table.path} is disabled: its rows are kept, but nobody reads or writes it "
+            "until it is enabled",
+            code="TABLE_DISABLED",
+            details={"namespace": namespace, "table": name},
+        )
+    return table
+
+
+async def lookup_any(t: Reader, namespace: str, name: str) -> Table:
+    """The table that is there for users, disabled or not. Raises NotFound as `lookup` does."""
     table = await find(t, namespace, name)
-    if table is not None and table.state == PUBLIC:
+    if table is not None and table.state in USABLE:
         return table
     if table is None:
         await lookup_namespace(t, namespace)
@@ -327,7 +368,7 @@ class CatalogCache:
         # Its age counts from before the read: what changed during it must not live longer.
         try:
             table = await lookup(self._reader, namespace, name)
-        except NotFound:
+        except (NotFound, Refused):
             self.invalidate(namespace, name)
             raise
         if len(self._known) >= _CACHE_MAX:

@@ -111,7 +111,7 @@ def _args(ctx: StepContext) -> dict[str, Any]:
     return args
 
 
-def _name(args: Any, field: str) -> str:
+def name_in(args: Any, field: str) -> str:
     """A name from the arguments; the catalog says which names are allowed. Raises
     InvalidArgument.
     """
@@ -121,33 +121,35 @@ def _name(args: Any, field: str) -> str:
     return value
 
 
-def _namespace_locks(args: Any) -> list[Lock]:
-    return [exclusive(f"namespace/{_name(args, 'namespace')}")]
+def namespace_locks(args: Any) -> list[Lock]:
+    """The whole namespace. Raises InvalidArgument."""
+    return [exclusive(f"namespace/{name_in(args, 'namespace')}")]
 
 
-def _table_locks(args: Any) -> list[Lock]:
-    namespace = _name(args, "namespace")
-    return [exclusive(f"table/{namespace}/{_name(args, 'name')}")]  # and the namespace shared
+def table_locks(args: Any) -> list[Lock]:
+    """One table. Raises InvalidArgument."""
+    namespace = name_in(args, "namespace")
+    return [exclusive(f"table/{namespace}/{name_in(args, 'name')}")]  # and the namespace shared
 
 
-@procedure("CreateNamespace", locks=_namespace_locks)
+@procedure("CreateNamespace", locks=namespace_locks)
 class CreateNamespace:
     """One step: the row is there or not."""
 
     @step(first=True)
     async def create(self, ctx: StepContext) -> Outcome:
-        name = _name(ctx.args, "namespace")
+        name = name_in(ctx.args, "namespace")
         await catalog.create_namespace(await CatalogTxn.of(ctx), name)
         return done({"namespace": name})
 
 
-@procedure("DropNamespace", locks=_namespace_locks)
+@procedure("DropNamespace", locks=namespace_locks)
 class DropNamespace:
     """One step; refused while there is a table of whatever state in it."""
 
     @step(first=True)
     async def drop(self, ctx: StepContext) -> Outcome:
-        name = _name(ctx.args, "namespace")
+        name = name_in(ctx.args, "namespace")
         await catalog.drop_namespace(await CatalogTxn.of(ctx), name)
         return done({"namespace": name})
 
@@ -182,7 +184,7 @@ class TableProcedure:
         self._changed(ctx.args["namespace"], ctx.args["name"])
 
 
-@procedure("CreateTable", locks=_table_locks)
+@procedure("CreateTable", locks=table_locks)
 class CreateTable(TableProcedure):
     @step(first=True, undo="release")
     async def reserve(self, ctx: StepContext) -> Outcome:
@@ -228,16 +230,16 @@ class CreateTable(TableProcedure):
             await catalog.finish_drop(t, await catalog.start_drop(t, table.namespace, table.name))
 
 
-@procedure("DropTable", locks=_table_locks)
+@procedure("DropTable", locks=table_locks)
 class DropTable(TableProcedure):
     @step(first=True, point_of_no_return=True)
     async def hide(self, ctx: StepContext) -> Outcome:
         """From this commit on nobody finds the table; its name stays taken until its rows are
         gone.
         """
-        namespace, name = _name(ctx.args, "namespace"), _name(ctx.args, "name")
+        namespace, name = name_in(ctx.args, "namespace"), name_in(ctx.args, "name")
         t = await CatalogTxn.of(ctx)
-        await catalog.lookup(t, namespace, name)  # one that is being made cannot be dropped
+        await catalog.lookup_any(t, namespace, name)  # one that is being made cannot be dropped
         table = await catalog.start_drop(t, namespace, name)
         ctx.state["table"] = table.id
         ctx.state["partitions"] = [d.to_wire() for d in await partitions_of(t, table.id)]
@@ -294,7 +296,7 @@ def declare(args: Any) -> tuple[Table, list[bytes]]:
     """A checked table descriptor without an id, and its split keys, from the arguments of
     CreateTable. Raises InvalidArgument or TooLarge.
     """
-    namespace, name = _name(args, "namespace"), _name(args, "name")
+    namespace, name = name_in(args, "namespace"), name_in(args, "name")
     unknown = sorted(set(args) - _CREATE_FIELDS)
     if unknown:
         raise InvalidArgument(
@@ -303,12 +305,17 @@ def declare(args: Any) -> tuple[Table, list[bytes]]:
     table = Table.declare(
         namespace,
         name,
-        columns=[_column(i, c) for i, c in enumerate(_list(args, "columns"))],
-        primary_key=_names(args, "primary_key"),
+        columns=column_args(args, "columns"),
+        primary_key=names_in(args, "primary_key"),
         replicas=args.get("replicas"),
-        tags=_names(args, "tags"),
+        tags=names_in(args, "tags"),
     )
     return table, checked_split_keys(_list(args, "split_keys"))
+
+
+def column_args(args: Mapping[str, Any], field: str) -> list[_ColumnArgs]:
+    """Columns from the arguments. Raises InvalidArgument."""
+    return [_column(i, c) for i, c in enumerate(_list(args, field))]
 
 
 def _list(args: Mapping[str, Any], field: str) -> list[Any]:
@@ -320,7 +327,8 @@ def _list(args: Mapping[str, Any], field: str) -> list[Any]:
     return list(value)
 
 
-def _names(args: Mapping[str, Any], field: str) -> list[str]:
+def names_in(args: Mapping[str, Any], field: str) -> list[str]:
+    """A list of names from the arguments. Raises InvalidArgument."""
     names = _list(args, field)
     for name in names:
         if not isinstance(name, str):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
+from kv.base.ids import NodeId, TableId
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, done, exclusive
 from procedures.engine.registry import procedure, step
@@ -55,32 +56,43 @@ class PlaceTable:
     @step(first=True)
     async def place(self, ctx: StepContext) -> Outcome:
         args = _checked(ctx.args)
-        t, m = await CatalogTxn.of(ctx), MasterTxn(ctx.txn)
-        table = await catalog.lookup(t, args["namespace"], args["name"])
+        t = await CatalogTxn.of(ctx)
+        table = await catalog.lookup_any(t, args["namespace"], args["name"])
         replicas = args.get("replicas", table.replicas)
         tags = tuple(args.get("tags", table.tags))
-        placed_as = await catalog.place(t, table, replicas, tags)
-        nodes = await all_nodes(m)
-        able = [
-            row.id
-            for row in nodes
-            if row.state is NodeState.MEMBER and not row.witness and carries(row.tags, tags)
-        ]
-        if not able:
-            raise no_node_with(tags, nodes)
-        await hold_new_ones(m)  # none is split off meanwhile with the old values
-        rows = await placed_of(m, table.id)
-        for placed in rows:
-            if placed.change:
-                raise busy_with(placed)
-            put_row(m, placed._replace(replicas=replicas or 0, tags=placed_as.tags))
+        await catalog.modify(t, table, replicas, tags)
+        partitions, nodes = await placed_anew(ctx, table.id, replicas, tags)
         return done(
             {
                 "namespace": table.namespace,
                 "name": table.name,
                 "replicas": replicas,
                 "tags": list(tags),
-                "partitions": len(rows),
-                "nodes": able,
+                "partitions": partitions,
+                "nodes": nodes,
             }
         )
+
+
+async def placed_anew(
+    ctx: StepContext, table: TableId, replicas: int | None, tags: tuple[str, ...]
+) -> tuple[int, list[NodeId]]:
+    """Write what a table wants into its rows of the map; how many there are, and the nodes that may
+    have replicas. Raises Refused (NO_NODE_WITH_TAGS), Busy.
+    """
+    m = MasterTxn(ctx.txn)
+    nodes = await all_nodes(m)
+    able = [
+        row.id
+        for row in nodes
+        if row.state is NodeState.MEMBER and not row.witness and carries(row.tags, tags)
+    ]
+    if not able:
+        raise no_node_with(tags, nodes)
+    await hold_new_ones(m)  # none is split off meanwhile with the old values
+    rows = await placed_of(m, table)
+    for placed in rows:
+        if placed.change:
+            raise busy_with(placed)
+        put_row(m, placed._replace(replicas=replicas or 0, tags=tags))
+    return len(rows), able

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import (
     COLUMNS_MAX,
@@ -28,8 +28,10 @@ from sqlproxy.types import Type, resolve
 
 CREATING: Final = "creating"  # its partitions are being made; not yet to be used
 PUBLIC: Final = "public"
+DISABLED: Final = "disabled"  # it keeps its rows, but nobody reads or writes it
 DROPPING: Final = "dropping"  # its rows are being removed; its name is taken until they are
-STATES: Final = (CREATING, PUBLIC, DROPPING)
+STATES: Final = (CREATING, PUBLIC, DISABLED, DROPPING)
+USABLE: Final = (PUBLIC, DISABLED)  # what users see of tables, and may change
 
 DEFAULT_NAMESPACE: Final = "default"
 POSTGRES_NAMESPACE: Final = "postgres"  # a database of SQL is a namespace; clients expect this one
@@ -149,6 +151,36 @@ class Table:
             tags=tuple(tags),
             next_column_id=len(numbered) + 1,
         )
+
+
+def with_columns(table: Table, added: Iterable[ColumnLike]) -> Table:
+    """The table with these columns behind its own, under ids that were never used. Rows without
+    them have their defaults, so each must be nullable or have one. Raises InvalidArgument,
+    TooLarge, AlreadyExists.
+    """
+    where = f"table {table.path}"
+    if table.plain:
+        raise InvalidArgument(
+            f"{where} is a plain key-value table: it has no columns that others could be added to"
+        )
+    numbered = tuple(
+        Column(i, c.name, resolve(c.type).name, c.nullable, getattr(c, "default", None))
+        for i, c in enumerate(added, table.next_column_id)
+    )
+    for column in numbered:
+        if not column.nullable and column.default is None:
+            raise InvalidArgument(
+                f"{where}: the new column {column.name} must be nullable or have a default: the "
+                "rows that are there have no value for it",
+                details={"column": column.name},
+            )
+        if any(column.name == there.name for there in table.columns):
+            raise AlreadyExists(
+                f"{where} has a column {column.name} already", details={"column": column.name}
+            )
+    columns = (*table.columns, *numbered)
+    _check_columns(where, columns)
+    return replace(table, columns=columns, next_column_id=table.next_column_id + len(numbered))
 
 
 def check_name(what: str, name: object) -> None:

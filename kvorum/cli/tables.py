@@ -1,4 +1,4 @@
-"""`kvorum namespace|table list|create|drop`."""
+"""`kvorum namespace|table list|create|drop`, and `kvorum table enable|disable|modify`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def list_tables(
                             for c in t.columns
                         ],
                         "primary_key": list(t.primary_key),
+                        "state": t.state,
                     }
                     for t in found
                 ]
@@ -74,10 +75,15 @@ def list_tables(
         )
         return
     rows = [
-        (f"{t.namespace}.{t.name}", t.id, " ".join(f"{c.name}:{c.type}" for c in t.columns))
+        (
+            f"{t.namespace}.{t.name}",
+            t.id,
+            t.state,
+            " ".join(f"{c.name}:{c.type}" for c in t.columns),
+        )
         for t in found
     ]
-    output.table(("TABLE", "ID", "COLUMNS"), rows)
+    output.table(("TABLE", "ID", "STATE", "COLUMNS"), rows)
 
 
 @tables.command("create")
@@ -105,15 +111,7 @@ def create_table(
     json: Json = False,
 ) -> None:
     """Make a table; without columns it is a plain key-value table."""
-    from kvorum.model import Column
-
-    columns = []
-    for text in column or ():
-        name, _, kind = text.partition(":")
-        kind, _, null = kind.partition(":")
-        if not kind or null not in ("", "notnull"):
-            output.die(InvalidArgument(f"--column {text!r} is not NAME:TYPE[:notnull]"))
-        columns.append(Column(name, kind, not null))
+    columns = _columns(column)
     ns, name = table_of(table)
     with opened(connect, json) as db:
         made: Any = db.create_table(
@@ -127,6 +125,62 @@ def create_table(
         )
     if json:
         output.emit({"namespace": ns, "name": name, "id": made.id})
+
+
+def _columns(texts: list[str] | None) -> list[Any]:
+    """NAME:TYPE[:notnull], each."""
+    from kvorum.model import Column
+
+    columns = []
+    for text in texts or ():
+        name, _, kind = text.partition(":")
+        kind, _, null = kind.partition(":")
+        if not kind or null not in ("", "notnull"):
+            output.die(InvalidArgument(f"column {text!r} is not NAME:TYPE[:notnull]"))
+        columns.append(Column(name, kind, not null))
+    return columns
+
+
+@tables.command("disable")
+def disable_table(table: TableName, connect: Connect = None, json: Json = False) -> None:
+    """Keep a table's records, and let nobody read or write it until it is enabled."""
+    _altered("disable_table", table, connect, json)
+
+
+@tables.command("enable")
+def enable_table(table: TableName, connect: Connect = None, json: Json = False) -> None:
+    """Let a disabled table be used again."""
+    _altered("enable_table", table, connect, json)
+
+
+@tables.command("modify")
+def modify_table(
+    table: TableName,
+    add_column: Annotated[
+        list[str] | None, typer.Option("--add-column", help="NAME:TYPE; repeatable.")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option(help="Copies of each partition; 0 = on every node.", min=0)
+    ] = None,
+    tags: Annotated[
+        str | None, typer.Option(metavar="TAG,…", help="That a node must carry; empty = none.")
+    ] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Add columns, change how many replicas there are and where; what is left out stays."""
+    change: dict[str, Any] = {"add_columns": _columns(add_column), "replicas": replicas}
+    if tags is not None:
+        change["tags"] = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    _altered("modify_table", table, connect, json, **change)
+
+
+def _altered(what: str, table: str, connect: str | None, as_json: bool, **change: Any) -> None:
+    ns, name = table_of(table)
+    with opened(connect, as_json) as db:
+        told = getattr(db, what)(ns, name, **change)
+    if as_json:
+        output.emit({"namespace": ns, "name": name, "state": told.state})
 
 
 @tables.command("drop")

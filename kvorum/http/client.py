@@ -207,6 +207,17 @@ class HttpBackend:
         body["columns"] = [column.to_plain() for column in spec.columns]
         return _table(await self._call("POST", f"/v1/namespaces/{_q(ns)}/tables", body))
 
+    async def alter_table(
+        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> TableInfo:
+        target = f"/v1/namespaces/{_q(ns)}/tables/{_q(name)}"
+        if what != "modify":
+            return _table(await self._call("POST", f"{target}/{what}"))
+        body = dict(change or {})
+        if "replicas" in body:
+            body["replicas"] = body["replicas"] or 0
+        return _table(await self._call("PATCH", target, body))
+
     async def drop_table(self, ns: str, name: str) -> None:
         await self._call("DELETE", f"/v1/namespaces/{_q(ns)}/tables/{_q(name)}")
 
@@ -482,4 +493,5 @@ def _table(told: Mapping[str, Any]) -> TableInfo:
         tuple(told["primary_key"]),
         told.get("replicas"),
         tuple(told.get("tags", ())),
+        told.get("state", "public"),
     )

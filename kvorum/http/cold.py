@@ -73,6 +73,9 @@ class ColdApi:
             ("DELETE", "/v1/namespaces/{ns}", self._drop_namespace),
             ("GET", "/v1/namespaces/{ns}/tables", self._tables),
             ("POST", "/v1/namespaces/{ns}/tables", self._create_table),
+            ("PATCH", "/v1/namespaces/{ns}/tables/{table}", self._modify_table),
+            ("POST", "/v1/namespaces/{ns}/tables/{table}/disable", self._disable_table),
+            ("POST", "/v1/namespaces/{ns}/tables/{table}/enable", self._enable_table),
             ("DELETE", "/v1/namespaces/{ns}/tables/{table}", self._drop_table),
             ("POST", "/v1/tso", self._tso),
             ("GET", "/v1/procedures", self._procedures),
@@ -182,6 +185,26 @@ class ColdApi:
         )
         table = await self._backend.create_table(request.path_params["ns"], body["name"], spec)
         return reply(show_table(table), raw.formats.reply, 201)
+
+    async def _modify_table(self, raw: http.Request, request: Request) -> Reply:
+        change = await raw.fields(fields.MODIFY_TABLE)
+        if "replicas" in change:
+            change["replicas"] = change["replicas"] or None
+        return await self._altered(raw, request, "modify", change)
+
+    async def _disable_table(self, raw: http.Request, request: Request) -> Reply:
+        return await self._altered(raw, request, "disable", {})
+
+    async def _enable_table(self, raw: http.Request, request: Request) -> Reply:
+        return await self._altered(raw, request, "enable", {})
+
+    async def _altered(
+        self, raw: http.Request, request: Request, what: str, change: dict[str, Any]
+    ) -> Reply:
+        Query(raw.query_string).done()
+        ns, table = request.path_params["ns"], request.path_params["table"]
+        altered = await self._backend.alter_table(ns, table, what, change)
+        return reply(show_table(altered), raw.formats.reply)
 
     async def _drop_table(self, raw: http.Request, request: Request) -> Reply:
         Query(raw.query_string).done()
@@ -440,6 +463,7 @@ def show_table(table: TableInfo) -> dict[str, Any]:
         "primary_key": list(table.primary_key),
         "replicas": table.replicas,
         "tags": list(table.tags),
+        "state": table.state,
     }
 
 

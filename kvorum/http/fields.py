@@ -311,6 +311,23 @@ NEW_TABLE: Fields = (
     Field("columns", array(record(COLUMN), limits.COLUMNS_MAX), "Columns of a SQL table.", False),
     Field("primary_key", array(TEXT, limits.COLUMNS_MAX), "Columns of the primary key.", False),
 )
+MODIFY_TABLE: Fields = (
+    Field(
+        "replicas",
+        integer(0, limits.REPLICAS_MAX),
+        "Copies of each partition from now on; 0: one at every node.",
+        False,
+    ),
+    Field(
+        "tags", array(TEXT, limits.TAGS_MAX), "Tags that nodes must carry to hold replicas.", False
+    ),
+    Field(
+        "add_columns",
+        array(record(COLUMN), limits.COLUMNS_MAX),
+        "New columns of a SQL table, behind those that there are; they must be nullable.",
+        False,
+    ),
+)
 OPEN_SNAPSHOT: Fields = (
     Field("at", AT.kind, "The moment; now if left out.", False),
     Field("owner", TEXT, "Who holds it, for people.", False),

@@ -66,6 +66,7 @@ _TABLE_INFO = _object(
     primary_key={"type": "array", "items": {"type": "string"}},
     replicas={"type": ["integer", "null"]},
     tags={"type": "array", "items": {"type": "string"}},
+    state={"type": "string", "enum": ["public", "disabled"]},
 )
 _SURGERY = _object(
     id={"type": "string"},
@@ -353,6 +354,22 @@ _OTHER_ROUTES = (
         "POST", "/v1/namespaces/{ns}/tables", "tables", "Create a table",
         "Without `columns` it is a plain key-value table. Waits until the table can be used.",
         body=fields.NEW_TABLE, ok=201, answer=_TABLE_INFO, errors=(404, 409),
+    ),
+    Route(
+        "PATCH", "/v1/namespaces/{ns}/tables/{table}", "tables", "Modify a table",
+        "What is left out stays. All of it or, if it is refused, nothing; replicas follow by "
+        "themselves.",
+        body=fields.MODIFY_TABLE, answer=_TABLE_INFO, errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/namespaces/{ns}/tables/{table}/disable", "tables", "Disable a table",
+        "Its rows are kept; whoever reads or writes it by its name is refused (TABLE_DISABLED) "
+        "once this has answered, which takes some seconds. It may be dropped or enabled.",
+        answer=_TABLE_INFO, errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/namespaces/{ns}/tables/{table}/enable", "tables", "Enable a table",
+        "Fine for one that is enabled.", answer=_TABLE_INFO, errors=(404, 409),
     ),
     Route(
         "DELETE", "/v1/namespaces/{ns}/tables/{table}", "tables", "Drop a table",

@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from kv.base import limits
+from kv.base.errors import Refused
+from kv.base.keys import u32
 from procedures.bus.settings import read_setting
 from procedures.library.sink_records import attempt_key
 from procedures.master.nodes import NodeState, all_nodes
+from sqlproxy import catalog
+from sqlproxy.catalog import CATALOG_TTL_S
 from tests.library.world import ROWS, TABLE, Place
 from tests.sink.world import Client, Task
 
@@ -110,6 +114,68 @@ async def _two_copies(place: Place, args: Any, happened: bool) -> Any:
     row, (table,) = await place.only(), await place.db.tables("default")
     wanted = 2 if happened else 3
     return None if row.replicas == table.replicas == wanted else f"{row}, {table}"
+
+
+async def _open(place: Place) -> Any:
+    await place.table()
+    return NAME
+
+
+async def _shut(place: Place) -> Any:
+    await place.table()
+    await place.run("DisableTable", NAME)
+    return NAME
+
+
+async def _is_shut(place: Place, args: Any, happened: bool) -> Any:
+    """Nobody gets in while it is, and all rows are there again when it is opened."""
+    (table,) = await place.db.tables("default")
+    if table.state != ("disabled" if happened else "public"):
+        return f"{table}"
+    for number in sorted(place.cluster.nodes):
+        db = place.at(number)
+        try:
+            await db.table(*TABLE).get("a1")
+            await db.table(*TABLE).put("new", "1")
+            refused = False
+        except Refused as error:
+            refused = error.code == "TABLE_DISABLED"
+        if refused != happened:
+            return f"node {number} refuses: {refused}"
+    return None
+
+
+async def _is_open(place: Place, args: Any, happened: bool) -> Any:
+    await asyncio.sleep(CATALOG_TTL_S)
+    return await _is_shut(place, args, not happened)
+
+
+async def _of_namespace(place: Place) -> Any:
+    await place.table()
+    return {"namespace": "default"}
+
+
+async def _shut_namespace(place: Place) -> Any:
+    await _shut(place)
+    return {"namespace": "default"}
+
+
+async def _sql(place: Place) -> Any:
+    await place.table()
+    columns = [{"name": "id", "type": "bigint"}]
+    spec = {"namespace": "default", "name": "sql", "columns": columns, "primary_key": ["id"]}
+    await place.run("CreateTable", {**spec, "replicas": 3})
+    added = [{"name": "note", "type": "text"}]
+    return {"namespace": "default", "name": "sql", "add_columns": added, "replicas": 2}
+
+
+async def _is_modified(place: Place, args: Any, happened: bool) -> Any:
+    table = await catalog.lookup(place.txn, "default", "sql")
+    rows = (await place.map()).values()
+    in_map = next(row.replicas for row in rows if row.descriptor.start[:4] == u32(table.id))
+    found = [c.name for c in table.columns], table.replicas, in_map
+    wanted = (["id", "note"], 2, 2) if happened else (["id"], 3, 3)
+    return None if found == wanted else f"{found}"
 
 
 # ---------------------------------------------------------------------- replicas and nodes
@@ -423,6 +489,11 @@ SCENARIOS: dict[str, Scenario] = {
     "DropNamespace": Scenario(_made_shop, _shop_is_gone, "NAMESPACE_NOT_FOUND"),
     "CreateTable": Scenario(_new_table, _new_is_there, "ALREADY_EXISTS"),
     "DropTable": Scenario(_three_parts, _t_is_gone, "TABLE_NOT_FOUND", reads=False),
+    "DisableTable": Scenario(_open, _is_shut, reads=False),
+    "EnableTable": Scenario(_shut, _is_open, reads=False),
+    "DisableNamespace": Scenario(_of_namespace, _is_shut, reads=False),
+    "EnableNamespace": Scenario(_shut_namespace, _is_open, reads=False),
+    "ModifyTable": Scenario(_sql, _is_modified, "ALREADY_EXISTS"),
     "kvorum.place_table": Scenario(_fewer, _two_copies),
     "AddReplica": Scenario(_lacking, _has, nodes=4),
     "RemoveReplica": Scenario(_having, _has_not),

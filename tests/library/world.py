@@ -59,6 +59,10 @@ class Place:
                 return AsyncDatabase(node.backend, self.cluster._rng)
         raise AssertionError("no node lives")
 
+    def at(self, number: int) -> AsyncDatabase:
+        """A client at this node."""
+        return AsyncDatabase(self.cluster.nodes[number].backend, self.cluster._rng)
+
     def victim(self, master: int) -> int:
         """Another node than the master, that may die."""
         return self.chance.choice(

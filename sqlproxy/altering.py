@@ -1,0 +1,189 @@
+"""Changes of tables that are there, as procedures: switched off and on again, and modified (J19).
+
+    DisableTable      {namespace, name}     shut ─▶ settle             undo: reopen
+    EnableTable       {namespace, name}     open
+    DisableNamespace  {namespace}           a DisableTable for each of its tables; then done
+    EnableNamespace   {namespace}           the same the other way
+    ModifyTable       {namespace, name, add_columns?, replicas?, tags?}   modify
+
+All of them lock the table exclusively, and tell `{…, changed}`: what is so already is no error.
+
+A disabled table keeps its rows, its partitions are cared for as ever; nobody reads or writes it:
+TABLE_DISABLED. That is decided where names are looked up, before each operation and again before a
+transaction commits that wrote to it. What was looked up may be remembered for CATALOG_TTL_S; so
+`settle` waits for that long, and when DisableTable has ended, whoever begins an operation by the
+table's name is refused, at whatever node. A rollback before then opens the table again.
+
+ModifyTable is one transaction: all of it or nothing. Columns are added behind the others; rows
+without them have their defaults (sqlproxy/rows.py). Replicas and tags: see placing.py.
+
+Left out here: a request that was under way by then ends as it would have; sessions that work on
+storage keys (the Spark sink's tasks, open watches) look a table up when they begin, and go on;
+other columns cannot be dropped or changed (they come with SQL's online schema change); a table that
+is made in a disabled namespace is not disabled: the namespace has no such state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from kv.base.errors import InvalidArgument
+from kv.base.limits import PROCEDURE_CHILDREN_MAX
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, children, done, suspend
+from procedures.engine.registry import Registry, procedure, step, undo
+from sqlproxy import catalog
+from sqlproxy.ddl import CatalogTxn, column_args, name_in, names_in, namespace_locks, table_locks
+from sqlproxy.placing import placed_anew
+from sqlproxy.schema import DISABLED, PUBLIC
+
+DISABLE_TABLE: Final = "DisableTable"
+ENABLE_TABLE: Final = "EnableTable"
+MODIFY_TABLE: Final = "ModifyTable"
+DISABLE_NAMESPACE: Final = "DisableNamespace"
+ENABLE_NAMESPACE: Final = "EnableNamespace"
+
+SETTLE_MS: Final = round(catalog.CATALOG_TTL_S * 1000) + 1_000  # the second: clocks of nodes differ
+_FIELDS: Final = frozenset({"namespace", "name", "add_columns", "replicas", "tags"})
+
+Changed = Callable[[str, str], None]
+"""A hint to the caches of this node that a table's descriptor changes."""
+
+
+def register(registry: Registry, changed: Changed) -> None:
+    """Serve the procedures of this module."""
+    registry.add(DisableTable, make=lambda: DisableTable(changed))
+    registry.add(EnableTable, make=lambda: EnableTable(changed))
+    registry.add(ModifyTable, make=lambda: ModifyTable(changed))
+    registry.add(DisableNamespace)
+    registry.add(EnableNamespace)
+
+
+class _OfTable:
+    """What they share."""
+
+    def __init__(self, changed: Changed) -> None:
+        self._changed = changed
+
+    def tell(self, ctx: StepContext) -> None:
+        """Before the commit, and perhaps for nothing; caches age besides."""
+        self._changed(ctx.args["namespace"], ctx.args["name"])
+
+    async def switch(self, ctx: StepContext, state: str) -> bool:
+        """Whether it was otherwise. Raises NotFound."""
+        _known(ctx.args, frozenset({"namespace", "name"}))
+        t = await CatalogTxn.of(ctx)
+        table = await catalog.lookup_any(t, *_path(ctx.args))
+        await catalog.switch(t, table, state)
+        self.tell(ctx)
+        return table.state != state
+
+
+@procedure(DISABLE_TABLE, locks=table_locks)
+class DisableTable(_OfTable):
+    @step(first=True, undo="reopen")
+    async def shut(self, ctx: StepContext) -> Outcome:
+        """From this commit on nobody who looks finds it open."""
+        ctx.state["changed"] = await self.switch(ctx, DISABLED)
+        ctx.state["until_ms"] = ctx.now_ms + SETTLE_MS
+        return suspend(timeout_ms=SETTLE_MS, then="settle")
+
+    @step
+    async def settle(self, ctx: StepContext) -> Outcome:
+        """Until nobody remembers it as open. A restart wakes it earlier: it waits on."""
+        left_ms = ctx.state["until_ms"] - ctx.now_ms
+        if left_ms > 0:
+            return suspend(timeout_ms=left_ms, then="settle")
+        self.tell(ctx)
+        return done(_result(ctx, changed=ctx.state["changed"]))
+
+    @undo
+    async def reopen(self, ctx: StepContext) -> None:
+        if ctx.state["changed"]:
+            await self.switch(ctx, PUBLIC)
+
+
+@procedure(ENABLE_TABLE, locks=table_locks)
+class EnableTable(_OfTable):
+    @step(first=True)
+    async def open(self, ctx: StepContext) -> Outcome:
+        """One step: whoever looks from then on finds it. Nobody remembers that it was shut."""
+        return done(_result(ctx, changed=await self.switch(ctx, PUBLIC)))
+
+
+@procedure(MODIFY_TABLE, locks=table_locks)
+class ModifyTable(_OfTable):
+    @step(first=True)
+    async def modify(self, ctx: StepContext) -> Outcome:
+        """One transaction. Raises InvalidArgument, TooLarge, NotFound, Refused, Busy."""
+        args = _known(ctx.args, _FIELDS)
+        if not _FIELDS & set(args) - {"namespace", "name"}:
+            raise InvalidArgument("give 'add_columns', 'replicas', 'tags', or several of them")
+        t = await CatalogTxn.of(ctx)
+        table = await catalog.lookup_any(t, *_path(args))
+        replicas = args.get("replicas", table.replicas)
+        tags = tuple(names_in(args, "tags")) if "tags" in args else table.tags
+        columns = column_args(args, "add_columns")
+        moved = (replicas, tags) != (table.replicas, table.tags)
+        if moved or columns:
+            table = await catalog.modify(t, table, replicas, tags, columns)
+            self.tell(ctx)
+        if moved:
+            await placed_anew(ctx, table.id, replicas, tags)
+        told = {"table_id": table.id, "version": table.version}
+        return done({**_result(ctx, changed=bool(moved or columns)), **told})
+
+
+class _OfNamespace:
+    """A child for each table of the namespace; new ones are locked out meanwhile."""
+
+    child: ClassVar[str]
+    was: ClassVar[str]
+
+    @step(first=True)
+    async def look(self, ctx: StepContext) -> Outcome:
+        _known(ctx.args, frozenset({"namespace"}))
+        namespace = name_in(ctx.args, "namespace")
+        t = await CatalogTxn.of(ctx)
+        await catalog.lookup_namespace(t, namespace)
+        tables = await catalog.list_tables(t, namespace)
+        names = [table.name for table in tables if table.state == self.was]
+        del names[PROCEDURE_CHILDREN_MAX:]
+        ctx.state["tables"] = ctx.state.get("tables", 0) + len(names)
+        if not names:
+            return done({"namespace": namespace, "changed": ctx.state["tables"]})
+        calls = [(self.child, {"namespace": namespace, "name": name}) for name in names]
+        return children(calls, then="look")
+
+
+@procedure(DISABLE_NAMESPACE, locks=namespace_locks)
+class DisableNamespace(_OfNamespace):
+    """See the module."""
+
+    child, was = DISABLE_TABLE, PUBLIC
+
+
+@procedure(ENABLE_NAMESPACE, locks=namespace_locks)
+class EnableNamespace(_OfNamespace):
+    """See the module."""
+
+    child, was = ENABLE_TABLE, DISABLED
+
+
+def _path(args: Any) -> tuple[str, str]:
+    return name_in(args, "namespace"), name_in(args, "name")
+
+
+def _known(args: Any, fields: frozenset[str]) -> Mapping[str, Any]:
+    if not isinstance(args, Mapping):
+        raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")
+    if unknown := sorted(set(args) - fields):
+        raise InvalidArgument(
+            f"unknown argument {unknown[0]!r:.60}; there are {', '.join(sorted(fields))}"
+        )
+    return args
+
+
+def _result(ctx: StepContext, *, changed: bool) -> dict[str, Any]:
+    return {**{name: ctx.args[name] for name in ("namespace", "name")}, "changed": changed}
