@@ -61,6 +61,8 @@ class Two(Patient):
 
     @step(undo="not_two", undo_partial=True)
     async def two(self, ctx: StepContext) -> Outcome:
+        if ctx.wake == "restart":
+            return suspend(event="go", then="two")
         self.lab.count(f"two {ctx.id}")
         if "two" in ctx.args.get("hang", ()):
             await self.lab.opened.wait()
@@ -95,6 +97,8 @@ class Tree(Patient):
 
     @step
     async def end(self, ctx: StepContext) -> Outcome:
+        if ctx.wake == "restart":
+            return suspend(event="go", then="end")
         return done([child.state for child in ctx.children])
 
 
