@@ -1,4 +1,4 @@
-"""`kvorum proc list|show|submit|wait`; what operators do is in operating.py."""
+"""`kvorum proc list|show|submit|wait|dump`; what operators do is in operating.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
 from kvorum.model import ProcedureInfo
@@ -81,6 +81,34 @@ def wait(
     """Wait for the end of a procedure and print its result. Exit code 1 if it failed."""
     with opened(connect, json) as db:
         _finish(db, procedure, timeout_ms, json)
+
+
+@app.command("dump")
+def dump(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="Of procedures without a cluster.")
+    ],
+    json: Json = False,
+) -> None:
+    """Print what a directory of procedures without a cluster holds. Changes nothing."""
+    from procedures.wal.dump import dump as read
+
+    try:
+        told = read(directory)
+    except KvorumError as error:
+        output.die(error, as_json=json)
+    if json:
+        output.emit(told)
+        return
+    output.lines([told["report"]["text"]])
+    logs = [
+        (log["file"], output.size(log["bytes"]), log["frames"], log["written"], log["deleted"])
+        for log in told["logs"]
+    ]
+    output.table(("LOG", "SIZE", "SYNCS", "WRITTEN", "DELETED"), logs)
+    rows = [(p["id"], p["name"], p["state"], p["step"], p["nonce"]) for p in told["procedures"]]
+    output.table(("ID", "NAME", "STATE", "STEP", "NONCE"), rows)
+    output.lines([f"{one['id']}: {one['reason']}" for one in told["broken"]])
 
 
 def _finish(db: Any, procedure: int, timeout_ms: int | None, json: bool) -> None:

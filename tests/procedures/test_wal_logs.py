@@ -94,7 +94,7 @@ def test_l5_never_dropped_early_and_always_in_time(seed: int) -> None:
             for cell in some:
                 del home[cell]
             logs.wrote(10, [], some)
-        needed = {one for one in home.values()} | {last}
+        needed = set(home.values()) | {last}
         oldest = logs.oldest.number
         assert logs.droppable() == (oldest not in needed), (oldest, needed)
         wanted = sorted(cell for cell, at in home.items() if at == oldest and oldest != last)
