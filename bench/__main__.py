@@ -15,11 +15,15 @@ from bench import (
     cluster,
     compare,
     kv,
+    many_procedures,
     memory,
     procedures,
     recovery,
+    recovery_procedures,
     report,
     spark,
+    split,
+    spread,
     stores,
     transactions,
 )
@@ -101,6 +105,27 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--steps", type=_counts, default=list(procedures.STEPS))
     one.add_argument("--clients", type=_counts, default=list(procedures.CLIENTS))
 
+    one.add_argument("--nodes", type=int, choices=[1, 3], default=1)
+
+    one = command("recovery-procedures", "kill -9 of the master and of a worker under procedures")
+    places = recovery_procedures.PLACES
+    one.add_argument("--places", type=_some_of(places), default=list(places))
+
+    one = command("many-procedures", "memory and CPU per step while very many procedures wait")
+    one.add_argument("--waiting", type=_numbers, default=list(many_procedures.COUNTS))
+    kinds = tuple(many_procedures.KINDS)
+    one.add_argument("--kinds", type=_some_of(kinds), default=list(kinds))
+
+    one = command("split", "writes while their table is split all the time")
+    one.add_argument("--clients", type=_counts, default=[16])
+    one.add_argument("--merges", action="store_true", help="merge, too")
+
+    one = command("spread", "rising keys loaded into one table of three nodes", reps=1)
+    one.add_argument("--rows", type=int, default=spread.ROWS)
+    one.add_argument("--bytes-max", type=int, default=spread.BYTES_MAX)
+    one.add_argument("--settle-s", type=float, default=spread.SETTLE_S)
+    one.add_argument("--replicas", type=_counts, default=[3, 1], help="of the table; a run of each")
+
     one = command("spark", "batch and streaming writes from Spark (needs Java 17)")
     one.add_argument("--rows", type=int, default=int(os.environ.get("PEERS_ROWS", spark.ROWS)))
 
@@ -142,7 +167,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def _records(args: argparse.Namespace) -> Iterator[Record]:
+def _records(args: argparse.Namespace) -> Iterator[Record]:  # noqa: C901 - a case per command
     yield describe(Path(os.environ.get("PEERS_WORK", tempfile.gettempdir())))
     match args.command:
         case "kv":
@@ -172,7 +197,23 @@ def _records(args: argparse.Namespace) -> Iterator[Record]:
         case "transactions":
             yield from transactions.run(nodes=args.nodes, reps=args.reps, secs=args.secs)
         case "procedures":
-            yield from procedures.run(args.steps, args.clients, reps=args.reps, secs=args.secs)
+            yield from procedures.run(
+                args.steps, args.clients, nodes=args.nodes, reps=args.reps, secs=args.secs
+            )
+        case "recovery-procedures":
+            yield from recovery_procedures.run(args.places, reps=args.reps)
+        case "many-procedures":
+            yield from many_procedures.run(args.waiting, args.kinds, reps=args.reps, secs=args.secs)
+        case "split":
+            yield from split.run(args.clients, merges=args.merges, reps=args.reps, secs=args.secs)
+        case "spread":
+            for replicas in args.replicas:
+                yield from spread.run(
+                    args.rows,
+                    bytes_max=args.bytes_max,
+                    settle_s=args.settle_s,
+                    replicas=replicas,
+                )
         case "spark":
             yield from spark.run(args.rows, reps=args.reps)
         case "memory":

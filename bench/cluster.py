@@ -29,7 +29,8 @@ _SYNCS = re.compile(r"^kvorum_raft_syncs(?:_total)? (\S+)$", re.MULTILINE)
 class Cluster(Started):
     """`with Cluster("kv") as cluster:` started nodes, stopped at the end, their folder removed."""
 
-    def __init__(self, name: str, nodes: int = NODES) -> None:
+    def __init__(self, name: str, nodes: int = NODES, *, options: tuple[str, ...] = ()) -> None:
+        self._options = options
         self.folder = work_folder(name)
         base = free_base(nodes + 1)
         self.local = LocalCluster.create(self.folder / "cluster", nodes, base)
@@ -54,7 +55,7 @@ class Cluster(Started):
         """Start these nodes (all of them) and wait until they are ready."""
         wanted = list(numbers) or [node.id for node in self.local.nodes]
         for number in wanted:
-            self.local.start(number)
+            self.local.start(number, self._options)
         self.local.wait_ready(wanted, told=lambda _number: None)
 
     def syncs(self) -> float:

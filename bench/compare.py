@@ -6,13 +6,26 @@ the same turn. Kvorum's node stays up between its turns (idle); a peer starts af
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import cluster, kv, memory, procedures, recovery, spark, transactions
+from bench import (
+    cluster,
+    kv,
+    many_procedures,
+    memory,
+    procedures,
+    recovery,
+    recovery_procedures,
+    spark,
+    split,
+    spread,
+    transactions,
+)
 from bench.cluster import Cluster
 from bench.node import Node, Server
 from bench.peers import PeerFailed, Peers
@@ -20,7 +33,7 @@ from bench.stats import Record, median_of_runs
 
 NAMES = (
     "kv", "cluster", "failover", "groups", "transactions", "http", "procedures", "spark", "memory",
-    "recovery",
+    "recovery", "recovery-procedures", "many-procedures", "split", "spread",
 )  # fmt: skip
 _SIZE = 100
 # What the goals name, and 1 KiB beside it.
@@ -156,11 +169,17 @@ def alone(*, reps: int, secs: float) -> Iterator[Record]:
 
 
 def against_dbos(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
-    """Procedures of 1 and 10 steps at equal concurrency."""
+    """Procedures of 1 and 10 steps at equal concurrency: DBOS, one node of ours, three of ours.
+    Ours stay up all the time, idle while others are measured.
+    """
     cases = [(steps, count) for steps in procedures.STEPS for count in procedures.CLIENTS]
     theirs: dict[tuple[int, int], list[Record]] = {case: [] for case in cases}
-    mine: dict[tuple[int, int], list[Record]] = {case: [] for case in cases}
-    with Node("compare", options=procedures.OPTIONS) as node:
+    sizes = (1, cluster.NODES)
+    mine: dict[tuple[int, int, int], list[Record]] = {
+        (*case, nodes): [] for case in cases for nodes in sizes
+    }
+    with contextlib.ExitStack() as stack:
+        ours = {n: stack.enter_context(procedures.server("compare", n)) for n in sizes}
         for turn in range(reps):
             note(f"procedures: DBOS and Kvorum, turn {turn + 1} of {reps}")
             try:
@@ -169,12 +188,16 @@ def against_dbos(peers: Peers, *, reps: int, secs: float) -> Iterator[Record]:
             except PeerFailed as error:
                 note(f"  {error}")
             for case in cases:
-                mine[case].append(procedures.measure(node, *case, secs=secs))
+                for nodes, measured in ours.items():
+                    found = procedures.measure(measured, *case, secs=secs)
+                    mine[*case, nodes].append(found)
     for steps, count in cases:
         if theirs[steps, count]:
             head = _peer("dbos", f"{steps}-step", clients=count, size=procedures.VALUE_BYTES)
             yield head | median_of_runs(theirs[steps, count], "steps_s")
-        yield procedures.fields(steps, count) | median_of_runs(mine[steps, count], "steps_s")
+        for nodes in sizes:
+            found = median_of_runs(mine[steps, count, nodes], "steps_s")
+            yield procedures.fields(steps, count, nodes) | found
 
 
 def against_spark_sinks(peers: Peers, rows: int, *, reps: int, secs: float) -> Iterator[Record]:
@@ -199,7 +222,7 @@ def against_spark_sinks(peers: Peers, rows: int, *, reps: int, secs: float) -> I
         yield _peer("spark-pg", op) | median_of_runs(found, rate)
 
 
-def run(
+def run(  # noqa: C901 - a list of parts, one condition each
     names: list[str], peers_folder: Path, home: Path, *, rows: int, reps: int, secs: float
 ) -> Iterator[Record]:
     """All records of the named parts."""
@@ -226,5 +249,24 @@ def run(
     if "recovery" in names:
         note("recovery")
         yield from recovery.run([0, 100], reps=reps)
+    if "recovery-procedures" in names:
+        note("kill -9 of the master and of a worker")
+        yield from recovery_procedures.run(list(recovery_procedures.PLACES), reps=reps)
+    if "many-procedures" in names:
+        note("procedures that wait")
+        yield from many_procedures.run(
+            list(many_procedures.COUNTS), list(many_procedures.KINDS), reps=reps, secs=secs
+        )
+    if "split" in names:
+        note("writes under splits")
+        yield from split.run([split.CLIENTS], merges=False, reps=reps, secs=secs)
+    if "spread" in names:
+        note("rising keys")
+        yield from spread.run(
+            spread.ROWS,
+            bytes_max=spread.BYTES_MAX,
+            settle_s=spread.SETTLE_S,
+            replicas=cluster.NODES,
+        )
     if "spark" in names:
         yield from against_spark_sinks(peers, rows, reps=reps, secs=secs)

@@ -55,17 +55,26 @@ def _txn(op: str, nodes: int | None = None) -> Record:
     return {"bench": "txn", **where, "nodes": nodes}
 
 
-def _against_dbos(steps: int, clients: int) -> Goal:
+def _against_dbos(steps: int, clients: int, nodes: int | None, bound: float) -> Goal:
     where = {"op": f"{steps}-step", "clients": clients}
+    head = "" if nodes is None else "three nodes: "
     return Goal(
-        name=f"procedure steps, {steps} per procedure, {clients} in flight, against DBOS",
-        ours={"bench": "procedures", **where},
+        name=f"{head}procedure steps, {steps} per procedure, {clients} in flight, against DBOS",
+        ours={"bench": "procedures", **where, "nodes": nodes},
         figure="steps_s",
         relation=OVER,
-        bound=10,
+        bound=bound,
         peer={"bench": "peer", "peer": "dbos", **where},
         peer_figure="steps_s",
     )
+
+
+def _killed(place: str) -> Record:
+    return {"bench": "recovery-procedures", "op": place}
+
+
+def _waiting(kind: str) -> Record:
+    return {"bench": "many-procedures", "op": kind, "waiting": 100_000}
 
 
 def _rate(name: str, ours: Record, bound: float, peer: Record) -> Goal:
@@ -83,6 +92,9 @@ def _rate(name: str, ours: Record, bound: float, peer: Record) -> Goal:
 def _bound(name: str, ours: Record, figure: str, relation: str, bound: float) -> Goal:
     return Goal(name=name, ours=ours, figure=figure, relation=relation, bound=bound)
 
+
+_AN = {"event": "an event", "lock": "a lock"}
+_SPREAD: Record = {"bench": "spread", "nodes": 3, "replicas": 3}
 
 GOALS: tuple[Goal, ...] = (
     _rate("puts/s, 64 connections, against etcd", _kv("put", 64), 1.5, _etcd("put", 64)),
@@ -141,7 +153,40 @@ GOALS: tuple[Goal, ...] = (
     _bound("HTTP gets/s, 64 clients", _kv("get", 64, "http"), "ops_s", OVER, 15_000),
     _bound("rows/s in batches of 100 puts, 16 clients", _kv("batch", 16), "rows_s", OVER, 60_000),
     _bound("rows/s scanned into a client", _kv("scan", 1), "rows_s", OVER, 300_000),
-    *(_against_dbos(steps, clients) for steps in (1, 10) for clients in (1, 10, 64)),
+    *(
+        _against_dbos(steps, clients, nodes, bound)
+        for nodes, bound in ((None, 15), (3, 5))
+        for steps in (1, 10)
+        for clients in (1, 16, 64)
+    ),
+    _bound("a procedure of one step, submitted to done, p50 in ms",
+           {"bench": "procedures", "op": "1-step", "clients": 1, "nodes": None},
+           "p50_ms", UNDER, 5),
+    _bound("three nodes: s until a step runs again when the master is killed, median",
+           _killed("master"), "first_s", UNDER, 2),
+    _bound("… procedures that lost a step or counted it twice", _killed("master"),
+           "wrong", UNDER, 0),
+    _bound("s until a step runs again when a worker is killed, median",
+           _killed("worker"), "first_s", UNDER, 3),
+    _bound("… procedures with a lost or doubled step after a worker's death", _killed("worker"),
+           "wrong", UNDER, 0),
+    *(
+        goal
+        for kind in ("event", "lock")
+        for goal in (
+            _bound(f"CPU per step with 100,000 that wait for {_AN[kind]}, against none",
+                   _waiting(kind), "against_first", UNDER, 1.25),
+            _bound(f"KB of memory of a procedure that waits for {_AN[kind]}",
+                   _waiting(kind), "kb_each", UNDER, 10),
+        )
+    ),
+    _bound("writes while their table is split, p99.9 in ms", {"bench": "split", "clients": 16},
+           "p999_ms", UNDER, 100),
+    _bound("three nodes: errors while 1M rising keys are loaded and split", _SPREAD,
+           "errors", UNDER, 0),
+    _bound("… rows of it missing", _SPREAD, "missing", UNDER, 0),
+    _bound("… leaders of the node with the fewest, against an even share", _SPREAD,
+           "least_share", OVER, 0.5),
     Goal(
         name="Spark batch rows/s, against JDBC to PostgreSQL with a primary key",
         ours={"bench": "spark", "op": "batch"}, figure="rows_s", relation=OVER, bound=0.5,

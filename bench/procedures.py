@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench import load
-from bench.node import Node
+from bench.cluster import Cluster
+from bench.node import Node, Server
 from bench.spec import Spec
 from bench.stats import Record, median_of_runs
 
 STEPS = (1, 10)
-CLIENTS = (1, 10, 64)
+CLIENTS = (1, 16, 64)
 VALUE_BYTES = 100
 OPTIONS = ("--procedure-modules", "bench.steps")
 
 
-def fields(steps: int, clients: int) -> Record:
-    return {"bench": "procedures", "op": f"{steps}-step", "clients": clients, "size": VALUE_BYTES}
+def fields(steps: int, clients: int, nodes: int = 1) -> Record:
+    """What is measured, without its figures."""
+    where: Record = {"nodes": nodes} if nodes > 1 else {}
+    case = {"op": f"{steps}-step", "clients": clients, "size": VALUE_BYTES}
+    return {"bench": "procedures", **where, **case}
 
 
-def measure(node: Node, steps: int, clients: int, *, secs: float) -> Record:
+def server(name: str, nodes: int) -> Node | Cluster:
+    """To be started by `with`."""
+    return Cluster(name, nodes, options=OPTIONS) if nodes > 1 else Node(name, options=OPTIONS)
+
+
+def measure(node: Server, steps: int, clients: int, *, secs: float) -> Record:
     """One window. `ops_s` counts procedures, `steps_s` their steps."""
     spec = Spec(
         op="proc",
@@ -39,9 +48,12 @@ def measure(node: Node, steps: int, clients: int, *, secs: float) -> Record:
     return found
 
 
-def run(steps: list[int], clients: list[int], *, reps: int, secs: float) -> Iterator[Record]:
-    with Node("procedures", options=OPTIONS) as node:
+def run(
+    steps: list[int], clients: list[int], *, nodes: int = 1, reps: int, secs: float
+) -> Iterator[Record]:
+    """A record per number of steps and of procedures in flight."""
+    with server("procedures", nodes) as node:
         for count in steps:
             for in_flight in clients:
                 windows = [measure(node, count, in_flight, secs=secs) for _ in range(reps)]
-                yield fields(count, in_flight) | median_of_runs(windows, "steps_s")
+                yield fields(count, in_flight, nodes) | median_of_runs(windows, "steps_s")

@@ -1,40 +1,36 @@
-"""Writes while their table is split (and merged) all the time, on one node: python -m bench.split.
+"""Writes while their table is split (and merged) all the time, on one node.
 
 Writers put rows of 100 bytes at random keys through the SDK, one after the other. First nobody
-splits; then a random partition is split five times a second, and with --merges all are merged again
-whenever there are eight. One JSON line: p50, p99, p99.9 and the slowest of both halves, in
+splits; then a random partition is split five times a second, and with `merges` all are merged again
+whenever there are eight. Reported: p50, p99, p99.9 and the slowest of both halves, in
 milliseconds.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
-import sys
 import time
+from collections.abc import Iterator
 
 import kvorum
 from bench.node import Node
-from bench.stats import Record, percentile
+from bench.stats import Record, median_of_runs, percentile
 
+CLIENTS = 16
 _KEYS = 1_000_000
 _VALUE = b"." * 100
 _PAUSE_S = 0.2
 
 
-def main() -> None:
-    """Run it."""
-    top = argparse.ArgumentParser(prog="python -m bench.split", description=__doc__)
-    top.add_argument("--clients", type=int, default=16)
-    top.add_argument("--secs", type=float, default=10.0, help="of each half")
-    top.add_argument("--merges", action="store_true", help="merge, too")
-    args = top.parse_args()
-    with Node("split") as node:
-        url = f"kvorum://127.0.0.1:{node.base}"
-        record = asyncio.run(_measure(url, args.clients, args.secs, merges=args.merges))
-    sys.stdout.write(json.dumps(record) + "\n")
+def run(clients: list[int], *, merges: bool, reps: int, secs: float) -> Iterator[Record]:
+    """A record per number of writers: medians over `reps`, each on a new node."""
+    for count in clients:
+        runs = []
+        for _ in range(reps):
+            with Node("split") as node:
+                runs.append(asyncio.run(_measure(node.url, count, secs, merges=merges)))
+        yield {"bench": "split", "clients": count} | median_of_runs(runs, "p999_ms")
 
 
 async def _measure(url: str, clients: int, secs: float, *, merges: bool) -> Record:
@@ -44,8 +40,7 @@ async def _measure(url: str, clients: int, secs: float, *, merges: bool) -> Reco
         quiet = await _window(url, clients, secs, None)
         changes = _Changes(db, parts, 8 if merges else 1_000)
         busy = await _window(url, clients, secs, changes)
-    record: Record = {"bench": "split", "clients": clients, "secs": secs}
-    record |= {"splits": changes.splits, "merges": changes.merges}
+    record: Record = {"secs": secs, "splits": changes.splits, "merges": changes.merges}
     return record | {f"quiet_{k}": v for k, v in quiet.items()} | busy
 
 
@@ -104,7 +99,3 @@ async def _window(url: str, clients: int, secs: float, changes: _Changes | None)
         at = percentile(ordered, share)
         found[name] = None if at is None else round(at * 1000, 2)
     return found
-
-
-if __name__ == "__main__":
-    main()

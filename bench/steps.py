@@ -1,10 +1,13 @@
-"""The procedure that is measured: so many steps, each of which keeps a value of so many bytes.
-
-The peers' workflow does the same: its steps return the value, which is stored with the step.
+"""The procedures that are measured. `bench.steps`: so many steps, each of which keeps a value of so
+many bytes. The peers' workflow does the same: its steps return the value, which is stored with the
+step.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
 from typing import Any
 
 import kvorum
@@ -20,3 +23,46 @@ class Steps:
         ctx.state["done"] = done
         ctx.state["value"] = "v" * ctx.args["size"]
         return kvorum.done(done) if done >= ctx.args["steps"] else kvorum.next("work")
+
+
+@kvorum.procedure("bench.ticks")
+class Ticks:
+    """args: {"steps": how many, "pause_s": how long each takes}
+
+    Its result: who ran each step and when, [process id, monotonic seconds] in order. The clock is
+    the machine's, so that processes can be compared.
+    """
+
+    @kvorum.step(first=True)
+    async def tick(self, ctx: Any) -> Any:
+        ticks = ctx.state.setdefault("ticks", [])
+        ticks.append([os.getpid(), time.monotonic()])
+        await asyncio.sleep(ctx.args["pause_s"])
+        return kvorum.done(ticks) if len(ticks) >= ctx.args["steps"] else kvorum.next("tick")
+
+
+@kvorum.procedure("bench.waits")
+class Waits:
+    """Waits for an event that nobody signals, with 100 bytes of state."""
+
+    @kvorum.step(first=True)
+    async def wait(self, ctx: Any) -> Any:
+        ctx.state["value"] = "v" * 100
+        return kvorum.suspend(event="bench.never", timeout_ms=86_400_000, then="end")
+
+    @kvorum.step
+    async def end(self, ctx: Any) -> Any:
+        return kvorum.done(None)
+
+
+@kvorum.procedure("bench.queues", locks=[kvorum.exclusive("bench/one")])
+class Queues:
+    """All want the same lock, and the first keeps it."""
+
+    @kvorum.step(first=True)
+    async def wait(self, ctx: Any) -> Any:
+        return kvorum.suspend(event="bench.never", timeout_ms=86_400_000, then="end")
+
+    @kvorum.step
+    async def end(self, ctx: Any) -> Any:
+        return kvorum.done(None)
