@@ -14,15 +14,13 @@ that outcome together with the step's writes.
     again(delay_ms=)          not finished: what it wrote is kept, the same step runs again
     fail(code, message)       the procedure fails: finished steps are undone in reverse order
 
-    RUNNABLE ⇄ WAITING → SUCCESS
+    RUNNABLE ⇄ WAITING → SUCCESS            any of them, by an operator:  BYPASSED (surgery.py)
         │                                  a failure with nothing to undo:  FAILED
         └→ ROLLING_BACK → ROLLED_BACK      shown as RUNNABLE with the step "undo:NAME"
 
 Source: HBase's Procedure V2 (HBASE-12439): one `execute` is one idempotent step; theirs signals by
 exceptions (suspend, yield), ours by values, so that a step is a function that can be tested without
 an engine.
-
-Left out here: BYPASSED is a state of records, but no command leads to it yet.
 """
 
 from __future__ import annotations
