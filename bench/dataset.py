@@ -122,6 +122,13 @@ def _settled(node: Server, key: bytes) -> tuple[int, int, int]:
     raise RuntimeError(f"the partition of {key!r} has no leader that stays")
 
 
+def oracle_port(node: Server) -> int:
+    """The port of the node that gives out timestamps: it leads the meta partition."""
+    with Caller(node.base) as caller:
+        _descriptor, (_host, port), _leader = caller.call(m.LOOKUP, bytes(4))
+    return int(port) or node.base
+
+
 def fill(table: Loaded, size: int, keys: range) -> None:
     """Write these rows with values of `size` random bytes."""
     rng = random.Random(size)

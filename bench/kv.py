@@ -88,6 +88,7 @@ class Bench:
             url=self._node.url,
             native_port=table.port,
             http_port=self._node.http_port,
+            oracle_port=dataset.oracle_port(self._node),
             table=table.name,
             table_id=table.id,
             table_end=table.end,

@@ -32,6 +32,11 @@ def frame(method: int, *args: Any) -> bytes:
     return _encoder.message([[_RID, method, 0, *args]])
 
 
+ASK = frame(m.TSO, 1)
+"""For a timestamp. It goes to the oracle's node, which may be another one than the partition's
+leader (`Oracle`)."""
+
+
 def rest_of(data: bytes | bytearray) -> list[Any]:
     """The result fields of the reply in a frame. Raises Failed with the server's reason."""
     row = decode(bytes(data[HEADER_BYTES:]))[0]
@@ -134,7 +139,7 @@ class Txn:
     def begin(self) -> bytes:
         self._key = self._keys[int(self._choose() * len(self._keys))]
         self._step = 0
-        return frame(m.TSO, 1)
+        return ASK
 
     def reply(self, data: bytes | bytearray) -> bytes | None:
         result = rest_of(data)
@@ -165,7 +170,7 @@ class Txn2:
         keys = self._rng.sample(self._keys, 2)
         self._ops = [[m.OP_PUT, key, self._value, None, 0] for key in keys]
         self._step = 0
-        return frame(m.TSO, 1)
+        return ASK
 
     def reply(self, data: bytes | bytearray) -> bytes | None:
         result = rest_of(data)
@@ -190,12 +195,20 @@ SCRIPTS: dict[str, Callable[[Spec, Sequence[bytes], Random, bytes], Script]] = {
 }
 
 
+ASKING = frozenset({"txn", "txn2"})  # scripts that ask for timestamps
+
+
 class NativeConnection(Connection):
     """Says hello, then runs its script."""
 
     def __init__(self, script: Script, tally: Tally) -> None:
         super().__init__(script, tally)
         self._greeted = False
+
+    def ask_at(self, oracle: Oracle) -> None:
+        """From now on, timestamps are asked for there. Both are connected."""
+        here, there = self._transport.write, oracle._transport.write
+        self._write = lambda data: (there if data is ASK else here)(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -214,3 +227,21 @@ class NativeConnection(Connection):
         self._greeted = True
         read_hello(decode(bytes(data[HEADER_BYTES:])), "")
         self.ready.set_result(None)
+
+
+class Oracle(NativeConnection):
+    """A client's second connection, to the oracle's node: its replies are the client's."""
+
+    def __init__(self, client: NativeConnection, tally: Tally) -> None:
+        super().__init__(client._script, tally)
+        self._client = client
+
+    def _answered(self, data: bytes | bytearray) -> None:
+        if self._greeted:
+            self._client._answered(data)
+        else:
+            super()._answered(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._stopping:
+            self._client.connection_lost(error)

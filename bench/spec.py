@@ -20,6 +20,7 @@ class Spec:
     url: str
     native_port: int
     http_port: int
+    oracle_port: int = 0  # of the node that gives out timestamps; 0 = the same node
     namespace: str = "bench"
     table: str = ""
     table_id: int = 0

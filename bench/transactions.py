@@ -100,6 +100,7 @@ class Bench:
             url=self._server.url,
             native_port=whole.port,
             http_port=self._server.http_port,
+            oracle_port=dataset.oracle_port(self._server),
             table=whole.name,
             table_id=whole.id,
             table_end=whole.end,
@@ -174,7 +175,7 @@ async def _timestamps(server: Server, puts: Spec, secs: float) -> Record:
     """Clients that take a thousand timestamps at once; then one that takes single ones, alone and
     beside 64 clients that put.
     """
-    port = await asyncio.to_thread(_oracle, server)
+    port = await asyncio.to_thread(dataset.oracle_port, server)
     end = time.monotonic() + secs
     requests = await asyncio.gather(*(_take(port, _TSO_BATCH, end) for _ in range(_TSO_CLIENTS)))
     alone = await _take(port, 1, time.monotonic() + secs)
@@ -206,10 +207,3 @@ async def _take(port: int, count: int, end: float) -> list[float]:
         waits.append(time.monotonic() - began)
     await client.close()
     return waits
-
-
-def _oracle(server: Server) -> int:
-    """The port of the node that leads the meta partition."""
-    with dataset.Caller(server.base) as caller:
-        _descriptor, (_host, port), _leader = caller.call(m.LOOKUP, bytes(4))
-    return int(port) or server.base

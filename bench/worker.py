@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from random import Random
 from time import monotonic
@@ -54,15 +55,25 @@ async def _lean(
     connections: list[Connection | pipelined.PipelinedConnection] = []
     for factory in _factories(spec, clients, rng, value, tally):
         connections.append((await loop.create_connection(factory, "127.0.0.1", port))[1])
+    oracles = []
+    if spec.op in native.ASKING and spec.transport == "native":
+        for client in connections if spec.oracle_port not in (0, port) else ():
+            assert isinstance(client, native.NativeConnection)
+            factory = partial(native.Oracle, client, tally)
+            oracles.append(
+                (await loop.create_connection(factory, "127.0.0.1", spec.oracle_port))[1]
+            )
+            client.ask_at(oracles[-1])
     try:
-        await asyncio.wait_for(asyncio.gather(*(c.ready for c in connections)), _GRACE_S)
+        ready = asyncio.gather(*(c.ready for c in (*connections, *oracles)))
+        await asyncio.wait_for(ready, _GRACE_S)
         await handshake()
         for connection in connections:
             connection.start()
         limit = tally.end - monotonic() + _GRACE_S
         await asyncio.wait_for(asyncio.gather(*(c.finished for c in connections)), limit)
     finally:
-        for connection in connections:
+        for connection in (*oracles, *connections):
             connection.close()
 
 

@@ -112,6 +112,41 @@ async def test_native_requests_have_the_contract_shape(op: str) -> None:
         assert calls[m.WRITE][4] == 34, "its write must lose against what came after its start"
 
 
+async def test_timestamps_are_asked_for_at_the_oracles_node() -> None:
+    """Of several nodes the partition's leader refuses to give timestamps: nothing would end."""
+    seen: dict[str, set[int]] = {"leader": set(), "oracle": set()}
+
+    def node(name: str) -> Serve:
+        def answer(row: list[Any]) -> list[Any]:
+            seen[name].add(row[1])
+            return [row[0], 0, *RESULTS[row[1]]]
+
+        return native_server(answer)
+
+    oracle = await asyncio.start_server(node("oracle"), "127.0.0.1", 0)
+    leader = await asyncio.start_server(node("leader"), "127.0.0.1", 0)
+    loop, tally = asyncio.get_running_loop(), Tally()
+    script = native.SCRIPTS["txn"](spec("txn"), KEYS, random.Random(1), b"v" * 10)
+    async with oracle, leader:
+        ports = [server.sockets[0].getsockname()[1] for server in (leader, oracle)]
+        _, client = await loop.create_connection(
+            lambda: native.NativeConnection(script, tally), "127.0.0.1", ports[0]
+        )
+        _, asked = await loop.create_connection(
+            lambda: native.Oracle(client, tally), "127.0.0.1", ports[1]
+        )
+        client.ask_at(asked)
+        await asyncio.wait_for(asyncio.gather(client.ready, asked.ready), 5)
+        tally.window(monotonic(), monotonic() + 0.05)
+        client.start()
+        await asyncio.wait_for(client.finished, 5)
+        asked.close()
+        client.close()
+    assert tally.errors == 0, tally.first_error
+    assert len(tally.latencies) > 3
+    assert seen == {"leader": {m.GET, m.WRITE}, "oracle": {m.TSO}}
+
+
 async def test_refusals_are_counted_not_measured() -> None:
     """An overloaded node that refuses quickly must not look fast."""
     refuse = native_server(lambda row: error_row(row[0], Busy("queue is full")))
