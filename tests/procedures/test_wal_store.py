@@ -24,9 +24,11 @@ from procedures.engine.store import Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.wal.format import HEAD_BYTES, LogRecord, encode_frame, encode_record
 from procedures.wal.store import WalStore
-from tests.procedures.lab import TABLE
+from tests.procedures.lab import TABLE, CrashingStore, Lab
+from tests.procedures.test_procedures_crash import check_end
+from tests.procedures.test_procedures_store import _life as life
 from tests.procedures.wal_lab import VARIANTS, CrashDisk, PowerLoss, wal
-from tests.procedures.zoo import TYPES
+from tests.procedures.zoo import CASES, TYPES, Case
 from tests.support import simloop
 
 REGISTRY = Registry(TYPES)
@@ -569,3 +571,36 @@ def test_l11_19756_and_19996_failed_procedures_and_their_nonces_go() -> None:
         assert (await fresh(store, "n")).record.id > 2, "the nonce may be used for a new one"
 
     on(disk, again)
+
+
+# ------------------------------------------------------------------------------ the whole thing
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_j9_crashes_over_logs(case: Case) -> None:
+    """Over a directory of logs a crash lost or doubled a step, forward or back."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        rng = random.Random(str(case))
+        disk = CrashDisk()
+        lab = Lab(loop, TYPES, store=wal(loop, disk, **SMALL))
+        crashes = [(rng.randrange(1, 9), rng.random() < 0.5) for _ in range(3)]
+        record: Record | None = None
+        for at, after in [*crashes, (0, False)]:
+            lab.running.clear()
+            record = await life(lab, case, CrashingStore(lab.store, at, after=after))
+            if record is not None:
+                break
+            disk.dead = True  # the process is gone with all that it had not written
+            disk = disk.survivor()
+            lab.store = wal(loop, disk, **SMALL)
+        assert record is not None
+        async with lab.executor() as executor:
+            await executor.acknowledge(record.id)
+
+        async def value(row: bytes) -> bytes | None:
+            found: bytes | None = lab.store.row(row)
+            return found
+
+        await check_end(lab, case, record, value)
+        assert lab.store.indexed() == 0
+
+    simloop.run(main)
