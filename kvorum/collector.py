@@ -128,7 +128,7 @@ class Collector:
     async def _old_versions(self, replica: Replica, safepoint: int) -> None:
         state, garbage = replica.state, self._garbage[replica.descriptor.id]
         found = garbage.look(state.old_versions, state.top_ts, safepoint)
-        if not garbage.worth_a_walk(found):
+        if not garbage.worth_a_walk(found, state.collected.rows):
             return
         self.walks += 1
         await _safepoint(replica, safepoint)

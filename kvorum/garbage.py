@@ -16,6 +16,7 @@ from typing import Final
 
 SHARE: Final = 4  # a walk pays when one of so many old versions goes …
 ROUNDS_MAX: Final = 20  # … or when less waited for so many looks
+ROWS_PER_GARBAGE: Final = 8  # … and at most so many rows are there for each
 _LOOKS_MAX: Final = 64  # remembered; then every other one is forgotten
 
 
@@ -47,12 +48,16 @@ class Garbage:
             self._due = max(self._due, self._looks[0][1])
         return max(0, min(old_versions, self._due - self._removed))
 
-    def worth_a_walk(self, garbage: int) -> bool:
-        """Asked once per look."""
+    def worth_a_walk(self, garbage: int, rows: int = 0) -> bool:
+        """Asked once per look. `rows`: that the partition has; where nearly each has one version,
+        a walk waits: what it gives back is little beside what is there.
+        """
         if not garbage:
             return False
         self._waited += 1
-        return garbage * SHARE >= self._old or self._waited >= ROUNDS_MAX
+        if self._waited >= ROUNDS_MAX:
+            return True
+        return garbage * SHARE >= self._old and garbage * ROWS_PER_GARBAGE >= rows
 
     def removed(self, rows: int) -> None:
         """By a step of a walk."""

@@ -211,6 +211,17 @@ class SizeMap:
         if len(self._keys) > SIZE_POINTS_MAX:
             self._merge(SIZE_POINTS_MAX // 2)
 
+    def scaled(self, share: float) -> SizeMap:
+        """The same points, each with that share of its weight."""
+        found = SizeMap()
+        if share > 0:
+            found._keys, found._weights = list(self._keys), [w * share for w in self._weights]
+        return found
+
+    def mix(self, other: SizeMap) -> None:
+        """Add the points of another map, wherever they lie."""
+        self.note(list(zip(other._keys, other._weights, strict=True)))
+
     def due(self) -> bool:
         """Whether the stored record is too old by now."""
         if self._changed < _KEEP_BYTES_MIN:

@@ -11,6 +11,7 @@ from kv.replica.metakeys import (
     ABSORBED,
     APPLIED,
     CLOSED,
+    COLLECTED,
     COUNTERS,
     DESCRIPTOR,
     FROZEN,
@@ -23,7 +24,17 @@ from kv.replica.metakeys import (
 from kv.replica.staging import clear
 from kv.storage.engine import Batch, Engine
 
-RECORDS: Final = (APPLIED, CLOSED, COUNTERS, DESCRIPTOR, FROZEN, INSTALLING, SAFEPOINT, SIZES)
+RECORDS: Final = (
+    APPLIED,
+    CLOSED,
+    COLLECTED,
+    COUNTERS,
+    DESCRIPTOR,
+    FROZEN,
+    INSTALLING,
+    SAFEPOINT,
+    SIZES,
+)
 """All that family meta has of a partition, but for markers of its end."""
 
 

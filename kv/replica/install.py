@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
@@ -30,12 +30,14 @@ from kv.base.ids import PartitionId
 from kv.base.keys import u64
 from kv.base.limits import SNAPSHOT_LOOK_ROWS_MAX, MiB
 from kv.mvcc.guards import GuardTable
+from kv.partition.collectors import Collected
 from kv.partition.locks import LockMirror
 from kv.partition.sizes import Noted, SizeMap, rows_of
 from kv.replica.absorbing import absorb
 from kv.replica.chunks import End, Head, Part, Run, Target
 from kv.replica.metakeys import (
     APPLIED,
+    COLLECTED,
     COUNTERS,
     DESCRIPTOR,
     FROZEN,
@@ -88,6 +90,8 @@ class Installer:
         self.guards = GuardTable()
         self.head: Head | None = None
         self._sizes = SizeMap(staging.target.descriptor.id)
+        self._collected = Collected()
+        self._seen: list[Sequence[Any]] = []  # of the step that is to be written
         self._noted: Noted = ()  # of the step that is to be written
         self.begun = False  # the marker is written: there is no way back
         self._engine, self._staging, self._chunks = engine, staging, chunks
@@ -114,7 +118,9 @@ class Installer:
         self._engine.write(batch)
         self._fill = None
         self._sizes.note(self._noted)
-        self._noted = ()
+        for seen in self._seen:
+            self._collected.note(seen)
+        self._noted, self._seen = (), []
         return False
 
     def _steps(self) -> Iterator[Fill]:
@@ -160,7 +166,7 @@ class Installer:
             batch.delete(row, queue)
 
     def _copy(self, parts: Sequence[Part], batch: Batch) -> None:
-        self._noted = ()
+        self._noted, self._seen = (), []
         for part in parts:
             match part:
                 case Head():
@@ -183,6 +189,7 @@ class Installer:
     def _follow(self, rows: Sequence[bytes]) -> None:
         """Keep where the bytes lie, as the entries would have told it."""
         fresh = rows_of(list(zip(rows[::2], rows[1::2], strict=True)))
+        self._seen.append(self._collected.see(fresh, lambda _key: None))
         chosen = self._sizes.choose(fresh, sum(map(len, rows)), lambda _key: None)
         self._noted = [*self._noted, *chosen]
 
@@ -195,6 +202,7 @@ class Installer:
             SAFEPOINT: u64(head.safepoint),
             FROZEN: b"" if head.frozen is None else pack_frozen(*head.frozen),
             SIZES: self._sizes.record() if len(self._sizes) else b"",
+            COLLECTED: self._collected.record() if self._collected.rows else b"",
         }
         for kind, record in records.items():
             key = meta_key(head.partition, kind)

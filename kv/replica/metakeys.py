@@ -5,6 +5,7 @@
     b"r" [partition 8] b"s"   counters: [old versions 8, signed][live bytes 8, signed]
     b"r" [partition 8] b"g"   safepoint: [timestamp 8]
     b"r" [partition 8] b"k"   where its bytes lie: kv/partition/sizes.py
+    b"r" [partition 8] b"t"   counts of its rows: kv/partition/collectors.py
     b"r" [partition 8] b"z"   frozen: [index 8][term 8] of the entry since which nobody is served
     b"r" [partition 8] b"m"   absorbed marker: the descriptor again, while its log is removed; its
                               rows belong to another partition now (kv/replica/reshape.py)
@@ -34,6 +35,7 @@ DESCRIPTOR: Final = b"d"
 COUNTERS: Final = b"s"
 SAFEPOINT: Final = b"g"
 SIZES: Final = b"k"
+COLLECTED: Final = b"t"
 FROZEN: Final = b"z"
 ABSORBED: Final = b"m"
 CLOSED: Final = b"c"

@@ -27,6 +27,7 @@ from kv.partition.sizes import SizeMap
 from kv.replica.absorbing import absorb
 from kv.replica.metakeys import (
     APPLIED,
+    COLLECTED,
     COUNTERS,
     DESCRIPTOR,
     FROZEN,
@@ -85,8 +86,11 @@ def _split(
     made.index, made.term = BORN
     made.top_ts, made.safepoint = state.top_ts, state.safepoint
     made.old_versions, made.live_bytes = shape.old_versions, shape.live_bytes
+    made.collected = state.collected.cut(shape.live_bytes / max(1, state.live_bytes))
+    _put(batch, state, COLLECTED, state.collected.record())
     if founder:
         _records(batch, made, right)
+        _put(batch, made, COLLECTED, made.collected.record())
     else:
         delete_slices(batch, state.engine, new)
     old = state.old_versions - shape.old_versions, state.live_bytes - shape.live_bytes
@@ -123,6 +127,8 @@ def _merge(
     _, upper = _halves(above.sizes, right.start)
     sizes.join(upper)
     _put(batch, state, COUNTERS, pack_counters(*sums))
+    state.collected.join(above.collected)
+    _put(batch, state, COLLECTED, state.collected.record())
     _put_sizes(batch, state, sizes)
     safepoint = max(state.safepoint, above.safepoint)
     if safepoint:

@@ -8,6 +8,7 @@ replayed from exactly there. Implements mvcc's ReadView and partition's AppliedS
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
@@ -23,6 +24,7 @@ from kv.mvcc.records import (
     txn_key,
     verified,
 )
+from kv.partition.collectors import Collected
 from kv.partition.entry import Other
 from kv.partition.locks import LockMirror
 from kv.partition.sizes import Noted, SizeMap
@@ -30,6 +32,7 @@ from kv.replica.chunks import Head
 from kv.replica.metakeys import (
     APPLIED,
     CLOSED,
+    COLLECTED,
     COUNTERS,
     FROZEN,
     SAFEPOINT,
@@ -70,7 +73,10 @@ class PartitionState:
         self.old_versions = self.live_bytes = 0
         self.frozen: tuple[int, int] | None = None  # (index, term) since which nobody is served
         self.engine = engine
-        self._keys = {k: meta_key(descriptor.id, k) for k in (APPLIED, COUNTERS, SAFEPOINT, SIZES)}
+        kinds = (APPLIED, COLLECTED, COUNTERS, SAFEPOINT, SIZES)
+        self._keys = {kind: meta_key(descriptor.id, kind) for kind in kinds}
+        self._collected: Collected | None = None  # read when it is wanted
+        self._seen: Sequence[Any] = ()  # by the collectors, of the rows that `write` is to write
         self._sizes: SizeMap | None = None  # read when it is wanted: most partitions are idle
         self.cur = engine.getter("cur")
         self.multi_cur = engine.multi_getter("cur")
@@ -130,8 +136,22 @@ class PartitionState:
         """Which part of its bytes lies below a key, about."""
         return self.sizes.share_below(key)
 
+    @property
+    def collected(self) -> Collected:
+        """What is counted of its rows."""
+        if self._collected is None:
+            key = self._keys[COLLECTED]
+            record = self.engine.getter("meta")(key)
+            self._collected = Collected(None if record is None else body(key, record))
+        return self._collected
+
+    @collected.setter
+    def collected(self, collected: Collected) -> None:
+        self._collected = collected
+
     def choose(self, rows: Sequence[Row], grown: int) -> Noted:
         """What `write` must be told of rows that are about to be written: see SizeMap.choose."""
+        self._seen = self.collected.see(rows, self.cur) if rows else ()
         sizes = self.sizes if self._sizes is None else self._sizes
         return sizes.choose(rows, grown, self.cur)
 
@@ -210,7 +230,13 @@ class PartitionState:
         if noted and self.sizes.due():
             key = keys[SIZES]
             batch.put(key, seal(key, self.sizes.record()), meta)
+        seen, self._seen = self._seen, ()
+        if seen and self.collected.due():
+            key = keys[COLLECTED]
+            batch.put(key, seal(key, self.collected.record()), meta)
         self.engine.write(batch)
+        if seen:
+            self.collected.note(seen)
         if noted:
             self.sizes.note(noted)
         self.index, self.term, self.top_ts = index, term, top_ts
@@ -253,7 +279,7 @@ class PartitionState:
         self.old_versions, self.live_bytes = head.old_versions, head.live_bytes
         self.locks, self.guards = locks, guards
         self.descriptor, self.frozen = head.of(self.descriptor), head.frozen
-        self._sizes = None
+        self._sizes = self._collected = None
 
     # ------------------------------------------------------------------ opening
 
