@@ -295,11 +295,14 @@ class Executor:
             earlier = await self.store.load(known) if known is not None else None
             if earlier is not None and earlier.record.name == sub.name:
                 return ProcedureId(earlier.record.id)
-        if len(self._roster) >= limits.PROCEDURES_LIVE_MAX:
+        live_max = limits.PROCEDURES_LIVE_MAX
+        if sub.name.startswith("kvorum."):  # a node full of users' can still be cared for
+            live_max += limits.PROCEDURES_OWN_MAX
+        if len(self._roster) >= live_max:
             raise Busy(
-                f"{len(self._roster)} procedures have not ended, the limit is "
-                f"{limits.PROCEDURES_LIVE_MAX}; submit again later",
-                details={"limit": limits.PROCEDURES_LIVE_MAX, "actual": len(self._roster)},
+                f"{len(self._roster)} procedures have not ended, the limit is {live_max}; "
+                "submit again later",
+                details={"limit": live_max, "actual": len(self._roster)},
             )
         id = await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from bench import many_procedures
 from bench.goals import GOALS, judge
 from bench.recovery_procedures import STEPS, judged
 from bench.spread import Load, Watcher, check, key_of, value_of
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
+from kv.base.limits import PROCEDURES_LIVE_MAX
 from kvorum import UnknownOutcome
 
 
@@ -41,6 +43,12 @@ def test_a_kill_that_hit_nothing_is_no_measurement() -> None:
     """Who kills an idle process has measured nothing, which must not pass as zero seconds."""
     with pytest.raises(ValueError, match="nothing was measured"):
         judged([_ticks((2, 0.0, STEPS))], 1, 10.0)
+
+
+def test_as_many_may_live_as_the_goal_names() -> None:
+    """10,000 that work beside 100,000 that wait: the limit was 100,000, and refused the rest."""
+    assert max(many_procedures.COUNTS) == 100_000
+    assert PROCEDURES_LIVE_MAX >= 100_000 + 10_000
 
 
 class _Table:

@@ -968,6 +968,33 @@ def test_busy_when_too_many_live(monkeypatch: pytest.MonkeyPatch) -> None:
     in_lab(test)
 
 
+@procedure("kvorum.tester_care")
+class Care(Zoo):
+    """One of the database's own."""
+
+    @step(first=True)
+    async def wait(self, ctx: StepContext) -> Outcome:
+        return p.suspend(event="never", timeout_ms=0, then="wait")
+
+
+def test_a_node_full_of_procedures_can_still_be_cared_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users' procedures took all the room, and no partition was split, moved or rebuilt."""
+    monkeypatch.setattr(limits, "PROCEDURES_LIVE_MAX", 2)
+    monkeypatch.setattr(limits, "PROCEDURES_OWN_MAX", 1)
+
+    async def test(lab: Lab) -> None:
+        lab.types.add(Care, make=lab._maker(Care))
+        async with lab.executor() as executor:
+            for _ in range(2):
+                await executor.submit(submission("waiter"))
+            await refusal(executor.submit(submission("waiter")))
+            await executor.submit(submission("kvorum.tester_care"))
+            refused = await refusal(executor.submit(submission("kvorum.tester_care")))
+            assert (refused.code, refused.details["limit"]) == ("BUSY", 3)
+
+    in_lab(test)
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_j18_what_a_deposed_executor_stored_late_is_run(asked: bool) -> None:
     """A record that reached the store after the new master had read it lay there until a restart,
