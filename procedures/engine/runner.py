@@ -96,6 +96,8 @@ class Runner:
             if task is not None and task.cancelling():
                 raise
             return Failed(_step_error(error))  # something inside the step was cancelled
+        except SystemExit as error:  # it would end this process, and the next one that runs it
+            return Failed(_step_error(error))
         except KvorumError as error:
             if error.disposition == "no":
                 return Failed(core.error_failure(error))
@@ -107,8 +109,10 @@ class Runner:
     def _plain(method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext) -> Any:
         try:
             return method.method(make(), ctx)
-        except StopIteration as error:  # a future cannot carry it: its waiter would never wake
-            raise RuntimeError("StopIteration left a step") from error
+        except (StopIteration, KeyboardInterrupt) as error:
+            # A future cannot carry the one: its waiter would never wake. The other is no signal
+            # (those come to the main thread), and would end this process.
+            raise RuntimeError(f"{type(error).__name__} left a step") from error
 
     def close(self) -> None:
         """Running threads end by themselves; their steps no longer count."""

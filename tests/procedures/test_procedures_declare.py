@@ -5,6 +5,7 @@ threads.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -229,11 +230,26 @@ class Meet:
         return p.done()
 
 
+@procedure("declare.exits")
+class Exits:
+    """A step that wants to end the whole program."""
+
+    @step(first=True)
+    def plain(self, ctx: StepContext) -> Outcome:
+        if ctx.args != "async":
+            raise SystemExit(3) if ctx.args == "exit" else KeyboardInterrupt
+        return p.next("other")
+
+    @step
+    async def other(self, ctx: StepContext) -> Outcome:
+        sys.exit(3)
+
+
 async def _run(name: str, args: Any = None, *, count: int = 4) -> Any:
     loop = asyncio.get_running_loop()
     executor = Executor(
         MemoryStore(),
-        Registry([Plain, Late, Meet]),
+        Registry([Plain, Late, Meet, Exits]),
         Names(),
         SystemClock(),
         LoopTimers(loop),
@@ -257,6 +273,15 @@ async def test_plain_method_that_raises() -> None:
     for record in await _run("declare.plain", "fail"):
         assert record.state.name == "ROLLED_BACK"
         assert record.error.type == "RuntimeError"
+
+
+@pytest.mark.parametrize("how", ["exit", "interrupt", "async"])
+async def test_a_step_that_exits_fails(how: str) -> None:
+    """sys.exit() in a step ended its worker, then the next one that was given the procedure, and
+    so on: one procedure stopped a whole pool.
+    """
+    for record in await _run("declare.exits", how):
+        assert (record.state.name, record.error.code) == ("FAILED", "STEP_ERROR")
 
 
 async def test_transaction_ends_with_its_step() -> None:
