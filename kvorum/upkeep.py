@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
-from kv.base.ids import NodeId, PartitionId
+from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
 from kv.base.methods import OLDEST_INTENT
 from kvorum.audit import Audit
@@ -27,7 +27,7 @@ from kvorum.collector import Collector
 from kvorum.compaction import Care
 from kvorum.cutoff import CutOff
 from kvorum.heap import Trimmer
-from kvorum.members import members, partition_map, placed
+from kvorum.members import members, placed
 from kvorum.oldest import OldestIntent
 from kvorum.roles import Master
 from kvorum.store import Store
@@ -136,7 +136,10 @@ class Upkeep:
         return [self._oldest_intent(), *(told for told in others if told is not None)]
 
     async def _partitions(self) -> set[int]:
-        return {int(d.id) for d in await partition_map(self._store.txn)}
+        """All there are, and those that a split that is under way makes: the map has them later."""
+        rows = await placed(self._store.txn)
+        coming = {int(row.change[1]) for row in rows if row.change and row.change[0] == "split"}
+        return coming | {int(META_PARTITION)} | {int(row.descriptor.id) for row in rows}
 
     def gc_figures(self) -> Mapping[str, int]:
         """For metrics."""

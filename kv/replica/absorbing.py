@@ -14,6 +14,7 @@ from kv.replica.metakeys import (
     COLLECTED,
     COUNTERS,
     DESCRIPTOR,
+    DROPPING,
     FROZEN,
     INSTALLING,
     SAFEPOINT,
@@ -39,9 +40,9 @@ RECORDS: Final = (
 
 
 def absorb(batch: Batch, engine: Engine, gone: PartitionDescriptor) -> None:
-    """Its rows stay."""
+    """Its rows stay, also if it was about to be removed with them."""
     meta = engine.family("meta")
-    for kind in RECORDS:
+    for kind in (*RECORDS, DROPPING):
         batch.delete(meta_key(gone.id, kind), meta)
     clear(engine, batch, gone.id)
     key = meta_key(gone.id, ABSORBED)

@@ -105,7 +105,8 @@ class MergePartitions:
     async def freeze(self, ctx: StepContext) -> Outcome:
         state, right = ctx.state, id_of(ctx.args, "right")
         try:
-            index, term = await self._order(ctx, right, FREEZE_PARTITION, right)
+            epoch = PartitionDescriptor.from_wire(state["row"]).epoch
+            index, term = await self._order(ctx, right, FREEZE_PARTITION, right, epoch)
         except (Busy, Unavailable):
             return again(delay_ms=MERGE_LOOK_MS)
         state.update(index=index, term=term, since_ms=ctx.now_ms)
@@ -147,15 +148,19 @@ class MergePartitions:
         left, right = id_of(ctx.args, "left"), id_of(ctx.args, "right")
         (row,) = await self._order(ctx, left, SETTLE_PARTITION, left, state["epoch"])
         now = PartitionDescriptor.from_wire(row)
-        if now.covers(PartitionDescriptor.from_wire(state["row"]).start):
+        was = PartitionDescriptor.from_wire(state["row"])
+        if now.covers(was.start):
             await _enter(ctx, now)
             return
-        await self._order(ctx, right, THAW_PARTITION, right)
+        (row,) = await self._order(ctx, right, THAW_PARTITION, right, was.epoch)
+        thawed = PartitionDescriptor.from_wire(row)
         t = MasterTxn(ctx.txn)
         placed = await row_of(ctx, left)
         as_is = replace(placed.descriptor, epoch=now.epoch)
         put_row(t, placed._replace(descriptor=as_is, change=()))
-        put_row(t, (await row_of(ctx, right))._replace(change=()))
+        placed = await row_of(ctx, right)
+        as_is = replace(placed.descriptor, epoch=thawed.epoch)
+        put_row(t, placed._replace(descriptor=as_is, change=()))
 
     # ------------------------------------------------------------------ inside
 

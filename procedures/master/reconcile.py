@@ -62,7 +62,8 @@ def differences(
     frozen: Collection[PartitionId] = (),
 ) -> Differences:
     """`own` was listed before the map was read. One that stands still is not removed while there is
-    the one below it: that takes its rows in when it comes so far in its log.
+    the one below it, and behind the map: that takes its rows in when it comes so far in its log. If
+    it is not behind, it has come there by a snapshot, and of something that was split again since.
     """
     mine = {row.descriptor.id: row for row in rows if node in row.nodes}
     there = {descriptor.id for descriptor in own}
@@ -72,7 +73,7 @@ def differences(
         if id_ not in there and not any(_meet(row.descriptor, d) for d in own if d.id in mine)
     ]
     known = mine.keys() | {row.change[1] for row in mine.values() if row.change}
-    below = {d.end for d in own if d.id in known}
+    below = {d.end for d in own if d.id in mine and d.epoch < mine[d.id].descriptor.epoch}
     foreign = [
         d.id
         for d in own

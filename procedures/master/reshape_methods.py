@@ -41,8 +41,11 @@ class ReshapeMethods:
         self._replicas = replicas
 
     async def split(self, _context: object, args: list[Any]) -> list[Any]:
-        """SPLIT_PARTITION."""
-        partition, key, new = args
+        """SPLIT_PARTITION: only at the epoch that the procedure saw, so that nothing is cut by an
+        order that comes, or goes on, after its procedure was undone: the map would never hear of
+        the new partition, and every node remove it.
+        """
+        partition, key, new, epoch = args
         replica = self._leading(partition)
         there = self._replicas.covering(key)
         if replica.state.frozen is not None:
@@ -55,6 +58,8 @@ class ReshapeMethods:
             def make() -> Shape:
                 voters, learners, witnesses = _members(replica)
                 d = replica.descriptor
+                if d.epoch != epoch:
+                    raise _too_late(d, epoch, "CANNOT_SPLIT")
                 founded = PartitionDescriptor(
                     PartitionId(new), key, d.end, 1, voters, learners, witnesses
                 )
@@ -66,19 +71,29 @@ class ReshapeMethods:
         return [replica.descriptor.to_wire(), there.to_wire()]
 
     async def freeze(self, _context: object, args: list[Any]) -> list[Any]:
-        """FREEZE_PARTITION."""
-        replica = self._leading(args[0])
+        """FREEZE_PARTITION: only at the epoch that the procedure saw. A thaw raises it, so an order
+        that comes late freezes nothing that nobody would thaw.
+        """
+        partition, epoch = args
+        replica = self._leading(partition)
+
+        def make() -> Shape:
+            if replica.descriptor.epoch != epoch:
+                raise _too_late(replica.descriptor, epoch, CANNOT_MERGE)
+            return Freeze(epoch)
+
         if replica.state.frozen is None:
-            await _reshape(replica, lambda: Freeze(replica.descriptor.epoch))
+            await _reshape(replica, make)
         assert replica.state.frozen is not None
         return list(replica.state.frozen)
 
     async def thaw(self, _context: object, args: list[Any]) -> list[Any]:
-        """THAW_PARTITION."""
-        replica = self._leading(args[0])
-        if replica.state.frozen is not None:
-            await _reshape(replica, lambda: Thaw(replica.descriptor.epoch))
-        return [True]
+        """THAW_PARTITION, by an entry also where nothing is frozen: a freeze may be on its way."""
+        partition, epoch = args
+        replica = self._leading(partition)
+        if replica.descriptor.epoch == epoch:
+            await _reshape(replica, lambda: Thaw(epoch + 1))
+        return [replica.descriptor.to_wire()]
 
     async def caught_up(self, _context: object, args: list[Any]) -> list[Any]:
         """CAUGHT_UP."""
@@ -191,6 +206,14 @@ async def _reshape(replica: Replica, make: Callable[[], Shape]) -> None:
     raise error
 
 
+def _too_late(d: PartitionDescriptor, epoch: int, code: str) -> Refused:
+    return Refused(
+        f"partition {d.id} is at epoch {d.epoch} now: what was ordered for epoch {epoch} is not "
+        "done any more",
+        code=code,
+    )
+
+
 def _later(message: str) -> Busy:
     return Busy(message, details={"what": "reshaping", "retry_after_ms": MEMBERSHIP_PAUSE_MS})
 
@@ -204,7 +227,7 @@ def check(row: list[Any]) -> None:
                 return
             case [int(index)] if index >= 0:
                 return
-            case [bytes(), int(new)] if new > 0:
+            case [bytes(), int(new), int()] if new > 0:
                 return
             case [int(), list(), int(), int(), list()]:
                 return

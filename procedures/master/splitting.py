@@ -125,7 +125,7 @@ class SplitPartition:
         state, partition = ctx.state, id_of(ctx.args, "partition")
         return await self._groups.order(
             *(partition, state["voters"], SPLIT_PARTITION),
-            *(partition, state["key"], state["new"]),
+            *(partition, state["key"], state["new"], state["epoch"]),
             budget_ms=RESHAPE_CALL_MS,
         )
 

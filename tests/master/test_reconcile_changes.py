@@ -42,3 +42,15 @@ def test_h4_what_stands_still_for_a_merge_stays_until_it_is_taken_in() -> None:
     assert differences(ME, [LOWER, UPPER], rows, frozen={UPPER.id}).foreign == ()
     assert differences(ME, [LOWER, UPPER], rows).foreign == (6,)
     assert differences(ME, [UPPER], rows, frozen={UPPER.id}).foreign == (6,)
+
+
+def test_h4_what_stood_still_goes_where_nobody_will_take_it_in() -> None:
+    """Merged and split again while this node was away: a snapshot brought it behind both. What the
+    second split made would never get a replica here.
+    """
+    again = replace(UPPER, id=PartitionId(7))
+    lower = replace(LOWER, epoch=4)
+    rows = [row(lower), row(again)]
+    found = differences(ME, [lower, UPPER], rows, frozen={UPPER.id})
+    assert found.foreign == (6,)
+    assert [d.id for d in found.missing] == [7]
