@@ -258,7 +258,9 @@ class Commit:
             if not left.isdisjoint(part):
                 left.difference_update(part)
                 self._end(part, None, effect.commit_ts, partial(self._resolved, effect.commit_ts))
-        assert not left, "what was touched was prewritten"
+        if left:  # their prewrites were not answered; somebody else found them, and the commit
+            rest = msg.Resolve(effect.commit_ts, tuple(sorted(left)))
+            self._spawn(rest, self._send.resolve(rest))
         return True
 
     def _resolved(self, commit_ts: int, part: msg.Indexes, status: int, left: int) -> None:
