@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
+from kvorum.database import AsyncDatabase
 from raft import RaftError
-from tests.whole.cluster import Cluster, NodeProcess
+from tests.support.simloop import SimRng
+from tests.whole.cluster import Cluster, NodeProcess, outcome_of
 from tests.whole.life import Life, State
 from tests.whole.probes import probes
 
@@ -33,6 +36,7 @@ WEIGHTS = {
     "kill client": 2,
     "pause client": 2,
     "stop": 2,
+    "reshape": 0,  # partitions are split and merged: plan.weights
 }
 
 
@@ -64,6 +68,7 @@ class Nemesis:
             "kill client": self._kill_client,
             "pause client": self._pause_client,
             "stop": self._stop,
+            "reshape": self._reshape,
         }
         weights = {**WEIGHTS, **cluster.plan.weights}
         self._acts = [(name, acts[name]) for name, weight in weights.items() for _ in range(weight)]
@@ -254,6 +259,26 @@ class Nemesis:
 
     def _mend(self, _node: NodeProcess) -> None:
         self._cluster.network.cut.clear()
+
+    # ------------------------------------------------------------------ partitions
+
+    def _reshape(self, node: NodeProcess) -> None:
+        """Whoever is asked hands a procedure in: a partition is split in its middle, or merged with
+        the one above. It may be refused, and take its time.
+        """
+        backend = getattr(node.node, "backend", None)
+        if not node.running or not node.ready or node.life is None or node.node is None:
+            return
+        found = [d for d in node.node.store.manager.descriptors() if d.id != META_PARTITION]
+        at = self._rng.randrange(len(found)) if found else 0
+        if backend is None or not found:
+            return
+        name, args = "kvorum.split_partition", {"partition": found[at].id}
+        if at + 1 < len(found) and self._rng.random() < 0.5:
+            name = "kvorum.merge_partitions"
+            args = {"left": found[at].id, "right": found[at + 1].id}
+        db = AsyncDatabase(backend, SimRng(self._rng.getrandbits(64)))
+        node.life.spawn(outcome_of(db.submit(name, args)))
 
 
 def _transfer(replica: Replica, target: int) -> None:

@@ -1,0 +1,38 @@
+"""Partitions that are split and merged among all other faults, under the checkers of the whole
+cluster (H2, H4). More: `weights={"reshape": …}` of any plan.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import pytest
+
+from kv.partition.shapes import Shape
+from kv.replica.births import Births
+from kv.replica.replica import Replica
+from tests.whole.plan import Plan
+from tests.whole.world import run_plan
+
+
+@pytest.mark.parametrize("workload", ["list-append", "bank"])
+def test_h2_h4_transactions_hold_while_partitions_split_and_merge_among_faults(
+    workload: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An intent, a guard or a record that was not cut with its partition tears a transaction."""
+    seen: Counter[str] = Counter()
+    told = Births.told
+
+    def count(self: Births, replica: Replica, shape: Shape) -> None:
+        seen[type(shape).__name__] += 1
+        told(self, replica, shape)
+
+    monkeypatch.setattr(Births, "told", count)
+    logging.disable(logging.CRITICAL)  # nodes complain of everything that is done to them
+    try:
+        plan = Plan(workload=workload, faults_s=5, faults_per_s=3, weights={"reshape": 60})
+        assert run_plan(1, plan).violation is None
+    finally:
+        logging.disable(logging.NOTSET)
+    assert seen["Split"] >= 2
