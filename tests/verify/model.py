@@ -325,10 +325,20 @@ class ModelSession:
                     items[name] = Item(name.encode(), value.encode(), 0)
         return Page([items[name] for name in sorted(items)], None, self.start_ts)
 
-    async def put(self, ns: str, table: str, key: bytes, value: bytes) -> None:
+    async def put(
+        self,
+        ns: str,
+        table: str,
+        key: bytes,
+        value: bytes,
+        cond: int | None = None,
+        ttl_ms: int = 0,
+    ) -> None:
+        assert cond is None, "no workload asks for conditions in a transaction"
         self._writes[key.decode()] = value.decode()
 
-    async def delete(self, ns: str, table: str, key: bytes) -> None:
+    async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
+        assert cond is None, "no workload asks for conditions in a transaction"
         self._writes[key.decode()] = None
 
     async def commit(self) -> int:
