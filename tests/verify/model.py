@@ -230,7 +230,9 @@ class ModelBackend:
     async def create_table(self, ns: str, name: str, spec: Any) -> Any:
         await self.m.delay()
 
-    async def submit(self, name: str, args: Any, nonce: str) -> int:
+    async def submit(
+        self, name: str, args: Any, nonce: str, options: dict[str, Any] | None = None
+    ) -> int:
         m = self.m
 
         def call() -> int:
