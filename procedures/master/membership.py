@@ -4,7 +4,7 @@
                     check ─▶ children AddReplica ─▶ finish (again, if tables were made meanwhile)
     AddReplica      enter ─▶ make ─▶ learn ─▶ promote ─▶ settle         undo: leave
     RemoveReplicas  {node, partitions?}   check ─▶ children AddReplica (at other nodes),
-                    RemoveReplica ─▶ finish
+                    RemoveReplica ─▶ check, until nothing is left to do
     RemoveReplica   remove ─▶ settle ─▶ leave
     Decommission    {node}                refuse or mark ─▶ the same children ─▶ forget
 
