@@ -171,10 +171,10 @@ class Crew(Dealing):
         hand, (_, row) = self.hands.get(name), self._expected.get(name, (0, None))
         other = hand.entry if hand is not None else row
         if other is not None and (other.host, other.pid) != (entry.host, entry.pid):
-            raise Busy(  # perhaps it is dead; then its lease ends
-                f"the name {name} belongs to process {other.pid} on {other.host or '?'}; wait "
-                "until that one is gone, or take another name",
-                details={"what": "name", "retry_after_ms": 200},
+            raise Refused(  # perhaps it is dead; then its lease ends
+                f"the name {name} belongs to process {other.pid} on {other.host or '?'}; end that "
+                "one, or take another name",
+                code="NAME_TAKEN",
             )
         if len(self.hands) >= limits.WORKERS_MAX and name not in self.hands:
             raise Busy(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -50,6 +50,8 @@ _AGAIN_S: Final = 0.05
 _AGAIN_S_MAX: Final = 1.0
 _MARGIN_MS: Final = 2_000
 _POLLS_MAX: Final = 2
+# So long another process may seem to have the name though it is dead; then its lease is over.
+_TAKEN_S: Final = limits.WORKER_LEASE_MS / 1000 + 1.0
 
 
 class Nodes(Protocol):
@@ -131,11 +133,13 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 watching = group.create_task(self._watch())
-                while not (self._stopping and not self._jobs and not self._reports):
-                    await self._enter()
+                while not (self._over and not self._reports):
+                    if not await self._enter():
+                        break  # what is not said is read from the store
                     await self._serve()
                 watching.cancel()
-            await self._leave()
+            if self.entered.is_set():
+                await self._leave()
         except BaseExceptionGroup as errors:
             first = errors.exceptions[0]
             raise first from first.__cause__
@@ -150,9 +154,28 @@ class Worker:
             job.recalled = True
         self._changed.set()
 
-    async def _enter(self) -> None:
-        pause = _AGAIN_S
-        while True:
+    @property
+    def _over(self) -> bool:
+        return self._stopping and not self._jobs
+
+    async def _unless_over(self, doing: Coroutine[Any, Any, Any]) -> Any:
+        """What `doing` returns; None if it is over before that: nobody may be there to answer."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(doing)  # not of the group, which its error would end
+        try:
+            while not task.done() and not self._over:
+                changed = loop.create_task(self._changed.wait())
+                await asyncio.wait([changed, task], return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                self._changed.clear()
+            return await task if task.done() else None
+        finally:
+            task.cancel()
+
+    async def _enter(self) -> bool:
+        """False: it is over, and this worker did not get in."""
+        pause, refused_s = _AGAIN_S, 0.0
+        while not self._over:
             said = (*self._unheard, *self._reports)
             over = {r.id: r.version for r in said if isinstance(r, Turned)}
             held = {id: job.version for id, job in self._jobs.items()} | over
@@ -165,16 +188,28 @@ class Worker:
                 self._pid,
             )
             try:
-                epoch, dropped, types = await self._nodes.call_node(
-                    methods.WORK_ENTER, self.name, messages.encode(entry)
+                answer = await self._unless_over(
+                    self._nodes.call_node(methods.WORK_ENTER, self.name, messages.encode(entry))
                 )
+                if answer is None:
+                    return False
+                epoch, dropped, types = answer
                 break
             except KvorumError as error:
-                if error.disposition == "no":
+                now = self._timers.monotonic()
+                if error.code != "NAME_TAKEN":
+                    if error.disposition == "no":
+                        raise
+                    refused_s = 0.0
+                elif not refused_s:
+                    refused_s = now
+                elif now - refused_s > _TAKEN_S:  # whoever has the name lives
                     raise
                 log.warning("not entered yet: %s", error)
-            await asyncio.sleep(pause)
+            await self._unless_over(asyncio.sleep(pause))
             pause = min(pause * 2, _AGAIN_S_MAX)
+        else:
+            return False
         self._epoch, self._seq, self._seen, self._again = epoch, 0, 0, False
         self._early.clear()
         self._learn(types)
@@ -188,6 +223,7 @@ class Worker:
         ]
         self._unheard = []
         self.entered.set()
+        return True
 
     def _learn(self, types: bytes) -> None:
         for told in messages.descriptions(types):
@@ -205,7 +241,7 @@ class Worker:
         polls: set[asyncio.Task[bool]] = set()
         known = True
         try:
-            while known and not (self._stopping and not self._jobs and not self._reports):
+            while known and not (self._over and not self._reports):
                 if not polls or (self._reports and len(polls) < _POLLS_MAX):
                     polls.add(self._group.create_task(self._poll(idle=not self._reports)))
                 changed = self._group.create_task(self._changed.wait())
