@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_CALL_MS
-from kv.base.methods import CHANGE_REPLICAS, REPLICA_STATUS
+from kv.base.methods import CAUGHT_UP, CHANGE_REPLICAS, REPLICA_STATUS
 from procedures.master.replica_methods import NO_REPLICA, GroupView
 
 
@@ -91,6 +91,22 @@ class Groups:
                 self._leaders[partition] = at
                 return found
         raise Unavailable(f"partition {partition} has no leader that answers: {last}")
+
+    async def caught_up(
+        self, partition: PartitionId, index: int, nodes: Sequence[NodeId]
+    ) -> list[NodeId]:
+        """Those of the nodes that say that they have applied that entry, durably."""
+
+        async def ask(node: NodeId) -> bool:
+            try:
+                await self._ask(node, CAUGHT_UP, partition, index)
+            except KvorumError:
+                return False
+            return True
+
+        async with asyncio.TaskGroup() as group:
+            asked = {node: group.create_task(ask(node)) for node in nodes}
+        return [node for node, task in asked.items() if task.result()]
 
     async def views(
         self,

@@ -2,15 +2,18 @@
 docs/decisions/0509). `key` is a storage key, `at` the same without its table; without either the
 partition's leader says where its middle is.
 
-    prepare ─▶ cut ─▶ settle
+    prepare ─▶ cut ─▶ follow ─▶ settle
        │undo    └ point of no return: the partition's log has it
      forgo
 
 `prepare` chooses the key (the leader's samples know the middle) and the id of the new partition,
 and writes both into the row of the map, before anybody else hears of them. `cut` orders the split
 at the partition's leader, as often as it takes: its log is the truth, and says the same however
-often it is asked. `settle` follows with both rows of the map in one transaction. Until then clients
-find the new partition by asking nodes, which know it from the moment of the entry.
+often it is asked. `follow` waits until enough nodes have applied the entry, durably: where it is
+not applied, the rows of the new partition are rows of the old one, and go with it should it be
+moved away; nobody moves it while the map says that it is being split. A majority will do, so a node
+that is down holds up nothing. `settle` follows with both rows of the map in one transaction. Until
+then clients find the new partition by asking nodes, which know it from the moment of the entry.
 
 The members of a partition do not change meanwhile: whoever changes them holds the same lock. A
 table is not dropped meanwhile (`partitions_of`); one that was dropped before is noticed.
@@ -25,8 +28,14 @@ from typing import Any, Final
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, InvalidArgument, NotFound, Refused, Unavailable
 from kv.base.ids import META_PARTITION, PartitionId
-from kv.base.limits import MEMBERSHIP_PAUSE_MS, RESHAPE_CALL_MS
+from kv.base.limits import (
+    MEMBERSHIP_PAUSE_MS,
+    RESHAPE_CALL_MS,
+    SPLIT_FOLLOW_LOOK_MS,
+    SPLIT_FOLLOW_LOOKS,
+)
 from kv.base.methods import SETTLE_PARTITION, SPLIT_PARTITION, SPLIT_POINT
+from kv.partition.shapes import BORN
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -44,6 +53,7 @@ from procedures.master.partitions import (
 SPLIT_NAME: Final = "kvorum.split_partition"
 CANNOT_SPLIT: Final = "CANNOT_SPLIT"
 _TABLE_BYTES: Final = 4
+_BORN: Final = BORN[0]
 NOT_FOUND: Final = "PARTITION_NOT_FOUND"
 
 
@@ -119,7 +129,7 @@ class SplitPartition:
         except (Busy, Unavailable):
             return again(delay_ms=MEMBERSHIP_PAUSE_MS)
         ctx.state.update(left=left, right=right)
-        return go_on("settle")
+        return go_on("follow")
 
     async def _order(self, ctx: StepContext) -> list[Any]:
         state, partition = ctx.state, id_of(ctx.args, "partition")
@@ -128,6 +138,22 @@ class SplitPartition:
             *(partition, state["key"], state["new"], state["epoch"]),
             budget_ms=RESHAPE_CALL_MS,
         )
+
+    @step
+    async def follow(self, ctx: StepContext) -> Outcome:
+        """See the module. Where a group has witnesses, too few nodes may have data to be so many:
+        those are waited for a while.
+        """
+        if await self._there(ctx.state["right"], sure=ctx.round <= SPLIT_FOLLOW_LOOKS):
+            return go_on("settle")
+        return again(delay_ms=min(SPLIT_FOLLOW_LOOK_MS * ctx.round, MEMBERSHIP_PAUSE_MS))
+
+    async def _there(self, row: list[Any], *, sure: bool) -> bool:
+        """Whether enough nodes have the new partition; `sure`: of those with data alone."""
+        new = PartitionDescriptor.from_wire(row)
+        data = new.data_voters
+        least = len(data) // 2 + 1 if sure else _least(new)
+        return len(await self._groups.caught_up(new.id, _BORN, data)) >= least
 
     @step
     async def settle(self, ctx: StepContext) -> Outcome:
@@ -157,12 +183,23 @@ class SplitPartition:
         )
         left = PartitionDescriptor.from_wire(row)
         if left.end == ctx.state["key"]:
-            right = PartitionDescriptor.from_wire((await self._order(ctx))[1])
-            await self._enter(ctx, left, right)
+            row = (await self._order(ctx))[1]
+            if not await self._there(row, sure=False):
+                raise Busy(
+                    f"partition {partition} was split before that was to be undone, and too few "
+                    "nodes have applied it; trying again",
+                    details={"what": "reshaping", "retry_after_ms": MEMBERSHIP_PAUSE_MS},
+                )
+            await self._enter(ctx, left, PartitionDescriptor.from_wire(row))
             return
         placed = await row_of(ctx, partition)
         as_is = replace(placed.descriptor, epoch=left.epoch)
         put_row(MasterTxn(ctx.txn), placed._replace(descriptor=as_is, change=()))
+
+
+def _least(new: PartitionDescriptor) -> int:
+    """How many nodes with data make a majority of its voters, if all witnesses join them."""
+    return max(1, len(new.voters) // 2 + 1 - len(new.witnesses))
 
 
 def register(registry: Registry, services: MembershipServices) -> None:
