@@ -23,6 +23,7 @@ from procedures.engine.grants import fence_ops
 from procedures.engine.outside import Outside
 from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
+from procedures.engine.submission import checked_text
 from procedures.engine.typed import Shape
 from txn.buffer import WriteBuffer
 from txn.results import ScanPage
@@ -432,8 +433,10 @@ class StepContext(Outside):
         )
 
     def signal(self, event: str) -> None:
-        """Wake, once this step has committed, every procedure that is suspended on `event`."""
-        self._signals.append(event)
+        """Wake, once this step has committed, every procedure that is suspended on `event`.
+        Raises InvalidArgument.
+        """
+        self._signals.append(checked_text("event", event, limits.NONCE_CHARS_MAX))
 
     # -- for the executor
     def signals(self) -> list[str]:

@@ -310,12 +310,19 @@ def failure(
     code: str, message: str, *, type: str = "", details: dict[str, Any] | None = None
 ) -> Failure:
     """The error of a record. What is not plain in `details` is kept as its repr."""
-    code, message = str(code), str(message)  # from the application: perhaps not text
+    code, message, type = storable(str(code)), storable(str(message)), storable(type)
     try:
         data = plain.encode(details or {}, "details of an error", limits.KiB * 16)
     except KvorumError:
-        data = plain.encode({"repr": f"{details!r:.1000}"}, "details of an error", limits.KiB * 16)
+        data = plain.encode(
+            {"repr": storable(f"{details!r:.1000}")}, "details of an error", limits.KiB * 16
+        )
     return Failure(code[: limits.NAME_CHARS_MAX], message[: limits.ERROR_CHARS_MAX], type, data)
+
+
+def storable(text: str) -> str:
+    """Text of the application as UTF-8 can hold it: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def error_failure(error: KvorumError) -> Failure:

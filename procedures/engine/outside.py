@@ -79,7 +79,8 @@ class Outside:
             raise InvalidArgument(f"progress is a number from 0 to 1, got {part!r:.40}")
         if not isinstance(text, str):
             raise InvalidArgument(f"the words of a progress are text, not {text!r:.40}")
-        self._progress(self.id, float(part), text[: limits.PROCEDURE_PROGRESS_CHARS_MAX])
+        text = text[: limits.PROCEDURE_PROGRESS_CHARS_MAX].encode("utf-8", "replace").decode()
+        self._progress(self.id, float(part), text)
 
     # -- details
     async def _receive(self, name: str) -> Signal | None:

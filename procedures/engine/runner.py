@@ -120,7 +120,11 @@ class Runner:
 
 
 def _step_error(error: BaseException) -> Failure:
-    return core.failure("STEP_ERROR", str(error), type=type(error).__name__)
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001  its __str__ is the application's, too
+        text = f"its text cannot be had: {type(broken).__name__}"
+    return core.failure("STEP_ERROR", text, type=type(error).__name__)
 
 
 def _no_outcome(ctx: StepContext, value: object) -> Failure:

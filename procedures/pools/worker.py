@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from kv.base import limits, methods
 from kv.base.errors import InvalidArgument, KvorumError, to_wire
 from kv.base.ports import Clock, Timers
-from procedures.engine import plain, records
+from procedures.engine import core, plain, records
 from procedures.engine.context import Tables
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.roster import Live
@@ -338,7 +338,7 @@ class Worker:
             why = (
                 f"internal error, worker {self.name} has the rest: {type(error).__name__}: {error}"
             )
-            report = Turned(run.id, job.version, b"", parked=why)
+            report = Turned(run.id, job.version, b"", parked=core.storable(why))
         if self._jobs.get(run.id) is job:
             del self._jobs[run.id]
             self.turns += 1
