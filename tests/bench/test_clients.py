@@ -121,8 +121,15 @@ async def test_timestamps_are_asked_for_at_the_oracles_node() -> None:
             seen[name].add(row[1])
             return [row[0], 0, *RESULTS[row[1]]]
 
-        return native_server(answer)
+        async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await native_server(answer)(reader, writer)
+            writer.close()
+            await writer.wait_closed()
+            gone.release()
 
+        return serve_one
+
+    gone = asyncio.Semaphore(0)
     oracle = await asyncio.start_server(node("oracle"), "127.0.0.1", 0)
     leader = await asyncio.start_server(node("leader"), "127.0.0.1", 0)
     loop, tally = asyncio.get_running_loop(), Tally()
@@ -142,6 +149,9 @@ async def test_timestamps_are_asked_for_at_the_oracles_node() -> None:
         await asyncio.wait_for(client.finished, 5)
         asked.close()
         client.close()
+        async with asyncio.timeout(5):
+            await gone.acquire()
+            await gone.acquire()
     assert tally.errors == 0, tally.first_error
     assert len(tally.latencies) > 3
     assert seen == {"leader": {m.GET, m.WRITE}, "oracle": {m.TSO}}

@@ -88,6 +88,9 @@ class Own:
     async def drop(self, partition: PartitionId) -> None:
         del self.there[partition]
 
+    def frozen(self) -> set[PartitionId]:
+        return set()
+
 
 def test_f4_nothing_is_dropped_on_a_read_that_failed() -> None:
     """A map that could not be read looked like an empty one, and every replica was removed."""
