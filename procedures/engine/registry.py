@@ -33,6 +33,7 @@ from kv.base.limits import (
     PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
     PROCEDURE_TIMEOUT_MS_MAX,
     PROCEDURE_VERSIONS_MAX,
+    SURGERY_REASON_CHARS_MAX,
 )
 from procedures.engine import typed
 from procedures.engine.procedure import Lock
@@ -97,6 +98,7 @@ class ProcedureType:
     priority: int = 0
     max_concurrent: int = 0  # begun and not ended at once; 0 = any number
     rate_per_s: float = 0.0  # begun per second; 0 = any number
+    bypass: str = ""  # why it cannot be bypassed once it has begun, and what to do instead
     args: typed.Shape | None = None
     result: typed.Shape | None = None
     remote: bool = False  # known by its description only: workers run it
@@ -244,6 +246,7 @@ def procedure(
     priority: int = 0,
     max_concurrent: int = 0,
     rate_per_s: float = 0,
+    bypass: str = "",
     args: Any = None,
     result: Any = None,
 ) -> Callable[[C], C]:
@@ -258,6 +261,9 @@ def procedure(
     queue         procedures of one queue share its limits; "" = that of its own name
     priority      of those that wait, the higher one begins first
     max_concurrent, rate_per_s   how many may have begun and not ended; begin per second
+    bypass        why nobody may end it where it stands once its first step has been committed (it
+                  would leave something that only it puts right), and what to do instead: told to
+                  who tries. "" = it may be bypassed
     args, result  a dataclass, msgspec.Struct, TypedDict or other type: arguments are checked at
                   submission and come as it (`ctx.args`), the result is checked when a step is done
     Raises InvalidArgument (code PROCEDURE_DECLARATION) when the class cannot be a procedure.
@@ -267,6 +273,7 @@ def procedure(
         _check_header(cls, name, timeout_ms, retention_ms, version)
         older = _check_place(cls, version, accepts, pool, queue, priority)
         _check_flow(cls, max_concurrent, rate_per_s)
+        _check_bypass(cls, bypass)
         where = f"procedure class {cls.__qualname__}"
         args_shape = None if args is None else typed.shape(args, f"{where}: args")
         result_shape = None if result is None else typed.shape(result, f"{where}: result")
@@ -296,6 +303,7 @@ def procedure(
             priority=priority,
             max_concurrent=max_concurrent,
             rate_per_s=float(rate_per_s),
+            bypass=bypass,
             args=args_shape,
             result=result_shape,
             needs_look=callable(locks) or args_shape is not None,
@@ -429,6 +437,15 @@ def _check_flow(cls: type, max_concurrent: int, rate_per_s: float) -> None:
         )
     if type(rate_per_s) not in (int, float) or not 0 <= rate_per_s <= PROCEDURE_RATE_MAX:
         raise _bad(cls, f"rate_per_s must be 0 to {PROCEDURE_RATE_MAX}, got {rate_per_s!r:.40}")
+
+
+def _check_bypass(cls: type, bypass: str) -> None:
+    if not isinstance(bypass, str) or len(bypass) > SURGERY_REASON_CHARS_MAX:
+        raise _bad(
+            cls,
+            "bypass says why it cannot be bypassed, and what to do instead, in at most "
+            f"{SURGERY_REASON_CHARS_MAX} characters, got {bypass!r:.80}",
+        )
 
 
 def _wants_factory(cls: type) -> list[str]:

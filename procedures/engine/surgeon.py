@@ -115,7 +115,9 @@ class Surgeon:
 
         def plan(tree: list[Stored], busy: dict[int, str]) -> Planned:
             records = [one.record for one in tree]
-            if surgery.refuse_bypass(records, busy, override=override, recursive=recursive):
+            if surgery.refuse_bypass(
+                records, self._types, busy, override=override, recursive=recursive
+            ):
                 return (), "it was bypassed before"
             return [(one, surgery.bypassed(one.record, reason, now)) for one in tree], ""
 

@@ -3,7 +3,8 @@
     abort    it fails and rolls back, like a step that failed
     bypass   it ends BYPASSED where it stands: nothing of it runs any more, nothing is undone, its
              locks end. Its parent goes on as if it had succeeded without a result. With live
-             children: only together with them (`recursive`), in one transaction
+             children: only together with them (`recursive`), in one transaction. Never one that
+             has begun, and declares that only itself puts right what it has begun
     retry    it goes on at once, with the step that it has, or from another one; also while it rolls
              back, as long as nothing has been undone yet
     steal    (steal.py) a lock is taken away from it
@@ -29,7 +30,7 @@ from procedures.engine import core
 from procedures.engine.core import Change, Flow
 from procedures.engine.procedure import State
 from procedures.engine.records import Record, Undo
-from procedures.engine.registry import ProcedureType
+from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.view import shown_state
 
 ABORT: Final = "abort"
@@ -117,7 +118,12 @@ def bypassed(record: Record, reason: str, now_ms: int) -> Change:
 
 
 def refuse_bypass(
-    tree: Sequence[Record], under_way: Mapping[int, str], *, override: bool, recursive: bool
+    tree: Sequence[Record],
+    types: Registry,
+    under_way: Mapping[int, str],
+    *,
+    override: bool,
+    recursive: bool,
 ) -> bool:
     """Whether a bypass changes nothing because it already happened. `tree`: the procedure, then
     those below it that have not ended; `under_way`: of them whose step runs → where.
@@ -133,6 +139,14 @@ def refuse_bypass(
             "bypass",
             code="NOT_BYPASSABLE",
         )
+    for one in tree:
+        declared = types.find(one.name, one.version)
+        if declared is not None and declared.bypass and _begun(one):
+            raise Refused(
+                f"procedure {one.id} ({one.name}) cannot be bypassed: {declared.bypass}",
+                code="NOT_BYPASSABLE",
+                details={"procedure": str(one.id), "name": one.name},
+            )
     if below and not recursive:
         raise Refused(
             f"procedure {record.id} ({record.name}) waits for {len(below)} procedures below it "
@@ -150,6 +164,11 @@ def refuse_bypass(
             details={"procedures": [str(one.id) for one in busy[:_TOLD]], "count": len(busy)},
         )
     return False
+
+
+def _begun(record: Record) -> bool:
+    """Whether anything of it was committed."""
+    return record.seq > 0 or record.attempt > 0 or record.partial
 
 
 def too_many(id: int) -> TooLarge:

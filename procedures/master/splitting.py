@@ -79,7 +79,13 @@ def _locks(args: Any) -> list[Lock]:
     return [exclusive(f"partition/{id_of(args, 'partition')}")]
 
 
-@procedure(SPLIT_NAME, locks=_locks)
+@procedure(
+    SPLIT_NAME,
+    locks=_locks,
+    bypass="the map says that the partition is being split, and nobody else would take that back: "
+    "no replica of it could be moved any more. Abort it; past its cut it ends by itself as soon as "
+    "a majority of the partition's nodes is up",
+)
 class SplitPartition:
     def __init__(self, services: MembershipServices) -> None:
         self._groups = services.groups

@@ -45,6 +45,7 @@ def described(declared: ProcedureType, pool: str) -> Description:
         rate_per_s=declared.rate_per_s,
         typed=declared.args is not None,
         origin=declared.origin,
+        bypass=declared.bypass,
     )
 
 
@@ -78,6 +79,7 @@ def remote_type(told: Description) -> ProcedureType:
         priority=told.priority,
         max_concurrent=told.max_concurrent,
         rate_per_s=told.rate_per_s,
+        bypass=told.bypass,
         remote=True,
         needs_look=told.locks is None or told.typed,
     )

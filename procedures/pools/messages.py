@@ -48,6 +48,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     rate_per_s: float = 0.0
     typed: bool = False  # only who has the code can tell whether arguments fit
     origin: str = ""
+    bypass: str = ""  # why it cannot be bypassed
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -70,6 +70,11 @@ def test_h2_a_split_is_done_when_a_majority_has_applied_it(
         (new,) = made
         assert having(bank, new) == {leader}
         assert not work.done(), "only the leader has applied it"
+        (split,) = await bank.db().procedures(name="kvorum.split_partition")
+        for dry_run in (True, False):
+            with pytest.raises(Refused, match="Abort it") as caught:
+                await bank.db().bypass_procedure(split.id, "it hangs", dry_run=dry_run)
+            assert caught.value.code == "NOT_BYPASSABLE"
         behind.discard(slow)
         async with asyncio.timeout(60):
             info = await work
