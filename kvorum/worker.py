@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.ids import TableId
-from kv.base.limits import DEADLINE_MS_DEFAULT, NAME_CHARS_MAX
+from kv.base.limits import NAME_CHARS_MAX
+from kv.base.ports import Rng, Timers
+from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
 from kvorum.native import CATALOG_TTL_S
 from procedures.engine.kv_store import KvStore
@@ -30,7 +34,11 @@ from sqlproxy.catalog import CatalogCache
 from tso.client import remote_tso
 from txn.client import TxnClient
 
+log = logging.getLogger(__name__)
+
 POOL = "default"
+_REACH_MS: Final = 2_000
+_AGAIN_S: Final = 1.0
 
 
 class _Tables:
@@ -52,13 +60,21 @@ def load_types(modules: Sequence[str]) -> list[ProcedureType]:
     for name in modules:
         try:
             importlib.import_module(name)
-        except ImportError as e:
-            raise InvalidArgument(
-                f"the module {name!r} cannot be imported: {e}; it is looked for in the working "
-                "directory and on PYTHONPATH"
-            ) from e
+        except ModuleNotFoundError as e:
+            hint = (
+                "it is looked for in the working directory and on PYTHONPATH"
+                if e.name is not None and f"{name}.".startswith(f"{e.name}.")
+                else f"it needs {e.name}, which is not installed for {sys.executable}"
+            )
+            raise InvalidArgument(f"the module {name!r} cannot be imported: {e}; {hint}") from e
         except InvalidArgument:
             raise
+        except SystemExit as e:  # it would end this process, and look as if all were well
+            raise InvalidArgument(
+                f"the module {name!r} cannot be imported: it ends the process "
+                f"(sys.exit({e.code!r})) when it is imported; put that under "
+                "`if __name__ == '__main__':`"
+            ) from e
         except Exception as e:  # the user's code may raise anything
             raise InvalidArgument(
                 f"the module {name!r} cannot be imported: {type(e).__name__}: {e}; mend it and "
@@ -69,6 +85,35 @@ def load_types(modules: Sequence[str]) -> list[ProcedureType]:
         raise InvalidArgument(
             f"{', '.join(modules)}: no class there is decorated with @kvorum.procedure(NAME)"
         )
+    return found
+
+
+async def reach(
+    addresses: Sequence[tuple[str, int]],
+    timers: Timers,
+    rng: Rng,
+    connect: Callable[..., Awaitable[KvClient]] = connect_kv,
+) -> KvClient:
+    """A client of the cluster, as soon as a node answers. Raises what waiting does not cure."""
+    while True:
+        try:
+            return await connect(addresses, timers=timers, rng=rng, budget_ms=_REACH_MS)
+        except Unavailable as error:
+            log.warning("no node answers, it is tried again: %s", error)
+        await asyncio.sleep(_AGAIN_S * (0.5 + rng.random() / 2))
+
+
+async def _reach_all(
+    count: int, addresses: Sequence[tuple[str, int]], timers: Timers, rng: Rng
+) -> list[KvClient]:
+    found: list[KvClient] = []
+    try:
+        for _ in range(count):
+            found.append(await reach(addresses, timers, rng))
+    except BaseException:
+        for client in found:
+            client.close()
+        raise
     return found
 
 
@@ -87,10 +132,14 @@ async def serve(
     timers, rng, clock = LoopTimers(loop), SystemRng(), SystemClock()
     host = socket.gethostname()
     name = name or f"{host[: NAME_CHARS_MAX // 2]}-{os.getpid()}-{rng.token(3).hex()}"
-    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=DEADLINE_MS_DEFAULT)
     # Polls wait at the master; bulk data must not delay them, nor they the oracle.
-    calls = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=DEADLINE_MS_DEFAULT)
-    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=DEADLINE_MS_DEFAULT)
+    reaching = loop.create_task(_reach_all(3, addresses, timers, rng))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, reaching.cancel)
+    await asyncio.wait([reaching])
+    if reaching.cancelled():
+        return
+    kv, calls, tso_kv = reaching.result()
     oracle = remote_tso(tso_kv, timers, rng)
     txn = TxnClient(kv, oracle, clock, rng, timers)
     worker = Worker(

@@ -1,4 +1,4 @@
-"""Texts of errors that steps raise and return: whatever they are, they end the step, not the turn."""
+"""Texts of errors that steps raise and return: any of them ends the step, not the turn."""
 
 from __future__ import annotations
 
