@@ -257,10 +257,14 @@ class Roster:
 
     def pause(self, live: Live, error: Failure, ms_max: int) -> None:
         """Run its step again after a while: doubled each time, half of it by chance."""
-        self.retries += 1
         live.tries += 1
-        live.retry = error
         pause = min(ms_max, limits.PROCEDURE_RETRY_MS_FIRST << min(live.tries - 1, 20))
+        self.rest(live, error, pause)
+
+    def rest(self, live: Live, error: Failure, pause: int) -> None:
+        """Queue it after `pause` ms, half of them by chance; `error` is shown as the reason."""
+        self.retries += 1
+        live.retry = error
         pause_ms = max(1, int(pause * (0.5 + self._rng.random() / 2)))
         live.retry_ms = self._elapsed.now_ms() + pause_ms
         self._pauses.add(live.retry_ms, live.id)

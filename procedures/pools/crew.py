@@ -99,7 +99,7 @@ class Crew(Dealing):
                 log.warning(
                     "worker %s is silent: its %d procedures go to others", hand.name, len(hand.held)
                 )
-                self._spawn(self._bury(hand))
+                self._spawn(self._bury(hand, silent=hand.name))
             missing = [name for name, (until, _) in self._expected.items() if now > until]
             if missing:
                 log.warning("workers did not come back: %s", ", ".join(missing[:10]))
@@ -251,7 +251,7 @@ class Crew(Dealing):
         if hand is not None and hand.epoch == epoch:
             await self._bury(hand)
 
-    async def _bury(self, hand: Hand) -> None:
+    async def _bury(self, hand: Hand, silent: str = "") -> None:
         """It has lost what it held; fenced first, then forgotten."""
         if self.hands.get(hand.name) is not hand:
             return
@@ -263,7 +263,7 @@ class Crew(Dealing):
         self.taken_back += len(held)
         async with asyncio.TaskGroup() as group:
             for id in held:
-                group.create_task(self._regain(id))
+                group.create_task(self._regain(id, silent))
         if hand.name not in self.hands:
             await self._forget(hand.name)
 
@@ -373,10 +373,12 @@ class Crew(Dealing):
         live = self._roster.get(report.id)
         if live is None:
             self._locks.release(report.id)
+            self._losses.pop(report.id, None)
             return
         if report.lost:
             self._spawn(self._regain(report.id))
             return
+        self._losses.pop(report.id, None)
         record = live.record
         if report.record:
             record = records.decode(report.record, f"the report of procedure {report.id}")

@@ -25,7 +25,7 @@ from kv.base.errors import (
 )
 from kv.base.ports import Rng, Timers
 from procedures.engine import records
-from procedures.engine.core import Change, Flow
+from procedures.engine.core import Change, Flow, failure
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
 from procedures.engine.records import lane_of
@@ -48,6 +48,9 @@ from procedures.pools.rows import Rows
 log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 0.1
+# What was under way at a silent worker twice and more pauses: perhaps it silences its workers.
+_LOST_MS_FIRST: Final = 2_000
+_LOST_MS_MAX: Final = 60_000
 _TAKEN: Final = 64  # far more than a worker has polls under way
 
 
@@ -126,6 +129,7 @@ class Dealing:
         self._dealing = False
         self._closed = False
         self.taken_back = 0
+        self._losses: dict[int, int] = {}  # procedure → taken from silent workers since it moved
 
     @property
     def settled(self) -> bool:
@@ -144,9 +148,11 @@ class Dealing:
         held = {id for hand in self.hands.values() for id in hand.held}
         self._doubtful |= {live.id for live in self._roster.all() if live.lane} - held
 
-    async def _regain(self, id: int) -> None:
+    async def _regain(self, id: int, silent: str = "") -> None:
         """Write its row anew, so that whoever had it cannot commit; then go on from what the store
-        says. Its IdLock is held, and released here.
+        says. Its IdLock is held, and released here. `silent`: the worker that had it and fell
+        silent; from the second time on it pauses, so that one that blocks its worker does not take
+        the others' turns with it for ever.
         """
         live = self._roster.get(id)
         try:
@@ -160,8 +166,24 @@ class Dealing:
         finally:
             self._let_go(id)
         live = self._roster.get(id)
-        if live is not None and not self._closed:
-            self._replace(live)
+        if live is None:
+            self._losses.pop(id, None)
+            return
+        if self._closed:
+            return
+        if silent and not live.children:
+            times = self._losses[id] = self._losses.get(id, 0) + 1
+            if times > 1:
+                self._rest(live, silent, times)
+                return
+        self._replace(live)
+
+    def _rest(self, live: Live, silent: str, times: int) -> None:
+        why = f"taken back {times} times from silent worker {silent}: does its step block?"
+        if live.record is not None and live.record.state is State.WAITING and live.record.event:
+            live.wake = "restart"
+        pause_ms = min(_LOST_MS_MAX, _LOST_MS_FIRST << min(times - 2, 10))
+        self._roster.rest(live, failure("WORKER_SILENT", why), pause_ms)
 
     async def _fence(self, live: Live) -> None:
         while True:
@@ -175,6 +197,7 @@ class Dealing:
                 continue
             break
         if moved:  # it committed, and its signals may be lost with its report
+            self._losses.pop(live.id, None)
             self._roster.wake_waiting("restart")
         self._doubtful.discard(live.id)
         live.version = 0  # whatever is there is news
