@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from kv.base import methods as m
+from kv.base.errors import InvalidArgument
 from kvorum.http.figures import METHOD_NAMES
 from kvorum.names import PREFIX_BYTES
 from kvorum.stamps import OK, Key, Stamp, StampLog
+from procedures.engine import plain
 
 _ARGS: Final = 5  # of a partition method, behind rid, method, deadline, partition and epoch
 _NODE_ARGS: Final = 3
@@ -70,7 +72,7 @@ _NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
 _VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})
 _READS: Final = frozenset({m.GET, m.MGET, m.SCAN})
 _PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
-_MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError)
+_MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
 
 
 class NativeStamps:
@@ -145,8 +147,10 @@ def _node_method(method: int, args: Sequence[Any], result: Sequence[Any]) -> _Fo
     read_ts = start_ts = txn = procedure = 0
     if method in _PROCEDURE_ARG:
         procedure = _int(args[0])
-    elif method == m.PROC_SUBMIT and result:
+    elif method in (m.PROC_SUBMIT, m.PROC_SUBMIT_MORE) and result:
         procedure = _int(result[0])
+    elif method == m.PROC_CONTROL:
+        procedure = _int(plain.read(args[1], "arguments").get("id", 0))
     elif method in (m.FIND_TXN, m.HOLDS_TXN, m.END_TXN):
         txn = _int(args[0])
     elif method == m.TSO and result:

@@ -439,7 +439,7 @@ def _check_flow(cls: type, max_concurrent: int, rate_per_s: float) -> None:
         raise _bad(cls, f"rate_per_s must be 0 to {PROCEDURE_RATE_MAX}, got {rate_per_s!r:.40}")
 
 
-def _check_bypass(cls: type, bypass: str) -> None:
+def _check_bypass(cls: type, bypass: object) -> None:
     if not isinstance(bypass, str) or len(bypass) > SURGERY_REASON_CHARS_MAX:
         raise _bad(
             cls,

@@ -276,12 +276,26 @@ def test_f4_a_node_whose_disk_was_replaced_says_so_and_ends(tmp_path: Path) -> N
         assert new == 4
 
 
+def _heeds_signals(pid: int) -> None:
+    """Wait until a process that is not ready has come as far as its handler of SIGTERM."""
+    for _ in range(300):
+        caught = next(
+            line
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if "SigCgt" in line
+        )
+        if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {pid} installs no handler")
+
+
 def test_f4_a_node_that_cannot_find_its_cluster_ends_when_told_to(tmp_path: Path) -> None:
     """A start that waits for others must not take kill -9 to end."""
     base, nobody = free_port_base(2), free_port_base()
     with NodeProcess(tmp_path / "data", base, "--join", f"127.0.0.1:{nobody}") as node:
         node.spawn()
-        time.sleep(1.5)
+        _heeds_signals(node.spawned)
         assert not node.ready()
         began = time.monotonic()
         node.stop()
@@ -289,7 +303,7 @@ def test_f4_a_node_that_cannot_find_its_cluster_ends_when_told_to(tmp_path: Path
     list_of_two = f"127.0.0.1:{base},127.0.0.1:{nobody}"
     with NodeProcess(tmp_path / "two", base, "--join", list_of_two) as node:
         node.spawn()
-        time.sleep(1.5)
+        _heeds_signals(node.spawned)
         began = time.monotonic()
         assert node.stop() == 0, node.tail()
         assert time.monotonic() - began < 15

@@ -159,7 +159,7 @@ def test_e7_procedures_and_refused_requests_are_in_it(tmp_path: Path) -> None:
     found = rows(file)
     assert {r["method"] for r in found if r.get("procedure") == str(id_)} >= {
         "PROC_SUBMIT",
-        "PROC_ABORT",
+        "PROC_CONTROL",
     }
     (refused,) = [r for r in found if r["method"] == "put"]
     assert (refused["code"], refused["table"]) == ("TABLE_NOT_FOUND", ["default.none"])
