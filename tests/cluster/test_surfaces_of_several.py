@@ -115,7 +115,7 @@ def test_a8_http_at_any_node_and_transactions_at_their_own() -> None:
                 txn = (await web.post(f"{urls[0]}/v1/txn", json={})).json()["txn"]
                 row = {"ns": "default", "table": "t", "key": "z", "value": "1"}
                 assert (await web.post(f"{urls[0]}/v1/txn/{txn}/put", json=row)).status_code == 200
-                for verb, body in (("put", row), ("commit", {}), ("abort", {}), ("heartbeat", {})):
+                for verb, body in (("put", row), ("commit", {}), ("heartbeat", {})):
                     wrong = await web.post(f"{urls[1]}/v1/txn/{txn}/{verb}", json=body)
                     assert wrong.status_code == 503
                     error = wrong.json()["error"]
@@ -129,6 +129,12 @@ def test_a8_http_at_any_node_and_transactions_at_their_own() -> None:
                     assert told["status"] == "committed"
                     again = await web.post(f"{url}/v1/txn/{txn}/commit", json={})
                     assert again.json() == done.json()
+                over = (await web.post(f"{urls[0]}/v1/txn", json={})).json()["txn"]
+                assert (await web.post(f"{urls[0]}/v1/txn/{over}/put", json=row)).status_code == 200
+                ended = await web.post(f"{urls[1]}/v1/txn/{over}/abort", json={})
+                assert ended.status_code == 200, "whoever is in the way can be ended at any node"
+                late = await web.post(f"{urls[0]}/v1/txn/{over}/commit", json={})
+                assert (late.status_code, late.json()["error"]["code"]) == (409, "TXN_ABORTED")
                 page = (await web.get(f"{urls[2]}/metrics")).text
                 assert "kvorum_partition_lag" in page
                 assert "kvorum_client_refreshes_total" in page
