@@ -61,6 +61,7 @@ def test_f8_partitions_are_spread_over_the_stores_and_all_serve(tmp_path: Path) 
         first = told(machine)
         assert first["connect"] == f"kvorum://127.0.0.1:{base},127.0.0.1:{base + 10}"
         with kvorum.connect(first["connect"]) as db:
+            _all_live(db, 2)  # a store that has only just come up is not a member yet
             db.create_table("default", "t", split_keys=["g", "n", "t"], replicas=1)
             rows = [row for row in db.partitions() if row["id"] != 1]
             assert Counter(node for row in rows for node in row["replicas"]) == {1: 2, 2: 2}
@@ -87,6 +88,15 @@ def test_f8_partitions_are_spread_over_the_stores_and_all_serve(tmp_path: Path) 
         machine.spawn()
         assert machine.exit_code() == 1
         assert "start it with --stores 2" in machine.tail()
+
+
+def _all_live(db: kvorum.Database, count: int) -> None:
+    for _ in range(300):
+        states = [row["state"] for row in db.nodes()]
+        if states == ["live"] * count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(states)
 
 
 def _writes(pid: int, data: Path, store: int) -> int:
