@@ -1,0 +1,175 @@
+"""The seam between the wire and the session: what a statement is once it is parsed, and how its
+rows are fetched. The wire knows nothing of tables, the session nothing of bytes.
+
+    parse(text, oids) ─▶ Statement(parameters, fields) ─ bind(values) ─▶ Portal ─ fetch(n) … tag()
+
+A simple query is split by the session (`split`), and each part goes the same way with no
+parameters. `sync` ends what was begun implicitly (a simple query's message, or the Sync of the
+extended protocol): it commits, unless BEGIN opened a transaction. After an error the wire calls
+`failed`, once, and then `sync`.
+
+Rows are tuples of values in user form (`sqlproxy.types`); the wire turns them into text or binary
+by the OIDs of the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Row = Sequence[Any]
+Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of an answer. `table` and `column`: the OID and attribute number it comes from, or 0."""
+
+    name: str
+    oid: int
+    typmod: int = -1
+    table: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFormat:
+    """The options of a COPY; `kind`: text, csv or binary. The wire reads and writes this format."""
+
+    kind: Literal["text", "csv", "binary"] = "text"
+    delimiter: str = "\t"
+    null: str = "\\N"
+    header: bool = False
+    header_match: bool = False
+    quote: str = '"'
+    escape: str = '"'
+    force_quote: frozenset[str] = frozenset()
+    force_quote_all: bool = False
+    force_not_null: frozenset[str] = frozenset()
+    force_null: frozenset[str] = frozenset()
+    encoding: str = "UTF8"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    severity: str  # NOTICE, WARNING, INFO, LOG, DEBUG
+    sqlstate: str
+    message: str
+    detail: str = ""
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Channel:
+    """What a session tells its client out of turn; the wire sends it before the next reply."""
+
+    notices: list[Notice] = field(default_factory=list)
+    parameters: dict[str, str] = field(default_factory=dict)  # changed settings to report
+
+
+class Statement(Protocol):
+    """One parsed statement; kept for as long as the client keeps its name."""
+
+    @property
+    def parameters(self) -> Sequence[int]:
+        """The OID of each parameter, $1 first."""
+        ...
+
+    @property
+    def fields(self) -> Sequence[Field] | None:
+        """None: it returns no rows."""
+        ...
+
+
+class Portal(Protocol):
+    """A statement with its values, being executed. `copy_in`, `copy_out`: a COPY under way, whose
+    bytes are the wire's: rows out come from `fetch`, rows in go to `take`.
+    """
+
+    @property
+    def fields(self) -> Sequence[Field] | None: ...
+
+    @property
+    def copy_in(self) -> CopyFormat | None: ...
+
+    @property
+    def copy_out(self) -> CopyFormat | None: ...
+
+    async def fetch(self, rows_max: int) -> Sequence[Row]:
+        """The next rows, at most `rows_max`; none when it has ended. The first call executes."""
+        ...
+
+    async def take(self, rows: Sequence[Row]) -> None:
+        """Rows of a COPY FROM STDIN, in the order of `fields`, in user form."""
+        ...
+
+    async def finish(self) -> None:
+        """All rows of a COPY FROM STDIN have been given."""
+        ...
+
+    def tag(self) -> str:
+        """The command tag, e.g. `INSERT 0 3`; known when it has ended. "" for an empty query."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what it holds; fine twice."""
+        ...
+
+
+class Session(Protocol):
+    """One client's connection. Calls come one at a time, except `cancel`."""
+
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def channel(self) -> Channel: ...
+
+    def split(self, text: str) -> list[str]:
+        """The statements of a simple query; none for an empty one. Raises SqlError (syntax)."""
+        ...
+
+    async def parse(self, text: str, oids: Sequence[int]) -> Statement:
+        """`oids`: what the client declared, 0 = find it out. Raises SqlError."""
+        ...
+
+    async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
+        """`values` in user form. Raises SqlError."""
+        ...
+
+    async def failed(self, error: BaseException) -> None:
+        """The message under way ended so: an explicit transaction is failed, an implicit one is
+        gone.
+        """
+        ...
+
+    async def sync(self) -> None:
+        """End what was implicit. Raises SqlError: the commit failed."""
+        ...
+
+    def cancel(self) -> None:
+        """Whatever runs ends with 57014. From another task."""
+        ...
+
+    async def close(self) -> None:
+        """The client is gone: abort what is open."""
+        ...
+
+
+class Sessions(Protocol):
+    """Makes sessions; what the server is given."""
+
+    async def open(self, user: str, database: str, settings: Mapping[str, str]) -> Session:
+        """Raises SqlError: no such database, too many connections, stopping."""
+        ...
+
+    async def verifier(self, user: str) -> str | None:
+        """The SCRAM-SHA-256 verifier of a user as PostgreSQL stores it; None: has no password.
+        Raises SqlError: no such role, once roles exist.
+        """
+        ...
+
+    async def trusted(self, loopback: bool) -> bool:
+        """Whether a client from there needs no password: while no user has one, on loopback."""
+        ...

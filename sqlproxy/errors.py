@@ -1,0 +1,214 @@
+"""What a statement may fail with, as PostgreSQL's clients know it: an SQLSTATE, a message, where.
+
+    SqlError                    one class: callers differ by its SQLSTATE, never by its type
+    from_store(KvorumError)     what the store refused, in SQL's terms; the SQLSTATE tells
+                                clients what the disposition does:
+
+        RestartTxn                      40001 serialization_failure (DEADLOCK: 40P01)
+        UnknownOutcome                  40003 statement_completion_unknown
+        SnapshotTooOld                  72000 snapshot_too_old
+        DeadlineExceeded                57014 query_canceled
+        Busy                            53000 insufficient_resources
+        Unavailable, KeyLocked, Reroute 40001 before anything of the transaction is known to be kept
+        TooLarge                        54000 program_limit_exceeded
+        AlreadyExists, NotFound         42P07/42P01 and their like by code
+        Corruption                      XX001 data_corrupted
+        the rest                        XX000 internal_error, with the code in the message
+
+SQLSTATEs are PostgreSQL 15's (appendix A of its manual).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kv.base.errors import (
+    AlreadyExists,
+    Busy,
+    Corruption,
+    DeadlineExceeded,
+    InvalidArgument,
+    KvorumError,
+    NotFound,
+    Refused,
+    Reroute,
+    RestartTxn,
+    SnapshotTooOld,
+    TooLarge,
+    TryLater,
+    UnknownOutcome,
+)
+
+SYNTAX_ERROR: Final = "42601"
+UNSUPPORTED: Final = "0A000"
+UNDEFINED_TABLE: Final = "42P01"
+UNDEFINED_COLUMN: Final = "42703"
+UNDEFINED_FUNCTION: Final = "42883"
+UNDEFINED_OBJECT: Final = "42704"
+UNDEFINED_PARAMETER: Final = "42P02"
+UNDEFINED_CURSOR: Final = "34000"
+UNDEFINED_PREPARED: Final = "26000"
+UNDEFINED_DATABASE: Final = "3D000"
+UNDEFINED_SCHEMA: Final = "3F000"
+AMBIGUOUS_COLUMN: Final = "42702"
+AMBIGUOUS_FUNCTION: Final = "42725"
+AMBIGUOUS_PARAMETER: Final = "42P08"
+INDETERMINATE_TYPE: Final = "42P18"
+DUPLICATE_TABLE: Final = "42P07"
+DUPLICATE_COLUMN: Final = "42701"
+DUPLICATE_DATABASE: Final = "42P04"
+DUPLICATE_OBJECT: Final = "42710"
+DUPLICATE_CURSOR: Final = "42P03"
+DUPLICATE_PREPARED: Final = "42P05"
+DUPLICATE_ALIAS: Final = "42712"
+DATATYPE_MISMATCH: Final = "42804"
+CANNOT_COERCE: Final = "42846"
+GROUPING_ERROR: Final = "42803"
+WINDOWING_ERROR: Final = "42P20"
+WRONG_OBJECT_TYPE: Final = "42809"
+INVALID_COLUMN_REFERENCE: Final = "42P10"
+INVALID_TABLE_DEFINITION: Final = "42P16"
+INVALID_NAME: Final = "42602"
+NAME_TOO_LONG: Final = "42622"
+GENERATED_ALWAYS: Final = "428C9"
+INSUFFICIENT_PRIVILEGE: Final = "42501"
+DEPENDENT_OBJECTS: Final = "2BP01"
+NOT_NULL_VIOLATION: Final = "23502"
+FOREIGN_KEY_VIOLATION: Final = "23503"
+UNIQUE_VIOLATION: Final = "23505"
+CHECK_VIOLATION: Final = "23514"
+CARDINALITY_VIOLATION: Final = "21000"
+OUT_OF_RANGE: Final = "22003"
+DIVISION_BY_ZERO: Final = "22012"
+STRING_TOO_LONG: Final = "22001"
+INVALID_TEXT: Final = "22P02"
+INVALID_BINARY: Final = "22P03"
+BAD_COPY_FORMAT: Final = "22P04"
+INVALID_DATETIME: Final = "22007"
+DATETIME_OVERFLOW: Final = "22008"
+INVALID_ENCODING: Final = "22021"
+INVALID_PARAMETER: Final = "22023"
+INVALID_ESCAPE: Final = "22025"
+INVALID_REGEX: Final = "2201B"
+INVALID_LIMIT: Final = "2201W"
+INVALID_OFFSET: Final = "2201X"
+NOT_IN_SEQUENCE: Final = "55000"
+SEQUENCE_LIMIT: Final = "2200H"
+LOCK_NOT_AVAILABLE: Final = "55P03"
+CANNOT_CHANGE_NOW: Final = "55P02"
+ACTIVE_TRANSACTION: Final = "25001"
+NO_ACTIVE_TRANSACTION: Final = "25P01"
+IN_FAILED_TRANSACTION: Final = "25P02"
+READ_ONLY_TRANSACTION: Final = "25006"
+IDLE_IN_TRANSACTION: Final = "25P03"
+UNDEFINED_SAVEPOINT: Final = "3B001"
+SERIALIZATION_FAILURE: Final = "40001"
+COMPLETION_UNKNOWN: Final = "40003"
+DEADLOCK: Final = "40P01"
+SNAPSHOT_TOO_OLD: Final = "72000"
+QUERY_CANCELED: Final = "57014"
+ADMIN_SHUTDOWN: Final = "57P01"
+CANNOT_CONNECT_NOW: Final = "57P03"
+INSUFFICIENT_RESOURCES: Final = "53000"
+OUT_OF_MEMORY: Final = "53200"
+TOO_MANY_CONNECTIONS: Final = "53300"
+LIMIT_EXCEEDED: Final = "54000"
+STATEMENT_TOO_COMPLEX: Final = "54001"
+PROTOCOL_VIOLATION: Final = "08P01"
+INVALID_AUTHORIZATION: Final = "28000"
+INVALID_PASSWORD: Final = "28P01"
+DATA_CORRUPTED: Final = "XX001"
+INTERNAL_ERROR: Final = "XX000"
+
+_AGAIN: Final = "Run the whole transaction again."
+_BY_CODE: Final = {
+    "DEADLOCK": (DEADLOCK, _AGAIN),
+    "LOCK_NOT_AVAILABLE": (LOCK_NOT_AVAILABLE, _AGAIN),
+    "NAMESPACE_NOT_FOUND": (UNDEFINED_DATABASE, ""),
+    "TABLE_NOT_FOUND": (UNDEFINED_TABLE, ""),
+}
+_BY_CLASS: Final[tuple[tuple[type[KvorumError], str, str], ...]] = (
+    (RestartTxn, SERIALIZATION_FAILURE, _AGAIN),
+    (UnknownOutcome, COMPLETION_UNKNOWN, "Look at the data before you run it again."),
+    (SnapshotTooOld, SNAPSHOT_TOO_OLD, _AGAIN),
+    (DeadlineExceeded, QUERY_CANCELED, ""),
+    (Busy, INSUFFICIENT_RESOURCES, "Try again a little later."),
+    (TryLater, SERIALIZATION_FAILURE, _AGAIN),
+    (Reroute, SERIALIZATION_FAILURE, _AGAIN),
+    (TooLarge, LIMIT_EXCEEDED, ""),
+    (AlreadyExists, DUPLICATE_TABLE, ""),
+    (NotFound, UNDEFINED_OBJECT, ""),
+    (InvalidArgument, INVALID_PARAMETER, ""),
+    (Corruption, DATA_CORRUPTED, ""),
+    (Refused, CANNOT_CHANGE_NOW, ""),
+)
+
+
+class SqlError(Exception):
+    """`position`: 1-based character of the statement's text, 0 = none. The last fields name what a
+    constraint's error is about, as PostgreSQL's error fields do.
+    """
+
+    def __init__(
+        self,
+        sqlstate: str,
+        message: str,
+        *,
+        detail: str = "",
+        hint: str = "",
+        position: int = 0,
+        schema: str = "",
+        table: str = "",
+        column: str = "",
+        datatype: str = "",
+        constraint: str = "",
+        severity: str = "ERROR",
+    ) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.position = position
+        self.schema = schema
+        self.table = table
+        self.column = column
+        self.datatype = datatype
+        self.constraint = constraint
+        self.severity = severity
+
+
+def unsupported(what: str, *, position: int = 0, hint: str = "") -> SqlError:
+    """What PostgreSQL has and Kvorum does not: named, never silently accepted."""
+    return SqlError(UNSUPPORTED, f"{what} is not supported", position=position, hint=hint)
+
+
+def from_store(error: KvorumError) -> SqlError:
+    """The same refusal in SQL's terms; its message stays, which names the key, the blocker and what
+    to do.
+    """
+    sqlstate, hint = _state(error)
+    return SqlError(sqlstate, _headline(sqlstate, error), detail=error.message, hint=hint)
+
+
+def _headline(sqlstate: str, error: KvorumError) -> str:
+    """Drivers look at the SQLSTATE, people at the first line."""
+    match sqlstate:
+        case "40001":
+            return "could not serialize access due to concurrent update"
+        case "40P01":
+            return "deadlock detected"
+        case "40003":
+            return "the outcome of the transaction is not known"
+        case _:
+            return error.message
+
+
+def _state(error: KvorumError) -> tuple[str, str]:
+    """The SQLSTATE and the hint; the first class that fits."""
+    if error.code in _BY_CODE:
+        return _BY_CODE[error.code]
+    for kind, state, hint in _BY_CLASS:
+        if isinstance(error, kind):
+            return state, hint
+    return INTERNAL_ERROR, f"The store's code is {error.code}."
