@@ -1,12 +1,20 @@
-"""make harness: every built-in procedure (or those named), hurt at every point."""
+"""make harness: every built-in procedure (or those named), hurt at every point.
+
+    python -m tests.library [TYPE …]                          every point of every type (named)
+    python -m tests.library TYPE --case "the master dies before write 3"     one point, again
+
+The last line of a type is its row of docs/testing-transactions.md: points, seconds, failures.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
 import traceback
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -14,25 +22,45 @@ from tests.library import harness
 from tests.library.scenarios import SCENARIOS
 
 
-def main(names: list[str]) -> int:
-    failed = 0
-    for name in names or sorted(SCENARIOS):
-        with pytest.MonkeyPatch.context() as patches, tempfile.TemporaryDirectory() as root:
-            harness.files(patches, Path(root))
-            cases = harness.cases(name)
-            for number, case in enumerate(cases):
-                place = Path(root, str(number))
-                place.mkdir()
-                os.chdir(place)
-                try:
-                    harness.play(name, case)
-                except Exception:  # noqa: BLE001 - the others are to be seen, too
-                    failed += 1
-                    print(f"{name}: {case}")  # noqa: T201
-                    traceback.print_exc()
-            print(f"{name}: {len(cases)} ways to hurt it, {failed} failures so far")  # noqa: T201
+def main(names: list[str], only: str = "") -> int:
+    failed = [case for name in names or sorted(SCENARIOS) for case in _hurt(name, only)]
     return 1 if failed else 0
 
 
+def _hurt(name: str, only: str) -> list[harness.Case]:
+    """The points at which a type (those that `only` names, if it is given) did not hold."""
+    began = monotonic()
+    failed: list[harness.Case] = []
+    with pytest.MonkeyPatch.context() as patches, tempfile.TemporaryDirectory() as root:
+        harness.files(patches, Path(root))
+        cases = [case for case in harness.cases(name) if only in ("", str(case))]
+        if not cases:
+            _say(f"{name}: {only!r} is none of its points")
+            return [harness.Case()]
+        for number, case in enumerate(cases):
+            place = Path(root, str(number))
+            place.mkdir()
+            os.chdir(place)
+            try:
+                harness.play(name, case)
+            except Exception:  # noqa: BLE001 - the others are to be seen, too
+                failed.append(case)
+                traceback.print_exc()
+                _say(f'{name} FAILED; again: python -m tests.library {name} --case "{case}"')
+    seconds = monotonic() - began
+    _say(f"{name}: {len(cases)} ways to hurt it, {seconds:.0f} s, {len(failed)} failures")
+    return failed
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m tests.library")
+    parser.add_argument("types", nargs="*", metavar="TYPE")
+    parser.add_argument("--case", default="", help="one point, as a failure names it")
+    given = parser.parse_args()
+    if unknown := sorted({*given.types} - {*SCENARIOS}):
+        parser.error(f"no type is called {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    sys.exit(main(given.types, given.case))
