@@ -19,6 +19,7 @@ from time import monotonic
 import pytest
 
 from tests.library import harness
+from tests.library.saboteur import Case
 from tests.library.scenarios import SCENARIOS
 
 
@@ -27,16 +28,16 @@ def main(names: list[str], only: str = "") -> int:
     return 1 if failed else 0
 
 
-def _hurt(name: str, only: str) -> list[harness.Case]:
+def _hurt(name: str, only: str) -> list[Case]:
     """The points at which a type (those that `only` names, if it is given) did not hold."""
     began = monotonic()
-    failed: list[harness.Case] = []
+    failed: list[Case] = []
     with pytest.MonkeyPatch.context() as patches, tempfile.TemporaryDirectory() as root:
         harness.files(patches, Path(root))
         cases = [case for case in harness.cases(name) if only in ("", str(case))]
         if not cases:
             _say(f"{name}: {only!r} is none of its points")
-            return [harness.Case()]
+            return [Case()]
         for number, case in enumerate(cases):
             place = Path(root, str(number))
             place.mkdir()
