@@ -5,7 +5,9 @@ is the caller's. What may be created or dropped is decided inside the transactio
 creates of one name conflict.
 
     await bootstrap(t)                              namespaces `default` and `postgres`; idempotent
-    await create_namespace(t, name)                 -> Namespace     AlreadyExists
+    await create_namespace(t, name, replicas, tags) -> Namespace     AlreadyExists
+    await modify_namespace(t, ns, replicas, tags)   -> Namespace
+    await switch_namespace(t, ns, state)            -> Namespace     `public` ⇄ `disabled`
     await drop_namespace(t, name)                                    NotFound, Refused (has tables)
     await lookup_namespace(t, name)                 -> Namespace     NotFound
     await list_namespaces(t)                        -> list[Namespace]
@@ -27,11 +29,13 @@ creates of one name conflict.
  Stored (keys behind the table prefix of kv.base.system; values sealed with the storage key as
 seed, see kv.base.checksum):
 
-    NAMESPACES     esc(name)                 msgpack [1, name, created]
+    NAMESPACES     esc(name)                 msgpack [1, name, created, replicas, tags, state]; the
+                                             last three are absent in older rows
     TABLES         esc(namespace) esc(name)  msgpack [1, id, namespace, name, state, columns,
                                              primary key, replicas, tags, created, version, next
-                                             column id] column = [id, name, type, nullable, default
-                                             in stored form]
+                                             column id, partition bytes (absent in older rows)]
+                                             column = [id, name, type, nullable, default in stored
+                                             form]
     TABLES_BY_ID   u32 id                    msgpack [1, namespace, name]
     COUNTERS       esc(name)                 u64: the next free number
  Deliberately missing: DDL itself (procedures in `sqlproxy.ddl`: partitions must be made and
@@ -67,6 +71,7 @@ from sqlproxy.schema import (
     Namespace,
     Table,
     check_name,
+    check_partition_bytes,
     check_placement,
     with_columns,
 )
@@ -136,14 +141,31 @@ async def bootstrap(t: Writer) -> None:
             _put(t, namespace_key(name), [FORMAT, name, t.start_ts])
 
 
-async def create_namespace(t: Writer, name: str) -> Namespace:
+async def create_namespace(
+    t: Writer, name: str, replicas: int | None = None, tags: tuple[str, ...] = ()
+) -> Namespace:
     """Raises InvalidArgument (name), AlreadyExists, TooLarge (too many)."""
     check_name("namespace", name)
+    check_placement(f"namespace {name}", replicas, tags)
     if (await t.get(namespace_key(name)))[0] is not None:
         raise AlreadyExists(f"namespace {name} exists", details={"namespace": name})
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
-    _put(t, namespace_key(name), [FORMAT, name, t.start_ts])
-    return Namespace(name, t.start_ts)
+    return _write_namespace(t, Namespace(name, t.start_ts, replicas, tags))
+
+
+async def modify_namespace(
+    t: Writer, namespace: Namespace, replicas: int | None, tags: tuple[str, ...]
+) -> Namespace:
+    """What its tables have that do not say otherwise. The rows of the partition map are the
+    caller's. Raises InvalidArgument, TooLarge.
+    """
+    check_placement(f"namespace {namespace.name}", replicas, tags)
+    return _write_namespace(t, replace(namespace, replicas=replicas, tags=tags))
+
+
+async def switch_namespace(t: Writer, namespace: Namespace, state: str) -> Namespace:
+    """`public` or `disabled`; its tables are the caller's."""
+    return _write_namespace(t, replace(namespace, state=state))
 
 
 async def drop_namespace(t: Writer, name: str) -> None:
@@ -198,7 +220,8 @@ async def create_table_record(t: Writer, spec: Table, table_id: TableId) -> Tabl
 
     Raises NotFound (namespace), AlreadyExists (in whatever state), TooLarge (too many tables).
     """
-    _, version = await _namespace(t, spec.namespace)
+    namespace, version = await _namespace(t, spec.namespace)
+    check_enabled(namespace)
     other = await find(t, spec.namespace, spec.name)
     if other is not None:
         being = "exists" if other.state == PUBLIC else f"exists in the state {other.state}"
@@ -234,14 +257,25 @@ async def modify(
     replicas: int | None,
     tags: tuple[str, ...],
     columns: Sequence[ColumnLike] = (),
+    *,
+    partition_bytes: int | None = None,
 ) -> Table:
-    """Another number of replicas, other tags, `columns` behind those that there are. Raises
-    InvalidArgument, TooLarge, AlreadyExists (a column), NotFound.
+    """Another number of replicas, other tags, `columns` behind those that there are, another size
+    of partitions (None: as it is; 0: the cluster's). Raises InvalidArgument, TooLarge,
+    AlreadyExists (a column), NotFound.
     """
     check_placement(f"table {table.namespace}.{table.name}", replicas, tags)
     same = await _same(t, table)
     wider = with_columns(same, columns) if columns else same
-    changed = replace(wider, replicas=replicas, tags=tags, version=same.version + 1)
+    size = same.partition_bytes if partition_bytes is None else partition_bytes or None
+    check_partition_bytes(f"table {table.path}", size)
+    changed = replace(
+        wider,
+        replicas=replicas,
+        tags=tags,
+        partition_bytes=size,
+        version=same.version + 1,
+    )
     _write(t, changed)
     return changed
 
@@ -394,7 +428,7 @@ def encode_table(table: Table) -> list[Any]:
     return [
         FORMAT, table.id, table.namespace, table.name, table.state, columns,
         list(table.primary_key), table.replicas, list(table.tags), table.created, table.version,
-        table.next_column_id,
+        table.next_column_id, table.partition_bytes,
     ]  # fmt: skip
 
 
@@ -403,12 +437,13 @@ def decode_table(key: bytes, value: bytes) -> Table:
     row = _open(key, value)
     try:
         _, number, namespace, name, state, columns, primary_key, *rest = row
-        replicas, tags, created, version, next_column_id = rest
+        replicas, tags, created, version, next_column_id, *more = rest
         return Table(
             id=TableId(number), namespace=namespace, name=name, state=state,
             columns=tuple(_column(*column) for column in columns),
             primary_key=tuple(primary_key), replicas=replicas, tags=tuple(tags), created=created,
             version=version, next_column_id=next_column_id,
+            partition_bytes=more[0] if more else None,
         )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise _corrupt(key, str(error)) from error
@@ -422,9 +457,27 @@ def _column(number: int, name: str, kind: str, nullable: bool, default: Any) -> 
     return replace(column, default=convert(default) if convert else default)
 
 
+def check_enabled(namespace: Namespace) -> None:
+    """Raises Refused: no table is made or enabled in a disabled namespace."""
+    if namespace.state == DISABLED:
+        raise Refused(
+            f"namespace {namespace.name} is disabled; enable it first",
+            code="NAMESPACE_DISABLED",
+            details={"namespace": namespace.name},
+        )
+
+
 def _namespace_of(key: bytes, value: bytes) -> Namespace:
-    _, name, created = _open(key, value)
-    return Namespace(name, created)
+    _, name, created, *more = _open(key, value)
+    replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
+    return Namespace(name, created, replicas, tuple(tags), state)
+
+
+def _write_namespace(t: Writer, namespace: Namespace) -> Namespace:
+    n = namespace
+    row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
+    _put(t, namespace_key(n.name), row)
+    return namespace
 
 
 def _put(t: Writer, key: bytes, row: list[Any]) -> None:

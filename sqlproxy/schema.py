@@ -19,6 +19,8 @@ from kv.base.ids import TableId
 from kv.base.limits import (
     COLUMNS_MAX,
     NAME_CHARS_MAX,
+    PARTITION_BYTES_MAX_MAX,
+    PARTITION_BYTES_MAX_MIN,
     PRIMARY_KEY_COLUMNS_MAX,
     REPLICAS_MAX,
     TAGS_MAX,
@@ -40,10 +42,15 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """`created` is the timestamp of the transaction that made it."""
+    """`created` is the timestamp of the transaction that made it. `replicas` and `tags` are its
+    tables' (`placement`). `state`: public, or disabled: then no table is made or enabled in it.
+    """
 
     name: str
     created: int = 0
+    replicas: int | None = None  # None: the cluster's default, one at every node
+    tags: tuple[str, ...] = ()
+    state: str = PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +93,9 @@ class Table:
     state: str = CREATING
     columns: tuple[Column, ...] = ()
     primary_key: tuple[str, ...] = ()
-    replicas: int | None = None  # None: the cluster's default
-    tags: tuple[str, ...] = ()
+    replicas: int | None = None  # None: its namespace's
+    tags: tuple[str, ...] = ()  # besides its namespace's
+    partition_bytes: int | None = None  # above which a partition is split; None: the cluster's
     created: int = 0
     version: int = 1
     next_column_id: int = 1
@@ -121,6 +129,7 @@ class Table:
         primary_key: Sequence[str] = (),
         replicas: int | None = None,
         tags: Sequence[str] = (),
+        partition_bytes: int | None = None,
     ) -> Table:
         """A checked descriptor that has no id yet (0), with column ids 1, 2, … in the order given.
 
@@ -136,6 +145,7 @@ class Table:
         _check_columns(where, numbered)
         _check_primary_key(where, numbered, primary_key)
         check_placement(where, replicas, tags)
+        check_partition_bytes(where, partition_bytes)
         keyed = frozenset(primary_key)
         return Table(
             id=TableId(0),
@@ -149,6 +159,7 @@ class Table:
             primary_key=tuple(primary_key),
             replicas=replicas,
             tags=tuple(tags),
+            partition_bytes=partition_bytes,
             next_column_id=len(numbered) + 1,
         )
 
@@ -259,3 +270,20 @@ def check_placement(where: str, replicas: int | None, tags: Sequence[str]) -> No
         )
     for tag in tags:
         check_name(f"{where}: tag", tag)
+
+
+def check_partition_bytes(where: str, size: int | None) -> None:
+    low, high = PARTITION_BYTES_MAX_MIN, PARTITION_BYTES_MAX_MAX
+    if size is not None and not (type(size) is int and low <= size <= high):
+        raise InvalidArgument(
+            f"{where}: partition_bytes must be {low} to {high}, got {size!r:.40}",
+            details={"limit": high, "actual": size},
+        )
+
+
+def placement(namespace: Namespace, table: Table) -> tuple[int | None, tuple[str, ...]]:
+    """How many replicas a table has and which tags a node must carry to have one: its own number,
+    else its namespace's; the tags of both.
+    """
+    replicas = namespace.replicas if table.replicas is None else table.replicas
+    return replicas, tuple(dict.fromkeys((*namespace.tags, *table.tags)))
