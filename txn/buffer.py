@@ -20,7 +20,8 @@ Conditions (`cond`: 0 = the key must be absent, v = its version must be v) speak
     check c        write with cond d ≠ c    ConditionFailed now: both can not hold
     any            check                    like a write with that condition, but changes nothing
 
-Deliberately missing: savepoints.
+`mark` and `undo_to` are savepoints: while there is one, each op's predecessor is remembered, and
+nothing more is spilled, so that what came behind the mark is in memory and can be taken back.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class WriteBuffer:
         "_sorted",
         "_spill",
         "_spill_bytes",
+        "_undo",
     )
 
     def __init__(
@@ -117,6 +119,8 @@ class WriteBuffer:
         self._keys_max, self._bytes_max = keys_max or most[0], bytes_max or most[1]
         self._spill = None if open_file is None else Spill(open_file, self._keys_max)
         self._spill_bytes = spill_bytes
+        # with a mark: of each op its key, what memory had of it, and what it replaced
+        self._undo: list[tuple[bytes, Op | None, Op | None]] | None = None
 
     def __len__(self) -> int:
         return self._keys
@@ -147,14 +151,54 @@ class WriteBuffer:
             raise _too_large("keys", limit=self._keys_max, actual=keys)
         if size > self._bytes_max:
             raise _too_large("bytes", limit=self._bytes_max, actual=size)
+        if self._undo is not None:
+            self._check_marked(len(op.key) + len(op.value or b""))
+            self._undo.append((op.key, here, old))
         self._ops[op.key] = merged
         self._bytes, self._keys = size, keys
         self._held += _size(merged) + _OVERHEAD if here is None else _size(merged) - _size(here)
         if here is None or here.kind == OP_CHECK:
             self._sorted = None
-        if self._held > self._spill_bytes and self._spill is not None:
+        if self._held > self._spill_bytes and self._spill is not None and self._undo is None:
             self._spill.add([self._ops[key] for key in sorted(self._ops)])
             self._ops, self._sorted, self._held = {}, [], 0
+
+    def mark(self) -> int:
+        """A place to which `undo_to` comes back."""
+        if self._undo is None:
+            self._undo = []
+        return len(self._undo)
+
+    def undo_to(self, mark: int) -> None:
+        """Take back every op since `mark`, which stays valid; later marks do not."""
+        assert self._undo is not None, "there is a mark"
+        assert mark <= len(self._undo), "it was not taken back itself"
+        while len(self._undo) > mark:
+            key, here, old = self._undo.pop()
+            now = self._ops[key]
+            self._bytes += (0 if old is None else _size(old)) - _size(now)
+            self._keys -= old is None
+            if here is None:
+                del self._ops[key]
+                self._held -= _size(now) + _OVERHEAD
+            else:
+                self._ops[key] = here
+                self._held += _size(here) - _size(now)
+        self._sorted = None
+
+    def forget_marks(self) -> None:
+        """No mark is wanted any more: what is large may be spilled again."""
+        self._undo = None
+
+    def _check_marked(self, size: int) -> None:
+        """What can be taken back is in memory twice over, the ops and their predecessors."""
+        if self._held + size > TXN_MEMORY_BYTES_MAX or len(self._undo or ()) >= TXN_MEMORY_KEYS_MAX:
+            raise TooLarge(
+                f"the transaction has a savepoint and would hold more than {TXN_MEMORY_BYTES_MAX} "
+                f"bytes or {TXN_MEMORY_KEYS_MAX} changes in memory; release the savepoint before "
+                "the bulk of the changes (limits.TXN_MEMORY_BYTES_MAX, TXN_MEMORY_KEYS_MAX)",
+                details={"what": "changes behind a savepoint", "limit": TXN_MEMORY_KEYS_MAX},
+            )
 
     def written(self, key: bytes) -> Op | None:
         """The put or delete of this key, None if the snapshot answers."""

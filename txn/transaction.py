@@ -180,6 +180,22 @@ class Transaction:
         self._check_open()
         self._buffer.add(op)
 
+    # -- savepoints: of the writes; what was read was read
+
+    def mark(self) -> int:
+        """A savepoint: `undo_to` comes back here. While there is one, writes stay in memory."""
+        self._check_open()
+        return self._buffer.mark()
+
+    def undo_to(self, mark: int) -> None:
+        """Take back all writes since `mark`; it stays valid, later ones do not."""
+        self._check_open()
+        self._buffer.undo_to(mark)
+
+    def forget_marks(self) -> None:
+        self._check_open()
+        self._buffer.forget_marks()
+
     # -- the end
 
     async def commit(self) -> int:
