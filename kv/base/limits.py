@@ -368,6 +368,14 @@ VERIFY_CLIENTS_MAX: Final = 256  # of one workload
 VERIFY_SECONDS_MAX: Final = 86_400
 VERIFY_OPERATIONS_MAX: Final = 1_000_000  # of one workload; it then waits for the end of the run
 
+# -- SQL, reading statements (sqlproxy/front)
+SQL_TEXT_BYTES_MAX: Final = 16 * MiB  # of one message's statements
+SQL_PLANS_MAX: Final = 1_024  # statements remembered as trees, and as bound ones
+SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # longer ones are not remembered
+SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
+SQL_PARAMETERS_MAX: Final = 65_535  # of one statement: the protocol's count
+SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
+
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
@@ -461,3 +469,5 @@ assert FEED_BYTES_MAX + VALUE_BYTES_MAX + FEED_ROWS_MAX * 64 < FRAME_BYTES_MAX, 
 assert FEED_ROWS_MAX <= LIST_ITEMS_MAX
 assert 2 * WATCHERS_MAX * FEED_AWAITS_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "others get through"
 assert 2 * FEED_HEARTBEAT_MS < GC_RETENTION_MS_DEFAULT, "who is idle does not fall behind"
+assert SQL_CACHED_CHARS_MAX * SQL_PLANS_MAX <= 16 * MiB, "remembered texts are small change"
+assert SQL_CACHED_CHARS_MAX < SQL_TEXT_BYTES_MAX

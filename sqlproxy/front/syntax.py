@@ -1,0 +1,154 @@
+"""Text → syntax trees of PostgreSQL's own grammar (libpg_query's, as plain dicts), and its syntax errors.
+
+A node is `{"A_Expr": {…}}`: one entry, the kind and its fields, exactly libpg_query's JSON; fields that have their
+zero value are missing. `location` counts bytes of UTF-8 from 0 (missing = 0, -1 = unknown).
+
+The JSON form, not the protobuf one: it is read three times as fast (13 against 37 µs for a short SELECT), and
+protobuf's reader refuses what is nested more than about 45 operators deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from postgast.native import lib
+
+from kv.base.limits import SQL_CACHED_CHARS_MAX, SQL_PLANS_MAX, SQL_TEXT_BYTES_MAX
+from sqlproxy.errors import LIMIT_EXCEEDED, STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError
+from sqlproxy.front import dialect
+
+Node = dict[str, Any]
+TOO_DEEP: Final = "stack depth limit exceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """One statement. `kind` is libpg_query's name of it (`SelectStmt`), `body` its fields."""
+
+    text: str
+    kind: str
+    body: Node
+    extras: dialect.Extras = field(default_factory=dialect.Extras)
+
+
+def split(text: str) -> list[str]:
+    """The statements of a text, without semicolons. Raises SqlError (42601) for the whole."""
+    tree, _ = _tree(text)
+    raw = text.encode()
+    found = []
+    for statement in tree.get("stmts", ()):
+        start = statement.get("stmt_location", 0)
+        length = statement.get("stmt_len", 0)
+        part = raw[start : start + length if length else None].decode()
+        found.append(part.strip())
+    return found
+
+
+def parse(text: str) -> Parsed | None:
+    """The one statement in a text; None: there is none. Raises SqlError: syntax, or more than one statement.
+
+    Short texts are remembered.
+    """
+    return _short(text) if len(text) <= SQL_CACHED_CHARS_MAX else _parse(text)
+
+
+def _parse(text: str) -> Parsed | None:
+    tree, extras = _tree(text)
+    statements = tree.get("stmts", ())
+    if not statements:
+        return None
+    if len(statements) > 1:
+        raise SqlError(SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement")
+    kind, body = unwrap(statements[0]["stmt"])
+    return Parsed(text, kind, body, extras)
+
+
+_short = lru_cache(maxsize=SQL_PLANS_MAX)(_parse)
+
+
+def parse_expression(text: str) -> Node:
+    """The tree of an expression as catalogs keep it (a default, a check). Raises SqlError."""
+    parsed = parse(f"SELECT {text}")
+    assert parsed is not None
+    value: Node = parsed.body["targetList"][0]["ResTarget"]["val"]
+    return value
+
+
+def unwrap(node: Node) -> tuple[str, Node]:
+    """The kind of a node and its fields."""
+    for kind, body in node.items():
+        return kind, body
+    return "", {}
+
+
+def at(body: Node) -> int:
+    """Where a node stands, as SqlError's position counted in bytes; `in_characters` corrects it for the whole text."""
+    where: int = body.get("location", 0)
+    return where + 1
+
+
+def in_characters(error: SqlError, text: str) -> SqlError:
+    """The error with its position in characters, as clients count. Positions were in bytes so far."""
+    if error.position > 1 and not text.isascii():
+        error.position = len(text.encode()[: error.position - 1].decode(errors="ignore")) + 1
+    return error
+
+
+def strings(nodes: list[Node] | None) -> list[str]:
+    """The words of a list of String nodes."""
+    return [node["String"].get("sval", "") for node in nodes or () if "String" in node]
+
+
+def find(node: Any, kind: str) -> Iterator[Node]:
+    """The fields of every node of a kind, anywhere inside."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict):
+            if kind in one and isinstance(one[kind], dict):
+                yield one[kind]
+            stack.extend(one.values())
+        elif isinstance(one, list):
+            stack.extend(one)
+
+
+def _tree(text: str) -> tuple[Node, dialect.Extras]:
+    if len(text) > SQL_TEXT_BYTES_MAX or len(text) * 4 > SQL_TEXT_BYTES_MAX < len(text.encode()):
+        raise SqlError(
+            LIMIT_EXCEEDED,
+            f"the statement is longer than {SQL_TEXT_BYTES_MAX} bytes",
+            hint="Send it in parts, values as parameters, or use COPY.",
+        )
+    if "\0" in text:
+        raise SqlError(SYNTAX_ERROR, "the statement holds a zero byte")
+    if dialect.suspected(text):
+        plain, extras = dialect.separate(text)
+        if extras.any:
+            return _parsed(plain, text), extras
+    return _parsed(text, text), dialect.NOTHING
+
+
+def _parsed(text: str, shown: str) -> Node:
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8"') from None
+    result = lib.pg_query_parse(raw)
+    try:
+        if result.error:
+            problem = result.error.contents
+            message = problem.message.decode(errors="replace")
+            state = STATEMENT_TOO_COMPLEX if message.startswith("memory exhausted") else SYNTAX_ERROR
+            raise in_characters(SqlError(state, message, position=problem.cursorpos), shown)
+        tree: Node = msgspec.json.decode(result.parse_tree)
+        return tree
+    except RecursionError:
+        raise SqlError(
+            STATEMENT_TOO_COMPLEX, TOO_DEEP, hint="Write the expression in parts that are nested less deeply."
+        ) from None
+    finally:
+        lib.pg_query_free_parse_result(result)
