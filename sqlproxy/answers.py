@@ -6,7 +6,10 @@ rows are fetched. The wire knows nothing of tables, the session nothing of bytes
 A simple query is split by the session (`split`), and each part goes the same way with no
 parameters. `sync` ends what was begun implicitly (a simple query's message, or the Sync of the
 extended protocol): it commits, unless BEGIN opened a transaction. After an error the wire calls
-`failed`, once, and then `sync`.
+`failed`, once, and then `sync`. The names of statements and portals are the session's, because
+DEALLOCATE, CLOSE, DECLARE and the end of a transaction change them, too: the wire puts in and looks
+up what Parse and Bind name ("" = unnamed); the session closes and removes portals when their
+transaction ends.
 
 Rows are tuples of values in user form (`sqlproxy.types`); the wire turns them into text or binary
 by the OIDs of the fields.
@@ -14,7 +17,7 @@ by the OIDs of the fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -24,7 +27,7 @@ Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transacti
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of an answer. `table` and `column`: the OID and attribute number it comes from, or 0."""
+    """A column of an answer. `table`, `column`: the OID and attribute number it is, or 0."""
 
     name: str
     oid: int
@@ -35,7 +38,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class CopyFormat:
-    """The options of a COPY; `kind`: text, csv or binary. The wire reads and writes this format."""
+    """The options of a COPY; `kind`: text, csv or binary. The wire reads and writes this format.
+    `table`: its name in the context of errors.
+    """
 
     kind: Literal["text", "csv", "binary"] = "text"
     delimiter: str = "\t"
@@ -49,6 +54,7 @@ class CopyFormat:
     force_not_null: frozenset[str] = frozenset()
     force_null: frozenset[str] = frozenset()
     encoding: str = "UTF8"
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +68,27 @@ class Notice:
 
 @dataclass(slots=True)
 class Channel:
-    """What a session tells its client out of turn; the wire sends it before the next reply."""
+    """What a session tells its client out of turn; the wire sends it before the next reply, or at
+    once after `tell`. Parameters that the wire itself obeys: TimeZone (of text formats).
+    """
 
     notices: list[Notice] = field(default_factory=list)
     parameters: dict[str, str] = field(default_factory=dict)  # changed settings to report
+    wake: Callable[[], None] | None = None  # the wire's
+
+    def tell(self, notice: Notice) -> None:
+        """A notice that should not wait for the statement's end, e.g. of progress."""
+        self.notices.append(notice)
+        if self.wake is not None:
+            self.wake()
 
 
 class Statement(Protocol):
-    """One parsed statement; kept for as long as the client keeps its name."""
+    """One parsed statement; kept for as long as the client keeps its name. Sessions may share it.
+    `wire`: what the wire compiled for it; None at first, and the session leaves it alone.
+    """
+
+    wire: Any
 
     @property
     def parameters(self) -> Sequence[int]:
@@ -84,8 +103,10 @@ class Statement(Protocol):
 
 class Portal(Protocol):
     """A statement with its values, being executed. `copy_in`, `copy_out`: a COPY under way, whose
-    bytes are the wire's: rows out come from `fetch`, rows in go to `take`.
+    bytes are the wire's: rows out come from `fetch`, rows in go to `take`. `wire`: as Statement's.
     """
+
+    wire: Any
 
     @property
     def fields(self) -> Sequence[Field] | None: ...
@@ -126,8 +147,27 @@ class Session(Protocol):
     @property
     def channel(self) -> Channel: ...
 
+    @property
+    def statements(self) -> MutableMapping[str, Statement]:
+        """By name; "" is the unnamed one."""
+        ...
+
+    @property
+    def portals(self) -> MutableMapping[str, Portal]:
+        """By name, those of DECLARE included; "" is the unnamed one."""
+        ...
+
+    @property
+    def idle_ms_max(self) -> int:
+        """How long the client may stay silent in the present state (idle_session_timeout,
+        idle_in_transaction_session_timeout); 0: as long as it likes.
+        """
+        ...
+
     def split(self, text: str) -> list[str]:
-        """The statements of a simple query; none for an empty one. Raises SqlError (syntax)."""
+        """The statements of a simple query, each as it stands there (the wire finds its offset for
+        the positions of errors); none for an empty one. Raises SqlError (syntax).
+        """
         ...
 
     async def parse(self, text: str, oids: Sequence[int]) -> Statement:

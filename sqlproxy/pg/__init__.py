@@ -1,0 +1,1 @@
+"""PostgreSQL's types as clients see them: OIDs, text and binary formats, the formats of COPY."""

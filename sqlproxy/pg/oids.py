@@ -1,0 +1,272 @@
+"""PostgreSQL's types by OID and by our canonical name, their modifiers and display names.
+
+    canonical name (sqlproxy.types)   by_name ─▶ (PgType, typmod)      canonical ◀─ (OID, typmod)
+    OID (wire, catalog)               by_oid  ─▶ PgType
+    what psql shows                   format_type(OID, typmod), e.g. "character varying(20)"
+
+OIDs are those of PostgreSQL 15 (pg_type.dat); they are fixed there, and drivers have them compiled
+in. A typmod is -1 for "none"; varchar(n), char(n): n + 4; numeric(p,s): ((p << 16) | s) + 4.
+
+Deliberately missing: ranges, network and geometric types, timetz, money, bit, xml, enums, domains.
+The catalog's own types (regclass, int2vector, …) are here because its columns have them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+BOOL: Final = 16
+BYTEA: Final = 17
+CHAR: Final = 18  # "char", one byte: the catalog's
+NAME: Final = 19
+INT8: Final = 20
+INT2: Final = 21
+INT2VECTOR: Final = 22
+INT4: Final = 23
+REGPROC: Final = 24
+TEXT: Final = 25
+OID: Final = 26
+TID: Final = 27
+XID: Final = 28
+CID: Final = 29
+OIDVECTOR: Final = 30
+JSON: Final = 114
+PG_NODE_TREE: Final = 194
+FLOAT4: Final = 700
+FLOAT8: Final = 701
+UNKNOWN: Final = 705
+ACLITEM: Final = 1033
+BPCHAR: Final = 1042
+VARCHAR: Final = 1043
+DATE: Final = 1082
+TIME: Final = 1083
+TIMESTAMP: Final = 1114
+TIMESTAMPTZ: Final = 1184
+INTERVAL: Final = 1186
+NUMERIC: Final = 1700
+REFCURSOR: Final = 1790
+REGPROCEDURE: Final = 2202
+REGOPER: Final = 2203
+REGOPERATOR: Final = 2204
+REGCLASS: Final = 2205
+REGTYPE: Final = 2206
+RECORD: Final = 2249
+ANY: Final = 2276
+ANYARRAY: Final = 2277
+VOID: Final = 2278
+ANYELEMENT: Final = 2283
+UUID: Final = 2950
+REGCONFIG: Final = 3734
+JSONB: Final = 3802
+REGNAMESPACE: Final = 4089
+REGROLE: Final = 4096
+
+Kind = Literal["base", "array", "pseudo"]
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """`name`: canonical, without modifiers (char(n): "char", array: "int4[]"). `size`: bytes of a
+    value in PostgreSQL's memory, as RowDescription tells it; -1 varies, -2 a C string. `element`:
+    the OID of an array's (and vector's) elements, or 0. `category`: pg_type.typcategory.
+    """
+
+    oid: int
+    name: str
+    array_oid: int
+    size: int
+    kind: Kind = "base"
+    element: int = 0
+    category: str = "U"
+    sql_name: str = ""  # what format_type shows, without modifiers
+    catalog_name: str = ""  # pg_type.typname
+
+
+# oid, canonical name, array's oid, size, category, format_type's name and typname ("" = the same)
+_BASE: Final[tuple[tuple[int, str, int, int, str, str, str], ...]] = (
+    (BOOL, "bool", 1000, 1, "B", "boolean", ""),
+    (BYTEA, "bytea", 1001, -1, "U", "", ""),
+    (CHAR, '"char"', 1002, 1, "Z", "", "char"),
+    (NAME, "name", 1003, 64, "S", "", ""),
+    (INT8, "int8", 1016, 8, "N", "bigint", ""),
+    (INT2, "int2", 1005, 2, "N", "smallint", ""),
+    (INT4, "int4", 1007, 4, "N", "integer", ""),
+    (REGPROC, "regproc", 1008, 4, "N", "", ""),
+    (TEXT, "text", 1009, -1, "S", "", ""),
+    (OID, "oid", 1028, 4, "N", "", ""),
+    (TID, "tid", 1010, 6, "U", "", ""),
+    (XID, "xid", 1011, 4, "U", "", ""),
+    (CID, "cid", 1012, 4, "U", "", ""),
+    (JSON, "json", 199, -1, "U", "", ""),
+    (PG_NODE_TREE, "pg_node_tree", 0, -1, "Z", "", ""),
+    (FLOAT4, "float4", 1021, 4, "N", "real", ""),
+    (FLOAT8, "float8", 1022, 8, "N", "double precision", ""),
+    (ACLITEM, "aclitem", 1034, 12, "U", "", ""),
+    (BPCHAR, "char", 1014, -1, "S", "character", "bpchar"),
+    (VARCHAR, "varchar", 1015, -1, "S", "character varying", ""),
+    (DATE, "date", 1182, 4, "D", "", ""),
+    (TIME, "time", 1183, 8, "D", "time without time zone", ""),
+    (TIMESTAMP, "timestamp", 1115, 8, "D", "timestamp without time zone", ""),
+    (TIMESTAMPTZ, "timestamptz", 1185, 8, "D", "timestamp with time zone", ""),
+    (INTERVAL, "interval", 1187, 16, "T", "", ""),
+    (NUMERIC, "numeric", 1231, -1, "N", "", ""),
+    (REFCURSOR, "refcursor", 2201, -1, "U", "", ""),
+    (REGPROCEDURE, "regprocedure", 2207, 4, "N", "", ""),
+    (REGOPER, "regoper", 2208, 4, "N", "", ""),
+    (REGOPERATOR, "regoperator", 2209, 4, "N", "", ""),
+    (REGCLASS, "regclass", 2210, 4, "N", "", ""),
+    (REGTYPE, "regtype", 2211, 4, "N", "", ""),
+    (UUID, "uuid", 2951, 16, "U", "", ""),
+    (REGCONFIG, "regconfig", 3735, 4, "N", "", ""),
+    (JSONB, "jsonb", 3807, -1, "U", "", ""),
+    (REGNAMESPACE, "regnamespace", 4090, 4, "N", "", ""),
+    (REGROLE, "regrole", 4097, 4, "N", "", ""),
+)
+_PSEUDO: Final[tuple[tuple[int, str, int, int, str], ...]] = (
+    (UNKNOWN, "unknown", 0, -2, "X"),
+    (RECORD, "record", 2287, -1, "P"),
+    (ANY, "any", 0, 4, "P"),
+    (ANYARRAY, "anyarray", 0, -1, "P"),
+    (VOID, "void", 0, 4, "P"),
+    (ANYELEMENT, "anyelement", 0, 4, "P"),
+)
+_VECTORS: Final[tuple[tuple[int, str, int, int], ...]] = (
+    (INT2VECTOR, "int2vector", 1006, INT2),
+    (OIDVECTOR, "oidvector", 1013, OID),
+)
+
+
+def _array_of(base: PgType) -> PgType:
+    return PgType(
+        base.array_oid,
+        f"{base.name}[]",
+        0,
+        -1,
+        "pseudo" if base.kind == "pseudo" else "array",
+        base.oid,
+        "P" if base.kind == "pseudo" else "A",
+        f"{base.sql_name}[]",
+        f"_{base.catalog_name}",
+    )
+
+
+def _all() -> dict[int, PgType]:
+    types = [
+        PgType(oid, name, array, size, "base", 0, category, sql or name, catalog or name)
+        for oid, name, array, size, category, sql, catalog in _BASE
+    ]
+    types += [
+        PgType(oid, name, array, size, "pseudo", 0, category, name, name)
+        for oid, name, array, size, category in _PSEUDO
+    ]
+    types += [
+        PgType(oid, name, array, -1, "array", element, "A", name, name)
+        for oid, name, array, element in _VECTORS
+    ]
+    types += [_array_of(base) for base in types if base.array_oid]
+    return {of.oid: of for of in types}
+
+
+TYPES: Final = _all()  # by OID
+_BY_NAME: Final = {of.name: of for of in TYPES.values()}
+_BY_CATALOG_NAME: Final = {of.catalog_name: of for of in TYPES.values()}
+
+_MODIFIED = re.compile(r"(varchar|char|numeric)\((\d+)(?:,(-?\d+))?\)(\[\])?")
+_HEADER = 4  # bytes that PostgreSQL adds to the modifiers of these types
+
+
+def by_oid(oid: int) -> PgType | None:
+    return TYPES.get(oid)
+
+
+@lru_cache(maxsize=1_024)
+def by_name(name: str) -> tuple[PgType, int]:
+    """The type and typmod of a canonical name: `int4`, `varchar(20)`, `numeric(10,2)[]`. Raises
+    KeyError for any other text: canonical names come from us.
+    """
+    if name in _BY_NAME:
+        return _BY_NAME[name], -1
+    found = _MODIFIED.fullmatch(name)
+    if found is None:
+        raise KeyError(name)
+    base, first, second, array = found.groups()
+    if base == "numeric":
+        typmod = numeric_typmod(int(first), int(second or 0))
+    elif second is None:
+        typmod = int(first) + _HEADER
+    else:
+        raise KeyError(name)
+    return _BY_NAME[base + (array or "")], typmod
+
+
+def by_catalog_name(name: str) -> PgType | None:
+    """By pg_type.typname: `bpchar`, `_int4`."""
+    return _BY_CATALOG_NAME.get(name)
+
+
+def array_of(oid: int) -> PgType | None:
+    """The array type of an element type."""
+    base = TYPES.get(oid)
+    return None if base is None else TYPES.get(base.array_oid)
+
+
+def element_of(oid: int) -> PgType | None:
+    """The element type of an array or vector; None: it is neither."""
+    of = TYPES.get(oid)
+    return None if of is None or not of.element else TYPES[of.element]
+
+
+def numeric_typmod(precision: int, scale: int) -> int:
+    """PostgreSQL 15 packs a scale in eleven bits, negative ones included."""
+    return (precision << 16 | scale & 0x7FF) + _HEADER
+
+
+def numeric_modifiers(typmod: int) -> tuple[int, int] | None:
+    """(precision, scale) of a numeric's typmod; None: it has none."""
+    if typmod < _HEADER:
+        return None
+    packed = typmod - _HEADER
+    return packed >> 16 & 0xFFFF, (packed & 0x7FF ^ 1_024) - 1_024
+
+
+def length_modifier(typmod: int) -> int | None:
+    """n of varchar(n) and char(n); None: it has none."""
+    return None if typmod < _HEADER else typmod - _HEADER
+
+
+def canonical(oid: int, typmod: int = -1) -> str:
+    """The canonical name with its modifiers: the reverse of `by_name`. Raises KeyError."""
+    of = TYPES[oid]
+    return _with_modifiers(of, of.name, typmod)
+
+
+def format_type(oid: int | None, typmod: int | None = -1) -> str:
+    """What pg_catalog.format_type answers, for the types that exist here; `???` for others. A
+    typmod of None leaves modifiers out; char without one is then `character`, else `bpchar`.
+    """
+    if not oid:
+        return "-"
+    of = TYPES.get(oid)
+    if of is None:
+        return "???"
+    base = TYPES[of.element] if of.kind == "array" and of.element and of.name[-2:] == "[]" else of
+    if base.oid == BPCHAR and typmod is not None and typmod < _HEADER:
+        return of.sql_name.replace("character", "bpchar")
+    return _with_modifiers(of, of.sql_name, -1 if typmod is None else typmod)
+
+
+def _with_modifiers(of: PgType, name: str, typmod: int) -> str:
+    if typmod < _HEADER:
+        return name
+    array = "[]" if name.endswith("[]") else ""
+    base = of.element or of.oid
+    if base == NUMERIC:
+        found = numeric_modifiers(typmod)
+        assert found is not None
+        return f"{name.removesuffix('[]')}({found[0]},{found[1]}){array}"
+    if base in (VARCHAR, BPCHAR):
+        return f"{name.removesuffix('[]')}({typmod - _HEADER}){array}"
+    return name
