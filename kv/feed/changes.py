@@ -54,7 +54,14 @@ from kv.base.checksum import CRC_BYTES
 from kv.base.errors import InvalidArgument, SnapshotTooOld
 from kv.base.keys import MAX64, from_u64, u64
 from kv.base.limits import SCAN_STEP_ROWS_MAX
-from kv.mvcc.records import expiry_of, hist_key, is_tombstone, payload_at, verified
+from kv.mvcc.records import (
+    expiry_of,
+    hist_key,
+    hist_range,
+    is_tombstone,
+    payload_at,
+    verified,
+)
 
 Row = tuple[bytes, bytes | None, int, int]
 """(key, value or None = deleted, version, expire_ms or 0)"""
@@ -69,9 +76,6 @@ class Versions(Protocol):
 
     @property
     def safepoint(self) -> int: ...
-
-    @property
-    def old_versions(self) -> int: ...
 
     def scan(
         self,
@@ -130,7 +134,7 @@ def walk(
     Raises SnapshotTooOld, Corruption, InvalidArgument of a cursor that is none.
     """
     check_above(above, view.safepoint)
-    step = _Step(view, above, upto, limit, bytes_max, rows_max)
+    step = _Step(view, start, end, above, upto, limit, bytes_max, rows_max)
     at = start
     if cursor is not None:
         key, below = parse_cursor(cursor)
@@ -158,11 +162,22 @@ class _Step:
     """One step of a walk: what it found and what it may still do."""
 
     def __init__(
-        self, view: Versions, above: int, upto: int, limit: int, bytes_max: int, rows_max: int
+        self,
+        view: Versions,
+        start: bytes,
+        end: bytes,
+        above: int,
+        upto: int,
+        limit: int,
+        bytes_max: int,
+        rows_max: int,
     ) -> None:
         self.rows: list[Row] = []
         self._view, self._above, self._upto = view, above, upto
         self._room, self._bytes, self._left = limit, bytes_max, rows_max
+        # Asked of the rows: the partition's count of old versions is only estimated after a split.
+        low, high = hist_range(start, end)
+        self._any_old = bool(view.scan("hist", low, high, limit=1))
 
     def full(self) -> bool:
         return self._room <= 0 or self._bytes <= 0 or self._left <= 0
@@ -176,7 +191,7 @@ class _Step:
             return None
         if version <= self._upto:
             self._add(row_of(key, record, version))
-        if not self._view.old_versions:
+        if not self._any_old:
             return None
         return self.older(key, version)
 

@@ -63,7 +63,7 @@ class AppliedState(ReadView, Protocol):
 
     @property
     def old_versions(self) -> int:
-        """How many rows of hist are this partition's."""
+        """How many rows of hist are this partition's, about: a split divides it by bytes."""
         ...
 
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None: ...

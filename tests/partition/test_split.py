@@ -123,6 +123,27 @@ def test_h2_intents_guards_and_waiters_are_cut() -> None:
     assert k("c") not in low.locks.by_key
 
 
+@pytest.mark.parametrize("at", ["g", "z"])
+def test_f14_a_feed_finds_old_versions_in_both_halves(at: str) -> None:
+    """How many old versions a half has is only estimated. Where that said none, a feed did not look
+    for them, and told a transaction without the rows that had been written over since.
+    """
+    node = Node((TABLE,))
+    for name in "acegi":
+        node.put(k(name), b"." * 100)
+    above = node.oracle(1)
+    versions = [node.put(k("m"), value) for value in (b"first", b"second")]
+    done(node, k(at))
+    start, end = (k("g"), b"") if at == "g" else (TABLE, k("z"))
+    upto = node.oracle(1)
+    asked = (start, end, upto, 100, above, False, 1 << 20, None)
+    rows, frontier, *_ = node.call(methods.CHANGES, start, *asked)
+    assert frontier == upto
+    assert sorted((row[2], row[1]) for row in rows) == list(
+        zip(versions, (b"first", b"second"), strict=True)
+    )
+
+
 def test_g13_a_split_writes_no_row() -> None:
     """It must cost the same whatever the partition holds."""
     node = Node((TABLE,))
