@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from kv.base import limits
 from kv.base.errors import ConditionFailed, Corruption, Refused, Unavailable, WriteConflict
@@ -20,10 +19,10 @@ from kv.base.ops import Op, put
 from procedures.engine import records
 from procedures.engine.core import Change
 from procedures.engine.grants import REIGN, drop_ops, grant_ops, held_by
+from procedures.engine.read_snapshot import ReadSnapshot
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
-from txn.results import ScanPage
 
 
 class Table:
@@ -68,6 +67,10 @@ class Table:
                     details={"key": op.key, "conflict_ts": self.newest(op.key)},
                 )
 
+    def reads(self) -> ReadSnapshot:
+        """The rows as they are now, whatever is written later."""
+        return ReadSnapshot(self, self.clock)
+
     def write(self, ops: Sequence[Op]) -> int:
         """Apply checked writes; their version."""
         self.clock += 1
@@ -78,37 +81,6 @@ class Table:
                 insort(self._keys, op.key)
             self._versions.setdefault(op.key, []).append((self.clock, op.value))
         return self.clock
-
-
-class Snapshot:
-    """`Reads` over a Table."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self.start_ts: Final = table.clock
-
-    async def get(self, key: bytes) -> Row | None:
-        return self._table.read(key, self.start_ts)
-
-    async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
-        return [self._table.read(key, self.start_ts) for key in keys]
-
-    async def scan(
-        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
-    ) -> ScanPage:
-        keys = self._table.keys(start, end)
-        found: list[tuple[bytes, bytes, int]] = []
-        for key in reversed(keys) if reverse else keys:
-            row = self._table.read(key, self.start_ts)
-            if row is None:
-                continue
-            if len(found) == limit:
-                return ScanPage(found, found[-1][0] if reverse else key, self.start_ts)
-            found.append((key, *row))
-        return ScanPage(found, None, self.start_ts)
-
-    async def close(self) -> None:
-        pass
 
 
 class MemoryStore:
@@ -132,7 +104,7 @@ class MemoryStore:
         return self.table.write([put(REIGN, b"")])
 
     async def held_by(self, holders: Collection[int]) -> dict[int, Locks]:
-        return await held_by(Snapshot(self.table), holders)
+        return await held_by(self.table.reads(), holders)
 
     async def insert(self, record: Record, reign: int = 0) -> Stored | int:
         if record.id in self._rows:
@@ -155,7 +127,7 @@ class MemoryStore:
         return [self._stored(i) for i in range(first, first + count) if i in self._rows]
 
     async def reads(self) -> Reads:
-        return Snapshot(self.table)
+        return self.table.reads()
 
     async def update(
         self,
@@ -171,7 +143,7 @@ class MemoryStore:
         if revived is not None:
             self._fence(revived.id, revived_version)
         others = [(self._fence(other.record.id, at), other) for at, other in change.others]
-        self.table.refuse(ops, reads.start_ts if isinstance(reads, Snapshot) else 0)
+        self.table.refuse(ops, reads.start_ts if isinstance(reads, ReadSnapshot) else 0)
         granted = grant_ops(record, change.reign) if change.reign else []
         self._grantable(granted)
         dropped = drop_ops(record) if change.drops else []

@@ -18,9 +18,9 @@ from typing import Final
 from kv.base.errors import ConditionFailed, WriteConflict
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op
+from procedures.engine.read_snapshot import ReadSnapshot
 from procedures.engine.store import Row
 from procedures.wal.format import RowPut
-from txn.results import ScanPage
 
 
 class Rows:
@@ -134,35 +134,14 @@ class Rows:
                 yield key, value, version
 
 
-class RowReads:
-    """`Reads` and `Scans`: the rows as of one version."""
+class RowReads(ReadSnapshot):
+    """`Reads` and `Scans`: the rows as of one version, which are kept until it is closed."""
 
     def __init__(self, rows: Rows, at: int, open_snapshots: dict[int, int]) -> None:
-        self._rows = rows
+        super().__init__(rows, at)
         self._open: Final = open_snapshots
         self._closed = False
-        self.start_ts: Final = at
         open_snapshots[at] = open_snapshots.get(at, 0) + 1
-
-    async def get(self, key: bytes) -> Row | None:
-        return self._rows.read(key, self.start_ts)
-
-    async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
-        return [self._rows.read(key, self.start_ts) for key in keys]
-
-    async def scan(
-        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
-    ) -> ScanPage:
-        keys = self._rows.keys(start, end)
-        found: list[tuple[bytes, bytes, int]] = []
-        for key in reversed(keys) if reverse else keys:
-            row = self._rows.read(key, self.start_ts)
-            if row is None:
-                continue
-            if len(found) == limit:
-                return ScanPage(found, found[-1][0] if reverse else key, self.start_ts)
-            found.append((key, *row))
-        return ScanPage(found, None, self.start_ts)
 
     async def close(self) -> None:
         if self._closed:

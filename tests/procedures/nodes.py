@@ -22,7 +22,6 @@ from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine, TimedSyncer
-from procedures.engine.memory_store import Snapshot
 from procedures.engine.submission import Submission
 from procedures.master import membership
 from procedures.master.groups import Groups
@@ -155,10 +154,10 @@ class World:
         return Submission(membership.ADD_REPLICAS, {"node": node}, "tester")
 
     async def rows(self) -> dict[int, NodeRow]:
-        return {row.id: row for row in await all_nodes(Snapshot(self.lab.store.table))}
+        return {row.id: row for row in await all_nodes(self.lab.store.table.reads())}
 
     async def map(self) -> list[Placed]:
-        return await placed_partitions(Snapshot(self.lab.store.table))
+        return await placed_partitions(self.lab.store.table.reads())
 
     # -- nodes
 
@@ -264,8 +263,8 @@ class Writer:
         self._table.write([ops.delete(key)])
 
     async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
-        return await Snapshot(self._table).scan(start, end, limit=limit)
+        return await self._table.reads().scan(start, end, limit=limit)
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
-        row = await Snapshot(self._table).get(key)
+        row = await self._table.reads().get(key)
         return (None, 0) if row is None else (row.value, row.version)

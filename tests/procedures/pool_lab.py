@@ -11,7 +11,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.ops import Op
 from procedures.engine.executor import Executor
-from procedures.engine.memory_store import Snapshot, Table
+from procedures.engine.memory_store import Table
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.service import Handler
 from procedures.pools import service
@@ -36,7 +36,7 @@ class TableRows:
         return self._table.write(ops)
 
     async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage:
-        return await Snapshot(self._table).scan(start, end, limit=limit)
+        return await self._table.reads().scan(start, end, limit=limit)
 
     async def now(self) -> int:
         self._table.clock += 1

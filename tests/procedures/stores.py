@@ -14,7 +14,7 @@ import pytest
 from kv.base import system
 from kv.base.keys import table_range
 from procedures.engine.kv_store import KvStore
-from procedures.engine.memory_store import MemoryStore, Snapshot
+from procedures.engine.memory_store import MemoryStore
 from procedures.wal.store import WalStore
 from tests.procedures.wal_lab import CrashDisk, wal
 from tests.support import simloop
@@ -36,7 +36,7 @@ class Looks:
         if isinstance(self.store, WalStore):
             return self.store.row(key)
         if self.txn is None:
-            row = await Snapshot(self.store.table).get(key)
+            row = await self.store.table.reads().get(key)
             return row.value if row else None
         value: bytes | None = (await self.txn.get(key))[0]
         return value

@@ -12,7 +12,6 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import ConditionFailed
 from procedures.engine.executor import Executor
 from procedures.engine.grants import fence_ops
-from procedures.engine.memory_store import Snapshot
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.master.moves import node_locks, partition_locks
@@ -165,7 +164,7 @@ def test_u4_the_check_is_part_of_the_write() -> None:
             )
             token = (await executor.find(host)).grant
             table = lab.store.table
-            checks = await fence_ops(Snapshot(table), [("r", token)])
+            checks = await fence_ops(table.reads(), [("r", token)])
             table.refuse(checks, 0)
             await asyncio.sleep(SECS)
             executor.signal("go")

@@ -14,7 +14,6 @@ from kv.base.system import LOCKS
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.grants import REIGN, grants_of
-from procedures.engine.memory_store import Snapshot
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step, undo
@@ -116,7 +115,7 @@ async def scans(store: Any) -> Any:
     """What reads the rows of a store as they are now."""
     if hasattr(store, "_txn"):
         return store._txn
-    return Snapshot(store.table) if hasattr(store, "table") else await store.reads()
+    return store.table.reads() if hasattr(store, "table") else await store.reads()
 
 
 async def grants(lab: Lab, resource: str) -> list[int]:

@@ -13,7 +13,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.replica.manager import OLDEST
-from procedures.engine.memory_store import Snapshot, Table
+from procedures.engine.memory_store import Table
 from procedures.master.balance import Balancer, moves
 from procedures.master.groups import Groups
 from procedures.master.nodes import (
@@ -475,7 +475,7 @@ def test_f4_an_id_is_given_out_once() -> None:
         assert caught.value.code == "NODE_DECOMMISSIONED"
         assert (await enter(t, third.id, "z:1", "2")).state is NodeState.MEMBER
         assert (await enter(t, NodeId(2), "b:1", "1")).state is NodeState.MEMBER
-        rows = await all_nodes(Snapshot(Alone.lab.store.table))
+        rows = await all_nodes(Alone.lab.store.table.reads())
         assert [(r.id, r.address) for r in rows] == [
             (1, "a:1"),
             (2, "b:1"),

@@ -13,7 +13,7 @@ from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.ids import NodeId, PartitionId, TableId
 from kv.base.keys import u32
 from procedures.engine import plain
-from procedures.engine.memory_store import Snapshot, Table
+from procedures.engine.memory_store import Table
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
@@ -27,7 +27,7 @@ class Reader:
     """catalog.Reader over the memory store's table."""
 
     def __init__(self, table: Table) -> None:
-        self._snapshot = Snapshot(table)
+        self._snapshot = table.reads()
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
         row = await self._snapshot.get(key)
