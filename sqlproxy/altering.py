@@ -2,11 +2,13 @@
 
     DisableTable      {namespace, name}     shut ─▶ settle             undo: reopen
     EnableTable       {namespace, name}     open
-    DisableNamespace  {namespace}           a DisableTable for each of its tables; then done
-    EnableNamespace   {namespace}           the same the other way
-    ModifyTable       {namespace, name, add_columns?, replicas?, tags?}   modify
+    DisableNamespace  {namespace}           switch ─▶ look: a DisableTable for each of its tables
+    EnableNamespace   {namespace}           the same the other way     undo: back
+    ModifyNamespace   {namespace, replicas?, tags?}   modify
+    ModifyTable       {namespace, name, add_columns?, replicas?, tags?, partition_bytes?}   modify
 
-All of them lock the table exclusively, and tell `{…, changed}`: what is so already is no error.
+All of them lock the table, or the namespace, exclusively, and tell `{…, changed}`: what is so
+already is no error.
 
 A disabled table keeps its rows, its partitions are cared for as ever; nobody reads or writes it:
 TABLE_DISABLED. That is decided where names are looked up, before each operation and again before a
@@ -15,37 +17,53 @@ transaction commits that wrote to it. What was looked up may be remembered for C
 table's name is refused, at whatever node. A rollback before then opens the table again.
 
 ModifyTable is one transaction: all of it or nothing. Columns are added behind the others; rows
-without them have their defaults (sqlproxy/rows.py). Replicas and tags: see placing.py.
+without them have their defaults (sqlproxy/rows.py). Replicas and tags: see placing.py; so is
+ModifyNamespace, with all tables that have something of their namespace.
+
+In a disabled namespace no table is made or enabled (NAMESPACE_DISABLED), until it is enabled with
+all that are in it.
 
 Left out here: a request that was under way by then ends as it would have; sessions that work on
 storage keys (the Spark sink's tasks, open watches) look a table up when they begin, and go on;
-other columns cannot be dropped or changed (they come with SQL's online schema change); a table that
-is made in a disabled namespace is not disabled: the namespace has no such state.
+other columns cannot be dropped or changed (they come with SQL's online schema change).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import PROCEDURE_CHILDREN_MAX
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done, suspend
+from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy import catalog
-from sqlproxy.ddl import CatalogTxn, column_args, name_in, names_in, namespace_locks, table_locks
+from sqlproxy.ddl import (
+    CatalogTxn,
+    column_args,
+    known_fields,
+    name_in,
+    names_in,
+    namespace_locks,
+    table_locks,
+)
 from sqlproxy.placing import placed_anew
-from sqlproxy.schema import DISABLED, PUBLIC
+from sqlproxy.schema import DISABLED, PUBLIC, USABLE, placement
 
 DISABLE_TABLE: Final = "DisableTable"
 ENABLE_TABLE: Final = "EnableTable"
 MODIFY_TABLE: Final = "ModifyTable"
 DISABLE_NAMESPACE: Final = "DisableNamespace"
 ENABLE_NAMESPACE: Final = "EnableNamespace"
+MODIFY_NAMESPACE: Final = "ModifyNamespace"
 
 SETTLE_MS: Final = round(catalog.CATALOG_TTL_S * 1000) + 1_000  # the second: clocks of nodes differ
-_FIELDS: Final = frozenset({"namespace", "name", "add_columns", "replicas", "tags"})
+_FIELDS: Final = frozenset(
+    {"namespace", "name", "add_columns", "replicas", "tags", "partition_bytes"}
+)
+_NAMESPACE_FIELDS: Final = frozenset({"namespace", "replicas", "tags"})
 
 Changed = Callable[[str, str], None]
 """A hint to the caches of this node that a table's descriptor changes."""
@@ -58,6 +76,7 @@ def register(registry: Registry, changed: Changed) -> None:
     registry.add(ModifyTable, make=lambda: ModifyTable(changed))
     registry.add(DisableNamespace)
     registry.add(EnableNamespace)
+    registry.add(ModifyNamespace)
 
 
 class _OfTable:
@@ -72,7 +91,7 @@ class _OfTable:
 
     async def switch(self, ctx: StepContext, state: str) -> bool:
         """Whether it was otherwise. Raises NotFound."""
-        _known(ctx.args, frozenset({"namespace", "name"}))
+        known_fields(ctx.args, frozenset({"namespace", "name"}))
         t = await CatalogTxn.of(ctx)
         table = await catalog.lookup_any(t, *_path(ctx.args))
         await catalog.switch(t, table, state)
@@ -106,10 +125,21 @@ class DisableTable(_OfTable):
 
 @procedure(ENABLE_TABLE, locks=table_locks)
 class EnableTable(_OfTable):
-    @step(first=True)
+    @step(first=True, undo="reshut")
     async def open(self, ctx: StepContext) -> Outcome:
-        """One step: whoever looks from then on finds it. Nobody remembers that it was shut."""
-        return done(_result(ctx, changed=await self.switch(ctx, PUBLIC)))
+        """One step: whoever looks from then on finds it. Nobody remembers that it was shut. Raises
+        Refused (NAMESPACE_DISABLED).
+        """
+        namespace = name_in(ctx.args, "namespace")
+        catalog.check_enabled(await catalog.lookup_namespace(await CatalogTxn.of(ctx), namespace))
+        ctx.state["changed"] = await self.switch(ctx, PUBLIC)
+        return done(_result(ctx, changed=ctx.state["changed"]))
+
+    @undo
+    async def reshut(self, ctx: StepContext) -> None:
+        """The rest of its namespace could not be enabled."""
+        if ctx.state["changed"]:
+            await self.switch(ctx, DISABLED)
 
 
 @procedure(MODIFY_TABLE, locks=table_locks)
@@ -117,20 +147,24 @@ class ModifyTable(_OfTable):
     @step(first=True)
     async def modify(self, ctx: StepContext) -> Outcome:
         """One transaction. Raises InvalidArgument, TooLarge, NotFound, Refused, Busy."""
-        args = _known(ctx.args, _FIELDS)
+        args = known_fields(ctx.args, _FIELDS)
         if not _FIELDS & set(args) - {"namespace", "name"}:
-            raise InvalidArgument("give 'add_columns', 'replicas', 'tags', or several of them")
+            raise InvalidArgument(
+                "give 'add_columns', 'replicas', 'tags', 'partition_bytes', or several of them"
+            )
         t = await CatalogTxn.of(ctx)
         table = await catalog.lookup_any(t, *_path(args))
         replicas = args.get("replicas", table.replicas)
         tags = tuple(names_in(args, "tags")) if "tags" in args else table.tags
         columns = column_args(args, "add_columns")
-        moved = (replicas, tags) != (table.replicas, table.tags)
+        size = args.get("partition_bytes")
+        had = table.replicas, table.tags, table.partition_bytes
+        moved = (replicas, tags, had[2] if size is None else size or None) != had
         if moved or columns:
-            table = await catalog.modify(t, table, replicas, tags, columns)
+            table = await catalog.modify(t, table, replicas, tags, columns, partition_bytes=size)
             self.tell(ctx)
         if moved:
-            await placed_anew(ctx, table.id, replicas, tags)
+            await placed_anew(ctx, await catalog.lookup_namespace(t, table.namespace), table)
         told = {"table_id": table.id, "version": table.version}
         return done({**_result(ctx, changed=bool(moved or columns)), **told})
 
@@ -140,13 +174,29 @@ class _OfNamespace:
 
     child: ClassVar[str]
     was: ClassVar[str]
+    becomes: ClassVar[str]
 
-    @step(first=True)
+    @step(first=True, undo="back")
+    async def switch(self, ctx: StepContext) -> Outcome:
+        """The namespace itself: what is made in it from now on."""
+        known_fields(ctx.args, frozenset({"namespace"}))
+        t = await CatalogTxn.of(ctx)
+        namespace = await catalog.lookup_namespace(t, name_in(ctx.args, "namespace"))
+        ctx.state["had"] = namespace.state
+        if namespace.state != self.becomes:
+            await catalog.switch_namespace(t, namespace, self.becomes)
+        return go_on("look")
+
+    @undo
+    async def back(self, ctx: StepContext) -> None:
+        t = await CatalogTxn.of(ctx)
+        namespace = await catalog.lookup_namespace(t, name_in(ctx.args, "namespace"))
+        await catalog.switch_namespace(t, namespace, ctx.state["had"])
+
+    @step
     async def look(self, ctx: StepContext) -> Outcome:
-        _known(ctx.args, frozenset({"namespace"}))
         namespace = name_in(ctx.args, "namespace")
         t = await CatalogTxn.of(ctx)
-        await catalog.lookup_namespace(t, namespace)
         tables = await catalog.list_tables(t, namespace)
         names = [table.name for table in tables if table.state == self.was]
         del names[PROCEDURE_CHILDREN_MAX:]
@@ -161,28 +211,44 @@ class _OfNamespace:
 class DisableNamespace(_OfNamespace):
     """See the module."""
 
-    child, was = DISABLE_TABLE, PUBLIC
+    child, was, becomes = DISABLE_TABLE, PUBLIC, DISABLED
 
 
 @procedure(ENABLE_NAMESPACE, locks=namespace_locks)
 class EnableNamespace(_OfNamespace):
     """See the module."""
 
-    child, was = ENABLE_TABLE, DISABLED
+    child, was, becomes = ENABLE_TABLE, DISABLED, PUBLIC
+
+
+@procedure(MODIFY_NAMESPACE, locks=namespace_locks)
+class ModifyNamespace:
+    """See the module."""
+
+    @step(first=True)
+    async def modify(self, ctx: StepContext) -> Outcome:
+        """One transaction, with the rows of the map of all its tables. Raises InvalidArgument,
+        TooLarge, NotFound, Refused (NO_NODE_WITH_TAGS), Busy.
+        """
+        args = known_fields(ctx.args, _NAMESPACE_FIELDS)
+        if not {"replicas", "tags"} & set(args):
+            raise InvalidArgument("give 'replicas', 'tags', or both")
+        t = await CatalogTxn.of(ctx)
+        had = await catalog.lookup_namespace(t, name_in(args, "namespace"))
+        replicas = args.get("replicas", had.replicas)
+        tags = tuple(names_in(args, "tags")) if "tags" in args else had.tags
+        namespace = await catalog.modify_namespace(t, had, replicas, tags)
+        moved = 0
+        for table in await catalog.list_tables(t, had.name):
+            if table.state in USABLE and placement(had, table) != placement(namespace, table):
+                await placed_anew(ctx, namespace, table)
+                moved += 1
+        told = {"namespace": had.name, "replicas": replicas, "tags": list(tags), "tables": moved}
+        return done({**told, "changed": namespace != had})
 
 
 def _path(args: Any) -> tuple[str, str]:
     return name_in(args, "namespace"), name_in(args, "name")
-
-
-def _known(args: Any, fields: frozenset[str]) -> Mapping[str, Any]:
-    if not isinstance(args, Mapping):
-        raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")
-    if unknown := sorted(set(args) - fields):
-        raise InvalidArgument(
-            f"unknown argument {unknown[0]!r:.60}; there are {', '.join(sorted(fields))}"
-        )
-    return args
 
 
 def _result(ctx: StepContext, *, changed: bool) -> dict[str, Any]:

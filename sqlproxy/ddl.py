@@ -1,9 +1,9 @@
 """DDL as procedures: namespaces and tables are created and dropped wholly or not at all (J1).
 
-    CreateNamespace  {namespace}
+    CreateNamespace  {namespace, replicas?, tags?}    what its tables have that do not say otherwise
     DropNamespace    {namespace}          refused while it has tables
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
-                      primary_key?, replicas?, tags?}
+                      primary_key?, replicas?, tags?, partition_bytes?}
                      → {table_id, namespace, name, partitions: [id, …]}
     DropTable        {namespace, name}    → the same
 
@@ -47,12 +47,16 @@ from procedures.master.partitions import (
     put_rows,
 )
 from sqlproxy import catalog
-from sqlproxy.schema import Table
+from sqlproxy.schema import Table, placement
 from txn.results import ScanPage
 
 _CREATE_FIELDS = frozenset(
-    {"namespace", "name", "split_keys", "columns", "primary_key", "replicas", "tags"}
+    {
+        *("namespace", "name", "split_keys", "columns", "primary_key"),
+        *("replicas", "tags", "partition_bytes"),
+    }
 )
+_NAMESPACE_FIELDS = frozenset({"namespace", "replicas", "tags"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,9 @@ class CreateNamespace:
     @step(first=True)
     async def create(self, ctx: StepContext) -> Outcome:
         name = name_in(ctx.args, "namespace")
-        await catalog.create_namespace(await CatalogTxn.of(ctx), name)
+        args = known_fields(ctx.args, _NAMESPACE_FIELDS)
+        wanted = args.get("replicas"), tuple(names_in(args, "tags"))
+        await catalog.create_namespace(await CatalogTxn.of(ctx), name, *wanted)
         return done({"namespace": name})
 
 
@@ -196,9 +202,11 @@ class CreateTable(TableProcedure):
         count = len(split_keys) + 1
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
         ids = [PartitionId(first + i) for i in range(count)]
-        places = await self._partitions.places(t, ids, declared.replicas, declared.tags)
+        namespace = await catalog.lookup_namespace(t, declared.namespace)
+        replicas, tags = placement(namespace, declared)
+        places = await self._partitions.places(t, ids, replicas, tags)
         descriptors = plan(table_id, split_keys, first, places)
-        put_rows(t, descriptors, declared.replicas or 0, declared.tags)
+        put_rows(t, descriptors, replicas or 0, tags, declared.partition_bytes or 0)
         ctx.state["table"] = table_id
         ctx.state["partitions"] = [descriptor.to_wire() for descriptor in descriptors]
         return go_on("partitions")
@@ -297,11 +305,7 @@ def declare(args: Any) -> tuple[Table, list[bytes]]:
     CreateTable. Raises InvalidArgument or TooLarge.
     """
     namespace, name = name_in(args, "namespace"), name_in(args, "name")
-    unknown = sorted(set(args) - _CREATE_FIELDS)
-    if unknown:
-        raise InvalidArgument(
-            f"unknown argument {unknown[0]!r:.60}; there are {', '.join(sorted(_CREATE_FIELDS))}"
-        )
+    known_fields(args, _CREATE_FIELDS)
     table = Table.declare(
         namespace,
         name,
@@ -309,8 +313,20 @@ def declare(args: Any) -> tuple[Table, list[bytes]]:
         primary_key=names_in(args, "primary_key"),
         replicas=args.get("replicas"),
         tags=names_in(args, "tags"),
+        partition_bytes=args.get("partition_bytes"),
     )
     return table, checked_split_keys(_list(args, "split_keys"))
+
+
+def known_fields(args: Any, fields: frozenset[str]) -> Mapping[str, Any]:
+    """The arguments, which have no other fields. Raises InvalidArgument."""
+    if not isinstance(args, Mapping):
+        raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")
+    if unknown := sorted(map(str, set(args) - fields)):
+        raise InvalidArgument(
+            f"unknown argument {unknown[0]!r:.60}; there are {', '.join(sorted(fields))}"
+        )
+    return args
 
 
 def column_args(args: Mapping[str, Any], field: str) -> list[_ColumnArgs]:

@@ -1,10 +1,11 @@
 """kvorum.place_table {namespace, name, replicas?, tags?}: how many replicas a table has from now
-on, and which tags a node must carry to have them (I14).
+on, and which tags a node must carry to have them (I14). And what all changes of that share.
 
 One transaction changes the descriptor in the catalog and every row of the table in the partition
 map; the replicas follow: the placement scheduler of the master moves what is at the wrong nodes,
 adds what is missing and removes what is too much (procedures/master/schedule.py). What is left out
-stays as it is; `replicas` null means at every node that carries the tags.
+stays as it is; `replicas` null means as many as its namespace says, else one at every node that
+carries the tags: the table's and its namespace's.
 
 Refused (NO_NODE_WITH_TAGS) if no member carries the tags: then nothing is changed.
 """
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
-from kv.base.ids import NodeId, TableId
+from kv.base.ids import NodeId
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, done, exclusive
 from procedures.engine.registry import procedure, step
@@ -25,6 +26,7 @@ from procedures.master.partitions import busy_with, hold_new_ones, placed_of, pu
 from procedures.master.placement import carries, no_node_with
 from sqlproxy import catalog
 from sqlproxy.ddl import CatalogTxn
+from sqlproxy.schema import Namespace, Table, placement
 
 PLACE_TABLE: Final = "kvorum.place_table"
 _FIELDS: Final = frozenset({"namespace", "name", "replicas", "tags"})
@@ -58,10 +60,11 @@ class PlaceTable:
         args = _checked(ctx.args)
         t = await CatalogTxn.of(ctx)
         table = await catalog.lookup_any(t, args["namespace"], args["name"])
+        namespace = await catalog.lookup_namespace(t, args["namespace"])
         replicas = args.get("replicas", table.replicas)
         tags = tuple(args.get("tags", table.tags))
-        await catalog.modify(t, table, replicas, tags)
-        partitions, nodes = await placed_anew(ctx, table.id, replicas, tags)
+        table = await catalog.modify(t, table, replicas, tags)
+        partitions, nodes = await placed_anew(ctx, namespace, table)
         return done(
             {
                 "namespace": table.namespace,
@@ -75,11 +78,12 @@ class PlaceTable:
 
 
 async def placed_anew(
-    ctx: StepContext, table: TableId, replicas: int | None, tags: tuple[str, ...]
+    ctx: StepContext, namespace: Namespace, table: Table
 ) -> tuple[int, list[NodeId]]:
     """Write what a table wants into its rows of the map; how many there are, and the nodes that may
     have replicas. Raises Refused (NO_NODE_WITH_TAGS), Busy.
     """
+    replicas, tags = placement(namespace, table)
     m = MasterTxn(ctx.txn)
     nodes = await all_nodes(m)
     able = [
@@ -90,9 +94,10 @@ async def placed_anew(
     if not able:
         raise no_node_with(tags, nodes)
     await hold_new_ones(m)  # none is split off meanwhile with the old values
-    rows = await placed_of(m, table)
+    rows = await placed_of(m, table.id)
     for placed in rows:
         if placed.change:
             raise busy_with(placed)
-        put_row(m, placed._replace(replicas=replicas or 0, tags=tags))
+        size = table.partition_bytes or 0
+        put_row(m, placed._replace(replicas=replicas or 0, tags=tags, bytes_max=size))
     return len(rows), able

@@ -75,6 +75,7 @@ class Part:
     appended: float = 0.0
     hot_share: float = 0.0  # of its hottest key
     written: bool = True
+    bytes_max: int = 0  # of its table; 0: the policy's
     busy: str = ""  # why nothing may be done with it now
 
 
@@ -167,7 +168,7 @@ class Decider:
             seen = self._seen.get(p.id)
             if seen is None or seen.epoch != p.epoch:
                 seen = self._seen[p.id] = _Seen(p.epoch, now_s if self._looked else -inf)
-            small = p.size is not None and p.size <= _MERGED_SHARE * policy.bytes_max
+            small = p.size is not None and p.size <= _MERGED_SHARE * _most(p, policy)
             if not small or p.units > _MERGED_LOAD_SHARE * policy.load_min:
                 seen.small_since_s = None
             elif seen.small_since_s is None:
@@ -196,7 +197,7 @@ class Decider:
                 wait = f"it has changed a moment ago and rests for {left_s:.0f} s more"
                 draft.refused.append(Refusal(p.id, f"{found.reason}, but {wait}"))
             else:
-                urgency = (p.size or 0) / policy.bytes_max + p.units / policy.load_min
+                urgency = (p.size or 0) / _most(p, policy) + p.units / policy.load_min
                 wanted.append((urgency, found))
         wanted.sort(key=lambda one: (-one[0], one[1].partition))
         for _, split in wanted[: max(0, room)]:
@@ -214,16 +215,17 @@ class Decider:
         seen.loud = seen.loud + 1 if loud else 0
         if p.size is None:
             return None
-        share = p.size / policy.bytes_max
+        most = _most(p, policy)
+        share = p.size / most
         appended = p.appended >= APPENDED_MIN
         if appended and share >= _END_SHARE:
             reason = (
-                f"it is appended to and has {_mib(p.size)} of {_mib(policy.bytes_max)}: "
+                f"it is appended to and has {_mib(p.size)} of {_mib(most)}: "
                 "what comes goes to a new one"
             )
             return Split(p.id, p.epoch, END, reason)
         if share > 1:
-            reason = f"it has {_mib(p.size)}, the limit is {_mib(policy.bytes_max)}"
+            reason = f"it has {_mib(p.size)}, the limit is {_mib(most)}"
             return Split(p.id, p.epoch, MIDDLE, reason)
         if seen.loud < LOOKS:
             return None
@@ -283,14 +285,15 @@ class Decider:
         if left.size is None or right.size is None or not (left.written and right.written):
             return None
         size, units = left.size + right.size, left.units + right.units
-        if size > _MERGED_SHARE * policy.bytes_max:
+        most = _most(left, policy)
+        if size > _MERGED_SHARE * most:
             return None
         if units > _MERGED_LOAD_SHARE * policy.load_min:
             return None
         small = min(left, right, key=lambda p: p.size or 0)
         assert small.size is not None
         pair = f"it and partition {right.id} have {_mib(size)} together"
-        if small.size < _SMALL_SHARE * policy.bytes_max:
+        if small.size < _SMALL_SHARE * most:
             return f"{pair}, and little load"
         fragment = policy.fragment_share
         if small.size < fragment * mean_size and small.units < fragment * mean_units:
@@ -308,6 +311,11 @@ class Decider:
         if left_s > 0:
             return f"partition {p.id} must stay small for {left_s:.0f} s more"
         return ""
+
+
+def _most(p: Part, policy: Policy) -> int:
+    """The bytes above which it is split: its table's, or everybody's."""
+    return p.bytes_max or policy.bytes_max
 
 
 def _mib(size: float) -> str:

@@ -1,8 +1,8 @@
 """The partition map, and making the partitions of a table.
 
     PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters, witnesses, first
-                 witnesses, replicas, [change], [tags], wanted leader] (descriptor: the six fields
-                 of PartitionDescriptor.to_wire;
+                 witnesses, replicas, [change], [tags], wanted leader, most bytes] (descriptor: the
+                 six fields of PartitionDescriptor.to_wire;
                  first voters absent in older rows, then `voters`; what is behind them absent where
                  there are no witnesses, replicas are everywhere and nothing changes)
                  change: ["split", id, key], while that partition is being split off at that key;
@@ -67,6 +67,8 @@ class Placed(NamedTuple):
     """That a node must carry to have it."""
     leads: NodeId = NodeId(0)
     """Who should lead it, while it votes; 0: follows from the id (placement.preferred)."""
+    bytes_max: int = 0
+    """Above which it is split, as its table wants it; 0: the cluster's setting."""
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
@@ -238,10 +240,12 @@ def put_rows(
     descriptors: Sequence[PartitionDescriptor],
     replicas: int = 0,
     tags: Sequence[str] = (),
+    bytes_max: int = 0,
 ) -> None:
     """Enter new partitions into the map: their voters are the first ones."""
     for d in descriptors:
-        put_row(t, Placed(d, d.voters, d.witnesses, replicas, tags=tuple(tags)))
+        wanted = Placed(d, d.voters, d.witnesses, replicas, tags=tuple(tags), bytes_max=bytes_max)
+        put_row(t, wanted)
 
 
 def put_row(t: Txn, placed: Placed) -> None:
@@ -249,7 +253,7 @@ def put_row(t: Txn, placed: Placed) -> None:
     key = map_key(placed.descriptor.start)
     d = placed.descriptor
     row = [FORMAT, *replace(d, witnesses=()).to_wire(), list(placed.first)]
-    more = bool(placed.tags or placed.leads)
+    more = bool(placed.tags or placed.leads or placed.bytes_max)
     if d.witnesses or placed.first_witnesses or placed.replicas or placed.change or more:
         row += [list(d.witnesses), list(placed.first_witnesses)]
     if placed.replicas or placed.change or more:
@@ -258,6 +262,8 @@ def put_row(t: Txn, placed: Placed) -> None:
         row.append(list(placed.change))
     if more:
         row += [list(placed.tags), placed.leads]
+    if placed.bytes_max:
+        row.append(placed.bytes_max)
     t.put(key, seal(key, _encode(row)))
 
 
@@ -357,8 +363,11 @@ def decode_placed(key: bytes, value: bytes) -> Placed:
         tags, leads = row[11:13] if len(row) > 12 else ((), 0)
         if type(leads) is not int or not all(type(tag) is str for tag in tags):
             raise ValueError("its tags or its wanted leader cannot be read")
+        bytes_max = row[13] if len(row) > 13 else 0
+        if type(bytes_max) is not int or bytes_max < 0:
+            raise ValueError(f"it may have {bytes_max!r:.20} bytes")
         placed = Placed(descriptor, first, first_witnesses, replicas, change)
-        return placed._replace(tags=tuple(tags), leads=NodeId(leads))
+        return placed._replace(tags=tuple(tags), leads=NodeId(leads), bytes_max=bytes_max)
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:
         raise Corruption(
             f"the row {key[:64]!r} of the partition map is damaged: {error}", details={"key": key}

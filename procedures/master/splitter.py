@@ -163,6 +163,7 @@ class Splitter:
                     appended=known.appended,
                     hot_share=max((one.share for one in known.hot), default=0.0),
                     written=known.written,
+                    bytes_max=placed.bytes_max,
                     busy=why,
                 )
             parts.append(part)

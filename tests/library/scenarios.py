@@ -157,7 +157,36 @@ async def _of_namespace(place: Place) -> Any:
 
 async def _shut_namespace(place: Place) -> Any:
     await _shut(place)
+    await place.run("DisableNamespace", {"namespace": "default"})
     return {"namespace": "default"}
+
+
+async def _namespace_is_shut(place: Place, args: Any, happened: bool) -> Any:
+    """Its tables are, and none is made in it."""
+    namespace = await catalog.lookup_namespace(place.txn, "default")
+    if namespace.state != ("disabled" if happened else "public"):
+        return f"{namespace}"
+    return await _is_shut(place, args, happened)
+
+
+async def _namespace_is_open(place: Place, args: Any, happened: bool) -> Any:
+    await asyncio.sleep(CATALOG_TTL_S)
+    return await _namespace_is_shut(place, args, not happened)
+
+
+async def _heirs(place: Place) -> Any:
+    """One table that says nothing of replicas, and one that does."""
+    await place.table(replicas=None)
+    spec = {"namespace": "default", "name": "own", "replicas": 3}
+    await place.run("CreateTable", spec)
+    return {"namespace": "default", "replicas": 2}
+
+
+async def _is_inherited(place: Place, args: Any, happened: bool) -> Any:
+    namespace = await catalog.lookup_namespace(place.txn, "default")
+    found = namespace.replicas, *(row.replicas for row in (await place.map()).values())
+    wanted = (2, 2, 3) if happened else (None, 0, 3)
+    return None if found == wanted else f"{found}"
 
 
 async def _sql(place: Place) -> Any:
@@ -502,8 +531,9 @@ SCENARIOS: dict[str, Scenario] = {
     "DropTable": Scenario(_three_parts, _t_is_gone, "TABLE_NOT_FOUND", reads=False),
     "DisableTable": Scenario(_open, _is_shut, reads=False),
     "EnableTable": Scenario(_shut, _is_open, reads=False),
-    "DisableNamespace": Scenario(_of_namespace, _is_shut, reads=False),
-    "EnableNamespace": Scenario(_shut_namespace, _is_open, reads=False),
+    "DisableNamespace": Scenario(_of_namespace, _namespace_is_shut, reads=False),
+    "EnableNamespace": Scenario(_shut_namespace, _namespace_is_open, reads=False),
+    "ModifyNamespace": Scenario(_heirs, _is_inherited),
     "ModifyTable": Scenario(_sql, _is_modified, "ALREADY_EXISTS"),
     "kvorum.place_table": Scenario(_fewer, _two_copies),
     "AddReplica": Scenario(_lacking, _has, nodes=4, may_fail=True),
