@@ -1,0 +1,151 @@
+"""What PostgreSQL 15 says of itself: its system tables, their columns and rows, its types and functions.
+
+The data was recorded from a real server by scripts/record_pg_catalog.py and is read once per process, at the
+first statement that asks for it (about 60 ms). Rows are kept as Arrow's input only until they are in DuckDB;
+what the translation needs of them (types, functions, layouts) stays.
+"""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from sqlproxy.pg import oids
+
+CATALOG: Final = "pg_catalog"
+INFORMATION: Final = "information_schema"
+KVORUM: Final = "kvorum"
+SCHEMAS: Final = (CATALOG, INFORMATION, KVORUM)
+Layout = tuple["Column", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a system table: its name, its type's OID (of a domain: what it is made of), typmod."""
+
+    name: str
+    type: int
+    typmod: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One row of pg_proc, as far as resolving a call needs it."""
+
+    oid: int
+    name: str
+    arguments: tuple[int, ...]
+    defaults: int
+    result: int
+    many: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    oid: int
+    name: str
+    element: int  # of an array, else 0
+    array: int
+    base: int  # of a domain, else 0
+    typmod: int  # of a domain
+    schema: int
+
+
+@dataclass(slots=True)
+class Static:
+    """`rows`: table → columns of values, in the order of its layout and then of `told`."""
+
+    layouts: dict[tuple[str, str], Layout]
+    relations: dict[tuple[str, str], int]  # the OID of each
+    views: Mapping[str, str]  # "schema.name" → the text of its query
+    rows: dict[str, list[list[Any]]]
+    told: Mapping[str, list[str]]  # hidden columns
+    types: dict[int, TypeRow]
+    type_names: dict[str, int]
+    functions: dict[str, list[Function]]
+    feeds: Mapping[str, Any]  # pg_get_keywords, pg_show_all_settings: {"columns", "rows"}
+    schemas: dict[str, int] = field(default_factory=dict)
+
+    def base(self, oid: int) -> int:
+        """The type that a domain is made of; any other type itself."""
+        while (row := self.types.get(oid)) is not None and row.base:
+            oid = row.base
+        return oid
+
+    def array_of(self, oid: int) -> int:
+        row = self.types.get(self.base(oid))
+        return row.array if row else 0
+
+    def element_of(self, oid: int) -> int:
+        """Of an array or a vector; 0: it is none."""
+        if oid == oids.INT2VECTOR:
+            return oids.INT2
+        if oid == oids.OIDVECTOR:
+            return oids.OID
+        row = self.types.get(oid)
+        return row.element if row is not None and row.name.startswith("_") else 0
+
+
+@lru_cache(maxsize=1)
+def load() -> Static:
+    raw = files("sqlproxy.pgcatalog").joinpath("data/pg15.json.xz").read_bytes()
+    data = msgspec.json.decode(lzma.decompress(raw))
+    rows = data["rows"]
+    types = _types(data)
+    names = {row.name: row.oid for row in sorted(types.values(), key=lambda r: r.schema, reverse=True)}
+    kinds = {row.oid: row for row in types.values()}
+    layouts: dict[tuple[str, str], Layout] = {}
+    for schema, tables in data["layouts"].items():
+        for table, columns in tables.items():
+            layouts[schema, table] = tuple(_column(kinds, names, *c) for c in columns)
+    schemas = dict(zip(_of(data, "pg_namespace", "nspname"), _of(data, "pg_namespace", "oid"), strict=True))
+    by_oid = {oid: name for name, oid in schemas.items()}
+    relations = {
+        (by_oid[space], name): oid
+        for oid, name, space, kind in zip(
+            *(_of(data, "pg_class", c) for c in ("oid", "relname", "relnamespace", "relkind")), strict=True
+        )
+        if kind in "rv"
+    }
+    return Static(
+        layouts, relations, data["views"], rows, data["told"], types, names, _functions(data),
+        data["functions"], schemas,
+    )  # fmt: skip
+
+
+def _of(data: Any, table: str, column: str) -> list[Any]:
+    at = [c[0] for c in data["layouts"][CATALOG][table]].index(column)
+    found: list[Any] = data["rows"][table][at]
+    return found
+
+
+def _column(kinds: dict[int, TypeRow], names: dict[str, int], name: str, kind: str, typmod: int) -> Column:
+    row = kinds[names[kind]]
+    while row.base:
+        typmod = row.typmod if typmod < 0 else typmod
+        row = kinds[row.base]
+    return Column(name, row.oid, typmod)
+
+
+def _types(data: Any) -> dict[int, TypeRow]:
+    wanted = ("oid", "typname", "typelem", "typarray", "typbasetype", "typtypmod", "typnamespace")
+    listed = zip(*(_of(data, "pg_type", c) for c in wanted), strict=True)
+    return {row[0]: TypeRow(*row) for row in listed}
+
+
+def _functions(data: Any) -> dict[str, list[Function]]:
+    wanted = ("oid", "proname", "proargtypes", "pronargdefaults", "prorettype", "proretset")
+    found: dict[str, list[Function]] = {}
+    for oid, name, arguments, defaults, result, many in zip(
+        *(_of(data, "pg_proc", c) for c in wanted), strict=True
+    ):
+        found.setdefault(name, []).append(
+            Function(oid, name, tuple(arguments), defaults, result, many)
+        )
+    return found
