@@ -101,6 +101,7 @@ NO_ACTIVE_TRANSACTION: Final = "25P01"
 IN_FAILED_TRANSACTION: Final = "25P02"
 READ_ONLY_TRANSACTION: Final = "25006"
 IDLE_IN_TRANSACTION: Final = "25P03"
+IDLE_SESSION: Final = "57P05"
 UNDEFINED_SAVEPOINT: Final = "3B001"
 SERIALIZATION_FAILURE: Final = "40001"
 COMPLETION_UNKNOWN: Final = "40003"
@@ -146,7 +147,8 @@ _BY_CLASS: Final[tuple[tuple[type[KvorumError], str, str], ...]] = (
 
 class SqlError(Exception):
     """`position`: 1-based character of the statement's text, 0 = none. The last fields name what a
-    constraint's error is about, as PostgreSQL's error fields do.
+    constraint's error is about, as PostgreSQL's error fields do. `where`: its CONTEXT, e.g. the
+    line of a COPY.
     """
 
     def __init__(
@@ -163,6 +165,7 @@ class SqlError(Exception):
         datatype: str = "",
         constraint: str = "",
         severity: str = "ERROR",
+        where: str = "",
     ) -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
@@ -176,6 +179,7 @@ class SqlError(Exception):
         self.datatype = datatype
         self.constraint = constraint
         self.severity = severity
+        self.where = where
 
 
 def unsupported(what: str, *, position: int = 0, hint: str = "") -> SqlError:

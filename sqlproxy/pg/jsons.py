@@ -1,0 +1,43 @@
+"""json: any valid JSON text as given. jsonb: its canonical text (`sqlproxy.jsonb`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sqlproxy import jsonb
+from sqlproxy.errors import INVALID_TEXT, STATEMENT_TOO_COMPLEX, SqlError
+
+
+def read_json(text: str) -> str:
+    """The same text. Raises SqlError (22P02)."""
+    try:
+        msgspec.json.decode(text)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise _invalid(error) from None
+    return text
+
+
+def read_jsonb(text: str) -> str:
+    """What PostgreSQL prints for it. Raises SqlError."""
+    try:
+        return jsonb.canonical(text)
+    except ValueError as error:
+        if isinstance(error.__context__, RecursionError):
+            raise _too_deep() from None
+        if "\\u0000" in str(error):
+            raise SqlError(
+                "22P05",
+                "unsupported Unicode escape sequence",
+                detail="\\u0000 cannot be converted to text.",
+            ) from None
+        raise _invalid(error) from None
+
+
+def _invalid(error: ValueError) -> SqlError:
+    return SqlError(INVALID_TEXT, "invalid input syntax for type json", detail=str(error))
+
+
+def _too_deep() -> SqlError:
+    return SqlError(STATEMENT_TOO_COMPLEX, "stack depth limit exceeded", detail="Nested too deep.")
