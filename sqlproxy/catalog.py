@@ -26,19 +26,9 @@ creates of one name conflict.
     await list_tables(t, ns)                        -> list[Table]   whatever their state
     await next_id(t, counter, count=1, first=1)     -> int           the first of `count` new ids
     CatalogCache(t, timers, ttl_s)                  .lookup(ns, name), .invalidate(ns, name)
- Stored (keys behind the table prefix of kv.base.system; values sealed with the storage key as
-seed, see kv.base.checksum):
+Stored behind the table prefixes of kv.base.system; the rows themselves are in `sqlproxy.records`.
 
-    NAMESPACES     esc(name)                 msgpack [1, name, created, replicas, tags, state]; the
-                                             last three are absent in older rows
-    TABLES         esc(namespace) esc(name)  msgpack [1, id, namespace, name, state, columns,
-                                             primary key, replicas, tags, created, version, next
-                                             column id, partition bytes (absent in older rows)]
-                                             column = [id, name, type, nullable, default in stored
-                                             form]
-    TABLES_BY_ID   u32 id                    msgpack [1, namespace, name]
-    COUNTERS       esc(name)                 u64: the next free number
- Deliberately missing: DDL itself (procedures in `sqlproxy.ddl`: partitions must be made and
+Deliberately missing: DDL itself (procedures in `sqlproxy.ddl`: partitions must be made and
 removed), schema versions on commits (F1; they come with SQL's online schema change).
 """
 
@@ -48,16 +38,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from kv.base import system
 from kv.base.checksum import CRC_BYTES, intact, seal
-from kv.base.errors import AlreadyExists, Corruption, NotFound, Refused, TooLarge
+from kv.base.errors import AlreadyExists, NotFound, Refused, TooLarge
 from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
-from sqlproxy.rows import stored_default
+from sqlproxy import records
+from sqlproxy.naming import check_name, check_partition_bytes, check_placement
+from sqlproxy.records import FORMAT, corrupt, decode_namespace, decode_table, encode_table, opened
 from sqlproxy.schema import (
     CREATING,
     DEFAULT_NAMESPACE,
@@ -66,26 +56,18 @@ from sqlproxy.schema import (
     POSTGRES_NAMESPACE,
     PUBLIC,
     USABLE,
-    Column,
     ColumnLike,
     Namespace,
     Table,
-    check_name,
-    check_partition_bytes,
-    check_placement,
     with_columns,
 )
 
-FORMAT: Final = 1
 COUNTER_TABLE: Final = "table"  # the next table id; others use names of their own
 CATALOG_TTL_S: Final = 5.0
 """For so long what was looked up may be used without looking again: everywhere, as what switches a
 table off waits for it.
 """
 _CACHE_MAX: Final = 10_000
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class Page(Protocol):
@@ -138,7 +120,7 @@ async def bootstrap(t: Writer) -> None:
     """The namespaces that exist from the start. Does nothing where they are there."""
     for name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE):
         if (await t.get(namespace_key(name)))[0] is None:
-            _put(t, namespace_key(name), [FORMAT, name, t.start_ts])
+            _put(t, namespace_key(name), records.encode_namespace(Namespace(name, t.start_ts)))
 
 
 async def create_namespace(
@@ -196,7 +178,7 @@ async def lookup_namespace(t: Reader, name: str) -> Namespace:
 async def list_namespaces(t: Reader) -> list[Namespace]:
     """All of them in order of their names."""
     rows = await _scan(t, table_prefix(system.NAMESPACES))
-    return [_namespace_of(key, value) for key, value in rows]
+    return [decode_namespace(key, value) for key, value in rows]
 
 
 async def _namespace(t: Reader, name: str) -> tuple[Namespace, int]:
@@ -208,7 +190,7 @@ async def _namespace(t: Reader, name: str) -> tuple[Namespace, int]:
             code="NAMESPACE_NOT_FOUND",
             details={"namespace": name},
         )
-    return _namespace_of(key, value), version
+    return decode_namespace(key, value), version
 
 
 # -- tables
@@ -347,7 +329,7 @@ async def find_by_id(t: Reader, table_id: TableId) -> Table | None:
     value, _ = await t.get(key)
     if value is None:
         return None
-    _, namespace, name = _open(key, value)
+    _, namespace, name = opened(key, value)
     table = await find(t, namespace, name)
     return table if table is not None and table.id == table_id else None
 
@@ -368,7 +350,7 @@ async def next_id(t: Writer, counter: str, *, count: int = 1, first: int = 1) ->
     key = counter_key(counter)
     value, _ = await t.get(key)
     if value is not None and (len(value) != 8 + CRC_BYTES or not intact(key, value)):
-        raise _corrupt(key, "checksum")
+        raise corrupt(key, "checksum")
     number = first if value is None else from_u64(value)
     t.put(key, seal(key, u64(number + count)))
     return number
@@ -419,44 +401,6 @@ class CatalogCache:
             del self._known[key]
 
 
-# -- stored forms
-
-
-def encode_table(table: Table) -> list[Any]:
-    """The stored array of a descriptor (module docstring)."""
-    columns = [[c.id, c.name, c.type, c.nullable, stored_default(c)] for c in table.columns]
-    return [
-        FORMAT, table.id, table.namespace, table.name, table.state, columns,
-        list(table.primary_key), table.replicas, list(table.tags), table.created, table.version,
-        table.next_column_id, table.partition_bytes,
-    ]  # fmt: skip
-
-
-def decode_table(key: bytes, value: bytes) -> Table:
-    """The descriptor in a stored row. Raises Corruption."""
-    row = _open(key, value)
-    try:
-        _, number, namespace, name, state, columns, primary_key, *rest = row
-        replicas, tags, created, version, next_column_id, *more = rest
-        return Table(
-            id=TableId(number), namespace=namespace, name=name, state=state,
-            columns=tuple(_column(*column) for column in columns),
-            primary_key=tuple(primary_key), replicas=replicas, tags=tuple(tags), created=created,
-            version=version, next_column_id=next_column_id,
-            partition_bytes=more[0] if more else None,
-        )  # fmt: skip
-    except (ValueError, TypeError) as error:
-        raise _corrupt(key, str(error)) from error
-
-
-def _column(number: int, name: str, kind: str, nullable: bool, default: Any) -> Column:
-    column = Column(number, name, kind, nullable)
-    convert = column.resolved.from_stored
-    if default is None:
-        return column
-    return replace(column, default=convert(default) if convert else default)
-
-
 def check_enabled(namespace: Namespace) -> None:
     """Raises Refused: no table is made or enabled in a disabled namespace."""
     if namespace.state == DISABLED:
@@ -467,33 +411,13 @@ def check_enabled(namespace: Namespace) -> None:
         )
 
 
-def _namespace_of(key: bytes, value: bytes) -> Namespace:
-    _, name, created, *more = _open(key, value)
-    replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
-    return Namespace(name, created, replicas, tuple(tags), state)
-
-
 def _write_namespace(t: Writer, namespace: Namespace) -> Namespace:
-    n = namespace
-    row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
-    _put(t, namespace_key(n.name), row)
+    _put(t, namespace_key(namespace.name), records.encode_namespace(namespace))
     return namespace
 
 
 def _put(t: Writer, key: bytes, row: list[Any]) -> None:
-    t.put(key, seal(key, _encode(row)))
-
-
-def _open(key: bytes, value: bytes) -> list[Any]:
-    if not intact(key, value):
-        raise _corrupt(key, "its checksum is wrong")
-    try:
-        row = _decode(memoryview(value)[:-CRC_BYTES])
-    except msgspec.DecodeError as error:
-        raise _corrupt(key, str(error)) from error
-    if not row or row[0] != FORMAT:
-        raise _corrupt(key, f"its format is {row[:1]}, this program reads {FORMAT}")
-    return row
+    t.put(key, records.sealed(key, row))
 
 
 def _write(t: Writer, table: Table) -> None:
@@ -539,11 +463,4 @@ def _no_table(namespace: str, name: str, table: Table | None = None) -> NotFound
         f"there is no table {namespace}.{name}{state}",
         code="TABLE_NOT_FOUND",
         details={"namespace": namespace, "table": name},
-    )
-
-
-def _corrupt(key: bytes, why: str) -> Corruption:
-    return Corruption(
-        f"the catalog row {key[:64]!r} is damaged: {why}; restore this node from a copy",
-        details={"key": key},
     )

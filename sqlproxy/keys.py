@@ -1,25 +1,36 @@
-"""Column values as bytes whose order is the order of the values: the user keys of declared tables.
+"""Column values as bytes whose order is the order of the values: the user keys of declared tables
+and of their indexes.
 
 A key is its components one after the other; byte order of keys = order of the tuples (property test
 C3). Each component begins with a tag and ends by its length or a terminator, so that none is a
-prefix of another one of its type. NULL sorts last, as in PostgreSQL.
+prefix of another one of its type. Order is PostgreSQL's, with the "C" collation for text (code
+points).
 
-    NULL          FF
+    NULL          FF where NULLs come last, 00 where they come first; never inverted
     bool          10  00 | 01
-    int2/4/8      20  8 bytes big-endian, sign bit flipped: of one width, so that a column can be
-    widened float4/8      30  8 bytes of the IEEE double: sign bit flipped if positive, all bits if
-    negative;
-                      −0 becomes 0, every NaN 7FF8…: above infinity, equal to itself
-    numeric       40  20 = −∞ | 60 ~body = negative | 80 = zero | A0 body = positive | E0 = ∞ | F0
-                      = NaN body, of 0.d1d2d3… × 10^e with d1 > 0 and no zero at the end: [e +
-                      2^31, 4 bytes big-endian] [digit pairs + 1, one byte each] 00
-    text, bytea   50, 51  bytes (text: UTF-8), 00 as 00 FF, end 00 01
+    int2/4/8, oid 20  8 bytes big-endian, sign bit flipped: of one width, so that a column can be
+                      widened
+    float4/8      30  8 bytes of the IEEE double: sign bit flipped if positive, all bits if
+                      negative; −0 becomes 0, every NaN 7FF8…: above infinity, equal to itself
+    numeric       40  20 = −∞ | 60 ~body = negative | 80 = zero | A0 body = positive | E0 = ∞ | F0 =
+                      NaN; body, of 0.d1d2d3… × 10^e with d1 > 0 and no zero at the end: [e + 2^31,
+                      4 bytes big-endian] [digit pairs + 1, one byte each] 00
+    text          50  UTF-8, 00 as 00 FF, end 00 01. So are varchar, name, and char(n) without the
+                      blanks at its end
+    bytea         51  the same of the bytes
     uuid          52  16 bytes
     date          60  4 bytes, days since 1970, sign bit flipped
     time, timestamp, timestamptz   61, 62, 63   8 bytes, µs, sign bit flipped
+    interval      64  16 bytes, its length in µs (a month = 30 days), sign bit flipped
+    T[]           70  the elements' components, NULL as FF, then 00, the number of dimensions (1
+                      byte) and the length of each (4 bytes big-endian)
 
-json has no order and cannot be in a key. Text is ordered by code point (the "C" collation).
-Deliberately missing: descending components (by inversion of all bytes, with secondary indexes).
+A descending component is the ascending one with all bits inverted. Without other words NULLs come
+last ascending and first descending, as in PostgreSQL; the primary key is ascending and has none.
+
+json has no order in PostgreSQL either. jsonb has one there, which is not built here: neither can be
+in a key. A key tells values apart no more finely than `=` does: the scale of a numeric, the sign of
+zero, the fields of an interval are lost (`EXACT` says where nothing is).
 """
 
 from __future__ import annotations
@@ -31,18 +42,26 @@ from math import isnan
 from typing import Any, Final
 
 from kv.base.keys import escape, unescape
+from sqlproxy import arrays
+from sqlproxy.interval import DAY_US, DAYS_PER_MONTH, INT32, Interval
+from sqlproxy.types import ARRAY, INTERVAL, Type
 
 NULL: Final = b"\xff"
+NULL_FIRST: Final = b"\x00"
 SIGN64: Final = 1 << 63
 SIGN32: Final = 1 << 31
 MASK64: Final = (1 << 64) - 1
 NAN_BITS: Final = 0x7FF8 << 48
 
 TAG: Final = {
-    "bool": 0x10, "int2": 0x20, "int4": 0x20, "int8": 0x20, "float4": 0x30, "float8": 0x30,
-    "numeric": 0x40, "text": 0x50, "bytea": 0x51, "uuid": 0x52,
-    "date": 0x60, "time": 0x61, "timestamp": 0x62, "timestamptz": 0x63,
+    "bool": 0x10, "int2": 0x20, "int4": 0x20, "int8": 0x20, "oid": 0x20, "float4": 0x30,
+    "float8": 0x30, "numeric": 0x40, "text": 0x50, "varchar": 0x50, "char": 0x50, "name": 0x50,
+    "bytea": 0x51, "uuid": 0x52, "date": 0x60, "time": 0x61, "timestamp": 0x62,
+    "timestamptz": 0x63, "interval": 0x64, ARRAY: 0x70,
 }  # fmt: skip
+EXACT: Final = frozenset(TAG) - {"float4", "float8", "numeric", "interval", ARRAY}
+"""Types whose stored value can be had back from a key."""
+_ARRAY_END: Final = b"\x00"  # below every tag: a shorter array sorts first
 
 _TAG_U64 = struct.Struct(">BQ")
 _TAG_U32 = struct.Struct(">BI")
@@ -52,17 +71,28 @@ _DOUBLE = struct.Struct(">d")
 _INVERT: Final = bytes(range(255, -1, -1))
 
 Encode = Callable[[Any], bytes]  # a stored value that is not None → its component, tag included
+EncodeNull = Callable[[Any], bytes]  # the same, None too
 Decode = Callable[[bytes, int], tuple[Any, int]]  # key, offset behind the tag → stored value, end
 
 
+def unordered(kind: Type) -> str:
+    """Why values of this type cannot be in a key; "" if they can."""
+    inner = kind.element or kind
+    if inner.base in TAG:
+        return ""
+    if inner.base == "jsonb":
+        return "PostgreSQL's order of jsonb values is not supported; index an expression of them"
+    return f"{inner.name} has no order"
+
+
 def encoder(base: str) -> Encode:
-    """The component encoder of a type (its `base` name). KeyError for json."""
+    """The component encoder of a scalar type (its `base` name). KeyError for json."""
     tag = TAG[base]
     head = bytes([tag])
     match base:
         case "bool":
             return lambda value: head + (b"\x01" if value else b"\x00")
-        case "int2" | "int4" | "int8" | "time" | "timestamp" | "timestamptz":
+        case "int2" | "int4" | "int8" | "oid" | "time" | "timestamp" | "timestamptz":
             pack = _TAG_U64.pack
             return lambda value: pack(tag, value + SIGN64)
         case "date":
@@ -72,10 +102,12 @@ def encoder(base: str) -> Encode:
             return lambda value: head + _float_in(value)
         case "numeric":
             return lambda value: head + _numeric_in(value)
-        case "text":
+        case "text" | "varchar" | "char" | "name":
             return lambda value: head + escape(value.encode())
         case "bytea":
             return lambda value: head + escape(value)
+        case "interval":
+            return lambda value: head + _interval_in(value)
         case _:
             assert base == "uuid", base
             return lambda value: head + value
@@ -99,7 +131,7 @@ def decoder(base: str) -> Decode:
     match base:
         case "bool":
             return lambda key, at: (key[at] != 0, at + 1)
-        case "int2" | "int4" | "int8" | "time" | "timestamp" | "timestamptz":
+        case "int2" | "int4" | "int8" | "oid" | "time" | "timestamp" | "timestamptz":
             return lambda key, at: (_U64.unpack_from(key, at)[0] - SIGN64, at + 8)
         case "date":
             return lambda key, at: (_U32.unpack_from(key, at)[0] - SIGN32, at + 4)
@@ -107,13 +139,89 @@ def decoder(base: str) -> Decode:
             return lambda key, at: (_float_out(key, at), at + 8)
         case "numeric":
             return _numeric_out
-        case "text":
+        case "text" | "varchar" | "char" | "name":
             return _text_out
         case "bytea":
             return unescape
+        case "interval":
+            return _interval_out
         case _:
             assert base == "uuid", base
             return lambda key, at: (key[at : at + 16], at + 16)
+
+
+def encoder_of(kind: Type) -> Encode:
+    """The component encoder of a type, arrays too. KeyError for what is `unordered`."""
+    if kind.element is None:
+        return encoder(kind.base)
+    inner = encoder(kind.element.base)
+    head = bytes([TAG[ARRAY]])
+
+    def array(value: list[Any]) -> bytes:
+        parts = [NULL if one is None else inner(one) for one in arrays.flat(value)]
+        dims = arrays.shape(value)
+        return b"".join(
+            (head, *parts, _ARRAY_END, bytes([len(dims)]), *(_U32.pack(size) for size in dims))
+        )
+
+    return array
+
+
+def decoder_of(kind: Type) -> Decode:
+    """The inverse of `encoder_of`."""
+    if kind.element is None:
+        return decoder(kind.base)
+    tag, inner = TAG[kind.element.base], decoder(kind.element.base)
+
+    def array(key: bytes, at: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        while key[at] != _ARRAY_END[0]:
+            if key[at] == NULL[0]:
+                found.append(None)
+                at += 1
+                continue
+            value, at = inner(key, checked_tag(key, at, tag))
+            found.append(value)
+        count, at = key[at + 1], at + 2
+        dims = struct.unpack_from(f">{count}I", key, at)
+        return arrays.nested(found, dims), at + 4 * count
+
+    return array
+
+
+def checked_tag(key: bytes, at: int, tag: int) -> int:
+    """The offset behind the tag. Raises ValueError, IndexError."""
+    if key[at] != tag:
+        raise ValueError(f"tag {key[at]:#04x} at offset {at}, expected {tag:#04x}")
+    return at + 1
+
+
+def component(kind: Type, *, descending: bool = False, nulls_first: bool = False) -> EncodeNull:
+    """The encoder of one column of an index, NULLs too. KeyError for what is `unordered`."""
+    encode_one = encoder_of(kind)
+    null = NULL_FIRST if nulls_first else NULL
+    if descending:
+        return lambda value: null if value is None else encode_one(value).translate(_INVERT)
+    return lambda value: null if value is None else encode_one(value)
+
+
+def component_out(kind: Type, *, descending: bool = False, nulls_first: bool = False) -> Decode:
+    """The inverse of `component`; its offset is that of the tag. Raises ValueError, IndexError,
+    struct.error.
+    """
+    tag, decode_one = TAG[kind.base], decoder_of(kind)
+    null = (NULL_FIRST if nulls_first else NULL)[0]
+
+    def decode(key: bytes, at: int) -> tuple[Any, int]:
+        if key[at] == null:
+            return None, at + 1
+        if not descending:
+            return decode_one(key, checked_tag(key, at, tag))
+        rest = key[at:].translate(_INVERT)
+        value, end = decode_one(rest, checked_tag(rest, 0, tag))
+        return value, at + end
+
+    return decode
 
 
 def _text_out(key: bytes, at: int) -> tuple[str, int]:
@@ -165,6 +273,31 @@ def _numeric_out(key: bytes, at: int) -> tuple[str, int]:
     power = _U32.unpack(head)[0] - SIGN32
     number = Decimal((int(negative), tuple(map(int, digits)), power - len(digits)))
     return str(number), end + 1
+
+
+def _interval_in(stored: bytes) -> bytes:
+    months, days, us = INTERVAL.unpack(stored)
+    span: int = (months * DAYS_PER_MONTH + days) * DAY_US + us
+    return (span + (1 << 127)).to_bytes(16)
+
+
+def _interval_out(key: bytes, at: int) -> tuple[bytes, int]:
+    """An interval of that length: whole months, then days, then the rest."""
+    raw = key[at : at + 16]
+    if len(raw) != 16:
+        raise ValueError("the key ends within an interval")
+    span = int.from_bytes(raw) - (1 << 127)
+    months = _within(span // (DAYS_PER_MONTH * DAY_US))
+    span -= months * DAYS_PER_MONTH * DAY_US
+    days = _within(span // DAY_US)
+    found = Interval(months, days, span - days * DAY_US)
+    if not found.fits:
+        raise ValueError("an interval is out of range")
+    return INTERVAL.pack(found.months, found.days, found.us), at + 16
+
+
+def _within(number: int) -> int:
+    return max(-INT32, min(INT32 - 1, number))
 
 
 _SPECIAL: Final = {0x20: "-Infinity", 0x80: "0", 0xE0: "Infinity", 0xF0: "NaN"}

@@ -55,10 +55,10 @@ class RowCodec:
         self._dense = self._ids == list(range(1, self.slots))
         at_name = {c.name: i for i, c in enumerate(table.columns)}
         self.key_positions = [at_name[name] for name in table.primary_key]
-        bases = [table.columns[i].resolved.base for i in self.key_positions]
-        self._encoders = [keys.encoder(base) for base in bases]
-        self._decoders = [(keys.TAG[base], keys.decoder(base)) for base in bases]
-        self.defaults = [stored_default(c) for c in table.columns]
+        kinds = [table.columns[i].resolved for i in self.key_positions]
+        self._encoders = [keys.encoder_of(kind) for kind in kinds]
+        self._decoders = [(keys.TAG[kind.base], keys.decoder_of(kind)) for kind in kinds]
+        self.defaults = [stored_missing(c) for c in table.columns]
 
     # -- keys
 
@@ -94,9 +94,7 @@ class RowCodec:
         found, at = [], 0
         try:
             for (tag, decode), position in zip(self._decoders, self.key_positions, strict=True):
-                if key[at] != tag:
-                    raise ValueError(f"tag {key[at]:#04x} at offset {at}, expected {tag:#04x}")
-                stored, at = decode(key, at + 1)
+                stored, at = decode(key, keys.checked_tag(key, at, tag))
                 convert = self.table.columns[position].resolved.from_stored
                 found.append(convert(stored) if convert else stored)
             if at != len(key):
@@ -255,8 +253,14 @@ def decode_row(table: Table, key: bytes, value: bytes) -> Row:
 
 
 def stored_default(column: Column) -> Any:
-    """The default of a column as rows store it."""
+    """The constant default of a column as rows store it."""
     return None if column.default is None else column.resolved.to_stored(column.default)
+
+
+def stored_missing(column: Column) -> Any:
+    """What a row that is shorter than the table has in it, as rows store it."""
+    missing = column.missing
+    return None if missing is None else column.resolved.to_stored(missing)
 
 
 def checked_key(table: Table, key: bytes) -> bytes:

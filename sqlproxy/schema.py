@@ -1,31 +1,40 @@
-"""What a namespace, a table and a column are; what may be declared. Immutable; a change is a new
-descriptor.
+"""What a namespace, a table, an index, a view and a sequence are. Immutable; a change is a new
+descriptor. What SQL may declare is checked in `sqlproxy.declaring`, names in `sqlproxy.naming`.
 
 A table without columns is a plain key-value table: its user keys and values are bytes as given. A
-table with columns has a primary key; `sqlproxy.rows` says what its keys and values are.
+table with columns has a primary key; `sqlproxy.rows` says what its keys and values are, and
+`sqlproxy.entries` what those of its indexes are. One without a declared primary key has the hidden
+column `_rowid`, an int8 that the executor numbers.
 
-Column ids are never used again within a table: they are positions in stored rows.
+Column ids are never used again within a table: they are positions in stored rows. Tables, indexes,
+views and sequences have ids from one counter; the id of a table or an index is the prefix of its
+storage keys. References are by id: a rename changes names only. Expressions are kept as SQL text in
+the words of the table (column names); what they refer to is kept beside them by id.
+
+States of columns, indexes, checks and foreign keys are F1's (online schema change): only `public`
+ones are seen by users; in `write_only` they are maintained and enforced for what is written, in
+`delete_only` they are only removed from. A descriptor made by CREATE TABLE has public ones only.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
-from kv.base.limits import (
-    COLUMNS_MAX,
-    NAME_CHARS_MAX,
-    PARTITION_BYTES_MAX_MAX,
-    PARTITION_BYTES_MAX_MIN,
-    PRIMARY_KEY_COLUMNS_MAX,
-    REPLICAS_MAX,
-    TAGS_MAX,
+from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
+from sqlproxy.keys import unordered
+from sqlproxy.naming import (
+    check_column_name,
+    check_name,
+    check_partition_bytes,
+    check_placement,
+    check_table_name,
+    made_name,
 )
-from sqlproxy.keys import TAG
 from sqlproxy.types import Type, resolve
 
 CREATING: Final = "creating"  # its partitions are being made; not yet to be used
@@ -35,15 +44,32 @@ DROPPING: Final = "dropping"  # its rows are being removed; its name is taken un
 STATES: Final = (CREATING, PUBLIC, DISABLED, DROPPING)
 USABLE: Final = (PUBLIC, DISABLED)  # what users see of tables, and may change
 
+WRITE_ONLY: Final = "write_only"
+DELETE_ONLY: Final = "delete_only"
+PART_STATES: Final = (DELETE_ONLY, WRITE_ONLY, PUBLIC)  # of what a table has
+
 DEFAULT_NAMESPACE: Final = "default"
 POSTGRES_NAMESPACE: Final = "postgres"  # a database of SQL is a namespace; clients expect this one
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+ROWID: Final = "_rowid"
+
+NO_ACTION: Final = "no action"
+RESTRICT: Final = "restrict"
+CASCADE: Final = "cascade"
+SET_NULL: Final = "set null"
+SET_DEFAULT: Final = "set default"
+ACTIONS: Final = (NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT)
+
+ALWAYS: Final = "always"
+BY_DEFAULT: Final = "by default"
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """`created` is the timestamp of the transaction that made it. `replicas` and `tags` are its
     tables' (`placement`). `state`: public, or disabled: then no table is made or enabled in it.
+    `version` rises with every change of anything in it: who knows it knows whether what is
+    remembered of it still holds.
     """
 
     name: str
@@ -51,12 +77,16 @@ class Namespace:
     replicas: int | None = None  # None: the cluster's default, one at every node
     tags: tuple[str, ...] = ()
     state: str = PUBLIC
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`type` is a canonical name of `sqlproxy.types`; `default` is in the user's form, None =
-    none.
+    """`type` is a canonical name of `sqlproxy.types`.
+
+    A default is a constant (`default`, in the user's form, and `default_sql` if SQL gave it), or an
+    expression (`default_sql` alone, e.g. "now()"). Rows that are shorter than the table take
+    `initial[0]` if there is an `initial`, else `default`: the default may have changed since.
     """
 
     id: int
@@ -64,10 +94,131 @@ class Column:
     type: str
     nullable: bool = True
     default: Any = None
+    default_sql: str | None = None
+    identity: str = ""  # "always" or "by default"; its sequence is `sequence`
+    generated: str | None = None  # the expression of a stored generated column
+    on_update: str | None = None  # the expression that UPDATE sets it to, unless it is given
+    state: str = PUBLIC
+    hidden: bool = False  # never shown; only `_rowid` is
+    sequence: int = 0  # the id of the sequence whose nextval is the default or the identity
+    uses: tuple[int, ...] = ()  # the ids of the columns that `generated` refers to
+    initial: tuple[Any] | None = None
 
     @property
     def resolved(self) -> Type:
         return resolve(self.type)
+
+    @property
+    def computed(self) -> bool:
+        """Whether only SQL can say what it is when it is not given."""
+        if self.generated is not None or self.sequence or self.hidden:
+            return True
+        return self.default_sql is not None and self.default is None and not self.defaults_to_null
+
+    @property
+    def defaults_to_null(self) -> bool:
+        return self.default_sql is None or self.default_sql.strip().lower() == "null"
+
+    @property
+    def missing(self) -> Any:
+        """What a row that is shorter than the table has in it, in the user's form."""
+        return self.default if self.initial is None else self.initial[0]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexColumn:
+    """`column` is its id. PostgreSQL's defaults: NULLs last ascending, first descending."""
+
+    column: int
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`id` is from the counter of tables: an index has a key range and partitions of its own."""
+
+    id: TableId
+    name: str
+    columns: tuple[IndexColumn, ...]
+    unique: bool = False
+    include: tuple[int, ...] = ()
+    constraint: bool = False  # of UNIQUE in the table's declaration, not of CREATE INDEX
+    state: str = PUBLIC
+
+    @property
+    def column_ids(self) -> tuple[int, ...]:
+        return tuple(part.column for part in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`columns`: the ids of those that `sql` refers to."""
+
+    name: str
+    sql: str
+    columns: tuple[int, ...] = ()
+    state: str = PUBLIC
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """`columns` of this table refer to `referenced` of `table` (ids), which are its primary key or
+    the columns of a unique index, in the order of `columns`.
+    """
+
+    name: str
+    columns: tuple[int, ...]
+    table: TableId
+    referenced: tuple[int, ...]
+    on_delete: str = NO_ACTION
+    on_update: str = NO_ACTION
+    state: str = PUBLIC
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """`type` is int2, int4 or int8; where it stands is not in here (sqlproxy/sequences.py).
+    `owned_by`: the ids of the table and of the column with which it is dropped.
+    """
+
+    id: int
+    namespace: str
+    name: str
+    start: int = 1
+    increment: int = 1
+    minimum: int = 1
+    maximum: int = (1 << 63) - 1
+    cycle: bool = False
+    type: str = "int8"
+    owned_by: tuple[int, int] | None = None
+    cache: int = 1
+    version: int = 1
+    kind: str = "sequence"
+
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`columns`: names and canonical types. `uses`: what `sql` reads, as (id of a table, view or
+    sequence, ids of its columns; of a view: places from 1); it cannot be dropped while this is.
+    """
+
+    id: int
+    namespace: str
+    name: str
+    sql: str
+    columns: tuple[tuple[str, str], ...] = ()
+    uses: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    version: int = 1
+    kind: str = "view"
+
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}.{self.name}"
 
 
 class ColumnLike(Protocol):
@@ -83,8 +234,8 @@ class ColumnLike(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`version` rises with every change of the descriptor; `next_column_id` is above every id ever
-    used.
+    """`version` rises with every change of the descriptor: it is the table's schema version.
+    `next_column_id` is above every id ever used.
     """
 
     id: TableId
@@ -99,6 +250,11 @@ class Table:
     created: int = 0
     version: int = 1
     next_column_id: int = 1
+    indexes: tuple[Index, ...] = ()
+    checks: tuple[Check, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    primary_key_name: str = ""  # "": it has none that was declared
+    kind: str = "table"
 
     @property
     def plain(self) -> bool:
@@ -108,6 +264,38 @@ class Table:
     @property
     def path(self) -> str:
         return f"{self.namespace}.{self.name}"
+
+    @property
+    def visible(self) -> tuple[Column, ...]:
+        """The columns that users see, in order."""
+        return tuple(c for c in self.columns if c.state == PUBLIC and not c.hidden)
+
+    @property
+    def hidden_key(self) -> bool:
+        """Whether the primary key is the hidden row number."""
+        return self.primary_key == (ROWID,) and self.column(ROWID).hidden
+
+    @property
+    def ruled(self) -> bool:
+        """Whether something must hold between a row and what else is stored (indexes, checks,
+        foreign keys, computed columns): only SQL may write to it.
+        """
+        return bool(
+            self.indexes
+            or self.checks
+            or self.foreign_keys
+            or any(c.generated is not None or c.hidden for c in self.columns)
+        )
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the primary key, in its order."""
+        return tuple(self.column(name) for name in self.primary_key)
+
+    @property
+    def storage_ids(self) -> tuple[TableId, ...]:
+        """The prefixes of its storage keys: its own, and those of its indexes."""
+        return (self.id, *(index.id for index in self.indexes))
 
     def column(self, name: str) -> Column:
         """Raises InvalidArgument with the names that there are."""
@@ -120,15 +308,33 @@ class Table:
             details={"column": name},
         )
 
+    def by_id(self, number: int) -> Column:
+        """The column of this id. KeyError."""
+        for column in self.columns:
+            if column.id == number:
+                return column
+        raise KeyError(number)
+
+    def index(self, name: str) -> Index | None:
+        return next((index for index in self.indexes if index.name == name), None)
+
+    def unique_sets(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Name and column ids of the primary key and of each public unique index."""
+        if self.primary_key:
+            yield self.primary_key_name, tuple(c.id for c in self.key_columns)
+        for index in self.indexes:
+            if index.unique and index.state == PUBLIC:
+                yield index.name, index.column_ids
+
     @staticmethod
     def declare(
         namespace: str,
         name: str,
         *,
         columns: Iterable[ColumnLike] = (),
-        primary_key: Sequence[str] = (),
+        primary_key: Items[str] = (),
         replicas: int | None = None,
-        tags: Sequence[str] = (),
+        tags: Items[str] = (),
         partition_bytes: int | None = None,
     ) -> Table:
         """A checked descriptor that has no id yet (0), with column ids 1, 2, … in the order given.
@@ -136,11 +342,8 @@ class Table:
         Raises InvalidArgument or TooLarge that names the table, the field and what is allowed.
         """
         check_name("namespace", namespace)
-        check_name("table", name)
-        numbered = tuple(
-            Column(i, c.name, resolve(c.type).name, c.nullable, getattr(c, "default", None))
-            for i, c in enumerate(columns, 1)
-        )
+        check_table_name("table", name)
+        numbered = tuple(_numbered(i, c) for i, c in enumerate(columns, 1))
         where = f"table {namespace}.{name}"
         _check_columns(where, numbered)
         _check_primary_key(where, numbered, primary_key)
@@ -153,7 +356,7 @@ class Table:
             name=name,
             # A primary key column is never null, whether or not that was said.
             columns=tuple(
-                Column(c.id, c.name, c.type, c.nullable and c.name not in keyed, c.default)
+                replace(c, nullable=c.nullable and c.name not in keyed and not c.identity)
                 for c in numbered
             ),
             primary_key=tuple(primary_key),
@@ -161,7 +364,16 @@ class Table:
             tags=tuple(tags),
             partition_bytes=partition_bytes,
             next_column_id=len(numbered) + 1,
+            primary_key_name=made_name(name, "", "pkey") if primary_key else "",
         )
+
+
+def _numbered(number: int, given: ColumnLike) -> Column:
+    """The column under this id, its type by its canonical name."""
+    kind = resolve(given.type).name
+    if isinstance(given, Column):
+        return replace(given, id=number, type=kind)
+    return Column(number, given.name, kind, given.nullable, getattr(given, "default", None))
 
 
 def with_columns(table: Table, added: Iterable[ColumnLike]) -> Table:
@@ -174,10 +386,7 @@ def with_columns(table: Table, added: Iterable[ColumnLike]) -> Table:
         raise InvalidArgument(
             f"{where} is a plain key-value table: it has no columns that others could be added to"
         )
-    numbered = tuple(
-        Column(i, c.name, resolve(c.type).name, c.nullable, getattr(c, "default", None))
-        for i, c in enumerate(added, table.next_column_id)
-    )
+    numbered = tuple(_numbered(i, c) for i, c in enumerate(added, table.next_column_id))
     for column in numbered:
         if not column.nullable and column.default is None:
             raise InvalidArgument(
@@ -194,17 +403,7 @@ def with_columns(table: Table, added: Iterable[ColumnLike]) -> Table:
     return replace(table, columns=columns, next_column_id=table.next_column_id + len(numbered))
 
 
-def check_name(what: str, name: object) -> None:
-    """Raise InvalidArgument unless `name` may name a namespace, a table or a column."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
-        raise InvalidArgument(
-            f"{what} name {name!r:.100} is not allowed: 1 to {NAME_CHARS_MAX} letters, digits, '_' "
-            "and '-', the first one not '-'",
-            details={"what": what, "name": str(name)[:100], "limit": NAME_CHARS_MAX},
-        )
-
-
-def _check_columns(where: str, columns: Sequence[Column]) -> None:
+def _check_columns(where: str, columns: Items[Column]) -> None:
     if len(columns) > COLUMNS_MAX:
         raise TooLarge(
             f"{where} has {len(columns)} columns; the limit is {COLUMNS_MAX}",
@@ -212,7 +411,7 @@ def _check_columns(where: str, columns: Sequence[Column]) -> None:
         )
     seen: set[str] = set()
     for column in columns:
-        check_name(f"{where}: column", column.name)
+        check_column_name(f"{where}: column", column.name)
         if column.name in seen:
             raise InvalidArgument(f"{where} declares column {column.name!r} twice")
         seen.add(column.name)
@@ -226,7 +425,7 @@ def _check_columns(where: str, columns: Sequence[Column]) -> None:
                 ) from error
 
 
-def _check_primary_key(where: str, columns: Sequence[Column], names: Sequence[str]) -> None:
+def _check_primary_key(where: str, columns: Items[Column], names: Items[str]) -> None:
     by_name = {column.name: column for column in columns}
     if bool(columns) != bool(names):
         one = "columns but no primary key" if columns else "a primary key but no columns"
@@ -250,35 +449,12 @@ def _check_primary_key(where: str, columns: Sequence[Column], names: Sequence[st
             )
         if name in names[:at]:
             raise InvalidArgument(f"{where} names {name!r} twice in its primary key")
-        if by_name[name].resolved.base not in TAG:
+        if problem := unordered(by_name[name].resolved):
             raise InvalidArgument(
                 f"{where}: column {name} of type {by_name[name].type} has no order and cannot be "
-                "in the primary key"
+                f"in the primary key: {problem}",
+                details={"column": name, "sqlstate": "42704"},
             )
-
-
-def check_placement(where: str, replicas: int | None, tags: Sequence[str]) -> None:
-    if replicas is not None and not (type(replicas) is int and 1 <= replicas <= REPLICAS_MAX):
-        raise InvalidArgument(
-            f"{where}: replicas must be 1 to {REPLICAS_MAX}, got {replicas!r}",
-            details={"limit": REPLICAS_MAX, "actual": replicas},
-        )
-    if len(tags) > TAGS_MAX:
-        raise TooLarge(
-            f"{where} has {len(tags)} tags; the limit is {TAGS_MAX}",
-            details={"what": "tags", "limit": TAGS_MAX, "actual": len(tags)},
-        )
-    for tag in tags:
-        check_name(f"{where}: tag", tag)
-
-
-def check_partition_bytes(where: str, size: int | None) -> None:
-    low, high = PARTITION_BYTES_MAX_MIN, PARTITION_BYTES_MAX_MAX
-    if size is not None and not (type(size) is int and low <= size <= high):
-        raise InvalidArgument(
-            f"{where}: partition_bytes must be {low} to {high}, got {size!r:.40}",
-            details={"limit": high, "actual": size},
-        )
 
 
 def placement(namespace: Namespace, table: Table) -> tuple[int | None, tuple[str, ...]]:
@@ -287,3 +463,6 @@ def placement(namespace: Namespace, table: Table) -> tuple[int | None, tuple[str
     """
     replicas = namespace.replicas if table.replicas is None else table.replicas
     return replicas, tuple(dict.fromkeys((*namespace.tags, *table.tags)))
+
+
+Relation = Table | View | Sequence

@@ -1,0 +1,125 @@
+"""The text of a jsonb value, as PostgreSQL prints it: the stored form of the type.
+
+Keys of an object are ordered by their length in bytes, then by their bytes; of a key given twice
+the last value stays. Numbers are PostgreSQL's numeric: an exponent is worked out, zeros after the
+point stay. One space behind each colon and comma; characters beyond ASCII stay as they are.
+
+    canonical('{"bb":1e2, "a":[1.50,"é"],"a":2}')   '{"a": 2, "bb": 100}'
+
+Source: PostgreSQL 15, jsonb.c (JsonbToCString), jsonb_util.c (lengthCompareJsonbStringValue).
+Deliberately missing: an order of values (jsonb cannot be in a key).
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, Final
+
+EXPONENT_MAX: Final = 16_383  # of 10, either side of the point: as of numeric (sqlproxy.types)
+_SHORT: Final = {
+    '"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t",
+}  # fmt: skip
+_ESCAPES: Final = str.maketrans({chr(i): f"\\u{i:04x}" for i in range(32)} | _SHORT)
+
+
+def parse(text: str) -> Any:
+    """The value: dict in PostgreSQL's order of keys, list, str, Decimal, bool, None. Raises
+    ValueError.
+    """
+    try:
+        return _decode(text)
+    except RecursionError:
+        raise ValueError("the JSON value is nested too deeply") from None
+
+
+def dumps(value: Any) -> str:
+    """The text of what `parse` gives, and of plain Python values. Raises ValueError, TypeError."""
+    parts: list[str] = []
+    try:
+        _write(value, parts.append)
+    except RecursionError:
+        raise ValueError("the JSON value is nested too deeply") from None
+    return "".join(parts)
+
+
+def canonical(text: str) -> str:
+    """What is stored for `text`. Raises ValueError that says where it is no JSON."""
+    return dumps(parse(text))
+
+
+def ordered(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in PostgreSQL's order of keys; the last of equal keys wins."""
+    found = dict(pairs)
+    return dict(sorted(found.items(), key=_place))
+
+
+def _place(pair: tuple[str, Any]) -> tuple[int, bytes]:
+    raw = pair[0].encode()
+    return len(raw), raw
+
+
+def _number(text: str) -> Decimal:
+    number = Decimal(text)
+    if number and abs(number.adjusted()) > EXPONENT_MAX:
+        raise ValueError(f"the number {text[:40]} is beyond 10^±{EXPONENT_MAX}")
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int), "JSON has no infinity"
+    if not number and exponent > 0:
+        return Decimal(0)
+    if exponent < -EXPONENT_MAX:
+        raise ValueError(f"the number {text[:40]} has too many places")
+    return number
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+_decode = json.JSONDecoder(
+    parse_float=_number, parse_int=_number, parse_constant=_constant, object_pairs_hook=ordered
+).decode
+
+
+def quoted(text: str) -> str:
+    """A string as JSON. Raises ValueError for what PostgreSQL's text cannot hold."""
+    if "\x00" in text:
+        raise ValueError("\\u0000 cannot be converted to text")
+    text.encode()  # a lone surrogate: UnicodeEncodeError is a ValueError
+    return f'"{text.translate(_ESCAPES)}"'
+
+
+def number(value: Decimal) -> str:
+    """A number as numeric prints it."""
+    return format(value if value else abs(value), "f")
+
+
+def _write(value: Any, put: Any) -> None:
+    match value:
+        case None:
+            put("null")
+        case True | False:
+            put("true" if value else "false")
+        case str():
+            put(quoted(value))
+        case Decimal():
+            put(number(value))
+        case int():
+            put(str(value))
+        case float():
+            put(number(Decimal(repr(value))))
+        case dict():
+            put("{")
+            for at, (key, inner) in enumerate(ordered(list(value.items())).items()):
+                put(f"{', ' if at else ''}{quoted(key)}: ")
+                _write(inner, put)
+            put("}")
+        case list() | tuple():
+            put("[")
+            for at, inner in enumerate(value):
+                if at:
+                    put(", ")
+                _write(inner, put)
+            put("]")
+        case _:
+            raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,148 @@
+"""Which names things may have, and the names that PostgreSQL gives to what was not named.
+
+    namespaces, tags        ASCII letters, digits, '_' and '-': they stand in addresses and options
+    tables, views,          besides, any letters, '$' and blanks; '.' and '/' separate names
+    sequences, indexes      elsewhere
+    columns, constraints    anything but control characters, up to 64 bytes
+
+SQL folds an unquoted identifier before it comes here. Longer ones are cut to 63 bytes by the front
+end, as PostgreSQL does.
+
+    made_name("t", "a_b", "key")     "t_a_b_key"; cut to 63 bytes, the longer part first
+    first_free(…)                    the same with 1, 2, … behind it, the first that is not taken
+
+Source: PostgreSQL 15, makeObjectName and ChooseRelationName (indexcmds.c).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Sequence
+from typing import Final
+
+from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.limits import (
+    NAME_CHARS_MAX,
+    PARTITION_BYTES_MAX_MAX,
+    PARTITION_BYTES_MAX_MIN,
+    REPLICAS_MAX,
+    TAGS_MAX,
+)
+from sqlproxy.types import NAME_BYTES_MAX
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_RELATION = re.compile(r"[\w$](?:[\w$ -]*[\w$-])?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+INVALID_NAME: Final = "42602"
+
+
+def _refused(what: str, name: object, allowed: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{what} name {name!r:.100} is not allowed: {allowed}",
+        details={
+            "what": what, "name": str(name)[:100], "limit": NAME_CHARS_MAX,
+            "sqlstate": INVALID_NAME,
+        },
+    )  # fmt: skip
+
+
+def check_name(what: str, name: object) -> None:
+    """Raise InvalidArgument unless `name` may name a namespace or a tag."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
+        raise _refused(
+            what,
+            name,
+            f"1 to {NAME_CHARS_MAX} letters, digits, '_' and '-', the first one not '-'",
+        )
+
+
+def check_table_name(what: str, name: object) -> None:
+    """Raise InvalidArgument unless `name` may name a table, a view, a sequence or an index."""
+    if not isinstance(name, str) or not _RELATION.fullmatch(name) or _too_long(name):
+        raise _refused(
+            what,
+            name,
+            f"1 to {NAME_CHARS_MAX} bytes of letters, digits, '_', '$', '-' and blanks, the first "
+            "one not '-', no blank at either end",
+        )
+
+
+def check_column_name(what: str, name: object) -> None:
+    """Raise InvalidArgument unless `name` may name a column or a constraint."""
+    if not isinstance(name, str) or not name or _CONTROL.search(name) or _too_long(name):
+        raise _refused(
+            what, name, f"1 to {NAME_CHARS_MAX} bytes of text without control characters"
+        )
+
+
+def _too_long(name: str) -> bool:
+    return len(name.encode(errors="surrogatepass")) > NAME_CHARS_MAX
+
+
+def check_placement(where: str, replicas: int | None, tags: Sequence[str]) -> None:
+    """Raises InvalidArgument, TooLarge."""
+    if replicas is not None and not (type(replicas) is int and 1 <= replicas <= REPLICAS_MAX):
+        raise InvalidArgument(
+            f"{where}: replicas must be 1 to {REPLICAS_MAX}, got {replicas!r}",
+            details={"limit": REPLICAS_MAX, "actual": replicas},
+        )
+    if len(tags) > TAGS_MAX:
+        raise TooLarge(
+            f"{where} has {len(tags)} tags; the limit is {TAGS_MAX}",
+            details={"what": "tags", "limit": TAGS_MAX, "actual": len(tags)},
+        )
+    for tag in tags:
+        check_name(f"{where}: tag", tag)
+
+
+def check_partition_bytes(where: str, size: int | None) -> None:
+    """Raises InvalidArgument."""
+    low, high = PARTITION_BYTES_MAX_MIN, PARTITION_BYTES_MAX_MAX
+    if size is not None and not (type(size) is int and low <= size <= high):
+        raise InvalidArgument(
+            f"{where}: partition_bytes must be {low} to {high}, got {size!r:.40}",
+            details={"limit": high, "actual": size},
+        )
+
+
+# -- the names that PostgreSQL makes
+
+
+def cut(name: str, size: int = NAME_BYTES_MAX) -> str:
+    """The first characters that fit in so many bytes."""
+    return name.encode()[:size].decode(errors="ignore")
+
+
+def made_name(first: str, second: str, label: str) -> str:
+    """`first_second_label` (without what is empty) in at most 63 bytes: whichever of the first two
+    is longer is cut.
+    """
+    sizes = [len(first.encode()), len(second.encode())]
+    room = NAME_BYTES_MAX - (len(label) + 1 if label else 0) - (1 if second else 0)
+    while sum(sizes) > room:
+        sizes[0 if sizes[0] > sizes[1] else 1] -= 1
+    parts = [cut(first, sizes[0])]
+    if second:
+        parts.append(cut(second, sizes[1]))
+    if label:
+        parts.append(label)
+    return "_".join(parts)
+
+
+def first_free(first: str, second: str, label: str, taken: Container[str]) -> str:
+    """The first of `…_label`, `…_label1`, `…_label2`, … that is not taken."""
+    name, number = made_name(first, second, label), 0
+    while name in taken:
+        number += 1
+        name = made_name(first, second, f"{label}{number}")
+    return name
+
+
+def joined_columns(names: Iterable[str]) -> str:
+    """The middle part of the name of a constraint or an index over several columns."""
+    found = ""
+    for name in names:
+        found = f"{found}_{name}" if found else name
+        if len(found.encode()) >= NAME_BYTES_MAX + 1:
+            break
+    return found

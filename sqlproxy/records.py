@@ -1,0 +1,273 @@
+"""The catalog's rows as bytes: sealed msgpack arrays (see kv.base.checksum; the seed is the storage
+key).
+
+    NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state, version];
+                                             older rows end after `created` or `state`
+    TABLES         esc(namespace) esc(name)  [f, id, namespace, name, state, columns, primary key,
+                                             replicas, tags, created, version, next column id,
+                                             partition bytes, extra]; older rows end after `next
+                                             column id` or `partition bytes`
+                   a column                  [id, name, type, nullable, default in stored form,
+                                             extra]; older rows end after the default
+    TABLES_BY_ID   u32 id                    [1, namespace, name]; of an index: its table's name
+    RELATIONS      esc(namespace) esc(name)  [1, "index", id of the table, id]
+                                             [1, "key", id of the table]       a primary key's name
+                                             [1, "view", id, version, sql, columns, uses]
+                                             [1, "sequence", id, version, start, increment, minimum,
+                                             maximum, cycle, type, cache, owned by or nil]
+                                             [1, "gone", free again at (ms)]   a name that is not to
+                                             be used before everybody has forgotten it
+
+`f` is 1 where there is no extra (then an older program can read the row) and 2 where there is. An
+extra is a map of those fields of the descriptor that are not as usual, under their names; of an
+index, a check and a foreign key as below. A field that this program does not know is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields, replace
+from typing import Any, Final
+
+import msgspec
+
+from kv.base.checksum import CRC_BYTES, intact, seal
+from kv.base.errors import Corruption
+from kv.base.ids import TableId
+from sqlproxy.naming import made_name
+from sqlproxy.rows import stored_default
+from sqlproxy.schema import (
+    PUBLIC,
+    Check,
+    Column,
+    ForeignKey,
+    Index,
+    IndexColumn,
+    Namespace,
+    Sequence,
+    Table,
+    View,
+)
+
+FORMAT: Final = 1
+FORMAT_EXTRA: Final = 2
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+_COLUMN_EXTRA: Final = (
+    "default_sql", "identity", "generated", "on_update", "state", "hidden", "sequence", "uses",
+)  # fmt: skip
+_USUAL: Final = {f.name: f.default for f in fields(Column) if f.default is not MISSING}
+
+
+def sealed(key: bytes, row: list[Any]) -> bytes:
+    """The stored value of a catalog row."""
+    return seal(key, _encode(row))
+
+
+def opened(key: bytes, value: bytes, formats: tuple[int, ...] = (FORMAT,)) -> list[Any]:
+    """The array, its format included. Raises Corruption."""
+    if not intact(key, value):
+        raise corrupt(key, "its checksum is wrong")
+    try:
+        row = _decode(memoryview(value)[:-CRC_BYTES])
+    except msgspec.DecodeError as error:
+        raise corrupt(key, str(error)) from error
+    if not row or row[0] not in formats:
+        raise corrupt(key, f"its format is {row[:1]}, this program reads {formats}")
+    return row
+
+
+def corrupt(key: bytes, why: str) -> Corruption:
+    return Corruption(
+        f"the catalog row {key[:64]!r} is damaged: {why}; restore this node from a copy",
+        details={"key": key},
+    )
+
+
+# -- namespaces
+
+
+def encode_namespace(n: Namespace) -> list[Any]:
+    return [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state, n.version]
+
+
+def decode_namespace(key: bytes, value: bytes) -> Namespace:
+    """Raises Corruption."""
+    row = opened(key, value)
+    _, name, created, *more = row
+    replicas, tags, state, *rest = more or (None, (), PUBLIC)
+    return Namespace(name, created, replicas, tuple(tags), state, rest[0] if rest else 0)
+
+
+# -- tables
+
+
+def encode_table(table: Table) -> list[Any]:
+    """The stored array of a descriptor."""
+    columns = [_encode_column(column) for column in table.columns]
+    extra = _encode_extra(table)
+    row = [
+        FORMAT, table.id, table.namespace, table.name, table.state, columns,
+        list(table.primary_key), table.replicas, list(table.tags), table.created, table.version,
+        table.next_column_id, table.partition_bytes,
+    ]  # fmt: skip
+    if extra:
+        row.append(extra)
+    if extra or any(len(column) > 5 for column in columns):
+        row[0] = FORMAT_EXTRA
+    return row
+
+
+def decode_table(key: bytes, value: bytes) -> Table:
+    """The descriptor in a stored row. Raises Corruption."""
+    row = opened(key, value, (FORMAT, FORMAT_EXTRA))
+    try:
+        _, number, namespace, name, state, columns, primary_key, *rest = row
+        replicas, tags, created, version, next_column_id, *more = rest
+        table = Table(
+            id=TableId(number), namespace=namespace, name=name, state=state,
+            columns=tuple(_decode_column(*column) for column in columns),
+            primary_key=tuple(primary_key), replicas=replicas, tags=tuple(tags), created=created,
+            version=version, next_column_id=next_column_id,
+            partition_bytes=more[0] if more else None,
+            primary_key_name=made_name(name, "", "pkey") if primary_key else "",
+        )  # fmt: skip
+        return _with_extra(table, more[1]) if len(more) > 1 else table
+    except (ValueError, TypeError, KeyError) as error:
+        raise corrupt(key, str(error)) from error
+
+
+def _encode_column(column: Column) -> list[Any]:
+    row = [column.id, column.name, column.type, column.nullable, stored_default(column)]
+    extra: dict[str, Any] = {
+        name: getattr(column, name)
+        for name in _COLUMN_EXTRA
+        if getattr(column, name) != _USUAL[name]
+    }
+    if column.initial is not None:
+        (value,) = column.initial
+        extra["initial"] = [None if value is None else column.resolved.to_stored(value)]
+    return [*row, extra] if extra else row
+
+
+def _decode_column(
+    number: int,
+    name: str,
+    kind: str,
+    nullable: bool,
+    default: Any,
+    extra: dict[str, Any] | None = None,
+) -> Column:
+    column = Column(number, name, kind, nullable)
+    convert = column.resolved.from_stored
+
+    def user(stored: Any) -> Any:
+        return convert(stored) if convert is not None and stored is not None else stored
+
+    more = dict(extra or {})
+    if "uses" in more:
+        more["uses"] = tuple(more["uses"])
+    if "initial" in more:
+        more["initial"] = (user(more["initial"][0]),)
+    return replace(column, default=user(default), **more)
+
+
+def _encode_extra(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if table.indexes:
+        found["indexes"] = [_encode_index(index) for index in table.indexes]
+    if table.checks:
+        found["checks"] = [[c.name, c.sql, list(c.columns), c.state] for c in table.checks]
+    if table.foreign_keys:
+        found["foreign_keys"] = [_encode_foreign_key(key) for key in table.foreign_keys]
+    usual = made_name(table.name, "", "pkey") if table.primary_key else ""
+    if table.primary_key_name != usual:
+        found["primary_key_name"] = table.primary_key_name
+    return found
+
+
+def _encode_index(index: Index) -> list[Any]:
+    columns = [[part.column, part.descending, part.nulls_first] for part in index.columns]
+    return [
+        index.id, index.name, columns, index.unique, list(index.include), index.constraint,
+        index.state,
+    ]  # fmt: skip
+
+
+def _encode_foreign_key(key: ForeignKey) -> list[Any]:
+    return [
+        key.name, list(key.columns), key.table, list(key.referenced), key.on_delete, key.on_update,
+        key.state,
+    ]  # fmt: skip
+
+
+def _decode_index(row: list[Any]) -> Index:
+    number, name, columns, unique, include, constraint, state = row
+    parts = tuple(IndexColumn(*part) for part in columns)
+    return Index(TableId(number), name, parts, unique, tuple(include), constraint, state)
+
+
+def _decode_check(row: list[Any]) -> Check:
+    name, sql, columns, state = row
+    return Check(name, sql, tuple(columns), state)
+
+
+def _decode_foreign_key(row: list[Any]) -> ForeignKey:
+    name, columns, table, referenced, on_delete, on_update, state = row
+    return ForeignKey(
+        name, tuple(columns), TableId(table), tuple(referenced), on_delete, on_update, state
+    )
+
+
+_PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    "indexes": _decode_index,
+    "checks": _decode_check,
+    "foreign_keys": _decode_foreign_key,
+}
+
+
+def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
+    found: dict[str, Any] = {}
+    for name, value in extra.items():
+        if name == "primary_key_name":
+            found[name] = value
+        else:
+            found[name] = tuple(_PARTS[name](row) for row in value)
+    return replace(table, **found)
+
+
+# -- views and sequences
+
+
+def encode_view(view: View) -> list[Any]:
+    uses = [[number, list(columns)] for number, columns in view.uses]
+    return [FORMAT, "view", view.id, view.version, view.sql, [list(c) for c in view.columns], uses]
+
+
+def encode_sequence(s: Sequence) -> list[Any]:
+    return [
+        FORMAT, "sequence", s.id, s.version, s.start, s.increment, s.minimum, s.maximum, s.cycle,
+        s.type, s.cache, None if s.owned_by is None else list(s.owned_by),
+    ]  # fmt: skip
+
+
+def decode_view(namespace: str, name: str, row: list[Any]) -> View:
+    """From an opened row. Raises ValueError, TypeError."""
+    _, _, number, version, sql, columns, uses = row
+    return View(
+        id=number, namespace=namespace, name=name, sql=sql,
+        columns=tuple((column, kind) for column, kind in columns),
+        uses=tuple((relation, tuple(ids)) for relation, ids in uses), version=version,
+    )  # fmt: skip
+
+
+def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
+    """From an opened row. Raises ValueError, TypeError."""
+    _, _, number, version, start, increment, minimum, maximum, cycle, kind, cache, owner = row
+    return Sequence(
+        id=number, namespace=namespace, name=name, start=start, increment=increment,
+        minimum=minimum, maximum=maximum, cycle=cycle, type=kind, cache=cache, version=version,
+        owned_by=None if owner is None else (owner[0], owner[1]),
+    )  # fmt: skip
