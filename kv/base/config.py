@@ -47,6 +47,8 @@ PEERS_OFFSET: Final = 1
 """Other nodes' consensus messages arrive at BASE and this."""
 HTTP_OFFSET: Final = 2
 """HTTP listens at BASE and this."""
+SQL_OFFSET: Final = 3
+"""The PostgreSQL protocol is spoken at BASE and this."""
 SITE_LABELS: Final = ("dc", "rack", "server")
 PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
 ENVIRONMENT_PREFIX: Final = "KVORUM_"

@@ -1,0 +1,113 @@
+"""`kvorum sql`: statements from the command line, a file or standard input, or a prompt for people.
+
+    kvorum sql                       a prompt: history, completion, tables
+    kvorum sql -c 'SELECT 1'         one text, several statements allowed
+    kvorum sql -f FILE | < FILE      the same from a file
+
+It speaks the PostgreSQL protocol to BASE+3, through psycopg; any other client of PostgreSQL will do
+as well. Exit code 1 when a statement failed; what follows it in the text is not run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from kv.base.config import SQL_OFFSET, split_address
+from kvorum.cli import output
+from kvorum.cli.connection import DEFAULT, Connect, Json, told
+
+if TYPE_CHECKING:
+    import psycopg
+
+Database = Annotated[str, typer.Option("--database", "-d", help="The database: a namespace.")]
+User = Annotated[str, typer.Option("--user", "-U", help="The role.")]
+
+
+def sql(
+    command: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-c", metavar="SQL", help="Run this, then end. May be repeated."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="Run a file, then end; - is the standard input."),
+    ] = None,
+    database: Database = "postgres",
+    user: User = "kvorum",
+    password: Annotated[
+        str | None,
+        typer.Option(envvar="PGPASSWORD", help="Its password.", show_default=False),
+    ] = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """SQL: run statements, or ask for them at a prompt.
+
+    With --json a line per statement: {"columns": […], "rows": [[…]], "tag": "SELECT 2"}, values as
+    PostgreSQL's text.
+    """
+    from kvorum.cli import sql_shell
+
+    texts = list(command or ())
+    if file is not None:
+        texts.append(_read(file, json))
+    elif not texts and not sys.stdin.isatty():
+        texts.append(sys.stdin.read())
+    with told(json):
+        connection = _connected(connect or DEFAULT, database, user, password, json)
+        with connection:
+            if not texts:
+                sql_shell.prompt(connection)
+                return
+            show = sql_shell.emit_json if json else sql_shell.Shown()
+            for text in texts:
+                if (error := sql_shell.run(connection, text, show)) is not None:
+                    output.die(sql_shell.told_in_a_line(error, text), as_json=json)
+
+
+def _read(file: Path, as_json: bool) -> str:
+    if str(file) == "-":
+        return sys.stdin.read()
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        output.die(f"cannot read {file}: {error}", as_json=as_json)
+
+
+def _connected(
+    address: str, database: str, user: str, password: str | None, as_json: bool
+) -> psycopg.Connection:
+    """To the first node of the list that answers. Ends the process if none does."""
+    import psycopg
+
+    hosts, ports = [], []
+    for one in address.split(","):
+        if "://" in one:
+            _not_http(one, as_json)
+        host, base = split_address(one.strip())
+        hosts.append(host)
+        ports.append(str(base + SQL_OFFSET))
+    try:
+        return psycopg.connect(
+            host=",".join(hosts),
+            port=",".join(ports),
+            dbname=database,
+            user=user,
+            password=password,
+            autocommit=True,
+            connect_timeout=10,
+            application_name="kvorum sql",
+        )
+    except psycopg.OperationalError as error:
+        output.die(f"no SQL at {address} (ports BASE+{SQL_OFFSET}): {error}", as_json=as_json)
+
+
+def _not_http(address: str, as_json: bool) -> NoReturn:
+    output.die(
+        f"{address} is an address of the HTTP API; SQL needs HOST:BASE, it is at BASE+{SQL_OFFSET}",
+        as_json=as_json,
+    )
