@@ -7,7 +7,7 @@ A column is known by its place in the row that the scope makes: the columns of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.front.registry import BOOL, TEXT, UNKNOWN, Proc
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Expr:
     oid: int
     typmod: int = -1
-    pos: int = -1
+    pos: int = field(default=-1, compare=False)  # the same expression elsewhere is the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +263,8 @@ class Named(Expr):
 
 def children(expr: Expr) -> Iterator[Expr]:
     """The expressions directly inside."""
-    for field in fields(expr):
-        yield from _inside(getattr(expr, field.name))
+    for part in fields(expr):
+        yield from _inside(getattr(expr, part.name))
 
 
 def _inside(value: Any) -> Iterator[Expr]:

@@ -9,12 +9,14 @@ protobuf's reader refuses what is nested more than about 45 operators deep.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+import postgast
 from postgast.native import lib
 
 from kv.base.limits import SQL_CACHED_CHARS_MAX, SQL_PLANS_MAX, SQL_TEXT_BYTES_MAX
@@ -23,6 +25,14 @@ from sqlproxy.front import dialect
 
 Node = dict[str, Any]
 TOO_DEEP: Final = "stack depth limit exceeded"
+# libpg_query writes its trees by recursion in C and does not look how much stack is left: chains of about 100,000
+# operators end the process (8 MiB of stack). What has more than this is refused before it is parsed.
+_CHAIN_MAX: Final = 20_000
+_MAKES_DEPTH: Final = re.compile(
+    r"[-+*/<>=~!@#%^&|?]+|::|\[|\b(?:not|is|isnull|notnull|union|except|intersect|case|collate|join|select|values|like"
+    r"|ilike|similar|between|at|in|overlaps|with)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,11 @@ class Parsed:
     kind: str
     body: Node
     extras: dialect.Extras = field(default_factory=dialect.Extras)
+_PARTS: Final = (
+    *"+-*/<>=~!@#%^&|?[",
+    *"not null union except intersect case collate join select values like similar between with overlaps".split(),
+    *("::", "is", "in", "at"),
+)
 
 
 def split(text: str) -> list[str]:
@@ -132,7 +147,33 @@ def _tree(text: str) -> tuple[Node, dialect.Extras]:
     return _parsed(text, text), dialect.NOTHING
 
 
+def _check_depth(text: str) -> None:
+    """Raise SqlError (54001) for what is nested so deeply that the parser itself would not survive it."""
+    if len(text) <= 2 * _CHAIN_MAX:
+        return
+    small = text.lower()
+    if sum(map(small.count, _PARTS)) <= _CHAIN_MAX:  # too many rather than too few, and quick
+        return
+    raw, total = text.encode(), 0
+    chains = [0]  # operators since the last comma, of each open parenthesis
+    for token in postgast.scan(text).tokens:
+        word = raw[token.start : token.end].decode(errors="replace")
+        if word == "(":
+            chains.append(0)
+        elif word in (")", ",", ";"):
+            total -= chains[-1]
+            chains[-1] = 0
+            if word == ")" and len(chains) > 1:
+                chains.pop()
+        elif _MAKES_DEPTH.fullmatch(word):
+            chains[-1] += 1
+            total += 1
+            if total > _CHAIN_MAX:
+                raise SqlError(STATEMENT_TOO_COMPLEX, TOO_DEEP, position=token.start + 1)
+
+
 def _parsed(text: str, shown: str) -> Node:
+    _check_depth(text)
     try:
         raw = text.encode()
     except UnicodeEncodeError:

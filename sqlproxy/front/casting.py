@@ -1,0 +1,127 @@
+"""Conversions that are made while binding: literals to values, and the nodes that casts become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlproxy.errors import CANNOT_COERCE, DATATYPE_MISMATCH, SqlError
+from sqlproxy.front.exprs import Call, CaseValue, Cast, Const, Expr, Length, Param
+from sqlproxy.front.registry import (
+    ANY,
+    DATE,
+    INTERVAL,
+    POLYMORPHIC,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    Proc,
+    element_of,
+    format_type,
+)
+from sqlproxy.front.resolve import ASSIGNMENT, EXPLICIT, IMPLICIT, length_function, pathway
+from sqlproxy.front.scope import Parameters
+from sqlproxy.front.values import Reader, reader
+from sqlproxy.pg.style import Style
+
+_MOMENTS: Final = frozenset(("now", "today", "tomorrow", "yesterday"))
+
+
+class Coercer:
+    """Makes the nodes of casts; decides the types of parameters on the way."""
+
+    def __init__(self, parameters: Parameters, style: Style) -> None:
+        self.parameters = parameters
+        self.style = style
+
+    def coerce(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0) -> Expr | None:
+        """The expression as one of the type, without regard to modifiers; None: there is no way."""
+        if expr.oid == target or target == ANY or target in POLYMORPHIC:
+            return expr
+        if expr.oid == UNKNOWN:
+            if isinstance(expr, Param):
+                return self.parameters.decide(expr, target, pos)
+            if isinstance(expr, Const):
+                return self._literal(expr, target, pos)
+        row = pathway(expr.oid, target, context)
+        if row is None:
+            return None
+        explicit = context == EXPLICIT
+        match row.method:
+            case "b":
+                return Cast(oid=target, arg=expr, how="relabel", explicit=explicit, pos=expr.pos)
+            case "i":
+                return Cast(oid=target, arg=expr, how="text", explicit=explicit, pos=expr.pos)
+            case "a":
+                inner = self.coerce(CaseValue(oid=element_of(expr.oid)), element_of(target), context)
+                return Cast(oid=target, arg=expr, how="array", explicit=explicit, element=inner, pos=expr.pos)
+        proc = Proc(row.source, (expr.oid,), target, row.source)
+        return Call(oid=target, proc=proc, args=(expr,), cast="explicit" if explicit else "implicit", pos=expr.pos)
+
+    def _literal(self, expr: Const, target: int, pos: int) -> Expr:
+        if expr.value is None:
+            return Const(oid=target, value=None, pos=expr.pos)
+        if target in (DATE, TIME, TIMESTAMP, TIMESTAMPTZ) and expr.value.strip().lower() in _MOMENTS:
+            return Cast(oid=target, arg=Const(oid=25, value=expr.value), how="text", explicit=True, pos=expr.pos)
+        try:
+            value = read(target, self.style)(expr.value)
+        except SqlError as error:
+            if error.position == 0 and expr.pos >= 0:
+                error.position = expr.pos + 1
+            raise
+        return Const(oid=target, value=value, pos=expr.pos)
+
+    def must(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0, what: str = "") -> Expr:
+        """`coerce` that raises: 42846 or, with `what` (its name and `must be type`), 42804."""
+        found = self.coerce(expr, target, context, pos)
+        if found is not None:
+            return found
+        if what:
+            raise SqlError(
+                DATATYPE_MISMATCH,
+                f"argument of {what} must be type {format_type(target)}, not type {format_type(expr.oid)}",
+                position=expr.pos + 1,
+            )
+        raise SqlError(
+            CANNOT_COERCE, f"cannot cast type {format_type(expr.oid)} to {format_type(target)}", position=pos
+        )
+
+    def to(self, expr: Expr, target: int, typmod: int, context: str, pos: int = 0) -> Expr | None:
+        """With its modifier: what `CAST` and assignment to a column do."""
+        if (
+            isinstance(expr, Const) and expr.oid == UNKNOWN and expr.value is not None
+            and target == INTERVAL and typmod >= 0
+        ):  # fmt: skip
+            return self.fit(self._literal(expr, target, pos), typmod, context == EXPLICIT)
+        found = self.coerce(expr, target, context, pos)
+        return None if found is None else self.fit(found, typmod, context == EXPLICIT)
+
+    @staticmethod
+    def fit(expr: Expr, typmod: int, explicit: bool) -> Expr:
+        if typmod < 0 or typmod == expr.typmod:
+            return expr
+        if length_function(element_of(expr.oid) or expr.oid):
+            return Length(oid=expr.oid, typmod=typmod, arg=expr, explicit=explicit, pos=expr.pos)
+        return expr
+
+    def assign(self, expr: Expr, target: int, typmod: int, column: str, pos: int) -> Expr:
+        """What INSERT and UPDATE do with a value. Raises 42804."""
+        found = self.to(expr, target, typmod, ASSIGNMENT, pos)
+        if found is None:
+            raise SqlError(
+                DATATYPE_MISMATCH,
+                f'column "{column}" is of type {format_type(target)} but expression is of type '
+                f"{format_type(expr.oid)}",
+                hint="You will need to rewrite or cast the expression.",
+                position=pos,
+            )
+        return found
+
+
+def read(oid: int, style: Style) -> Reader:
+    """What reads a literal of a type. Raises 0A000: literals of that type are not known here."""
+    return reader(oid, style)
+
+
+Coerce = Callable[[Any], Any]

@@ -1,0 +1,318 @@
+"""Calls of functions, aggregates and window functions (PostgreSQL's ParseFuncOrColumn and parse_agg.c)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from sqlproxy.errors import (
+    GROUPING_ERROR,
+    SYNTAX_ERROR,
+    UNDEFINED_FUNCTION,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    WINDOWING_ERROR,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.front import resolve
+from sqlproxy.front.exprs import Aggregate, ArrayExpr, Call, Const, Expr, Order, Param, Window, WindowSpec, walk
+from sqlproxy.front.registry import FUNCTIONS, INT4, INTERVAL, TEXT, TYPE_BY_NAME, UNKNOWN, array_of, format_type
+from sqlproxy.front.resolve import EXPLICIT, IMPLICIT, Resolved
+from sqlproxy.front.scope import Scope
+from sqlproxy.front.syntax import Node, at, strings, unwrap
+
+if TYPE_CHECKING:
+    from sqlproxy.front.binder import Binder
+
+_DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
+    # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
+    "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
+}
+_MAKE_INTERVAL: Final = ("years", "months", "weeks", "days", "hours", "mins", "secs")
+_NAMED: Final = {"make_interval": _MAKE_INTERVAL}
+
+
+class FunctionCalls:
+    """`inside` says what encloses the call being bound: an aggregate or a window function may not be in another."""
+
+    def __init__(self, binder: Binder) -> None:
+        self.binder = binder
+        self.forbidden = ""  # "WHERE", … : where aggregates and windows are not allowed
+        self.inside = ""
+        self.aggregates = self.windows = self.sets = False
+        self.named_windows: dict[str, WindowSpec] = {}
+
+    def bind(self, body: Node, scope: Scope) -> Expr:
+        pos = at(body)
+        words = strings(body["funcname"])
+        if len(words) > 1 and words[-2] != "pg_catalog":
+            if words[-2] in ("public", "kvorum"):
+                raise SqlError(UNDEFINED_FUNCTION, f"function {'.'.join(words)}() does not exist", position=pos)
+            raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
+        name = words[-1]
+        kinds = {p.kind for p in FUNCTIONS.get(name, ())}
+        outer, self.inside = self.inside, self.inside or ("aggregate" if "a" in kinds and "over" not in body else "")
+        try:
+            args = self._arguments(name, body, scope)
+        finally:
+            self.inside = outer
+        variadic = bool(body.get("func_variadic"))
+        ordered = [self._order(n, scope) for n in body.get("agg_order", ())]
+        if body.get("agg_within_group"):
+            found = resolve.function(name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos)
+            return self._ordered_set(found, args, ordered, body, scope)
+        cast = self._as_cast(name, args, body)
+        if cast is not None:
+            return cast
+        found = resolve.function(name, [a.oid for a in args], pos, variadic=variadic)
+        if found.result == 2278 and name not in ("pg_sleep",):
+            raise unsupported(f"the function {name}", position=pos)
+        if found.proc.kind == "f" and found.proc.name in _DEFAULTS:
+            args = self._with_defaults(found, args)
+            found = resolve.function(name, [a.oid for a in args], pos)
+        converted = self._converted(found, args, pos)
+        match found.proc.kind:
+            case "a" | "w":
+                return self._aggregate(found, converted, ordered, body, scope)
+            case _:
+                return self._plain(found, converted, variadic, body)
+
+    def _arguments(self, name: str, body: Node, scope: Scope) -> list[Expr]:
+        args: list[Expr] = []
+        by_name: dict[str, Expr] = {}
+        for node in body.get("args", ()):
+            kind, part = unwrap(node)
+            if kind == "NamedArgExpr":
+                by_name[part["name"]] = self.binder.expr(part["arg"], scope)
+            elif by_name:
+                raise SqlError(SYNTAX_ERROR, "positional argument cannot follow named argument", position=at(part))
+            else:
+                args.append(self.binder.expr(node, scope))
+        if not by_name:
+            return args
+        known = _NAMED.get(name)
+        if known is None or any(n not in known for n in by_name):
+            raise unsupported(f"naming the arguments of {name}", position=at(body))
+        last = max(known.index(n) for n in by_name)
+        defaults = _DEFAULTS[name]
+        for i in range(len(args), last + 1):
+            value = defaults[i]
+            oid = 701 if isinstance(value, float) else INT4
+            args.append(by_name.get(known[i]) or Const(oid=oid, value=value))
+        return args
+
+    @staticmethod
+    def _with_defaults(found: Resolved, args: Sequence[Expr]) -> list[Expr]:
+        values = _DEFAULTS[found.proc.name]
+        rest = found.proc.args[len(args) :]
+        return [*args, *(Const(oid=oid, value=v) for oid, v in zip(rest, values[len(args) :], strict=True))]
+
+    def _as_cast(self, name: str, args: Sequence[Expr], body: Node) -> Expr | None:
+        """`float8(x)`: a type's name as a function is a cast, if no function fits as well."""
+        target = TYPE_BY_NAME.get(name)
+        if target is None or len(args) != 1 or body.get("agg_star") or "over" in body:
+            return None
+        given = args[0].oid
+        if any(p.args == (given,) for p in FUNCTIONS.get(name, ())):
+            return None
+        row = resolve.pathway(given, target, EXPLICIT) if given != UNKNOWN else None
+        if given == UNKNOWN or (row is not None and row.method in ("b", "i", "f")):
+            return self.binder.casts.coerce(args[0], target, EXPLICIT, at(body))
+        return None
+
+    def _converted(self, found: Resolved, args: Sequence[Expr], pos: int) -> tuple[Expr, ...]:
+        casts = self.binder.casts
+        converted = [
+            casts.must(arg, oid, IMPLICIT, pos) if oid else arg for arg, oid in zip(args, found.args, strict=True)
+        ]
+        # `any` takes literals as they are: they are text then.
+        converted = [self.binder.decided(arg) if oid == 2276 else arg for arg, oid in zip(converted, found.args, strict=True)]
+        if found.variadic and found.proc.variadic != 2276:
+            fixed = len(found.proc.args) - 1
+            rest = tuple(converted[fixed:])
+            element = rest[0].oid
+            array = ArrayExpr(oid=array_of(element), args=rest, pos=rest[0].pos)
+            converted = [*converted[:fixed], array]
+        return tuple(converted)
+
+    def _plain(self, found: Resolved, args: tuple[Expr, ...], variadic: bool, body: Node) -> Expr:
+        pos = at(body)
+        name = found.proc.name
+        for key, words in (
+            ("agg_star", f"{name}(*) specified, but {name} is not an aggregate function"),
+            ("agg_distinct", f"DISTINCT specified, but {name} is not an aggregate function"),
+            ("agg_order", f"ORDER BY specified, but {name} is not an aggregate function"),
+            ("agg_filter", f"FILTER specified, but {name} is not an aggregate function"),
+            ("over", f"OVER specified, but {name} is not a window function nor an aggregate function"),
+        ):
+            if body.get(key):
+                raise SqlError(WRONG_OBJECT_TYPE, words, position=pos)
+        if found.proc.returns_set:
+            if self.forbidden:
+                raise SqlError(
+                    "0A000", f"set-returning functions are not allowed in {self.forbidden}", position=pos
+                )
+            self.sets = True
+        return Call(oid=found.result, proc=found.proc, args=args, variadic=variadic, pos=pos - 1)
+
+    def _aggregate(
+        self, found: Resolved, args: tuple[Expr, ...], ordered: list[Order], body: Node, scope: Scope
+    ) -> Expr:
+        pos = at(body)
+        proc = found.proc
+        window = "over" in body
+        if proc.kind == "w" and not window:
+            raise SqlError(WRONG_OBJECT_TYPE, f"window function {proc.name} requires an OVER clause", position=pos)
+        if proc.kind == "a" and not args and not body.get("agg_star") and proc.args == ():
+            raise SqlError(WRONG_OBJECT_TYPE, f"{proc.name}(*) must be used to call a parameterless aggregate function",
+                           position=pos)
+        self._place(window, pos)
+        condition = None
+        if "agg_filter" in body:
+            if proc.kind == "w":
+                raise unsupported("FILTER for a window function that is no aggregate", position=pos)
+            condition = self.binder.condition(body["agg_filter"], scope, "FILTER")
+        star = bool(body.get("agg_star"))
+        if window:
+            if body.get("agg_distinct"):
+                raise unsupported("DISTINCT for a window function", position=pos)
+            if ordered:
+                raise unsupported("ORDER BY inside the arguments of a window function", position=pos)
+            self.windows = True
+            spec = self.window(body["over"], scope)
+            return Window(oid=found.result, proc=proc, args=args, window=spec, star=star, filter=condition, pos=pos - 1)
+        self.aggregates = True
+        distinct = bool(body.get("agg_distinct"))
+        if distinct:
+            for arg in args:
+                resolve.operator("<", arg.oid, arg.oid, arg.pos + 1)
+        return Aggregate(
+            oid=found.result,
+            proc=proc,
+            args=args,
+            star=star,
+            distinct=distinct,
+            order=tuple(ordered),
+            filter=condition,
+            pos=pos - 1,
+        )
+
+    def _place(self, window: bool, pos: int) -> None:
+        """Raise 42803 or 42P20 where it may not stand."""
+        if window:
+            if self.forbidden:
+                raise SqlError(WINDOWING_ERROR, f"window functions are not allowed in {self.forbidden}", position=pos)
+            if self.inside:
+                raise SqlError(
+                    GROUPING_ERROR, "aggregate function calls cannot contain window function calls", position=pos
+                )
+            return
+        if self.forbidden and self.forbidden != "HAVING":
+            raise SqlError(GROUPING_ERROR, f"aggregate functions are not allowed in {self.forbidden}", position=pos)
+        if self.inside == "aggregate":
+            raise SqlError(GROUPING_ERROR, "aggregate function calls cannot be nested", position=pos)
+
+    def _ordered_set(
+        self, found: Resolved, args: Sequence[Expr], ordered: list[Order], body: Node, scope: Scope
+    ) -> Expr:
+        pos = at(body)
+        proc = found.proc
+        if proc.aggregate_kind not in ("o", "h"):
+            raise SqlError(
+                WRONG_OBJECT_TYPE, f"{proc.name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP",
+                position=pos,
+            )
+        self._place(False, pos)
+        self.aggregates = True
+        direct = tuple(
+            self.binder.casts.must(a, oid, IMPLICIT, pos) for a, oid in zip(args, found.args, strict=False)
+        )
+        within = tuple(self.binder.casts.must(o.expr, oid, IMPLICIT, pos)
+                       for o, oid in zip(ordered, found.args[len(args):], strict=True))
+        condition = self.binder.condition(body["agg_filter"], scope, "FILTER") if "agg_filter" in body else None
+        return Aggregate(
+            oid=found.result, proc=proc, args=within, order=tuple(ordered), filter=condition, direct=direct, pos=pos - 1
+        )
+
+    # -- order and windows
+
+    def _order(self, node: Node, scope: Scope) -> Order:
+        body = node["SortBy"]
+        expr = self.binder.decided(self.binder.expr(body["node"], scope))
+        return sorted_by(body, expr)
+
+    def window(self, body: Node, scope: Scope) -> WindowSpec:
+        """OVER name, or OVER (…)."""
+        if "name" in body and "partitionClause" not in body and not body.get("refname"):
+            found = self.named_windows.get(body["name"])
+            if found is None:
+                raise SqlError(UNDEFINED_OBJECT, f'window "{body["name"]}" does not exist', position=at(body))
+            return found
+        return self.window_spec(body, scope)
+
+    def window_spec(self, body: Node, scope: Scope) -> WindowSpec:
+        outer, self.forbidden = self.forbidden, self.forbidden
+        base = WindowSpec()
+        if name := body.get("refname"):
+            if name not in self.named_windows:
+                raise SqlError(UNDEFINED_OBJECT, f'window "{name}" does not exist', position=at(body))
+            base = self.named_windows[name]
+        partition = tuple(
+            self.binder.decided(self.binder.expr(n, scope)) for n in body.get("partitionClause", ())
+        )
+        order = tuple(self._order(n, scope) for n in body.get("orderClause", ()))
+        if name := body.get("refname"):
+            if partition:
+                raise SqlError(
+                    WINDOWING_ERROR, f'cannot override PARTITION BY clause of window "{name}"', position=at(body)
+                )
+            if order and base.order:
+                raise SqlError(WINDOWING_ERROR, f'cannot override ORDER BY clause of window "{name}"', position=at(body))
+        for key in ("startOffset", "endOffset"):
+            if key in body:
+                offset = self.binder.expr(body[key], scope)
+                self._frame_offset(offset, order or base.order)
+        self.forbidden = outer
+        framed = any(k in body for k in ("startOffset", "endOffset"))
+        return WindowSpec(partition or base.partition, order or base.order, framed)
+
+    def _frame_offset(self, offset: Expr, order: Sequence[Order]) -> None:
+        if isinstance(offset, Param) and offset.oid == UNKNOWN:
+            self.binder.casts.must(offset, 20)
+        if isinstance(offset, Const) and offset.oid == UNKNOWN and order and order[0].expr.oid in (1082, 1114, 1184, 1083):
+            self.binder.casts.must(offset, INTERVAL)
+
+
+def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:
+    """A SortBy's direction over a bound expression. Raises 42883: its type has no order."""
+    direction = body.get("sortby_dir", "SORTBY_DEFAULT")
+    if direction == "SORTBY_USING":
+        name = strings(body["useOp"])[-1]
+        if name not in ("<", ">"):
+            raise unsupported(f"ORDER BY … USING {name}", position=at(body))
+        direction = "SORTBY_DESC" if name == ">" else "SORTBY_ASC"
+    if expr.oid != TEXT:
+        orderable(expr, expr.pos + 1)
+    descending = direction == "SORTBY_DESC"
+    nulls = body.get("sortby_nulls", "SORTBY_NULLS_DEFAULT")
+    nulls_first = descending if nulls == "SORTBY_NULLS_DEFAULT" else nulls == "SORTBY_NULLS_FIRST"
+    return Order(expr, descending, nulls_first, target)
+
+
+def orderable(expr: Expr, pos: int) -> None:
+    """Raise 42883 unless values of the type can be sorted."""
+    try:
+        resolve.operator("<", expr.oid, expr.oid, pos)
+    except SqlError:
+        raise SqlError(
+            UNDEFINED_FUNCTION,
+            f"could not identify an ordering operator for type {format_type(expr.oid)}",
+            hint="Use an explicit ordering operator or modify the query.",
+            position=pos,
+        ) from None
+
+
+def has_aggregate(expr: Expr) -> bool:
+    return any(isinstance(e, Aggregate) for e in walk(expr))

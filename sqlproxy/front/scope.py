@@ -1,0 +1,192 @@
+"""Names of columns: what each FROM item makes visible, what an unqualified name means, and the parameters' types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kv.base.limits import SQL_PARAMETERS_MAX
+from sqlproxy.errors import (
+    AMBIGUOUS_COLUMN,
+    AMBIGUOUS_PARAMETER,
+    DUPLICATE_ALIAS,
+    INDETERMINATE_TYPE,
+    UNDEFINED_COLUMN,
+    UNDEFINED_PARAMETER,
+    UNDEFINED_TABLE,
+    SqlError,
+)
+from sqlproxy.front.exprs import Column, Expr, Param
+from sqlproxy.front.registry import UNKNOWN, format_type
+from sqlproxy.front.statements import Cte, ItemColumn
+from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.schema import Table, View
+
+
+class Names(Protocol):
+    """What one database declares, as of one moment. Lookups by name answer None for what is not there."""
+
+    @property
+    def database(self) -> str: ...
+
+    def table(self, name: str) -> Table | None: ...
+
+    def view(self, name: str) -> View | None: ...
+
+    def sequence(self, name: str) -> SequenceRow | None: ...
+
+    def index(self, name: str) -> Table | None:
+        """The table that has the index of that name."""
+        ...
+
+    def table_by_id(self, table: int) -> Table | None: ...
+
+    def relation_oid(self, table: int) -> int:
+        """The OID that pg_class has for a table's id."""
+        ...
+
+
+@dataclass(slots=True)
+class Parameters:
+    """The types of $1, $2, …: declared, or decided by their first use that tells. 0 = not yet."""
+
+    types: list[int] = field(default_factory=list)
+    allowed: bool = True
+
+    def get(self, number: int, pos: int) -> Param:
+        if not self.allowed or not 1 <= number <= SQL_PARAMETERS_MAX:
+            raise SqlError(UNDEFINED_PARAMETER, f"there is no parameter ${number}", position=pos)
+        while len(self.types) < number:
+            self.types.append(0)
+        return Param(oid=self.types[number - 1] or UNKNOWN, number=number, pos=pos - 1)
+
+    def decide(self, param: Param, oid: int, pos: int) -> Param:
+        """The parameter as one of that type. Raises 42P08: an earlier use decided differently."""
+        known = self.types[param.number - 1]
+        if known not in (0, UNKNOWN, oid):
+            raise SqlError(
+                AMBIGUOUS_PARAMETER,
+                f"inconsistent types deduced for parameter ${param.number}",
+                detail=f"{format_type(known)} versus {format_type(oid)}",
+                position=pos,
+            )
+        self.types[param.number - 1] = oid
+        return Param(oid=oid, number=param.number, pos=param.pos)
+
+    def final(self) -> tuple[int, ...]:
+        """All types. Raises 42P18: one is still open."""
+        for number, oid in enumerate(self.types, 1):
+            if oid in (0, UNKNOWN):
+                raise SqlError(INDETERMINATE_TYPE, f"could not determine data type of parameter ${number}")
+        return tuple(self.types)
+
+
+@dataclass(slots=True)
+class Rel:
+    """One name in FROM: `names[i]` is the column that `exprs[i]` reads. Qualified access needs `named`, unqualified
+    `open`.
+    """
+
+    alias: str
+    names: tuple[str, ...]
+    exprs: tuple[Expr, ...]
+    named: bool = True
+    open: bool = True
+    schema: str = ""
+
+
+@dataclass(slots=True)
+class Scope:
+    """What an expression may name. `width`: columns of the row so far."""
+
+    parent: Scope | None = None
+    rels: list[Rel] = field(default_factory=list)
+    ctes: dict[str, Cte] = field(default_factory=dict)
+    width: int = 0
+
+    def cte(self, name: str) -> Cte | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.ctes:
+                return scope.ctes[name]
+            scope = scope.parent
+        return None
+
+    def add(self, rel: Rel, pos: int) -> None:
+        if rel.alias and any(other.alias == rel.alias and other.named for other in self.rels):
+            raise SqlError(DUPLICATE_ALIAS, f'table name "{rel.alias}" specified more than once', position=pos)
+        self.rels.append(rel)
+
+    def column(self, name: str, pos: int) -> Expr | None:
+        """An unqualified column, here or around; None: there is none. Raises 42702."""
+        level, scope = 0, self
+        while True:
+            found = [
+                rel.exprs[i] for rel in scope.rels if rel.open for i, n in enumerate(rel.names) if n == name
+            ]
+            if len(found) > 1:
+                raise SqlError(AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos)
+            if found:
+                return _seen_from(found[0], level, pos)
+            if scope.parent is None:
+                return None
+            level, scope = level + 1, scope.parent
+
+    def qualified(self, relation: str, name: str, pos: int) -> Expr:
+        """Raises SqlError 42P01, 42703, 42702."""
+        rel, level = self.relation(relation, pos)
+        found = [rel.exprs[i] for i, n in enumerate(rel.names) if n == name]
+        if len(found) > 1:
+            raise SqlError(AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos)
+        if not found:
+            raise SqlError(UNDEFINED_COLUMN, f"column {relation}.{name} does not exist", position=pos)
+        return _seen_from(found[0], level, pos)
+
+    def relation(self, name: str, pos: int) -> tuple[Rel, int]:
+        """The FROM item of that name and how far out it is. Raises 42P01."""
+        level, scope = 0, self
+        while True:
+            for rel in scope.rels:
+                if rel.alias == name and rel.named:
+                    return rel, level
+            if scope.parent is None:
+                raise SqlError(
+                    UNDEFINED_TABLE, f'missing FROM-clause entry for table "{name}"', position=pos
+                )
+            level, scope = level + 1, scope.parent
+
+    def has_relation(self, name: str) -> bool:
+        return any(rel.alias == name and rel.named for rel in self.rels)
+
+
+def _seen_from(expr: Expr, level: int, pos: int) -> Expr:
+    if isinstance(expr, Column):
+        return Column(
+            oid=expr.oid,
+            typmod=expr.typmod,
+            pos=pos - 1,
+            index=expr.index,
+            name=expr.name,
+            relation=expr.relation,
+            table=expr.table,
+            attribute=expr.attribute,
+            level=expr.level + level,
+        )
+    return expr
+
+
+def columns_of(alias: str, columns: Sequence[ItemColumn], offset: int) -> tuple[Column, ...]:
+    """The columns of a FROM item as expressions."""
+    return tuple(
+        Column(
+            oid=c.oid,
+            typmod=c.typmod,
+            index=offset + i,
+            name=c.name,
+            relation=alias,
+            table=c.table,
+            attribute=c.attribute,
+        )
+        for i, c in enumerate(columns)
+    )
