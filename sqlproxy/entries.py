@@ -1,0 +1,223 @@
+"""Entries of indexes as user keys and values, and back. An index's entries lie behind the prefix of
+its own id, in partitions of its own (P6, P8).
+
+    unique, no NULL among the indexed columns   (UNIQUE → PK)
+        key      the indexed columns
+        value    [1, primary key columns …, included columns …]
+
+    otherwise: not unique, or with a NULL       (KEY + PK → ∅; two NULLs are never equal)
+        key      the indexed columns, then the user key of the row
+        value    [1, included columns …]
+
+Components of keys are those of `sqlproxy.keys`, with the direction and the place of NULLs that the
+index has for each; the row's user key is its primary key, ascending. Values are msgpack arrays of
+stored forms; 1 is the format, another one is refused.
+
+A row whose indexed columns do not change keeps its entry; `IndexCodec.entry` is a function of the
+row alone, so that the entry to be removed is computed from the old row. A codec is made once for
+an index (`index_codec`) and put together from the encoders of its columns; whether it is used for
+reading, writing or only removing is the state of the index, and the caller's business.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kv.base.errors import Corruption, InvalidArgument, TooLarge
+from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from sqlproxy import keys, rows
+from sqlproxy.schema import Column, Index, Table
+
+ENTRY_FORMAT: Final = 1
+_CODECS_MAX: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What an entry tells. `row_key`: the user key of its row. `values`: the indexed columns in
+    user form, as exact as keys are (`keys.EXACT`); `included`: those of INCLUDE, exactly.
+    """
+
+    row_key: bytes
+    values: tuple[Any, ...]
+    included: tuple[Any, ...]
+
+
+class IndexCodec:
+    """Encoder and decoder of one index of one table version."""
+
+    def __init__(self, table: Table, index: Index) -> None:
+        self.table = table
+        self.index = index
+        at = {column.id: place for place, column in enumerate(table.columns)}
+        self._rows = rows.codec(table)
+        self.columns: tuple[Column, ...] = tuple(table.by_id(n) for n in index.column_ids)
+        self.included: tuple[Column, ...] = tuple(table.by_id(n) for n in index.include)
+        self.unique = index.unique
+        self.positions = [at[number] for number in index.column_ids]
+        self._ids = list(index.column_ids)
+        self._include_ids = list(index.include)
+        self._encoders: list[keys.EncodeNull] = []
+        self._decoders: list[keys.Decode] = []
+        for part, column in zip(index.columns, self.columns, strict=True):
+            kind, way = column.resolved, (part.descending, part.nulls_first)
+            self._encoders.append(keys.component(kind, descending=way[0], nulls_first=way[1]))
+            self._decoders.append(keys.component_out(kind, descending=way[0], nulls_first=way[1]))
+        key = table.key_columns
+        self._key_ids = [column.id for column in key]
+        self._key_encoders = [keys.encoder_of(column.resolved) for column in key]
+
+    # -- writing
+
+    def entry(self, row: Sequence[Any]) -> tuple[bytes, bytes]:
+        """`(user key, value)` for a row in user form, in declared order. Raises InvalidArgument,
+        TooLarge.
+        """
+        slots: list[Any] = [None] * self._rows.slots
+        for column, value in zip(self.table.columns, row, strict=True):
+            if value is not None:
+                slots[column.id] = self._stored(column, value)
+        return self.entry_of(slots)
+
+    def entry_of(self, slots: Sequence[Any]) -> tuple[bytes, bytes]:
+        """The same for a row in stored form: `RowCodec.decode_slots`, by column id."""
+        values = [slots[number] for number in self._ids]
+        head = b"".join([encode(v) for encode, v in zip(self._encoders, values, strict=True)])
+        body: list[Any] = [ENTRY_FORMAT]
+        if self.unique and None not in values:
+            body += [slots[number] for number in self._key_ids]
+        else:
+            head += b"".join(
+                [
+                    encode(slots[number])
+                    for number, encode in zip(self._key_ids, self._key_encoders, strict=True)
+                ]
+            )
+        body += [slots[number] for number in self._include_ids]
+        return self._checked(head, rows.encode_msgpack(body))
+
+    def prefix(self, values: Sequence[Any]) -> bytes:
+        """What every entry begins with whose first indexed columns are `values` (user form; None
+        for NULL): with all columns of a unique index and no NULL, the whole key.
+        """
+        if len(values) > len(self.columns):
+            raise InvalidArgument(
+                f"index {self.index.name} of {self.table.path} has {len(self.columns)} columns; "
+                f"got {len(values)} values"
+            )
+        parts = [
+            encode(None if value is None else self._stored(column, value))
+            for column, encode, value in zip(self.columns, self._encoders, values, strict=False)
+        ]
+        return b"".join(parts)
+
+    def unique_key(self, values: Sequence[Any]) -> bytes | None:
+        """The key at which another row with these values would be; None where several may be: the
+        index is not unique, or one of them is NULL.
+        """
+        if not self.unique or any(value is None for value in values):
+            return None
+        assert len(values) == len(self.columns)
+        return self.prefix(values)
+
+    # -- reading
+
+    def row_key(self, key: bytes, value: bytes) -> bytes:
+        """The user key of the row that this entry is of. Raises Corruption."""
+        _, at, null = self._components(key)
+        if self.unique and not null:
+            stored = self._opened(key, value)[1 : 1 + len(self._key_ids)]
+            parts = [encode(v) for encode, v in zip(self._key_encoders, stored, strict=True)]
+            return b"".join(parts)
+        return key[at:]
+
+    def decode(self, key: bytes, value: bytes) -> Entry:
+        """Everything in an entry. Raises Corruption."""
+        body = self._opened(key, value)
+        found, at, null = self._components(key)
+        whole = self.unique and not null
+        skipped = 1 + (len(self._key_ids) if whole else 0)
+        return Entry(
+            self.row_key(key, value) if whole else key[at:],
+            tuple(_user(c, v) for c, v in zip(self.columns, found, strict=True)),
+            tuple(_user(c, v) for c, v in zip(self.included, body[skipped:], strict=True)),
+        )
+
+    # -- helpers
+
+    def _stored(self, column: Column, value: Any) -> Any:
+        try:
+            return column.resolved.to_stored(value)
+        except (ValueError, TypeError) as error:
+            raise InvalidArgument(
+                f"column {column.name} ({column.type}) of {self.table.path}: {error}",
+                details={"column": column.name, "type": column.type},
+            ) from error
+
+    def _components(self, key: bytes) -> tuple[list[Any], int, bool]:
+        """The indexed columns in stored form, where they end, and whether one is NULL."""
+        found: list[Any] = []
+        at = 0
+        try:
+            for decode in self._decoders:
+                value, at = decode(key, at)
+                found.append(value)
+            if at > len(key):
+                raise ValueError("it ends too early")
+        except (ValueError, IndexError, struct.error) as error:
+            raise self._corrupt(key, str(error)) from error
+        return found, at, None in found
+
+    def _opened(self, key: bytes, value: bytes) -> list[Any]:
+        try:
+            body = rows.decode_msgpack(value)
+        except msgspec.DecodeError as error:
+            raise self._corrupt(key, str(error)) from error
+        if not body or body[0] != ENTRY_FORMAT:
+            raise self._corrupt(key, f"its format is {body[:1]}, this program reads {ENTRY_FORMAT}")
+        return body
+
+    def _corrupt(self, key: bytes, why: str) -> Corruption:
+        return Corruption(
+            f"the entry {key[:64]!r} of index {self.index.name} of {self.table.path} cannot be "
+            f"read: {why}",
+            details={"key": key, "table": self.table.path, "index": self.index.name},
+        )
+
+    def _checked(self, key: bytes, value: bytes) -> tuple[bytes, bytes]:
+        for what, size, limit in (
+            ("key", len(key), KEY_BYTES_MAX),
+            ("value", len(value), VALUE_BYTES_MAX),
+        ):
+            if size > limit:
+                raise TooLarge(
+                    f"an entry of index {self.index.name} of {self.table.path} has a {what} of "
+                    f"{size} bytes; the limit is {limit}: index a shorter column, or a digest of "
+                    "it",
+                    details={"what": f"{what}_bytes", "limit": limit, "actual": size},
+                )
+        return key, value
+
+
+def _user(column: Column, stored: Any) -> Any:
+    convert = column.resolved.from_stored
+    return stored if stored is None or convert is None else convert(stored)
+
+
+_codecs: dict[tuple[int, int], IndexCodec] = {}
+
+
+def index_codec(table: Table, index: Index) -> IndexCodec:
+    """The codec of an index, remembered by the objects, as `rows.codec` is."""
+    key = id(table), id(index)
+    found = _codecs.get(key)
+    if found is None or found.table is not table or found.index is not index:
+        if len(_codecs) >= _CODECS_MAX:
+            _codecs.clear()
+        found = _codecs[key] = IndexCodec(table, index)
+    return found
