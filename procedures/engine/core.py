@@ -392,6 +392,12 @@ def ungranted(change: Change) -> Change:
     return dataclasses.replace(change, record=replace(change.record, grant=0), drops=True)
 
 
+def handed(change: Change, version: int, heir: Record, reign: int) -> Change:
+    """… and `heir`, at this version of its row, has its locks from the same write on."""
+    given = Change(granted(heir), Flow.MORE, reign=reign)
+    return dataclasses.replace(change, others=(*change.others, (version, given)))
+
+
 def robbed(record: Record, reason: str, now_ms: int) -> Record:
     """Its locks were taken away. The history says so, with the step that has to run again."""
     entry = Entry(record.step, f"{STOLEN}: {reason}", record.attempt + 1, now_ms, 0)

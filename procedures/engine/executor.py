@@ -107,7 +107,9 @@ class Executor:
         queue = FairScheduler() if scheduler is None else scheduler
         self._roster = Roster(clock, timers, rng, queue)
         self._janitor = Janitor(store, self._locks, clock, timers)
-        self._turns = Turns(store, types, tables, clock, self._runner, self._roster, self._ended)
+        self._turns = Turns(
+            store, types, tables, clock, self._runner, self._roster, self._ended, self._locks
+        )
         self._recent: OrderedDict[int, Stored] = OrderedDict()  # ended, not acknowledged yet
         self._doubtful: dict[int, int] = {}  # submissions that have locks if they arrived → until
         self._salt = rng.token(8)
@@ -488,6 +490,7 @@ class Executor:
             "hands": 0 if self.crew is None else len(self.crew.hands),
             "taken_back": 0 if self.crew is None else self.crew.taken_back,
             "commits": self._turns.commits,
+            "handed": self._turns.handed,
             "retries": self._roster.retries,
         }
 

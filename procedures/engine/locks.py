@@ -107,6 +107,25 @@ class LockTable:
         """Whether `take` would say yes."""
         return next(self._blockers(id, closure(locks)), None) is None
 
+    def heir(self, id: int) -> int:
+        """Who could take all its locks at the moment this one leaves, and whom nobody can forestall
+        until then: it wants nothing but what this one holds, no more exclusively. 0 = nobody.
+        """
+        mine = {name: mode for mode, name in self._held.get(id, ())}
+        for name in mine:
+            resource = self._resources[name]
+            for queue in (resource.exclusive, resource.shared):
+                first = next(iter(queue), 0)
+                if first and self._inherits(first, id, mine):
+                    return first
+        return 0
+
+    def _inherits(self, id: int, holder: int, left: dict[str, str]) -> bool:
+        wanted = self._waiting[id][1]
+        return all(left.get(name) in (EXCLUSIVE, mode) for mode, name in wanted) and all(
+            link.blocker == holder and not link.order for link in self._blockers(id, wanted)
+        )
+
     def restore(self, id: int, locks: Locks) -> None:
         """It holds these: the store says so."""
         if id not in self._held:

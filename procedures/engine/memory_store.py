@@ -144,11 +144,12 @@ class MemoryStore:
             self._fence(revived.id, revived_version)
         others = [(self._fence(other.record.id, at), other) for at, other in change.others]
         self.table.refuse(ops, reads.start_ts if isinstance(reads, ReadSnapshot) else 0)
-        granted = grant_ops(record, change.reign) if change.reign else []
+        granted: list[Op] = []
+        dropped: list[Op] = []
+        for one in (change, *(other for _, other in others)):
+            granted += grant_ops(one.record, one.reign) if one.reign else []
+            dropped += drop_ops(one.record) if one.drops and not one.reign else []
         self._grantable(granted)
-        dropped = drop_ops(record) if change.drops else []
-        for _, other in others:
-            dropped += drop_ops(other.record) if other.drops else []
         now = self.table.write([*ops, *granted, *dropped])
         self._put(record, now, before)
         for child in change.created:

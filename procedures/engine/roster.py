@@ -347,6 +347,21 @@ class Roster:
         )
         return bool(record.locks) and not limited and self._queue.grab(entry_of(record))
 
+    def heir(self, live: Live) -> Live | None:
+        """Who can be given the locks of this one with its end; None: nobody waits for just these,
+        or there is more to say about who does.
+        """
+        heir = self._live.get(self._queue.heir(live.id))
+        if heir is None or heir.record is None or heir.record.pending or self.fails(heir):
+            return None
+        if heir.granted or heir.lane or heir.parked or heir.retry_ms or heir.doomed:
+            return None
+        return None if heir.children else heir
+
+    def inherit(self, heir: Live) -> None:
+        """The store says that it has its locks, and who had them is gone."""
+        self._queue.restore(heir.entry)
+
     def keep(self, id: int, locks: Locks) -> None:
         """One that cannot be run holds these locks."""
         self._queue.restore(Entry(id, 0, locks))

@@ -65,6 +65,12 @@ class Scheduler(Protocol):
         """It holds its locks: the store says so (K11)."""
         ...
 
+    def heir(self, id: int) -> int:
+        """Who waits for nothing but what this one holds, and is next; 0 = nobody. If it still waits
+        when this one is released, `restore` at once gives it its locks.
+        """
+        ...
+
     def withdraw(self, id: int) -> None:
         """Take its locks away, or out of the wait for them; it lives on."""
         ...
@@ -194,6 +200,9 @@ class FairScheduler:
 
     def restore(self, entry: Entry) -> None:
         self._locks.restore(entry.id, entry.locks)
+
+    def heir(self, id: int) -> int:
+        return self._locks.heir(id)
 
     def holds(self, id: int) -> bool:
         return self._locks.holds(id)

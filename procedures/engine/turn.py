@@ -23,6 +23,7 @@ from procedures.engine import core, plain
 from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, Tables
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
 from procedures.engine.grants import is_fence
+from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import Children, Fail, Outcome, State
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
@@ -45,8 +46,10 @@ class Turns:
         runner: Runner,
         roster: Roster,
         ended: Callable[[Stored], None],
+        locks: IdLock | None = None,
     ) -> None:
-        self._store = store
+        """`locks`: of the executor; None: locks of procedures are not handed on from here."""
+        self._store, self._locks = store, locks
         self._types = types
         self._tables = tables
         self._clock = clock
@@ -54,6 +57,7 @@ class Turns:
         self._roster = roster
         self._ended = ended
         self.commits = 0
+        self.handed = 0  # of them gave their locks to the next one, too
         self.reign = 0  # of this executor, for grants of locks
         self.progress: Callable[[int, float, str], None] = self._note  # what a step says of itself
 
@@ -353,23 +357,101 @@ class Turns:
         """Store a change, then act on it. Raises the errors of the step's own writes."""
         if live.granted and change.record.ended:
             change = core.ungranted(change)
-        live.writing = ops
+            heir = self._roster.heir(live) if self.reign and self._locks is not None else None
+            if heir is not None and self._locks is not None and self._locks.try_acquire(heir.id):
+                try:
+                    return await self._hand_on(live, change, heir, ops, txn, revived_version)
+                finally:
+                    self._locks.release(heir.id)
+        return await self._commit_alone(live, change, ops, txn, revived_version)
+
+    async def _commit_alone(
+        self,
+        live: Live,
+        change: Change,
+        ops: Sequence[Op],
+        txn: StepTxn | None,
+        revived_version: int,
+    ) -> Flow:
         try:
-            version = await self._store.update(
-                live.version,
-                change,
-                ops=ops,
-                reads=txn.reads if txn is not None else None,
-                revived_version=revived_version,
-            )
+            version = await self._update(live, change, ops, txn, revived_version)
         except Fenced:
             return await self.reload(live)
         except UnknownOutcome as error:
             before = live.version
             flow = await self.reload(live, change)
             return self._retry(live, core.error_failure(error)) if live.version == before else flow
+        return self._committed(live, change, version)
+
+    async def _update(
+        self,
+        live: Live,
+        change: Change,
+        ops: Sequence[Op],
+        txn: StepTxn | None,
+        revived_version: int,
+    ) -> int:
+        live.writing = ops
+        try:
+            return await self._store.update(
+                live.version,
+                change,
+                ops=ops,
+                reads=txn.reads if txn is not None else None,
+                revived_version=revived_version,
+            )
         finally:
             live.writing = ()
+
+    async def _hand_on(
+        self,
+        live: Live,
+        change: Change,
+        heir: Live,
+        ops: Sequence[Op],
+        txn: StepTxn | None,
+        revived_version: int,
+    ) -> Flow:
+        """Its end, and the locks that it had to who waits for them, in one transaction
+        (docs/decisions/0419). The heir's IdLock is ours until memory says what the store says: so
+        it has no turn meanwhile, and nothing that is unknown is ever acted on.
+        """
+        assert heir.record is not None, "who is too large to be kept is no heir"
+        granted = core.granted(heir.record)
+        given = core.handed(change, heir.version, heir.record, self.reign)
+        try:
+            version = await self._update(live, given, ops, txn, revived_version)
+        except Fenced:  # one of the two has moved on: nothing was written
+            await self.reload(heir)
+            if txn is not None and txn.reads is not None:  # its snapshot is used up
+                return await self.reload(live)
+            return await self._commit_alone(live, change, ops, txn, revived_version)
+        except UnknownOutcome as error:
+            before = live.version
+            await self._surely(heir)
+            flow = await self._surely(live)
+            if live.version == before:
+                flow = self._retry(live, core.error_failure(error))
+        else:
+            wake = heir.wake
+            self._roster.moved(heir, granted, version)
+            heir.wake = wake  # what woke it has not been told to a step yet
+            self.handed += 1
+            flow = self._committed(live, change, version)
+        if heir.granted and self._roster.get(live.id) is not live:
+            self._roster.inherit(heir)
+        return flow
+
+    async def _surely(self, live: Live) -> Flow:
+        """`reload`, however long the store does not answer: until then nobody has these locks."""
+        while True:
+            try:
+                return await self.reload(live)
+            except KvorumError as error:
+                log.warning("procedure %d: what became of its commit? %s", live.id, error)
+            await asyncio.sleep(limits.PROCEDURE_CONFLICT_MS_MAX / 1000)
+
+    def _committed(self, live: Live, change: Change, version: int) -> Flow:
         self.commits += 1
         self._roster.moved(live, change.record, version)
         for child in change.created:

@@ -154,7 +154,9 @@ class WalStore:
         self._rows.refuse(ops, reads.start_ts if isinstance(reads, RowReads) else 0)
         for at, other in change.others:
             self._fence(other.record.id, at)
-        granted = grant_ops(record, change.reign) if change.reign else []
+        granted: list[Op] = []
+        for one in (change, *(other for _, other in change.others)):
+            granted += grant_ops(one.record, one.reign) if one.reign else []
         self._grantable(granted)
         all_ops = [*ops, *granted]
         puts = [record, *change.created]
