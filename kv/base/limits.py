@@ -136,6 +136,25 @@ ADDRESSES_MAX: Final = 64  # of nodes that a client learnt of
 LOCATIONS_MAX: Final = 100_000  # partitions in a client's location cache
 HTTP_BODY_BYTES_MAX: Final = 24 * MiB
 HTTP_HEAD_BYTES_MAX: Final = 128 * KiB  # URL and headers of one request
+
+# -- SQL over PostgreSQL's protocol
+SQL_CONNECTIONS_MAX: Final = 10_000
+SQL_STARTUP_MS_MAX: Final = 10_000  # a client that has not logged in until then is closed
+SQL_STARTUP_BYTES_MAX: Final = 10_000  # its first packet
+SQL_MESSAGE_BYTES_MAX: Final = 32 * MiB  # a statement with its values, a piece of a COPY
+SQL_SMALL_MESSAGE_BYTES_MAX: Final = 10_000  # of messages that carry names only
+SQL_LARGE_BYTES: Final = MiB  # messages above it share SQL_INPUT_BYTES_MAX
+SQL_INPUT_BYTES_MAX: Final = 512 * MiB  # of large messages that come in at a node at once
+SQL_READ_AHEAD_BYTES: Final = 256 * KiB  # of messages behind the one that is worked on
+SQL_OUTPUT_BYTES: Final = 256 * KiB  # of replies; then the statement waits for its client
+SQL_FETCH_ROWS: Final = 1_000  # that are asked of a statement at once
+SQL_ENCODE_ROWS: Final = 128  # rows that are encoded before the bytes are looked at
+SQL_COPY_BATCH_BYTES: Final = 256 * KiB  # of COPY FROM STDIN that are handed on at once
+SQL_STATEMENTS_MAX: Final = 10_000  # prepared by one client
+SQL_PORTALS_MAX: Final = 1_000  # open in one transaction
+SQL_ERROR_FIELD_CHARS_MAX: Final = 16 * KiB  # of each part of an error
+SQL_MESSAGE_MS_MAX: Final = 60_000  # a client that stops in the middle of a message is closed
+SQL_CANCEL_MS_MAX: Final = 5_000  # a statement of a client that is gone is given so long to end
 DEADLINE_MS_DEFAULT: Final = 10_000
 DEADLINE_MS_MAX: Final = 120_000
 
@@ -161,6 +180,9 @@ LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to
 ROOM_CHECK_BYTES: Final = 4 * MiB  # of log entries, after which the free space is looked at again
 SNAPSHOT_BLOCK_ROWS_MAX: Final = 1_000  # that one step of the loop reads, or installs
 SNAPSHOT_LOOK_ROWS_MAX: Final = 2_000  # the same, of the collector's queue, which partitions share
+SNAPSHOT_FILES_BYTES_MIN: Final = 32 * MiB  # of rows, from which they come in as files
+SNAPSHOT_FILE_BYTES: Final = 32 * MiB  # of one of them …
+SNAPSHOT_FILE_SYNC_BYTES: Final = 4 * MiB  # … after which what was written to it goes to the disk
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
 
 # -- cluster
@@ -379,6 +401,12 @@ SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
+assert BATCH_BYTES_MAX < SQL_MESSAGE_BYTES_MAX < SQL_INPUT_BYTES_MAX, "a legal batch is a statement"
+assert SQL_LARGE_BYTES < SQL_MESSAGE_BYTES_MAX
+assert SQL_SMALL_MESSAGE_BYTES_MAX < SQL_READ_AHEAD_BYTES < SQL_LARGE_BYTES
+assert SQL_COPY_BATCH_BYTES < SQL_MESSAGE_BYTES_MAX
+assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
+assert SQL_CANCEL_MS_MAX < DEADLINE_MS_DEFAULT
 assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (
     "a batch and its old versions' headers fit an entry"
 )
@@ -469,5 +497,6 @@ assert FEED_BYTES_MAX + VALUE_BYTES_MAX + FEED_ROWS_MAX * 64 < FRAME_BYTES_MAX, 
 assert FEED_ROWS_MAX <= LIST_ITEMS_MAX
 assert 2 * WATCHERS_MAX * FEED_AWAITS_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "others get through"
 assert 2 * FEED_HEARTBEAT_MS < GC_RETENTION_MS_DEFAULT, "who is idle does not fall behind"
-assert SQL_CACHED_CHARS_MAX * SQL_PLANS_MAX <= 16 * MiB, "remembered texts are small change"
+assert 16 * MiB >= SQL_CACHED_CHARS_MAX * SQL_PLANS_MAX, "remembered texts are small change"
 assert SQL_CACHED_CHARS_MAX < SQL_TEXT_BYTES_MAX
+assert SNAPSHOT_FILE_SYNC_BYTES <= SNAPSHOT_FILE_BYTES <= SNAPSHOT_FILES_BYTES_MIN
