@@ -163,6 +163,16 @@ class WriteBuffer:
             self._spill.add([self._ops[key] for key in sorted(self._ops)])
             self._ops, self._sorted, self._held = {}, [], 0
 
+    def keep_in_memory(self) -> None:
+        """From now on nothing is spilled, and as much less is allowed. Raises TooLarge if something
+        was.
+        """
+        if self.spilled:
+            raise _too_large("bytes", limit=TXN_MEMORY_BYTES_MAX, actual=self._bytes)
+        self._keys_max = min(self._keys_max, TXN_MEMORY_KEYS_MAX)
+        self._bytes_max = min(self._bytes_max, TXN_MEMORY_BYTES_MAX)
+        self._spill_bytes = self._bytes_max * 2 + _OVERHEAD * self._keys_max  # never reached
+
     def mark(self) -> int:
         """A place to which `undo_to` comes back."""
         if self._undo is None:

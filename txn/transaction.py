@@ -83,7 +83,8 @@ class Transaction:
         self._buffer = WriteBuffer(
             open_file=None if serializable else client.open_file, spill_bytes=client.spill_bytes
         )
-        self._reads = ReadSet() if serializable else None
+        self._reads = ReadSet() if serializable else None  # everything it reads
+        self._holds: ReadSet | None = None  # what it asked for, when not everything
         self._began = client.clock.monotonic()
         self._version = 0
         self._waiters: list[asyncio.Future[int]] = []  # of others who commit it at once
@@ -180,6 +181,25 @@ class Transaction:
         self._check_open()
         self._buffer.add(op)
 
+    # -- reads that must hold, of a transaction that is not serializable as a whole
+
+    def hold_key(self, key: bytes) -> None:
+        """Commit only if nobody wrote this key since the snapshot. Raises TooLarge."""
+        self._held().add_key(key)
+
+    def hold_range(self, start: bytes, end: bytes) -> None:
+        """The same of all keys of `[start, end)`, those too that are not there."""
+        self._held().add_range(start, end)
+
+    def _held(self) -> ReadSet:
+        self._check_open()
+        if self._reads is not None:
+            return self._reads
+        if self._holds is None:
+            self._buffer.keep_in_memory()  # as a serializable one's
+            self._holds = ReadSet()
+        return self._holds
+
     # -- savepoints: of the writes; what was read was read
 
     def mark(self) -> int:
@@ -250,15 +270,16 @@ class Transaction:
             return await client.commit_large(self.start_ts, self._buffer, self.terms)
         ops = self._buffer.ops()
         also: frozenset[bytes] = frozenset()
-        if ops and self._reads is not None:
-            reads, also = self._reads.ops({op.key for op in ops})
+        held = self._reads if self._reads is not None else self._holds
+        if ops and held is not None:
+            reads, also = held.ops({op.key for op in ops})
             ops += reads
         request = Request(
             self.start_ts,
             ops or [check(STATUS_ONLY_KEY, 0)],
             self.ttl_ms,
             terms=self.terms,
-            serializable=self._reads is not None,
+            serializable=held is not None,
             also_read=also,
         )
         self._trace = CommitTrace(client.timers.monotonic)
