@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Column,
         Delete,
         Item,
+        NamespaceInfo,
         Page,
         ProcedureInfo,
         Put,
@@ -81,7 +82,8 @@ _HOMES = {
     ),
     "kvorum.database": "AsyncDatabase",
     "kvorum.model": (
-        "Column Delete Item Page ProcedureInfo Put Record SnapshotInfo TableInfo TxnState"
+        "Column Delete Item NamespaceInfo Page ProcedureInfo Put Record SnapshotInfo TableInfo "
+        "TxnState"
     ),
     "kvorum.sdk": "aconnect aopen connect open",
     "kvorum.snapshots": "AsyncSnapshot",
@@ -114,6 +116,7 @@ __all__ = [
     "Item",
     "KeyLocked",
     "KvorumError",
+    "NamespaceInfo",
     "NotFound",
     "Page",
     "ProcedureInfo",

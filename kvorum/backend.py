@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from kv.base.errors import KvorumError
 from kvorum.model import (
     BatchOp,
+    NamespaceInfo,
     Page,
     ProcedureInfo,
     Record,
@@ -153,9 +154,17 @@ class Backend(Protocol):
 
     async def end_lock(self, id: int) -> None: ...
 
-    async def namespaces(self) -> list[str]: ...
+    async def namespaces(self) -> list[NamespaceInfo]: ...
 
-    async def create_namespace(self, name: str) -> None: ...
+    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+        """`change`: replicas, tags."""
+        ...
+
+    async def alter_namespace(
+        self, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> NamespaceInfo:
+        """`what`: enable, disable, modify (`change`: replicas, tags)."""
+        ...
 
     async def drop_namespace(self, name: str) -> None: ...
 
@@ -168,7 +177,9 @@ class Backend(Protocol):
     async def alter_table(
         self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
     ) -> TableInfo:
-        """`what`: enable, disable, modify (`change`: replicas, tags, add_columns)."""
+        """`what`: enable, disable, modify (`change`: replicas, tags, add_columns,
+        partition_bytes).
+        """
         ...
 
     async def submit(
@@ -191,6 +202,16 @@ class Backend(Protocol):
 
     async def workers(self) -> list[dict[str, Any]]:
         """Worker processes that are here, and what they run."""
+        ...
+
+    async def cluster(self) -> dict[str, Any]:
+        """Its id, its master, how much there is of everything, and its settings."""
+        ...
+
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+        """Change settings of the running cluster: what became of each. Raises InvalidArgument:
+        then none was changed.
+        """
         ...
 
     async def nodes(self) -> list[dict[str, Any]]: ...

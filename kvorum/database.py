@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -27,34 +26,30 @@ from kv.base.limits import (
     LEASE_TTL_MS_DEFAULT,
     LOCK_TTL_MS_DEFAULT,
     TXN_TTL_MS_DEFAULT,
-    WAIT_MS_MAX,
 )
 from kv.base.ports import Rng
 from kvorum.backend import Backend
+from kvorum.defining import AsyncDefining
 from kvorum.held_locks import AsyncLock, LockBeginning
 from kvorum.held_locks import checked as checked_lock
 from kvorum.held_locks import take as take_lock
 from kvorum.model import (
     BatchOp,
     Bytes,
-    Column,
     Delete,
-    ProcedureInfo,
     Put,
     Record,
     SnapshotInfo,
-    TableInfo,
     TableKey,
-    TableSpec,
     TxnState,
-    as_bytes,
     checked_ttl,
     condition,
     user_key,
     user_value,
 )
 from kvorum.operating import AsyncOperating
-from kvorum.outcome import Retries, committed_version, result_of
+from kvorum.outcome import Retries, committed_version
+from kvorum.running import AsyncRunning
 from kvorum.snapshots import (
     AsyncSnapshot,
     Holder,
@@ -62,12 +57,8 @@ from kvorum.snapshots import (
     checked_lease_ttl,
     checked_owner,
 )
-from kvorum.starting import start_options, submitted
 from kvorum.tables import AsyncTable, AsyncTransaction, snapshot_at
 from kvorum.watching import AsyncWatch, watch_spec
-from procedures.engine.procedure import procedure_name
-from procedures.engine.records import Record as ProcedureRecord
-from procedures.engine.records import decode as decode_record
 from txn.terms import terms
 
 T = TypeVar("T")
@@ -99,7 +90,7 @@ class _Beginning:
             await self._transaction.__aexit__(kind, error, trace)
 
 
-class AsyncDatabase(AsyncOperating):
+class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
     """A whole Kvorum database. Close it, or use it in `async with`."""
 
     def __init__(self, backend: Backend, rng: Rng) -> None:
@@ -322,202 +313,19 @@ class AsyncDatabase(AsyncOperating):
         """
         await self._backend.abort_transaction(_decimal(txn, "a transaction id"))
 
-    # ------------------------------------------------------------------- namespaces and tables
-
-    async def namespaces(self) -> list[str]:
-        return await self._backend.namespaces()
-
-    async def create_namespace(self, name: str) -> None:
-        await self._backend.create_namespace(name)
-
-    async def drop_namespace(self, name: str) -> None:
-        """Remove an empty namespace. Raises Refused while it has tables."""
-        await self._backend.drop_namespace(name)
-
-    async def tables(self, ns: str) -> list[TableInfo]:
-        return await self._backend.tables(ns)
-
-    async def create_table(
-        self,
-        ns: str,
-        name: str,
-        *,
-        replicas: int | None = None,
-        tags: Sequence[str] = (),
-        split_keys: Sequence[Bytes] = (),
-        columns: Sequence[Column] = (),
-        primary_key: Sequence[str] = (),
-    ) -> TableInfo:
-        """Make a table; `split_keys` cut it into partitions from the start. Raises
-        AlreadyExists.
-        """
-        spec = TableSpec(
-            replicas=replicas,
-            tags=tuple(tags),
-            split_keys=tuple(as_bytes(k, "split key") for k in split_keys),
-            columns=tuple(columns),
-            primary_key=tuple(primary_key),
-        )
-        return await self._backend.create_table(ns, name, spec)
-
-    async def disable_table(self, ns: str, name: str) -> TableInfo:
-        """Nobody reads or writes it any more (Refused, TABLE_DISABLED), once this returns; its rows
-        are kept. Takes some seconds. A table that is disabled already is no error.
-        """
-        return await self._backend.alter_table(ns, name, "disable")
-
-    async def enable_table(self, ns: str, name: str) -> TableInfo:
-        """It may be used again."""
-        return await self._backend.alter_table(ns, name, "enable")
-
-    async def modify_table(
-        self,
-        ns: str,
-        name: str,
-        *,
-        replicas: int | None = None,
-        tags: Sequence[str] | None = None,
-        add_columns: Sequence[Column] = (),
-    ) -> TableInfo:
-        """Change how many replicas it has (0: everywhere), which tags nodes must carry to have
-        them, and add columns; what is left out stays. All of it or, if it is refused, nothing.
-        """
-        change: dict[str, Any] = {}
-        if replicas is not None:
-            change["replicas"] = replicas or None
-        if tags is not None:
-            change["tags"] = list(tags)
-        if add_columns:
-            change["add_columns"] = [column.to_plain() for column in add_columns]
-        return await self._backend.alter_table(ns, name, "modify", change)
-
-    async def drop_table(self, ns: str, name: str) -> None:
-        """Remove a table and all its records."""
-        await self._backend.drop_table(ns, name)
-
-    # ------------------------------------------------------------------------------ procedures
-
-    async def submit(
-        self,
-        name: str | type,
-        args: Any = None,
-        *,
-        nonce: str | None = None,
-        queue: str = "",
-        priority: int | None = None,
-        delay_ms: int = 0,
-        at: datetime | int | None = None,
-        pool: str = "",
-    ) -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id, for
-        ever.
-        """
-        options = start_options(queue, priority, delay_ms, at, pool)
-        args = submitted(name, args)
-        return await self._backend.submit(procedure_name(name), args, nonce, options or None)
-
-    async def signal(
-        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
-    ) -> bool:
-        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
-        same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
-        """
-        told = {"id": procedure, "name": name, "payload": payload}
-        told["key"] = key or self._rng.token(12).hex()
-        return bool((await self._backend.control("signal", told))["sent"])
-
-    async def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
-        """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
-        result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).
-        """
-        told = {"token": token, "result": result, "error": error}
-        return bool((await self._backend.control("complete", told))["completed"])
-
-    async def set_schedule(
-        self,
-        name: str,
-        cron: str,
-        procedure: str | type,
-        args: Any = None,
-        *,
-        zone: str = "UTC",
-        missed: str = "one",
-        queue: str = "",
-        priority: int | None = None,
-    ) -> dict[str, Any]:
-        """Start a procedure at the times of a cron expression, once for each; by its name an
-        existing schedule is changed. `missed`: "one", "all" or "skip".
-        """
-        told = {"name": name, "cron": cron, "procedure": procedure_name(procedure), "args": args}
-        told |= {"zone": zone, "missed": missed, "queue": queue, "priority": priority}
-        return dict(await self._backend.control("schedule.set", told))
-
-    async def remove_schedule(self, name: str) -> None:
-        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
-        await self._backend.control("schedule.remove", {"name": name})
-
-    async def schedules(self) -> list[dict[str, Any]]:
-        """All of them, by name, with the next time and the last run of each."""
-        return list(await self._backend.control("schedule.list", {}))
-
-    async def set_limit(
-        self,
-        name: str,
-        *,
-        kind: str = "queue",
-        max_concurrent: int = 0,
-        rate_per_s: float = 0,
-    ) -> dict[str, Any]:
-        """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
-        and how many begin per second; 0 = no limit.
-        """
-        told = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
-        told["rate_per_s"] = rate_per_s
-        return dict(await self._backend.control("queue.set", told))
-
-    async def queues(self) -> list[dict[str, Any]]:
-        """Everything that has a limit, or waits for one: how many run, how many wait."""
-        return list(await self._backend.control("queue.list", {}))
-
-    async def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
-        """What a procedure is doing; waits up to `wait_ms` for its end."""
-        return await self._backend.procedure(procedure, wait_ms)
-
-    async def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
-        """The result of a procedure, once it has one. Raises the error that ended it,
-        DeadlineExceeded in time.
-        """
-        left_ms = timeout_ms
-        while True:
-            wait_ms = WAIT_MS_MAX if left_ms is None else min(left_ms, WAIT_MS_MAX)
-            info = await self._backend.procedure(procedure, wait_ms)
-            left_ms = None if left_ms is None else left_ms - wait_ms
-            if info.finished or left_ms == 0:
-                return result_of(info, timeout_ms or 0)
-
-    async def acknowledge(self, procedure: int) -> None:
-        """Tell that the result was fetched: the procedure may be forgotten."""
-        await self._backend.acknowledge(procedure)
-
-    async def procedures(
-        self, *, state: str | None = None, owner: str | None = None, name: str | None = None
-    ) -> list[ProcedureInfo]:
-        return await self._backend.procedures(state=state, owner=owner, name=name)
-
-    async def live_records(self) -> list[ProcedureRecord]:
-        """The durable records of everything that has not ended. Not over HTTP."""
-        found: list[ProcedureRecord] = []
-        after: int | None = 0
-        while after is not None:
-            page, after = await self._backend.control("live", {"after": after})
-            found += [decode_record(row, "a live procedure") for row in page]
-        return found
-
-    async def workers(self) -> list[dict[str, Any]]:
-        """The worker processes that are here: pool, slots, what each runs."""
-        return await self._backend.workers()
-
     # --------------------------------------------------------------------------------- cluster
+
+    async def cluster(self) -> dict[str, Any]:
+        """Its id, its `master` (a node's id, None while there is none), how many `nodes` and
+        `partitions` there are, and its `settings` (docs/guides/bus.md).
+        """
+        return await self._backend.cluster()
+
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+        """Change settings of the running cluster; for each its version, who applies it (`applied`)
+        and who has not said so in time (`missing`). Raises InvalidArgument: none was changed.
+        """
+        return await self._backend.set_settings(values)
 
     async def nodes(self) -> list[dict[str, Any]]:
         return await self._backend.nodes()

@@ -138,6 +138,28 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """A namespace. `replicas` and `tags` are what its tables have that do not say otherwise."""
+
+    name: str
+    replicas: int | None = None
+    tags: tuple[str, ...] = ()
+    state: str = "public"  # or "disabled"
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        told = {"name": self.name, "replicas": self.replicas, "tags": list(self.tags)}
+        return {**told, "state": self.state}
+
+    @staticmethod
+    def of(told: Mapping[str, Any]) -> NamespaceInfo:
+        """The map that `to_plain` made."""
+        tags = tuple(told.get("tags") or ())
+        state = told.get("state", "public")
+        return NamespaceInfo(told["name"], told.get("replicas"), tags, state)
+
+
+@dataclass(frozen=True, slots=True)
 class TableInfo:
     """A table as the catalog describes it. `columns` is empty for a plain key-value table."""
 
@@ -149,6 +171,7 @@ class TableInfo:
     replicas: int | None = None
     tags: tuple[str, ...] = ()
     state: str = "public"  # or "disabled"
+    partition_bytes: int | None = None  # above which a partition is split; None: the cluster's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +185,7 @@ class TableSpec:
     split_keys: tuple[bytes, ...] = ()
     columns: tuple[Column, ...] = ()
     primary_key: tuple[str, ...] = ()
+    partition_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

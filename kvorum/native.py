@@ -45,6 +45,7 @@ from kvorum.members import partition_map
 from kvorum.model import (
     BatchOp,
     Column,
+    NamespaceInfo,
     Page,
     ProcedureInfo,
     Put,
@@ -61,6 +62,7 @@ from kvorum.names import PREFIX_BYTES, Names
 from kvorum.native_session import NativeSession, OwnTransactions
 from kvorum.native_watch import NativeWatcher
 from kvorum.watching import WatchSpec
+from procedures.bus import settings
 from procedures.engine.client import ProcedureClient
 from procedures.engine.grants import fence_ops, is_fence
 from procedures.master.audit import all_forced
@@ -75,7 +77,7 @@ from txn.terms import USUAL, Terms
 CATALOG_TTL_S: Final = catalog.CATALOG_TTL_S
 _ASK_MS: Final = 1_500
 _LOCK_MARGIN_MS: Final = 2_000  # of a heartbeat that waits for its lock
-_ALTERING: Final = {"enable": "EnableTable", "disable": "DisableTable", "modify": "ModifyTable"}
+_ALTERING: Final = {"enable": "Enable", "disable": "Disable", "modify": "Modify"}
 OWNER: Final = "user"
 """Who submits. One for all until there are users to tell apart, so that a nonce means
 the same everywhere.
@@ -344,11 +346,20 @@ class NativeBackend:
 
     # ------------------------------------------------------------------- namespaces and tables
 
-    async def namespaces(self) -> list[str]:
-        return [n.name for n in await catalog.list_namespaces(self._txn)]
+    async def namespaces(self) -> list[NamespaceInfo]:
+        found = await catalog.list_namespaces(self._txn)
+        return [NamespaceInfo(n.name, n.replicas, n.tags, n.state) for n in found]
 
-    async def create_namespace(self, name: str) -> None:
-        await self._ddl("CreateNamespace", {"namespace": name})
+    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+        await self._ddl("CreateNamespace", {**(change or {}), "namespace": name})
+
+    async def alter_namespace(
+        self, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> NamespaceInfo:
+        await self._ddl(f"{_ALTERING[what]}Namespace", {**(change or {}), "namespace": name})
+        self._tables.invalidate(name)
+        n = await catalog.lookup_namespace(self._txn, name)
+        return NamespaceInfo(n.name, n.replicas, n.tags, n.state)
 
     async def drop_namespace(self, name: str) -> None:
         await self._ddl("DropNamespace", {"namespace": name})
@@ -368,6 +379,8 @@ class NativeBackend:
         }
         if spec.replicas is not None:
             args["replicas"] = spec.replicas
+        if spec.partition_bytes is not None:
+            args["partition_bytes"] = spec.partition_bytes
         await self._ddl("CreateTable", args)
         self._tables.invalidate(ns, name)
         return _info(await self._tables.lookup(ns, name))
@@ -380,7 +393,7 @@ class NativeBackend:
         self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
     ) -> TableInfo:
         names = {"namespace": ns, "name": name}
-        await self._ddl(_ALTERING[what], {**(change or {}), **names})
+        await self._ddl(f"{_ALTERING[what]}Table", {**(change or {}), **names})
         self._tables.invalidate(ns, name)
         return _info(await catalog.lookup_any(self._txn, ns, name))
 
@@ -415,6 +428,28 @@ class NativeBackend:
         return await self._procedures.workers()
 
     # --------------------------------------------------------------------------------- cluster
+
+    async def cluster(self) -> dict[str, Any]:
+        members = [m for m in await all_nodes(self._txn) if m.state is not NodeState.GONE]
+        map_, known = await partition_map(self._txn), await standing.reports(self._kv)
+        return {
+            "cluster": known.cluster,
+            "master": known.master,
+            "nodes": len(members),
+            "partitions": len(map_),
+            "settings": [
+                settings.shown(name, *(await settings.read_setting(self._txn, name)))
+                for name in settings.KNOWN
+            ],
+        }
+
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+        settings.check_all(values)
+        ids = [
+            await self._procedures.submit("kvorum.set_setting", {"name": name, "value": value})
+            for name, value in values.items()
+        ]
+        return [await self._procedures.result(id, timeout_ms=DEADLINE_MS_MAX) for id in ids]
 
     async def nodes(self) -> list[dict[str, Any]]:
         found = await all_nodes(self._txn)
@@ -452,6 +487,7 @@ def _info(table: Table) -> TableInfo:
         table.replicas,
         table.tags,
         table.state,
+        table.partition_bytes,
     )
 
 

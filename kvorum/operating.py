@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kv.base.ports import Rng
 from kvorum.backend import Backend
+from kvorum.portal import Call
 
 if TYPE_CHECKING:  # which has this for a base
     from kvorum.database import AsyncDatabase
 
-T = TypeVar("T")
 Told = dict[str, Any]
 
 
@@ -109,17 +108,11 @@ class AsyncOperating:
         return dict(await self._backend.control(what, told))
 
 
-class _Call(Protocol):
-    """Runs a coroutine of the portal's loop (portal.py)."""
-
-    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
-
-
 class Operating:
     """A part of `Database`: the same without `await`."""
 
     _db: AsyncDatabase
-    _call: _Call
+    _call: Call
 
     def abort_procedure(
         self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import Unavailable
 
@@ -21,6 +21,12 @@ T = TypeVar("T")
 # A signal that comes just before a thread waits for a lock does not end that wait: the interpreter
 # learns of it when the wait is over. So none is longer than this, or Ctrl-C would be lost.
 _SIGNALS_S: Final = 0.25
+
+
+class Call(Protocol):
+    """`Portal.call`, for those who need no more of one."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
 
 
 class Portal:

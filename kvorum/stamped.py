@@ -17,6 +17,7 @@ from kvorum.backend import Backend, Session
 from kvorum.http.request import Asgi, Receive, Scope, Send
 from kvorum.model import (
     BatchOp,
+    NamespaceInfo,
     Page,
     ProcedureInfo,
     Record,
@@ -277,12 +278,18 @@ class StampedBackend:
 
     # ------------------------------------------------------------------- namespaces and tables
 
-    async def namespaces(self) -> list[str]:
+    async def namespaces(self) -> list[NamespaceInfo]:
         return await self._stamp("namespace.list", self._backend.namespaces())
 
-    async def create_namespace(self, name: str) -> None:
-        work = self._backend.create_namespace(name)
+    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+        work = self._backend.create_namespace(name, change)
         await self._stamp("namespace.create", work, tables=[f"{name}.*"])
+
+    async def alter_namespace(
+        self, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> NamespaceInfo:
+        work = self._backend.alter_namespace(name, what, change)
+        return await self._stamp(f"namespace.{what}", work, tables=[f"{name}.*"])
 
     async def drop_namespace(self, name: str) -> None:
         work = self._backend.drop_namespace(name)
@@ -334,6 +341,12 @@ class StampedBackend:
 
     async def workers(self) -> list[dict[str, Any]]:
         return await self._stamp("workers", self._backend.workers())
+
+    async def cluster(self) -> dict[str, Any]:
+        return await self._stamp("cluster", self._backend.cluster())
+
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+        return await self._stamp("setting.set", self._backend.set_settings(values))
 
     async def nodes(self) -> list[dict[str, Any]]:
         return await self._stamp("nodes", self._backend.nodes())

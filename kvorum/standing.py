@@ -181,12 +181,19 @@ class Reports:
     nodes: Mapping[int, Sequence[Any]]
     """By id: health, ms since heard or None, told everything, CPU share, disk bytes free, …"""
     partitions: Mapping[int, Report]
+    cluster: str | None = None
+    """Its id."""
+    master: int | None = None
+    """The node that answers."""
 
     @staticmethod
     def from_wire(map_: Mapping[str, Any]) -> Reports:
         rows = [Report.from_wire(row) for _, row in map_["partitions"]]
         return Reports(
-            {node: row for node, *row in map_["nodes"]}, {row.partition: row for row in rows}
+            {node: row for node, *row in map_["nodes"]},
+            {row.partition: row for row in rows},
+            map_.get("cluster"),
+            map_.get("master"),
         )
 
 

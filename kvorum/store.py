@@ -400,7 +400,8 @@ class Store:
         """The method REPORTS. Raises NotLeader."""
         if not self.pulse.reigning or not self._serves_meta():
             raise self.not_master("reports come to the meta partition's leader")
-        return [self.picture.to_wire(self.pulse.health())]
+        told = self.picture.to_wire(self.pulse.health())
+        return [{**told, "cluster": self.identity.cluster, "master": self.identity.node}]
 
     def _held(self, most: int, waited: Waited, every: bool) -> tuple[list[Held], bool]:
         here = self.manager.replicas(), self.identity.node, self.ports.clock.now_ms()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,31 +16,29 @@ from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.limits import LEASE_TTL_MS_DEFAULT, LOCK_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT
 from kv.base.ports import Rng
 from kvorum.database import AsyncDatabase
+from kvorum.defining import Defining
 from kvorum.held_locks import AsyncLock
 from kvorum.model import (
     BatchOp,
     Bytes,
-    Column,
-    ProcedureInfo,
     Record,
     SnapshotInfo,
-    TableInfo,
     TxnState,
 )
 from kvorum.operating import Operating
 from kvorum.outcome import Retries, committed_version
 from kvorum.portal import Portal
+from kvorum.running import Running
 from kvorum.snapshots import AsyncSnapshot
 from kvorum.sync_locks import Lock
 from kvorum.sync_tables import Snapshot, Table, Transaction
 from kvorum.tables import AsyncTransaction
 from kvorum.watching import Watch
-from procedures.engine.records import Record as ProcedureRecord
 
 T = TypeVar("T")
 
 
-class Database(Operating):
+class Database(Defining, Running, Operating):
     """A whole Kvorum database, for any number of threads. Close it, or use it in `with`."""
 
     def __init__(self, portal: Portal, database: AsyncDatabase, rng: Rng) -> None:
@@ -215,183 +212,15 @@ class Database(Operating):
         """Roll a transaction back, whoever began it. See AsyncDatabase.abort_transaction."""
         self._call(self._db.abort_transaction(txn))
 
-    # ------------------------------------------------------------------- namespaces and tables
-
-    def namespaces(self) -> list[str]:
-        return self._call(self._db.namespaces())
-
-    def create_namespace(self, name: str) -> None:
-        self._call(self._db.create_namespace(name))
-
-    def drop_namespace(self, name: str) -> None:
-        """Remove an empty namespace. Raises Refused while it has tables."""
-        self._call(self._db.drop_namespace(name))
-
-    def tables(self, ns: str) -> list[TableInfo]:
-        return self._call(self._db.tables(ns))
-
-    def create_table(
-        self,
-        ns: str,
-        name: str,
-        *,
-        replicas: int | None = None,
-        tags: Sequence[str] = (),
-        split_keys: Sequence[Bytes] = (),
-        columns: Sequence[Column] = (),
-        primary_key: Sequence[str] = (),
-    ) -> TableInfo:
-        """Make a table; `split_keys` cut it into partitions from the start. Raises
-        AlreadyExists.
-        """
-        return self._call(
-            self._db.create_table(
-                ns,
-                name,
-                replicas=replicas,
-                tags=tags,
-                split_keys=split_keys,
-                columns=columns,
-                primary_key=primary_key,
-            )
-        )
-
-    def disable_table(self, ns: str, name: str) -> TableInfo:
-        """Keep its rows, and let nobody read or write it (Refused, TABLE_DISABLED)."""
-        return self._call(self._db.disable_table(ns, name))
-
-    def enable_table(self, ns: str, name: str) -> TableInfo:
-        """It may be used again."""
-        return self._call(self._db.enable_table(ns, name))
-
-    def modify_table(
-        self,
-        ns: str,
-        name: str,
-        *,
-        replicas: int | None = None,
-        tags: Sequence[str] | None = None,
-        add_columns: Sequence[Column] = (),
-    ) -> TableInfo:
-        """Change its replicas (0: everywhere) and tags, add columns; all or nothing."""
-        return self._call(
-            self._db.modify_table(ns, name, replicas=replicas, tags=tags, add_columns=add_columns)
-        )
-
-    def drop_table(self, ns: str, name: str) -> None:
-        """Remove a table and all its records."""
-        self._call(self._db.drop_table(ns, name))
-
-    # ------------------------------------------------------------------------------ procedures
-
-    def submit(
-        self,
-        name: str | type,
-        args: Any = None,
-        *,
-        nonce: str | None = None,
-        queue: str = "",
-        priority: int | None = None,
-        delay_ms: int = 0,
-        at: datetime | int | None = None,
-        pool: str = "",
-    ) -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
-        work = self._db.submit(
-            *(name, args),
-            nonce=nonce,
-            queue=queue,
-            priority=priority,
-            delay_ms=delay_ms,
-            at=at,
-            pool=pool,
-        )
-        return self._call(work)
-
-    def signal(
-        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
-    ) -> bool:
-        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`."""
-        return self._call(self._db.signal(procedure, name, payload, key=key))
-
-    def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
-        """End what a procedure asked of an outside system, with a result or an error."""
-        return self._call(self._db.complete(token, result, error=error))
-
-    def set_schedule(
-        self,
-        name: str,
-        cron: str,
-        procedure: str | type,
-        args: Any = None,
-        *,
-        zone: str = "UTC",
-        missed: str = "one",
-        queue: str = "",
-        priority: int | None = None,
-    ) -> dict[str, Any]:
-        """Start a procedure at the times of a cron expression, once for each."""
-        work = self._db.set_schedule(
-            *(name, cron, procedure, args),
-            zone=zone,
-            missed=missed,
-            queue=queue,
-            priority=priority,
-        )
-        return self._call(work)
-
-    def remove_schedule(self, name: str) -> None:
-        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
-        self._call(self._db.remove_schedule(name))
-
-    def schedules(self) -> list[dict[str, Any]]:
-        """All of them, by name, with the next time and the last run of each."""
-        return self._call(self._db.schedules())
-
-    def set_limit(
-        self,
-        name: str,
-        *,
-        kind: str = "queue",
-        max_concurrent: int = 0,
-        rate_per_s: float = 0,
-    ) -> dict[str, Any]:
-        """Limit how many procedures of a queue (or "type", or "pool") run, or begin per second."""
-        work = self._db.set_limit(
-            name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s
-        )
-        return self._call(work)
-
-    def queues(self) -> list[dict[str, Any]]:
-        """Everything that has a limit, or waits for one: how many run, how many wait."""
-        return self._call(self._db.queues())
-
-    def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
-        """What a procedure is doing; waits up to `wait_ms` for its end."""
-        return self._call(self._db.procedure(procedure, wait_ms=wait_ms))
-
-    def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
-        """The result of a procedure, once it has one. Raises the error that ended it."""
-        return self._call(self._db.wait(procedure, timeout_ms=timeout_ms))
-
-    def acknowledge(self, procedure: int) -> None:
-        """Tell that the result was fetched: the procedure may be forgotten."""
-        self._call(self._db.acknowledge(procedure))
-
-    def procedures(
-        self, *, state: str | None = None, owner: str | None = None, name: str | None = None
-    ) -> list[ProcedureInfo]:
-        return self._call(self._db.procedures(state=state, owner=owner, name=name))
-
-    def live_records(self) -> list[ProcedureRecord]:
-        """The durable records of everything that has not ended. Not over HTTP."""
-        return self._call(self._db.live_records())
-
-    def workers(self) -> list[dict[str, Any]]:
-        """The worker processes that are here: pool, slots, what each runs."""
-        return self._call(self._db.workers())
-
     # --------------------------------------------------------------------------------- cluster
+
+    def cluster(self) -> dict[str, Any]:
+        """Its id, master, size and settings."""
+        return self._call(self._db.cluster())
+
+    def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+        """Change settings of the running cluster. See AsyncDatabase.set_settings."""
+        return self._call(self._db.set_settings(values))
 
     def nodes(self) -> list[dict[str, Any]]:
         return self._call(self._db.nodes())

@@ -69,6 +69,8 @@ def _type(schema: dict[str, Any]) -> str:
         case "array":
             return f"list of {_type(schema['items'])}, at most {schema['maxItems']}"
         case "object":
+            if "properties" not in schema:
+                return "{name: whole number}"
             return "{" + ", ".join(f"`{name}`" for name in schema["properties"]) + "}"
         case "integer":
             return f"{schema['minimum']} to {schema['maximum']}"

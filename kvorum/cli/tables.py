@@ -1,4 +1,4 @@
-"""`kvorum namespace|table list|create|drop`, and `kvorum table enable|disable|modify`."""
+"""`kvorum namespace|table list|create|drop|enable|disable|modify`, and `kvorum namespace show`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from kvorum.cli.connection import B64, Connect, Json, key_of, opened, table_of
 namespaces = typer.Typer(no_args_is_help=True, help="Namespaces.", rich_markup_mode=None)
 tables = typer.Typer(no_args_is_help=True, help="Tables.", rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(help="The namespace.", show_default=False)]
+Tags = Annotated[
+    str | None, typer.Option(metavar="TAG,…", help="That a node must carry; empty = none.")
+]
+PartitionBytes = Annotated[
+    int | None,
+    typer.Option(
+        metavar="BYTES",
+        help="Above which a partition is split; 0 = as the cluster's setting.",
+        min=0,
+    ),
+]
 TableName = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
 
 
@@ -27,13 +38,73 @@ def list_namespaces(connect: Connect = None, json: Json = False) -> None:
         output.lines(names)
 
 
+@namespaces.command("show")
+def show_namespace(name: Name, connect: Connect = None, json: Json = False) -> None:
+    """Print what a namespace's tables have that do not say otherwise, and whether it is enabled."""
+    with opened(connect, json) as db:
+        told = db.namespace(name)
+    if json:
+        output.emit(told.to_plain())
+        return
+    replicas = "at every node" if told.replicas is None else str(told.replicas)
+    tags = ",".join(told.tags) or "none"
+    output.lines([f"state     {told.state}", f"replicas  {replicas}", f"tags      {tags}"])
+
+
 @namespaces.command("create")
-def create_namespace(name: Name, connect: Connect = None, json: Json = False) -> None:
+def create_namespace(
+    name: Name,
+    replicas: Annotated[
+        int | None, typer.Option(help="Of its tables that do not say otherwise.", min=1)
+    ] = None,
+    tags: Tags = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
     """Make a namespace."""
     with opened(connect, json) as db:
-        db.create_namespace(name)
+        db.create_namespace(name, replicas=replicas, tags=_names(tags) or ())
     if json:
         output.emit({"name": name})
+
+
+@namespaces.command("modify")
+def modify_namespace(
+    name: Name,
+    replicas: Annotated[
+        int | None,
+        typer.Option(help="Of its tables that do not say otherwise; 0 = on every node.", min=0),
+    ] = None,
+    tags: Tags = None,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Change how many replicas its tables have, and where; what is left out stays."""
+    _switched("modify_namespace", name, connect, json, replicas=replicas, tags=_names(tags))
+
+
+@namespaces.command("disable")
+def disable_namespace(name: Name, connect: Connect = None, json: Json = False) -> None:
+    """Disable all its tables, and let none be made in it until it is enabled."""
+    _switched("disable_namespace", name, connect, json)
+
+
+@namespaces.command("enable")
+def enable_namespace(name: Name, connect: Connect = None, json: Json = False) -> None:
+    """Let a disabled namespace be used again, with all its tables."""
+    _switched("enable_namespace", name, connect, json)
+
+
+def _switched(what: str, name: str, connect: str | None, as_json: bool, **change: Any) -> None:
+    with opened(connect, as_json) as db:
+        told = getattr(db, what)(name, **change)
+    if as_json:
+        output.emit(told.to_plain())
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Of a list with commas; None if it was left out."""
+    return None if text is None else [one.strip() for one in text.split(",") if one.strip()]
 
 
 @namespaces.command("drop")
@@ -68,6 +139,9 @@ def list_tables(
                         ],
                         "primary_key": list(t.primary_key),
                         "state": t.state,
+                        "replicas": t.replicas,
+                        "tags": list(t.tags),
+                        "partition_bytes": t.partition_bytes,
                     }
                     for t in found
                 ]
@@ -101,11 +175,13 @@ def create_table(
     ] = None,
     replicas: Annotated[
         int | None,
-        typer.Option(help="Copies of each partition, on as many nodes. Left out: on every node."),
+        typer.Option(
+            help="Copies of each partition, on as many nodes. Left out: as its namespace says, "
+            "else on every node."
+        ),
     ] = None,
-    tags: Annotated[
-        str, typer.Option(metavar="TAG,…", help="That nodes must carry to hold replicas.")
-    ] = "",
+    tags: Tags = None,
+    partition_bytes: PartitionBytes = None,
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
@@ -121,7 +197,8 @@ def create_table(
             columns=columns,
             primary_key=primary_key.split(",") if primary_key else (),
             replicas=replicas,
-            tags=[tag.strip() for tag in tags.split(",") if tag.strip()],
+            tags=_names(tags) or (),
+            partition_bytes=partition_bytes or None,
         )
     if json:
         output.emit({"namespace": ns, "name": name, "id": made.id})
@@ -160,18 +237,21 @@ def modify_table(
         list[str] | None, typer.Option("--add-column", help="NAME:TYPE; repeatable.")
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(help="Copies of each partition; 0 = on every node.", min=0)
+        int | None,
+        typer.Option(
+            help="Copies of each partition; 0 = as its namespace says, else on every node.", min=0
+        ),
     ] = None,
-    tags: Annotated[
-        str | None, typer.Option(metavar="TAG,…", help="That a node must carry; empty = none.")
-    ] = None,
+    tags: Tags = None,
+    partition_bytes: PartitionBytes = None,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Add columns, change how many replicas there are and where; what is left out stays."""
+    """Add columns, change how many replicas there are and where, or how large partitions grow; what
+    is left out stays.
+    """
     change: dict[str, Any] = {"add_columns": _columns(add_column), "replicas": replicas}
-    if tags is not None:
-        change["tags"] = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    change |= {"tags": _names(tags), "partition_bytes": partition_bytes}
     _altered("modify_table", table, connect, json, **change)
 
 

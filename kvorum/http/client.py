@@ -32,6 +32,7 @@ from kvorum.model import (
     Column,
     Delete,
     Item,
+    NamespaceInfo,
     Page,
     ProcedureInfo,
     Put,
@@ -53,6 +54,7 @@ _MSGPACK = "application/msgpack"
 _HEADERS = (("content-type", _MSGPACK), ("accept", _MSGPACK))
 _RAW = (("accept", f"{_MSGPACK}, */*"),)
 _TRIED = 3
+_SETTINGS_MS = 35_000  # more than kvorum.set_setting waits for nodes that do not answer
 Effect = Literal["none", "same", "more"]
 """Of sending a request twice: a read; a write that is then the same as once; a write done twice."""
 _encode = msgspec.msgpack.encode
@@ -185,11 +187,18 @@ class HttpBackend:
 
     # ------------------------------------------------------------------- namespaces and tables
 
-    async def namespaces(self) -> list[str]:
-        return [n["name"] for n in (await self._call("GET", "/v1/namespaces"))["items"]]
+    async def namespaces(self) -> list[NamespaceInfo]:
+        told = await self._call("GET", "/v1/namespaces")
+        return [NamespaceInfo.of(one) for one in told["items"]]
 
-    async def create_namespace(self, name: str) -> None:
-        await self._call("POST", "/v1/namespaces", {"name": name})
+    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+        await self._call("POST", "/v1/namespaces", {**(change or {}), "name": name})
+
+    async def alter_namespace(
+        self, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> NamespaceInfo:
+        told = await self._altered(f"/v1/namespaces/{_q(name)}", what, change)
+        return NamespaceInfo.of(told)
 
     async def drop_namespace(self, name: str) -> None:
         await self._call("DELETE", f"/v1/namespaces/{_q(name)}")
@@ -200,8 +209,9 @@ class HttpBackend:
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
         body: dict[str, Any] = {"name": name}
-        if spec.replicas is not None:
-            body["replicas"] = spec.replicas
+        for field in ("replicas", "partition_bytes"):
+            if (value := getattr(spec, field)) is not None:
+                body[field] = value
         for field in ("tags", "split_keys", "primary_key"):
             body[field] = list(getattr(spec, field))
         body["columns"] = [column.to_plain() for column in spec.columns]
@@ -211,12 +221,15 @@ class HttpBackend:
         self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
     ) -> TableInfo:
         target = f"/v1/namespaces/{_q(ns)}/tables/{_q(name)}"
+        return _table(await self._altered(target, what, change))
+
+    async def _altered(self, target: str, what: str, change: dict[str, Any] | None) -> Any:
         if what != "modify":
-            return _table(await self._call("POST", f"{target}/{what}"))
+            return await self._call("POST", f"{target}/{what}")
         body = dict(change or {})
         if "replicas" in body:
             body["replicas"] = body["replicas"] or 0
-        return _table(await self._call("PATCH", target, body))
+        return await self._call("PATCH", target, body)
 
     async def drop_table(self, ns: str, name: str) -> None:
         await self._call("DELETE", f"/v1/namespaces/{_q(ns)}/tables/{_q(name)}")
@@ -262,6 +275,14 @@ class HttpBackend:
         return list((await self._call("GET", "/v1/workers"))["items"])
 
     # --------------------------------------------------------------------------------- cluster
+
+    async def cluster(self) -> dict[str, Any]:
+        return dict(await self._call("GET", "/v1/cluster"))
+
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+        body = {"settings": values}
+        told = await self._call("POST", "/v1/cluster", body, twice="same", extra_ms=_SETTINGS_MS)
+        return list(told["settings"])
 
     async def nodes(self) -> list[dict[str, Any]]:
         return list((await self._call("GET", "/v1/nodes"))["items"])
@@ -494,4 +515,5 @@ def _table(told: Mapping[str, Any]) -> TableInfo:
         told.get("replicas"),
         tuple(told.get("tags", ())),
         told.get("state", "public"),
+        told.get("partition_bytes"),
     )

@@ -197,6 +197,18 @@ SNAPSHOT = Kind(_snapshot, VERSION.schema)
 BOOL = Kind(_bool, {"type": "boolean"})
 ANY = Kind(lambda value, where: value, {})
 
+
+def _numbers(value: Any, where: str) -> dict[str, int]:
+    if not isinstance(value, Mapping) or not value:
+        raise wrong(where, "an object of whole numbers by name", value)
+    for name, number in value.items():
+        if type(name) is not str or type(number) is not int:
+            raise wrong(where, "an object of whole numbers by name", value)
+    return dict(value)
+
+
+NUMBERS = Kind(_numbers, {"type": "object", "additionalProperties": {"type": "integer"}})
+
 # -- the bodies of DESIGN 12
 _NS = Field("ns", TEXT, "Namespace.")
 _TABLE = Field("table", TEXT, "Table.")
@@ -290,7 +302,30 @@ MERGE: Fields = (
     Field("with", integer(2, (1 << 63) - 1), "The partition that begins where this one ends."),
 )
 TSO: Fields = (Field("count", integer(1, limits.TSO_COUNT_MAX), "How many."),)
-NAMESPACE: Fields = (Field("name", TEXT, "Name of the namespace."),)
+_TAGS = array(TEXT, limits.TAGS_MAX)
+NAMESPACE: Fields = (
+    Field("name", TEXT, "Name of the namespace."),
+    Field(
+        "replicas",
+        integer(1, limits.REPLICAS_MAX),
+        "Copies of each partition of its tables that do not say otherwise.",
+        False,
+    ),
+    Field("tags", _TAGS, "Tags that nodes must carry to hold replicas of its tables.", False),
+)
+MODIFY_NAMESPACE: Fields = (
+    Field(
+        "replicas",
+        integer(0, limits.REPLICAS_MAX),
+        "Copies of each partition of its tables that do not say otherwise; 0: one at every node.",
+        False,
+    ),
+    Field("tags", _TAGS, "Tags that nodes must carry to hold replicas of its tables.", False),
+)
+SETTINGS: Fields = (
+    Field("settings", NUMBERS, "Whole numbers by name; `GET /v1/cluster` lists what there is."),
+)
+_PARTITION_BYTES = "Bytes of keys and newest values above which a partition is split"
 COLUMN: Fields = (
     Field("name", TEXT, "Name of the column."),
     Field("type", TEXT, "SQL type, such as bigint, text, double precision, timestamp."),
@@ -308,6 +343,12 @@ NEW_TABLE: Fields = (
         "Keys that cut the table into partitions, rising.",
         False,
     ),
+    Field(
+        "partition_bytes",
+        integer(limits.PARTITION_BYTES_MAX_MIN, limits.PARTITION_BYTES_MAX_MAX),
+        f"{_PARTITION_BYTES}; the cluster's setting if left out.",
+        False,
+    ),
     Field("columns", array(record(COLUMN), limits.COLUMNS_MAX), "Columns of a SQL table.", False),
     Field("primary_key", array(TEXT, limits.COLUMNS_MAX), "Columns of the primary key.", False),
 )
@@ -315,7 +356,13 @@ MODIFY_TABLE: Fields = (
     Field(
         "replicas",
         integer(0, limits.REPLICAS_MAX),
-        "Copies of each partition from now on; 0: one at every node.",
+        "Copies of each partition from now on; 0: as its namespace says, else at every node.",
+        False,
+    ),
+    Field(
+        "partition_bytes",
+        integer(0, limits.PARTITION_BYTES_MAX_MAX),
+        f"{_PARTITION_BYTES}; 0: the cluster's setting.",
         False,
     ),
     Field(

@@ -126,11 +126,26 @@ def checked(name: Any, value: Any) -> tuple[str, int]:
     raise InvalidArgument(f"{name} must be {known.low} to {known.high}, got {value!r:.40}")
 
 
+def check_all(values: Any) -> None:
+    """Raises InvalidArgument unless they are settings with values that they may have."""
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidArgument(f"give settings as {{name: value}}, got {values!r:.80}")
+    for name, value in values.items():
+        checked(name, value)
+
+
 def known_name(name: Any) -> str:
     """Raises InvalidArgument."""
     if isinstance(name, str) and name in KNOWN:
         return name
     raise InvalidArgument(f"there is no setting {name!r:.80}; there are {', '.join(KNOWN)}")
+
+
+def shown(name: str, version: int, value: int) -> dict[str, Any]:
+    """A setting for people."""
+    known = KNOWN[name]
+    about = {"default": known.default, "low": known.low, "high": known.high}
+    return {"name": name, "value": value, "version": version, "about": known.about, **about}
 
 
 class _Setting(OnePhase):
@@ -209,10 +224,6 @@ class ListSettings:
 
     @step(first=True)
     async def look(self, ctx: StepContext) -> Outcome:
-        found = []
-        for name, known in KNOWN.items():
-            version, value = await read_setting(MasterTxn(ctx.txn), name)
-            about = {"default": known.default, "low": known.low, "high": known.high}
-            row = {"name": name, "value": value, "version": version, "about": known.about}
-            found.append({**row, **about})
+        t = MasterTxn(ctx.txn)
+        found = [shown(name, *(await read_setting(t, name))) for name in KNOWN]
         return done({"settings": found})

@@ -41,3 +41,83 @@ def test_j19_columns_are_added(db: kvorum.Database, request: pytest.FixtureReque
     assert changed.replicas == 1
     assert db.modify_table("default", name, replicas=0).replicas is None
     db.drop_table("default", name)
+
+
+def test_h1_a_table_has_a_size_for_its_partitions(
+    db: kvorum.Database, request: pytest.FixtureRequest
+) -> None:
+    """A surface dropped `partition_bytes`, or took one that no partition can have."""
+    name = f"size_{request.node.callspec.params['db']}"
+    assert db.create_table("default", name, partition_bytes=1 << 20).partition_bytes == 1 << 20
+    assert db.modify_table("default", name, tags=[]).partition_bytes == 1 << 20
+    assert db.modify_table("default", name, partition_bytes=1 << 21).partition_bytes == 1 << 21
+    with pytest.raises(kvorum.InvalidArgument, match="partition_bytes"):
+        db.modify_table("default", name, partition_bytes=17)
+    assert [t.partition_bytes for t in db.tables("default") if t.name == name] == [1 << 21]
+    assert db.modify_table("default", name, partition_bytes=0).partition_bytes is None
+    db.drop_table("default", name)
+
+
+def test_j19_a_namespace_says_what_its_tables_have(
+    db: kvorum.Database, request: pytest.FixtureRequest
+) -> None:
+    """A surface dropped a part of a namespace, or of a change of it."""
+    name = f"ns_{request.node.callspec.params['db']}"
+    db.create_namespace(name, replicas=1)
+    assert db.namespace(name) == kvorum.NamespaceInfo(name, replicas=1)
+    db.create_table(name, "t")
+    changed = db.modify_namespace(name, replicas=0)
+    assert (changed.replicas, changed.tags, changed.state) == (None, (), "public")
+    with pytest.raises(kvorum.Refused) as refused:
+        db.modify_namespace(name, tags=["tape"])
+    assert refused.value.code == "NO_NODE_WITH_TAGS"
+    assert db.namespace(name).tags == ()
+    with pytest.raises(kvorum.NotFound) as unknown:
+        db.namespace("nowhere")
+    assert unknown.value.code == "NAMESPACE_NOT_FOUND"
+    db.drop_table(name, "t")
+    db.drop_namespace(name)
+
+
+def test_j19_a_disabled_namespace_stays_so(served: Served) -> None:
+    """A table was made in it, or enabled alone; or enabling it left one of them shut."""
+    db = served.by_name["http"]
+    db.create_namespace("shut")
+    db.create_table("shut", "t")
+    assert db.disable_namespace("shut").state == "disabled"
+    for work in (
+        lambda: db.create_table("shut", "late"),
+        lambda: db.enable_table("shut", "t"),
+    ):
+        with pytest.raises(kvorum.Refused) as refused:
+            work()
+        assert refused.value.code == "NAMESPACE_DISABLED"
+    assert [(t.name, t.state) for t in db.tables("shut")] == [("t", "disabled")]
+    assert served.by_name["sdk"].enable_namespace("shut").state == "public"
+    assert [(t.name, t.state) for t in db.tables("shut")] == [("t", "public")]
+    db.drop_table("shut", "t")
+    db.drop_namespace("shut")
+
+
+def test_n8_settings_over_every_surface(
+    db: kvorum.Database, request: pytest.FixtureRequest
+) -> None:
+    """A surface does not tell the settings, or changes some of a request that is refused."""
+    value = {"embedded": 7}.get(request.node.callspec.params["db"], 8)
+    (told,) = db.set_settings({"maintenance.pause_ms": value})
+    assert (told["name"], told["value"], told["missing"]) == ("maintenance.pause_ms", value, [])
+    for wrong in (
+        {"maintenance.pause_ms": 9, "no.such": 1},
+        {"maintenance.pause_ms": 9, "balance.moves": -1},
+        {"maintenance.pause_ms": "9"},
+        {},
+    ):
+        with pytest.raises(kvorum.InvalidArgument):
+            db.set_settings(wrong)
+    found = db.cluster()
+    rows = {row["name"]: row for row in found["settings"]}
+    assert rows["maintenance.pause_ms"]["value"] == value
+    assert found["nodes"] == 1
+    assert found["partitions"] >= 1
+    assert found["master"] == 1
+    assert len(found["cluster"]) >= 8

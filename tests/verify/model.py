@@ -224,7 +224,7 @@ class ModelBackend:
     async def release_snapshot(self, id: int) -> bool:
         return await self.m.read(lambda: True)
 
-    async def create_namespace(self, name: str) -> None:
+    async def create_namespace(self, name: str, change: Any = None) -> None:
         await self.m.delay()
 
     async def create_table(self, ns: str, name: str, spec: Any) -> Any:

@@ -1,0 +1,245 @@
+"""Namespaces and tables, for `AsyncDatabase` and `Database`: made, changed, switched off and
+dropped by procedures (sqlproxy/ddl.py, altering.py), each wholly or not at all; these calls wait
+for their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kv.base.errors import NotFound
+from kvorum.backend import Backend
+from kvorum.model import Bytes, Column, NamespaceInfo, TableInfo, TableSpec, as_bytes
+from kvorum.portal import Call
+
+if TYPE_CHECKING:  # which has this for a base
+    from kvorum.database import AsyncDatabase
+
+
+class AsyncDefining:
+    """A part of `AsyncDatabase`."""
+
+    _backend: Backend
+
+    async def namespaces(self) -> list[str]:
+        return [one.name for one in await self._backend.namespaces()]
+
+    async def namespace(self, name: str) -> NamespaceInfo:
+        """What a namespace is. Raises NotFound (NAMESPACE_NOT_FOUND)."""
+        for one in await self._backend.namespaces():
+            if one.name == name:
+                return one
+        raise NotFound(
+            f"there is no namespace {name!r:.80}",
+            code="NAMESPACE_NOT_FOUND",
+            details={"namespace": name},
+        )
+
+    async def create_namespace(
+        self, name: str, *, replicas: int | None = None, tags: Sequence[str] = ()
+    ) -> None:
+        """Make a namespace. Its tables have `replicas`, if they do not say otherwise, and need
+        nodes with its `tags` besides their own. Raises AlreadyExists.
+        """
+        await self._backend.create_namespace(name, _placed(replicas, tags or None))
+
+    async def modify_namespace(
+        self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
+    ) -> NamespaceInfo:
+        """Change how many replicas (0: everywhere) its tables have that do not say otherwise, and
+        which tags nodes must carry to have them; what is left out stays. In one transaction with
+        what it means for every table, or, if it is refused, not at all.
+        """
+        return await self._backend.alter_namespace(name, "modify", _placed(replicas, tags))
+
+    async def disable_namespace(self, name: str) -> NamespaceInfo:
+        """Disable all its tables; none is made in it until it is enabled."""
+        return await self._backend.alter_namespace(name, "disable")
+
+    async def enable_namespace(self, name: str) -> NamespaceInfo:
+        """It may be used again, with all its tables."""
+        return await self._backend.alter_namespace(name, "enable")
+
+    async def drop_namespace(self, name: str) -> None:
+        """Remove an empty namespace. Raises Refused while it has tables."""
+        await self._backend.drop_namespace(name)
+
+    async def tables(self, ns: str) -> list[TableInfo]:
+        return await self._backend.tables(ns)
+
+    async def create_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] = (),
+        split_keys: Sequence[Bytes] = (),
+        columns: Sequence[Column] = (),
+        primary_key: Sequence[str] = (),
+        partition_bytes: int | None = None,
+    ) -> TableInfo:
+        """Make a table; `split_keys` cut it into partitions from the start, and one that grows
+        above `partition_bytes` is split (left out: as the cluster's setting says). Raises
+        AlreadyExists.
+        """
+        spec = TableSpec(
+            replicas=replicas,
+            tags=tuple(tags),
+            split_keys=tuple(as_bytes(k, "split key") for k in split_keys),
+            columns=tuple(columns),
+            primary_key=tuple(primary_key),
+            partition_bytes=partition_bytes,
+        )
+        return await self._backend.create_table(ns, name, spec)
+
+    async def disable_table(self, ns: str, name: str) -> TableInfo:
+        """Nobody reads or writes it any more (Refused, TABLE_DISABLED), once this returns; its rows
+        are kept. Takes some seconds. A table that is disabled already is no error.
+        """
+        return await self._backend.alter_table(ns, name, "disable")
+
+    async def enable_table(self, ns: str, name: str) -> TableInfo:
+        """It may be used again."""
+        return await self._backend.alter_table(ns, name, "enable")
+
+    async def modify_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] | None = None,
+        add_columns: Sequence[Column] = (),
+        partition_bytes: int | None = None,
+    ) -> TableInfo:
+        """Change how many replicas it has (0: as its namespace says, else everywhere), which tags
+        nodes must carry to have them, the size above which its partitions are split (0: the
+        cluster's), and add columns; what is left out stays. All of it or, if it is refused,
+        nothing.
+        """
+        change = _placed(replicas, tags)
+        if partition_bytes is not None:
+            change["partition_bytes"] = partition_bytes
+        if add_columns:
+            change["add_columns"] = [column.to_plain() for column in add_columns]
+        return await self._backend.alter_table(ns, name, "modify", change)
+
+    async def drop_table(self, ns: str, name: str) -> None:
+        """Remove a table and all its records."""
+        await self._backend.drop_table(ns, name)
+
+
+def _placed(replicas: int | None, tags: Sequence[str] | None) -> dict[str, Any]:
+    """What was given of the two."""
+    change: dict[str, Any] = {}
+    if replicas is not None:
+        change["replicas"] = replicas or None
+    if tags is not None:
+        change["tags"] = list(tags)
+    return change
+
+
+class Defining:
+    """A part of `Database`: the same without `await`."""
+
+    _db: AsyncDatabase
+    _call: Call
+
+    def namespaces(self) -> list[str]:
+        return self._call(self._db.namespaces())
+
+    def namespace(self, name: str) -> NamespaceInfo:
+        """What a namespace is. Raises NotFound."""
+        return self._call(self._db.namespace(name))
+
+    def create_namespace(
+        self, name: str, *, replicas: int | None = None, tags: Sequence[str] = ()
+    ) -> None:
+        """Make a namespace, with what its tables have that do not say otherwise."""
+        self._call(self._db.create_namespace(name, replicas=replicas, tags=tags))
+
+    def modify_namespace(
+        self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
+    ) -> NamespaceInfo:
+        """Change what its tables have that do not say otherwise (replicas 0: everywhere)."""
+        return self._call(self._db.modify_namespace(name, replicas=replicas, tags=tags))
+
+    def disable_namespace(self, name: str) -> NamespaceInfo:
+        """Disable all its tables; none is made in it until it is enabled."""
+        return self._call(self._db.disable_namespace(name))
+
+    def enable_namespace(self, name: str) -> NamespaceInfo:
+        """It may be used again, with all its tables."""
+        return self._call(self._db.enable_namespace(name))
+
+    def drop_namespace(self, name: str) -> None:
+        """Remove an empty namespace. Raises Refused while it has tables."""
+        self._call(self._db.drop_namespace(name))
+
+    def tables(self, ns: str) -> list[TableInfo]:
+        return self._call(self._db.tables(ns))
+
+    def create_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] = (),
+        split_keys: Sequence[Bytes] = (),
+        columns: Sequence[Column] = (),
+        primary_key: Sequence[str] = (),
+        partition_bytes: int | None = None,
+    ) -> TableInfo:
+        """Make a table; `split_keys` cut it into partitions from the start, and one that grows
+        above `partition_bytes` is split. Raises AlreadyExists.
+        """
+        return self._call(
+            self._db.create_table(
+                ns,
+                name,
+                replicas=replicas,
+                tags=tags,
+                split_keys=split_keys,
+                columns=columns,
+                primary_key=primary_key,
+                partition_bytes=partition_bytes,
+            )
+        )
+
+    def disable_table(self, ns: str, name: str) -> TableInfo:
+        """Keep its rows, and let nobody read or write it (Refused, TABLE_DISABLED)."""
+        return self._call(self._db.disable_table(ns, name))
+
+    def enable_table(self, ns: str, name: str) -> TableInfo:
+        """It may be used again."""
+        return self._call(self._db.enable_table(ns, name))
+
+    def modify_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] | None = None,
+        add_columns: Sequence[Column] = (),
+        partition_bytes: int | None = None,
+    ) -> TableInfo:
+        """Change its replicas (0: as its namespace says), its tags, the size of its partitions (0:
+        the cluster's), add columns; all or nothing.
+        """
+        return self._call(
+            self._db.modify_table(
+                *(ns, name),
+                replicas=replicas,
+                tags=tags,
+                add_columns=add_columns,
+                partition_bytes=partition_bytes,
+            )
+        )
+
+    def drop_table(self, ns: str, name: str) -> None:
+        """Remove a table and all its records."""
+        self._call(self._db.drop_table(ns, name))

@@ -1,0 +1,229 @@
+"""The routes of records, transactions, snapshots and locks (routes.py)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kv.base import limits
+from kvorum.http import fields
+from kvorum.http.fields import AT, BOOL, TEXT, VERSION, Field, integer
+from kvorum.http.route import ERROR, TS, D, Route, items_of, object_of
+
+_VERSIONED = object_of(version=TS)
+_ROW = object_of(key=D, value=D, version=TS)
+_SNAPSHOT = object_of(
+    id=TS,
+    at=TS,
+    owner={"type": "string"},
+    ttl_ms={"type": "integer"},
+    age_ms={"type": "integer"},
+    left_ms={"type": "integer"},
+)
+_ENC = Field(
+    "enc", fields.one_of("b64"), "`b64`: keys are base64url instead of %-encoded text.", False
+)
+_IF_VERSION = Field("if_version", VERSION, "Only if this is the version now.", False)
+_LIMIT = integer(1, limits.SCAN_ROWS_MAX)
+
+_DATA_ROUTES = (
+    Route(
+        "GET", "/v1/kv/{ns}/{table}/{key}", "data", "Read a value",
+        "The raw bytes of the value; the header `ETag` has its version in quotes.",
+        query=(AT, _ENC), raw_answer=True, errors=(404, 410),
+    ),
+    Route(
+        "PUT", "/v1/kv/{ns}/{table}/{key}", "data", "Write a value",
+        "The body is the value, whatever its Content-Type. With a condition that does not hold: "
+        "412 `CONDITION_FAILED`, `details.version` has the version that is there (null: none).",
+        query=(
+            Field("if_absent", BOOL, "Only if the key does not exist.", False),
+            _IF_VERSION,
+            Field("ttl_ms", integer(1, limits.TTL_MS_MAX), "Milliseconds to live.", False),
+            _ENC,
+        ),
+        raw_body=True, answer=_VERSIONED, errors=(404, 412, 413),
+    ),
+    Route(
+        "DELETE", "/v1/kv/{ns}/{table}/{key}", "data", "Remove a record",
+        "Also succeeds for a key that does not exist, unless `if_version` is given.",
+        query=(_IF_VERSION, _ENC), answer=_VERSIONED, errors=(404, 412),
+    ),
+    Route(
+        "GET", "/v1/kv/{ns}/{table}", "data", "Scan a range",
+        "Records in bytewise key order, at one snapshot. `cursor` in the answer continues there.",
+        query=(
+            Field("prefix", TEXT, "Only keys that begin with this.", False),
+            Field("start", TEXT, "First key, inclusive.", False),
+            Field("end", TEXT, "Last key, exclusive.", False),
+            Field("reverse", BOOL, "From the end.", False),
+            Field("limit", _LIMIT, "Records of this page; 1000 if left out.", False),
+            Field("cursor", TEXT, "Go on where that page ended, at its snapshot.", False),
+            AT,
+            _ENC,
+        ),
+        answer=items_of(_ROW, cursor={"type": "string"}, at=TS), errors=(404, 410),
+    ),
+    Route(
+        "POST", "/v1/batch", "data", "Write many records at once",
+        "All ops or none, in any tables, also across partitions. One condition that does not hold "
+        "refuses all: 412, `details` name the key and the index of the op.",
+        body=fields.OPS, answer=_VERSIONED, errors=(404, 409, 412, 413),
+    ),
+    Route(
+        "POST", "/v1/multi-get", "data", "Read many records",
+        "All at one snapshot, in the order of `keys`; null where there is no record.",
+        body=fields.MULTI_GET, answer=items_of(object_of(value=D, version=TS), at=TS),
+        errors=(404, 410, 413),
+    ),
+    Route(
+        "POST", "/v1/multi-write", "data", "Write many records, each on its own",
+        "Not atomic: a result per op, `version` or `error`.",
+        body=fields.OPS,
+        answer=object_of(results={"type": "array", "items": {"oneOf": [_VERSIONED, ERROR]}}),
+        errors=(413,),
+    ),
+    Route(
+        "GET", "/v1/watch/{ns}/{table}", "data", "Watch a table",
+        "Server-sent events, until you hang up: the committed transactions that change the table, "
+        "whole and in commit order. `event: changes`, `id:` the version, `data:` `{\"version\", "
+        "\"part\", \"last\", \"changes\": [{\"key\", \"value\" | null = deleted, "
+        "\"expires_ms\"?}]}`; a large transaction comes in parts, only the last has an `id`. "
+        "`event: resolved` every few seconds without: all up to its version was told. "
+        "`event: error`: the body of an error, the last event. Go on with `from` = the last `id`; "
+        "`Last-Event-ID` does the same. 410: that is too long ago, read the table or begin at 0.",
+        query=(
+            Field(
+                "from", VERSION,
+                "Changes above this version; 0: all records first, as `event: snapshot`; from now "
+                "on if left out.", False,
+            ),
+            Field("prefix", TEXT, "Only keys that begin with this.", False),
+            _ENC,
+        ),
+        headers=(Field("Last-Event-ID", VERSION, "Instead of `from`.", False),),
+        raw_answer=True, errors=(404, 410, 429),
+    ),
+)  # fmt: skip
+
+_TXN_NOTE = (
+    "409 `TXN_ABORTED`: it has ended or expired; run the work in a new one. 503 `REROUTE`: it is "
+    "open at the node in `details.address`."
+)
+
+_TXN_ROUTES = (
+    Route(
+        "POST", "/v1/txn", "transactions", "Begin a transaction",
+        "It reads the snapshot of its `start_ts` and is rolled back after `ttl_ms` of silence.",
+        body=fields.BEGIN, answer=object_of(txn=TS, start_ts=TS), errors=(429,),
+    ),
+    Route(
+        "GET", "/v1/txn/{id}", "transactions", "What became of a transaction",
+        "Always answers, also after every node was restarted. `pending`: it is open over HTTP, or "
+        "its commit is under way. `committed`, `aborted`: for good. `unknown`: it has written "
+        "nothing yet, or never was, or the table of its first write was dropped. 400: an id that "
+        "was not given out yet. 404 `TXN_NOT_FOUND`: nothing is known, and it would have begun "
+        "more than a day ago; for so long outcomes are kept.",
+        answer=object_of(
+            status={"type": "string", "enum": ["pending", "committed", "aborted", "unknown"]},
+            commit_ts=TS,
+        ),
+        errors=(404,),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/get", "transactions", "Read in a transaction",
+        "Its own writes included, those with version null. " + _TXN_NOTE,
+        body=fields.KEY, answer=object_of(value=D, version=TS), errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/multi-get", "transactions", "Read many records in a transaction",
+        "In the order of `keys`; null where there is no record, own writes with version null. "
+        + _TXN_NOTE,
+        body=fields.TXN_MULTI_GET, answer=items_of(object_of(value=D, version=TS)),
+        errors=(404, 409, 413),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/put", "transactions", "Write in a transaction",
+        "Seen by others when it commits, and a condition is checked then, against the store before "
+        "the transaction: the commit answers 412 `CONDITION_FAILED`. " + _TXN_NOTE,
+        body=fields.TXN_PUT, errors=(404, 409, 412, 413),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/delete", "transactions", "Remove in a transaction", _TXN_NOTE,
+        body=fields.TXN_DELETE, errors=(404, 409, 412),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/scan", "transactions", "Scan in a transaction",
+        "Own writes included. `cursor` in the answer: there is more. " + _TXN_NOTE,
+        body=fields.SCAN, answer=items_of(_ROW, cursor={"type": "string"}), errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/commit", "transactions", "Commit",
+        "Asked again it answers the same. 409 `WRITE_CONFLICT`: nothing was written, run it again. "
+        "412: a condition of one of its writes does not hold. 504 `UNKNOWN_OUTCOME`: ask "
+        "`GET /v1/txn/{id}`.",
+        body=(), answer=_VERSIONED, errors=(409, 412, 504),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/abort", "transactions", "Abort",
+        "Forgets all writes; fine for a transaction that was aborted already. Any transaction of "
+        "the cluster, at any node: one that stands in the way, by the id in `KEY_LOCKED` or "
+        "`/v1/locks`. 409 `TXN_COMMITTED`: too late. 404 `TXN_NOT_FOUND`: it holds nothing, and "
+        "only its client knows it.",
+        body=(), errors=(404, 409),
+    ),
+    Route(
+        "POST", "/v1/txn/{id}/heartbeat", "transactions", "Keep alive",
+        "Renews the time after which silence aborts it.", body=(), errors=(409,),
+    ),
+    Route(
+        "POST", "/v1/tso", "transactions", "Take timestamps",
+        "`count` timestamps from `first` on, each by one: unique, above every version acknowledged "
+        "before.",
+        body=fields.TSO, answer=object_of(first=TS, count={"type": "integer"}),
+    ),
+)  # fmt: skip
+
+_SNAPSHOT_ROUTES = (
+    Route(
+        "POST", "/v1/snapshots", "snapshots", "Hold a snapshot",
+        "Nothing that a read with `at` = its `at` sees is collected until it is released or nobody "
+        "sends a heartbeat for `ttl_ms`. 410 `SNAPSHOT_TOO_OLD`: `at` lies below the safepoint.",
+        body=fields.OPEN_SNAPSHOT, ok=201, answer=_SNAPSHOT, errors=(410, 429),
+    ),
+    Route(
+        "GET", "/v1/snapshots", "snapshots", "List snapshots",
+        "Oldest first. `left_ms`: how long it lives without another heartbeat.",
+        answer=items_of(_SNAPSHOT),
+    ),
+    Route(
+        "POST", "/v1/snapshots/{id}/heartbeat", "snapshots", "Keep a snapshot",
+        "404 `SNAPSHOT_NOT_FOUND`: it has ended.", body=(), errors=(404,),
+    ),
+    Route(
+        "DELETE", "/v1/snapshots/{id}", "snapshots", "Release a snapshot",
+        "Whoever holds it; `held`: whether it was there.",
+        answer=object_of(id=TS, held={"type": "boolean"}),
+    ),
+)  # fmt: skip
+
+_LOCK_ROUTES = (
+    Route(
+        "POST", "/v1/locks/{id}/heartbeat", "locks", "Keep a lock, or wait for it",
+        "Take it by `POST /v1/procedures/kvorum.lock` with `{\"resource\", \"exclusive\", "
+        "\"ttl_ms\"}` and an `Idempotency-Key`; its `id` is the lock's. `state` `held`: until it "
+        "is released or nobody sends a heartbeat for `ttl_ms`; `token` is its fencing token. "
+        "`waiting`: others have it; `ended`: it is lost. 404 `PROCEDURE_NOT_FOUND`: it ended some "
+        "time ago.",
+        body=fields.LOCK_BEAT, errors=(404, 409),
+        answer=object_of(
+            id=TS, state={"type": "string", "enum": ["waiting", "held", "ended"]}, token=TS
+        ),
+    ),
+    Route(
+        "DELETE", "/v1/locks/{id}", "locks", "Release a lock",
+        "Or wait for it no more; fine for one that has ended.", answer=object_of(id=TS),
+        errors=(404, 409),
+    ),
+)  # fmt: skip
+
+DATA_ROUTES: Final = (*_DATA_ROUTES, *_TXN_ROUTES, *_SNAPSHOT_ROUTES, *_LOCK_ROUTES)

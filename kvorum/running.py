@@ -1,0 +1,263 @@
+"""Procedures, for `AsyncDatabase` and `Database`: started, told things, limited, looked at and
+waited for (docs/guides/procedures.md). What operators do to them: operating.py.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kv.base.limits import WAIT_MS_MAX
+from kv.base.ports import Rng
+from kvorum.backend import Backend
+from kvorum.model import ProcedureInfo
+from kvorum.outcome import result_of
+from kvorum.portal import Call
+from kvorum.starting import start_options, submitted
+from procedures.engine.procedure import procedure_name
+from procedures.engine.records import Record as ProcedureRecord
+from procedures.engine.records import decode as decode_record
+
+if TYPE_CHECKING:  # which has this for a base
+    from kvorum.database import AsyncDatabase
+
+
+class AsyncRunning:
+    """A part of `AsyncDatabase`."""
+
+    _backend: Backend
+    _rng: Rng
+
+    async def submit(
+        self,
+        name: str | type,
+        args: Any = None,
+        *,
+        nonce: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> int:
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id, for
+        ever.
+        """
+        options = start_options(queue, priority, delay_ms, at, pool)
+        args = submitted(name, args)
+        return await self._backend.submit(procedure_name(name), args, nonce, options or None)
+
+    async def signal(
+        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
+        same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
+        """
+        told = {"id": procedure, "name": name, "payload": payload}
+        told["key"] = key or self._rng.token(12).hex()
+        return bool((await self._backend.control("signal", told))["sent"])
+
+    async def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
+        """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
+        result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).
+        """
+        told = {"token": token, "result": result, "error": error}
+        return bool((await self._backend.control("complete", told))["completed"])
+
+    async def set_schedule(
+        self,
+        name: str,
+        cron: str,
+        procedure: str | type,
+        args: Any = None,
+        *,
+        zone: str = "UTC",
+        missed: str = "one",
+        queue: str = "",
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Start a procedure at the times of a cron expression, once for each; by its name an
+        existing schedule is changed. `missed`: "one", "all" or "skip".
+        """
+        told = {"name": name, "cron": cron, "procedure": procedure_name(procedure), "args": args}
+        told |= {"zone": zone, "missed": missed, "queue": queue, "priority": priority}
+        return dict(await self._backend.control("schedule.set", told))
+
+    async def remove_schedule(self, name: str) -> None:
+        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
+        await self._backend.control("schedule.remove", {"name": name})
+
+    async def schedules(self) -> list[dict[str, Any]]:
+        """All of them, by name, with the next time and the last run of each."""
+        return list(await self._backend.control("schedule.list", {}))
+
+    async def set_limit(
+        self,
+        name: str,
+        *,
+        kind: str = "queue",
+        max_concurrent: int = 0,
+        rate_per_s: float = 0,
+    ) -> dict[str, Any]:
+        """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
+        and how many begin per second; 0 = no limit.
+        """
+        told = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
+        told["rate_per_s"] = rate_per_s
+        return dict(await self._backend.control("queue.set", told))
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """Everything that has a limit, or waits for one: how many run, how many wait."""
+        return list(await self._backend.control("queue.list", {}))
+
+    async def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
+        """What a procedure is doing; waits up to `wait_ms` for its end."""
+        return await self._backend.procedure(procedure, wait_ms)
+
+    async def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
+        """The result of a procedure, once it has one. Raises the error that ended it,
+        DeadlineExceeded in time.
+        """
+        left_ms = timeout_ms
+        while True:
+            wait_ms = WAIT_MS_MAX if left_ms is None else min(left_ms, WAIT_MS_MAX)
+            info = await self._backend.procedure(procedure, wait_ms)
+            left_ms = None if left_ms is None else left_ms - wait_ms
+            if info.finished or left_ms == 0:
+                return result_of(info, timeout_ms or 0)
+
+    async def acknowledge(self, procedure: int) -> None:
+        """Tell that the result was fetched: the procedure may be forgotten."""
+        await self._backend.acknowledge(procedure)
+
+    async def procedures(
+        self, *, state: str | None = None, owner: str | None = None, name: str | None = None
+    ) -> list[ProcedureInfo]:
+        return await self._backend.procedures(state=state, owner=owner, name=name)
+
+    async def live_records(self) -> list[ProcedureRecord]:
+        """The durable records of everything that has not ended. Not over HTTP."""
+        found: list[ProcedureRecord] = []
+        after: int | None = 0
+        while after is not None:
+            page, after = await self._backend.control("live", {"after": after})
+            found += [decode_record(row, "a live procedure") for row in page]
+        return found
+
+    async def workers(self) -> list[dict[str, Any]]:
+        """The worker processes that are here: pool, slots, what each runs."""
+        return await self._backend.workers()
+
+
+class Running:
+    """A part of `Database`: the same without `await`."""
+
+    _db: AsyncDatabase
+    _call: Call
+
+    def submit(
+        self,
+        name: str | type,
+        args: Any = None,
+        *,
+        nonce: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> int:
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
+        work = self._db.submit(
+            *(name, args),
+            nonce=nonce,
+            queue=queue,
+            priority=priority,
+            delay_ms=delay_ms,
+            at=at,
+            pool=pool,
+        )
+        return self._call(work)
+
+    def signal(
+        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`."""
+        return self._call(self._db.signal(procedure, name, payload, key=key))
+
+    def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
+        """End what a procedure asked of an outside system, with a result or an error."""
+        return self._call(self._db.complete(token, result, error=error))
+
+    def set_schedule(
+        self,
+        name: str,
+        cron: str,
+        procedure: str | type,
+        args: Any = None,
+        *,
+        zone: str = "UTC",
+        missed: str = "one",
+        queue: str = "",
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Start a procedure at the times of a cron expression, once for each."""
+        work = self._db.set_schedule(
+            *(name, cron, procedure, args),
+            zone=zone,
+            missed=missed,
+            queue=queue,
+            priority=priority,
+        )
+        return self._call(work)
+
+    def remove_schedule(self, name: str) -> None:
+        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
+        self._call(self._db.remove_schedule(name))
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """All of them, by name, with the next time and the last run of each."""
+        return self._call(self._db.schedules())
+
+    def set_limit(
+        self,
+        name: str,
+        *,
+        kind: str = "queue",
+        max_concurrent: int = 0,
+        rate_per_s: float = 0,
+    ) -> dict[str, Any]:
+        """Limit how many procedures of a queue (or "type", or "pool") run, or begin per second."""
+        work = self._db.set_limit(
+            name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s
+        )
+        return self._call(work)
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Everything that has a limit, or waits for one: how many run, how many wait."""
+        return self._call(self._db.queues())
+
+    def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
+        """What a procedure is doing; waits up to `wait_ms` for its end."""
+        return self._call(self._db.procedure(procedure, wait_ms=wait_ms))
+
+    def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
+        """The result of a procedure, once it has one. Raises the error that ended it."""
+        return self._call(self._db.wait(procedure, timeout_ms=timeout_ms))
+
+    def acknowledge(self, procedure: int) -> None:
+        """Tell that the result was fetched: the procedure may be forgotten."""
+        self._call(self._db.acknowledge(procedure))
+
+    def procedures(
+        self, *, state: str | None = None, owner: str | None = None, name: str | None = None
+    ) -> list[ProcedureInfo]:
+        return self._call(self._db.procedures(state=state, owner=owner, name=name))
+
+    def live_records(self) -> list[ProcedureRecord]:
+        """The durable records of everything that has not ended. Not over HTTP."""
+        return self._call(self._db.live_records())
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The worker processes that are here: pool, slots, what each runs."""
+        return self._call(self._db.workers())
