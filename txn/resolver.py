@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError, Unavailable
+from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError, Moved, Unavailable
 from kv.base.intents import Abandoned
 from kv.base.limits import (
     LOCK_WAIT_MS_FIRST,
@@ -33,10 +33,12 @@ from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, ROLLBAC
 from kv.base.ports import Rng, Timers
 from kv.base.waits import WAITED
 from kv.client.calls import NO_PARTITION
+from txn.grouping import by_partition
 from txn.ports import Kv
 from txn.recovery import recover
 from txn.waiting import Background, Backoff, Deadline
 
+_CUTS_MAX = 16  # times that the keys of one resolve are grouped anew
 _RESOLVE_BUDGET_MS = 2_000  # of one background resolve; lost ones are done by the next to come
 _LOOKS_BEFORE_RECOVERY = 2  # of a reader at a parallel commit: its flip is usually under way
 
@@ -343,17 +345,29 @@ class Resolver:
 async def resolve(
     kv: Kv, keys: Sequence[bytes], start_ts: int, commit_ts: int, *, budget_ms: int
 ) -> int:
-    """End the intents of `start_ts` on keys of one partition (commit_ts 0: remove them); how many
-    were still there. As many requests as their sizes need, `budget_ms` for each.
+    """End the intents of `start_ts` on keys that were met in one partition, which may have been
+    split since (commit_ts 0: remove them); how many were still there. As many requests as their
+    sizes and partitions need, `budget_ms` for each.
     """
-    resolved = 0
-    while True:
-        some, left = await kv.call(
-            RESOLVE, keys[0], start_ts, commit_ts, list(keys), budget_ms=budget_ms
-        )
+    resolved, cuts = 0, 0
+    todo = [list(keys)]
+    while todo:
+        part = todo.pop()
+        try:
+            some, left = await kv.call(
+                RESOLVE, part[0], start_ts, commit_ts, part, budget_ms=budget_ms
+            )
+        except Moved:
+            cuts += 1
+            if cuts > _CUTS_MAX:
+                raise
+            groups = await by_partition(kv, part, range(len(part)))
+            todo += [[part[i] for i in group] for group in groups]
+            continue
         resolved += int(some)
-        if not left:
-            return resolved
+        if left:
+            todo.append(part)
+    return resolved
 
 
 def _keys(met: KeyLocked) -> Sequence[bytes]:

@@ -185,6 +185,22 @@ class Bank:
         return sorted(found.items())
 
 
+async def everybody_follows(bank: Bank) -> None:
+    """Each node has a replica of each partition, none else, and all are equal."""
+    async with asyncio.timeout(120):
+        while True:
+            found = [
+                [(d.id, d.start, d.end, d.epoch) for d in node.store.manager.descriptors()]
+                for node in bank.cluster.nodes.values()
+            ]
+            if all(one == found[0] for one in found) and len(found) == bank.cluster.count:
+                break
+            await asyncio.sleep(0.5)
+    ends = [end for _, _, end, _ in found[0][1:]]
+    starts = [start for _, start, _, _ in found[0][1:]]
+    assert ends[:-1] == starts[1:], "the table has holes"
+
+
 async def submit(bank: Bank, name: str, args: dict[str, Any]) -> Any:
     """Run a procedure to its end, whoever is master."""
     nonce = f"{name}-{bank.chance.random()}"
@@ -201,12 +217,17 @@ async def submit(bank: Bank, name: str, args: dict[str, Any]) -> Any:
 
 
 def scene(
-    main: Callable[[Bank], Any], *, seed: int = 0, nodes: int = 3, calm: bool = False
+    main: Callable[[Bank], Any],
+    *,
+    seed: int = 0,
+    nodes: int = 3,
+    calm: bool = False,
+    make: type[SimCluster] = SimCluster,
 ) -> None:
     """A started cluster with a filled bank, in virtual time. `calm`: with few clients."""
 
     async def whole(loop: SimLoop) -> None:
-        cluster = SimCluster(loop, seed, nodes)
+        cluster = make(loop, seed, nodes)
         await cluster.start()
         bank = Bank(cluster, seed)
         await bank.fill()

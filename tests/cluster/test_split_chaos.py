@@ -10,7 +10,14 @@ import sys
 
 import pytest
 
-from tests.cluster.splits import ACCOUNTS, Bank, account, scene, submit
+from tests.cluster.splits import (
+    ACCOUNTS,
+    Bank,
+    account,
+    everybody_follows,
+    scene,
+    submit,
+)
 
 ROUNDS = 6
 
@@ -53,22 +60,6 @@ async def fault(bank: Bank, chance: random.Random) -> None:
         await asyncio.sleep(chance.random() * 3)
         cluster.network.cut.clear()
     await asyncio.sleep(chance.random())
-
-
-async def everybody_follows(bank: Bank) -> None:
-    """Each node has a replica of each partition, none else, and all are equal."""
-    async with asyncio.timeout(120):
-        while True:
-            found = [
-                [(d.id, d.start, d.end, d.epoch) for d in node.store.manager.descriptors()]
-                for node in bank.cluster.nodes.values()
-            ]
-            if all(one == found[0] for one in found) and len(found) == bank.cluster.count:
-                break
-            await asyncio.sleep(0.5)
-    ends = [end for _, _, end, _ in found[0][1:]]
-    starts = [start for _, start, _, _ in found[0][1:]]
-    assert ends[:-1] == starts[1:], "the table has holes"
 
 
 def chaos(seed: int) -> dict[str, int]:
