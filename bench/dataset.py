@@ -92,9 +92,19 @@ def ensure_namespace(db: kvorum.Database) -> None:
         db.create_namespace(NAMESPACE)
 
 
+def keep_shape(db: kvorum.Database) -> None:
+    """Let tables have the partitions that they are made with. Else a case that is measured for
+    long enough is split for its load: it changes into another case, and lean clients, which look
+    for a partition once, are told that it moved.
+    """
+    setting = {"name": "partition.auto", "value": 0}
+    db.wait(db.submit("kvorum.set_setting", setting))
+
+
 def create(node: Server, name: str) -> Loaded:
-    """An empty table `bench.NAME`."""
+    """An empty table `bench.NAME`, of one partition that stays one."""
     with kvorum.connect(node.url) as db:
+        keep_shape(db)
         ensure_namespace(db)
         table = db.create_table(NAMESPACE, name).id
     partition, epoch, port = _settled(node, table_prefix(table))
