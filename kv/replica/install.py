@@ -3,29 +3,36 @@
     check     every staged chunk is read once; damage refuses the snapshot, nothing has changed
     begin     one batch: the marker (what is installed), and the range is emptied
     queue     the partition's rows leave the collector's queue, which all partitions share
-    copy      block by block
+    copy      block by block. Of a large snapshot the rows of `cur` and `hist` go to files, which
+              the database then takes in (kv.replica.rowfiles), the others are written
     end       one batch: applied index and the other meta records, the marker and the staging go
 
 The engine keeps a prefix of the batches over a crash, and all chunks were durable before `begin`:
 so a range that is not whole always has its marker and its chunks beside it, and the installation is
 done again from `begin` when the data are opened (`redo`), before anybody may see the range. Without
-the marker the range is the old one, or the new one.
+the marker the range is the old one, or the new one. Files are not in that order of batches: once
+taken in they are durable, so before that the marker is (a sync), and `redo` removes them with the
+range.
 
 A step is one batch of bounded size, so that other partitions get their turns; it may be repeated
-when the database refuses the write. Damage behind the marker (the staged chunk rotted within
+when the database refuses the write. Files that cannot be written cost the way: it begins again,
+with batches. Damage behind the marker (the staged chunk rotted within
 seconds) leaves a range that is neither: this replica must be rebuilt from the others, and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, assert_never
 
+from kv.base import limits
 from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption
+from kv.base.errors import Corruption, Unavailable
 from kv.base.ids import PartitionId
 from kv.base.keys import u64
 from kv.base.limits import SNAPSHOT_LOOK_ROWS_MAX, MiB
@@ -54,7 +61,8 @@ from kv.replica.metakeys import (
     unpack_applied,
     unpack_installing,
 )
-from kv.replica.ranges import delete_slices, due_rows, services
+from kv.replica.ranges import due_rows, empty_slices, services
+from kv.replica.rowfiles import FILED, RowFiles
 from kv.replica.staging import (
     Staging,
     clear,
@@ -65,12 +73,23 @@ from kv.replica.staging import (
 from kv.storage.engine import Batch, Engine
 from raft.api import SnapshotId
 
+log = logging.getLogger(__name__)
+
 Fill = Callable[[Batch], None]
 _CHECK_BYTES: Final = 1 * MiB  # read back in one step
 
 
+class After(Enum):
+    """What a step leaves."""
+
+    MORE = auto()
+    SYNC = auto()
+    """The next one only when what was written so far is durable."""
+    DONE = auto()
+
+
 class Installer:
-    """See the module. Call `step` until it says that it is done; then `head`, `locks` and `guards`
+    """See the module. Call `step` until it says DONE; then `head`, `locks` and `guards`
     are what was installed.
     """
 
@@ -86,16 +105,14 @@ class Installer:
         snapshot may be of one that was split or merged since. `absorbed`: those that it has taken
         in, and whose replicas here are closed.
         """
-        self.locks = LockMirror()
-        self.guards = GuardTable()
         self.head: Head | None = None
-        self._sizes = SizeMap(staging.target.descriptor.id)
-        self._collected = Collected()
-        self._seen: list[Sequence[Any]] = []  # of the step that is to be written
-        self._noted: Noted = ()  # of the step that is to be written
+        self._partition = staging.target.descriptor.id
+        self._forget()
         self.begun = False  # the marker is written: there is no way back
         self._engine, self._staging, self._chunks = engine, staging, chunks
-        self._new = staging.head().of(here)
+        head = staging.head()
+        self._new = head.of(here)
+        self._by_files = head.live_bytes >= limits.SNAPSHOT_FILES_BYTES_MIN
         self._absorbed = absorbed
         # All that is emptied: nobody else at this node has anything there.
         ends = (here.end, self._new.end)
@@ -104,15 +121,25 @@ class Installer:
         self._plan = self._steps()
         self._fill: Fill | None = None  # of the step that is to be written
 
-    def step(self) -> bool:
-        """One bounded step; True when nothing is left. Raises Corruption; or Unavailable: then the
-        same step may be tried again.
+    def _forget(self) -> None:
+        """What was read of the blocks so far."""
+        self.locks, self.guards = LockMirror(), GuardTable()
+        self._sizes, self._collected = SizeMap(self._partition), Collected()
+        self._seen: list[Sequence[Any]] = []  # of the step that is to be written
+        self._noted: Noted = ()  # of the step that is to be written
+
+    def step(self) -> After:
+        """One bounded step. Raises Corruption; or Unavailable: then the same step may be tried
+        again.
         """
         if self._fill is None:
             try:
-                self._fill = next(self._plan)
+                found = next(self._plan)
             except StopIteration:
-                return True
+                return After.DONE
+            if found is None:
+                return After.SYNC
+            self._fill = found
         batch = self._engine.batch()
         self._fill(batch)
         self._engine.write(batch)
@@ -121,11 +148,30 @@ class Installer:
         for seen in self._seen:
             self._collected.note(seen)
         self._noted, self._seen = (), []
-        return False
+        return After.MORE
 
-    def _steps(self) -> Iterator[Fill]:
+    def stop(self) -> None:
+        """It will not go on: what was begun is done again when the data are opened."""
+        self._plan.close()
+
+    def _steps(self) -> Generator[Fill | None]:
+        """What to write, one batch after the other; None: sync first."""
         if not self.begun:
             yield from self._check()
+        if self._by_files:
+            files = RowFiles(self._engine)
+            try:
+                yield from self._replace(files)
+            except Unavailable as error:  # of the files: a batch is written by `step`
+                log.warning("partition %d comes without files: %s", self._partition, error)
+                self._forget()
+            else:
+                return
+            finally:
+                files.discard()
+        yield from self._replace(None)
+
+    def _replace(self, files: RowFiles | None) -> Generator[Fill | None]:
         yield self._begin
         at: bytes | None = b""
         while at is not None:
@@ -134,7 +180,14 @@ class Installer:
         number = 0
         while number < self._chunks:
             parts, number = self._staging.block_at(number)
-            yield partial(self._copy, parts)
+            yield partial(self._copy, parts, files is not None)
+            if files is not None and files.put(parts):
+                yield None
+        if files is not None:
+            files.close()
+            yield None  # the marker, too, is durable now
+            while not files.ingest():
+                yield None
         yield self._finish
 
     def _check(self) -> Iterator[Fill]:
@@ -151,7 +204,7 @@ class Installer:
         key = meta_key(self._descriptor.id, INSTALLING)
         marker = pack_installing(*fields_of(self._staging.snapshot), self._chunks)
         batch.put(key, seal(key, marker), self._meta)
-        delete_slices(batch, self._engine, self._descriptor)
+        empty_slices(batch, self._engine, self._descriptor)
         key = meta_key(self._new.id, DESCRIPTOR)
         batch.put(key, encode_descriptor(key, self._new), self._meta)
         for gone in self._absorbed:
@@ -165,7 +218,7 @@ class Installer:
         for row in rows:
             batch.delete(row, queue)
 
-    def _copy(self, parts: Sequence[Part], batch: Batch) -> None:
+    def _copy(self, parts: Sequence[Part], by_files: bool, batch: Batch) -> None:
         self._noted, self._seen = (), []
         for part in parts:
             match part:
@@ -175,6 +228,8 @@ class Installer:
                     family = self._engine.family(name)
                     if name == "cur":
                         self._follow(rows)
+                    if by_files and name in FILED:
+                        continue
                     for key, value in zip(rows[::2], rows[1::2], strict=True):
                         batch.put(key, value, family)
                         if name == "lock":
@@ -228,8 +283,9 @@ def redo(engine: Engine, descriptor: PartitionDescriptor) -> bool:
     installer = Installer(engine, staging, chunks, descriptor)
     installer.begun = True
     try:
-        while not installer.step():
-            pass
+        while (after := installer.step()) is not After.DONE:
+            if after is After.SYNC:
+                engine.sync()
     except Corruption as error:
         raise damaged(descriptor.id, error) from error
     return True

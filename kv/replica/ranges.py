@@ -54,6 +54,15 @@ def delete_slices(batch: Batch, engine: Engine, descriptor: PartitionDescriptor)
         batch.delete_range(start, end or END_OF_KEYS, engine.family(family))
 
 
+def empty_slices(batch: Batch, engine: Engine, descriptor: PartitionDescriptor) -> None:
+    """`delete_slices` for what is written anew in the same place: without a mark where nothing is,
+    so that files can be taken in below.
+    """
+    for family, start, end in slices(descriptor):
+        if not engine.is_empty(family, start, end):
+            batch.delete_range(start, end or END_OF_KEYS, engine.family(family))
+
+
 def due_rows(
     engine: Engine, descriptor: PartitionDescriptor, start: bytes, rows_max: int
 ) -> tuple[list[bytes], bytes | None]:

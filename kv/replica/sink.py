@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError, Unavailable
 from kv.base.ports import Handle, Timers
 from kv.replica.chunks import Target
-from kv.replica.install import Installer, damaged
+from kv.replica.install import After, Installer, damaged
 from kv.replica.staging import Staging
 from kv.replica.syncs import Syncs
 from kv.storage.engine import Engine
@@ -63,6 +63,7 @@ class RangeSink:
         self._partition, self._make_room = descriptor.id, make_room
         self._staging = Staging(engine, snapshot, Target(descriptor, snapshot.index, snapshot.term))
         self._timer: Handle | None = None
+        self._installer: Installer | None = None
         self._durable: deque[Done] = deque()  # chunks to be acknowledged, oldest first
         self._stopped = False
         try:
@@ -120,7 +121,7 @@ class RangeSink:
             installer = Installer(self._engine, self._staging, progress.chunks, here, absorbed)
         except Corruption as error:
             raise SnapshotUnavailable(error.message) from error
-        self.installing = True
+        self.installing, self._installer = True, installer
         self._step(installer, done)
 
     def discard(self) -> None:
@@ -135,6 +136,8 @@ class RangeSink:
         again.
         """
         self._stopped = True
+        if self._installer is not None:
+            self._installer.stop()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -147,16 +150,21 @@ class RangeSink:
             self._timer = self._timers.call_later(RETRY_S, self._step, installer, done)
             return
         try:
-            over, pause_s = installer.step(), PAUSE_S
+            after, pause_s = installer.step(), PAUSE_S
         except Unavailable:
-            over, pause_s = False, RETRY_S
+            after, pause_s = After.MORE, RETRY_S
         except Corruption as error:
             self._refuse(installer, error)
             return
-        if over:
-            self._syncs.after(lambda: self._installed(installer, done))
-        else:
-            self._timer = self._timers.call_later(pause_s, self._step, installer, done)
+        match after:
+            case After.DONE:
+                self._syncs.after(lambda: self._installed(installer, done))
+            case After.SYNC:
+                self._syncs.after(lambda: self._step(installer, done))
+            case After.MORE:
+                self._timer = self._timers.call_later(pause_s, self._step, installer, done)
+            case _:
+                assert_never(after)
 
     def _installed(self, installer: Installer, done: Done) -> None:
         if not self._stopped:

@@ -8,6 +8,7 @@ Invariants that every engine keeps and every caller may lean on
   * one thread writes and scans (the event loop); only `sync`, `flush`, `compact` and `close` may
     run in another one;
   * order is plain byte order; keys and values are `bytes` and nothing else;
+  * what was ingested is durable at once, and so may survive what was written before it;
   * a failed `sync` is for good: the engine refuses to claim durability again until it is opened
     anew (after a failed fsync the kernel has dropped the dirty pages, so a second, successful one
     proves nothing).
@@ -22,9 +23,9 @@ is closed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, assert_never
+from typing import Any, Final, Literal, Protocol, TypeVar, assert_never
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.storage.files import FileFacts, MemoryFacts
@@ -70,6 +71,28 @@ def first_rows(
     return found, len(found) == limit > 0
 
 
+_Rows = TypeVar("_Rows", bound="SortedRows")
+
+
+def check_files(files: Sequence[SortedRows], kind: type[_Rows]) -> list[_Rows]:
+    """Those that are still to be taken in, in order of family and keys. Raises InvalidArgument."""
+    new: list[_Rows] = []
+    for file in files:
+        assert isinstance(file, kind), "a file of another engine"
+        if not file.closed:
+            raise InvalidArgument(f"a file of family {file.family} is ingested before it is closed")
+        if not file.taken:
+            new.append(file)
+    new.sort(key=lambda file: (file.family, file.first))
+    for low, high in pairwise(new):
+        if low.family == high.family and low.last >= high.first:
+            raise InvalidArgument(
+                f"files of family {low.family} overlap between {high.first[:64]!r} and "
+                f"{low.last[:64]!r}; nobody could tell whose row is the newer one"
+            )
+    return new
+
+
 def cursor_closed() -> Unavailable:
     """The error of a cursor that is used after it was closed."""
     return Unavailable("the cursor is closed; open a new one for a newer view")
@@ -111,6 +134,34 @@ class Cursor(Protocol):
         ...
 
 
+class SortedRows(Protocol):
+    """Rows of one family on their way into the database: written to a file of their own, beside
+    what is there, and taken in as a whole (`Engine.ingest`). Nobody sees them before.
+
+    Put, close; a `sync` of the engine that began after that makes what follows quick; ingest.
+    """
+
+    family: str
+    size: int
+    """Bytes of keys and values so far."""
+    first: bytes
+    last: bytes
+    closed: bool
+    taken: bool
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Keys strictly rising. Raises InvalidArgument (a key that does not), Unavailable."""
+        ...
+
+    def close(self) -> None:
+        """That was the last row; there must be one. Raises Unavailable. Twice is allowed."""
+        ...
+
+    def discard(self) -> None:
+        """Forget the rows, if they were not taken in. Twice is allowed."""
+        ...
+
+
 class Engine(Protocol):
     """One database: a directory, or memory. See the module for what holds at a crash."""
 
@@ -126,6 +177,30 @@ class Engine(Protocol):
 
         Never waits: a write stall or a full disk raises Unavailable, and then nothing of the batch
         is visible.
+        """
+        ...
+
+    def sorted_rows(self, name: str) -> SortedRows:
+        """A file for many rows of one family, to be ingested. Files that are not go with the
+        engine, or with a crash. Raises Unavailable.
+        """
+        ...
+
+    def ingest(self, files: Sequence[SortedRows], *, wait: bool = False) -> bool:
+        """Make the rows of closed files visible, over whatever was written before, and *durable*:
+        they survive a crash that loses earlier batches which were not synced. So sync first what
+        must not be lost while they are there. Of one family all or nothing.
+
+        False, and nothing of a family was taken in: rows in memory overlap its files. They are
+        moved to files by the next `sync`: ask again after that. `wait`: do it now instead; it
+        blocks. The call holds up every other one for as long as the list of files takes to sync.
+        Raises InvalidArgument (not closed, or files of one family overlap), Unavailable.
+        """
+        ...
+
+    def is_empty(self, name: str, start: bytes, end: bytes) -> bool:
+        """Whether a range of a family certainly has no rows; after a bounded look, so False may
+        mean that there are only marks of what was deleted. `end` b"" = no bound.
         """
         ...
 

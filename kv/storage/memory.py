@@ -11,6 +11,8 @@ costs one dict lookup more, and nothing is stored twice.
 it, and the checksums of the layers above must find it. (Bits that flip inside RocksDB's files are
 found by its own block checksums.)
 
+What was ingested is durable at once, as on disk: a crash may keep it and lose batches before it.
+
 Deliberately missing: files. `checkpoint` is refused, `flush` and `compact` have nothing to do.
 """
 
@@ -31,6 +33,8 @@ from kv.storage.engine import (
     Family,
     Getter,
     MultiGetter,
+    SortedRows,
+    check_files,
     check_range,
     cursor_closed,
     first_rows,
@@ -89,12 +93,44 @@ class MemoryCursor:
         self._rows = None
 
 
+class MemoryRows:
+    """See `engine.SortedRows`."""
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+        self.rows: list[tuple[bytes, bytes]] = []
+        self.size = 0
+        self.first = self.last = b""
+        self.closed = self.taken = False
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if not self.rows:
+            self.first = key
+        elif key <= self.last:
+            raise InvalidArgument(f"key {key[:64]!r} comes after {self.last[:64]!r}")
+        self.last = key
+        self.rows.append((key, value))
+        self.size += len(key) + len(value)
+
+    def close(self) -> None:
+        if not self.rows:
+            raise InvalidArgument("a file without rows; discard it instead")
+        self.closed = True
+
+    def discard(self) -> None:
+        self.rows = []
+
+
+class _Ingested(list[tuple[str, bytes, bytes]]):
+    """Rows in the place of an undo record: a crash that goes back beyond them keeps them."""
+
+
 class MemoryEngine:
     """See the module. `families` are fixed for the engine's life, as on disk."""
 
     def __init__(self, families: Sequence[str]) -> None:
         self._data: dict[str, SortedDict[bytes, bytes]] = {name: SortedDict() for name in families}
-        self._undo: deque[_Undo] = deque()  # one per unsynced batch, oldest first
+        self._undo: deque[_Undo | _Ingested] = deque()  # of what is unsynced, oldest first
         self._written = 0  # batches since the start
         self._synced = 0
         self._syncing = Lock()
@@ -135,6 +171,29 @@ class MemoryEngine:
                 undo += [(family, k, rows.pop(k)) for k in doomed]
         self._undo.append(undo)
         self._written += 1
+
+    def sorted_rows(self, name: str) -> SortedRows:
+        self._rows(name)
+        return MemoryRows(name)
+
+    def ingest(self, files: Sequence[SortedRows], *, wait: bool = False) -> bool:
+        if self._closed:
+            raise _closed()
+        new = check_files(files, MemoryRows)
+        if self._write_faults:
+            raise self._write_faults.popleft()
+        # They are durable, what is unsynced before them is not: a crash goes back around them.
+        kept = _Ingested((file.family, key, value) for file in new for key, value in file.rows)
+        for family, key, value in kept:
+            self._data[family][key] = value
+        for file in new:
+            file.taken = True
+        self._undo.append(kept)
+        self._written += 1
+        return True
+
+    def is_empty(self, name: str, start: bytes, end: bytes) -> bool:
+        return not self.scan(name, start, end, limit=1)
 
     def check_room(self) -> None:
         if self._full is not None:
@@ -243,12 +302,19 @@ class MemoryEngine:
         Survivors: what was synced and a prefix of the rest, its length drawn from `rng`.
         """
         survivors = int(rng.random() * (len(self._undo) + 1))
+        kept: list[_Ingested] = []
         for undo in reversed(list(self._undo)[survivors:]):
+            if isinstance(undo, _Ingested):
+                kept.append(undo)
+                continue
             for family, key, before in reversed(undo):
                 if before is None:
                     self._data[family].pop(key, None)
                 else:
                     self._data[family][key] = before
+        for rows in reversed(kept):
+            for family, key, value in rows:
+                self._data[family][key] = value
         return self._successor()
 
     def reopen(self) -> MemoryEngine:

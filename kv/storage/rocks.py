@@ -1,4 +1,5 @@
-"""RocksDB through rocksdict: the only module that imports it, and the owner of its traps.
+"""RocksDB through rocksdict: the only importer, with its options in `tuning`, and the owner of its
+traps.
 
 tests/storage/test_traps.py shows each trap on the bare library and that it cannot be met here:
 
@@ -23,7 +24,9 @@ tests/storage/test_traps.py shows each trap on the bare library and that it cann
 
 rocksdict raises bare `Exception`; `_translated` makes errors of ours from the text.
 
-Deliberately missing: SST ingest, transactions, per-partition families (they poison and cost open
+`ingest` and the end of a file's writer hold the interpreter while they sync: storage.incoming.
+
+Deliberately missing: transactions, per-partition families (they poison and cost open
 time).
 """
 
@@ -34,66 +37,55 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from rocksdict import (
-    BlockBasedOptions,
     BottommostLevelCompaction,
     Cache,
     Checkpoint,
-    ChecksumType,
     CompactOptions,
     DbClosedError,
-    DBCompressionType,
-    DBRecoveryMode,
-    Options,
+    IngestExternalFileOptions,
     Rdict,
     ReadOptions,
+    SstFileWriter,
     WriteBatch,
     WriteOptions,
 )
 
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
-from kv.base.limits import COMPACTION_BYTES_MAX, DISK_FREE_BYTES_MIN, KiB, MiB
+from kv.base.limits import DISK_FREE_BYTES_MIN
 from kv.storage.cursor import IteratorCursor
 from kv.storage.directory import DirectoryLock, check_format, write_format
 from kv.storage.engine import (
-    LOG_FAMILIES,
     Batch,
     Cursor,
     Family,
     Getter,
     MultiGetter,
+    SortedRows,
+    check_files,
     check_range,
     first_rows,
 )
 from kv.storage.files import FileFacts, MemoryFacts, join, numbers_of
+from kv.storage.incoming import Incoming, SortedFile
 from kv.storage.tail import cut_torn_tail
+from kv.storage.tuning import (
+    BUFFERS_WAITING_MAX,
+    LOG_CACHE_BYTES,
+    STATE_CACHE_BYTES,
+    database_options,
+    family_options,
+    is_log,
+)
 
 log = logging.getLogger(__name__)
 
-# Memory: the memtables of the state database share _STATE_MEMTABLES_BYTES, those of the log have
-# _LOG_BUFFER_BYTES each, index and filter blocks live inside the block caches. Together with the
-# interpreter that keeps a node below 600 MiB, however much it stores. Smaller buffers cost reads
-# that leave the memtable (+2 µs per put at 16 MiB).
-_STATE_CACHE_BYTES: Final = 128 * MiB
-_STATE_MEMTABLES_BYTES: Final = 160 * MiB
-_LOG_CACHE_BYTES: Final = 8 * MiB
-_LOG_BUFFER_BYTES: Final = 32 * MiB
-# of one memtable; snapshots of other nodes come into `staged` as fast as the network
-_BUFFER_BYTES: Final = {"cur": 64 * MiB, "hist": 32 * MiB, "staged": 32 * MiB}
-_BUFFER_BYTES_OTHER: Final = 16 * MiB
-# Full memtables of one family that wait for the disk: at the first figure `check_room` refuses new
-# work, at the second RocksDB stalls. Far apart, because a stalled write of work that was already
-# admitted could only stop the replica.
-_BUFFERS_WAITING_MAX: Final = 3
-_BUFFERS_MAX: Final = 16
-_WAL_BYTES_MAX: Final = 192 * MiB  # then the family that holds the oldest WAL is flushed
-_FILES_OPEN_MAX: Final = 512
-_FILE_BYTES: Final = 32 * MiB  # so a compaction of COMPACTION_BYTES_MAX reads 16 files
 _MARKS_OF_RANGE_MAX: Final = 256  # into which the deletion of a range is cut
-_BLOOM_BITS: Final = 10
+_MARKS_LOOKED_AT_MAX: Final = 1_000  # before a range counts as not empty
 
 _FILE_IN_ERROR = re.compile(r"\bin (\S+\.\w+)|(\S+\.(?:sst|log|blob))")
 _DISK_FULL = ("No space left", "File too large", "quota exceeded")
@@ -135,11 +127,12 @@ class RocksEngine:
         self._lock = DirectoryLock(self._path)
         try:
             check_format(self._path, families)
-            self._cache = Cache(_LOG_CACHE_BYTES if _is_log(families) else _STATE_CACHE_BYTES)
+            self._cache = Cache(LOG_CACHE_BYTES if is_log(families) else STATE_CACHE_BYTES)
             self._db = self._open(families)
         except KvorumError:
             self._lock.release()
             raise
+        self._incoming = Incoming(self._path)
         self._cursors: set[IteratorCursor] = set()
         self._families = {name: self._db.get_column_family(name) for name in families}
         self._handles: dict[str, Family] = {
@@ -167,8 +160,8 @@ class RocksEngine:
         return database
 
     def _attempt(self, families: Sequence[str]) -> Rdict:
-        by_family = {name: _family_options(name, self._cache) for name in families}
-        options = _options(self._cache, log=_is_log(families))
+        by_family = {name: family_options(name, self._cache) for name in families}
+        options = database_options(self._cache, log=is_log(families))
         try:
             return Rdict(str(self._path), options, column_families=by_family)
         except Exception as error:
@@ -190,6 +183,58 @@ class RocksEngine:
         except Exception as error:
             raise _translated(error, f"writing to {self._path}") from error
 
+    def sorted_rows(self, name: str) -> SortedRows:
+        self._rows(name)
+        path = self._incoming.next_path()
+        writer = SstFileWriter(family_options(name, self._cache))
+        try:
+            writer.open(str(path))
+            file = SortedFile(
+                name, path, writer, translated=_translated, on_discard=self._incoming.forget
+            )
+        except Exception as error:
+            raise _translated(error, f"making {path}") from error
+        self._incoming.add(file)
+        return file
+
+    def ingest(self, files: Sequence[SortedRows], *, wait: bool = False) -> bool:
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        options.set_allow_blocking_flush(wait)
+        for name, group in groupby(check_files(files, SortedFile), lambda file: file.family):
+            these = list(group)
+            try:
+                self._rows(name).ingest_external_file([str(one.path) for one in these], options)
+            except KvorumError:
+                raise
+            except Exception as error:
+                if "requires flush" in str(error):
+                    self._incoming.in_the_way[name] = None
+                    return False
+                raise _translated(error, f"taking files into {self._path}", name) from error
+            for file in these:
+                file.taken = True
+                file.discard()
+        return True
+
+    def is_empty(self, name: str, start: bytes, end: bytes) -> bool:
+        rows = self._rows(name)
+        options = ReadOptions()
+        options.set_max_skippable_internal_keys(_MARKS_LOOKED_AT_MAX)
+        if end:
+            options.set_iterate_upper_bound(end)
+        cursor = rows.iter(options)
+        cursor.seek(min(start, end) if end else start)
+        if cursor.valid():
+            return False
+        try:
+            cursor.status()
+        except Exception as error:
+            if "incomplete" in str(error):
+                return False
+            raise _translated(error, f"looking into {self._path}", name, start) from error
+        return True
+
     def check_room(self) -> None:
         stat = os.statvfs(self._path)
         free = stat.f_bavail * stat.f_frsize
@@ -201,11 +246,11 @@ class RocksEngine:
             )
         for name, rows in self._families.items():
             waiting = rows.property_int_value("rocksdb.num-immutable-mem-table") or 0
-            if waiting >= _BUFFERS_WAITING_MAX:
+            if waiting >= BUFFERS_WAITING_MAX:
                 raise Unavailable(
                     f"the disk of {self._path} is slower than the writes: {waiting} memtables of "
                     f"family {name} wait to be written; try again shortly",
-                    details={"what": "memtables", "limit": _BUFFERS_WAITING_MAX, "actual": waiting},
+                    details={"what": "memtables", "limit": BUFFERS_WAITING_MAX, "actual": waiting},
                 )
 
     def sync(self) -> None:
@@ -213,11 +258,21 @@ class RocksEngine:
             raise self._sync_failed
         try:
             self._db.flush_wal(True)
+            if self._incoming.files:
+                self._sync_incoming()
         except Exception as error:
             failure = _translated(error, f"syncing {self._path}")
             if not self._closed:
                 self._sync_failed = failure
             raise failure from error
+
+    def _sync_incoming(self) -> None:
+        """In the thread of a sync: the work that `ingest` would hold everybody up for."""
+        ways, self._incoming.in_the_way = self._incoming.in_the_way, {}
+        for name in ways:
+            self._rows(name).flush()
+        for file in list(self._incoming.files):
+            file.sync()
 
     # -- reading
 
@@ -422,6 +477,7 @@ class RocksEngine:
         finally:
             for cursor in list(self._cursors):
                 cursor.close()
+            self._incoming.discard()
             self._handles.clear()
             for rows in self._families.values():
                 rows.close()
@@ -451,66 +507,6 @@ def _first_key(rows: Rdict, start: bytes, options: ReadOptions) -> bytes | None:
         return key
     cursor.status()
     return None
-
-
-def _is_log(families: Sequence[str]) -> bool:
-    return tuple(families) == LOG_FAMILIES
-
-
-def _options(cache: Cache, *, log: bool) -> Options:
-    """Options of the database; every figure that bounds memory is at the top of this file."""
-    options = _family_options("log" if log else "default", cache)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    # The default, point_in_time, drops everything after a flipped bit without a word, synced or not
-    # (tests: half of the rows gone). This one accepts a cut tail and refuses the rest.
-    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
-    options.set_paranoid_checks(True)
-    options.set_max_total_wal_size(_WAL_BYTES_MAX)
-    if not log:
-        options.set_db_write_buffer_size(_STATE_MEMTABLES_BYTES)
-    options.set_max_open_files(_FILES_OPEN_MAX)
-    options.set_max_background_jobs(2)
-    # spread the write-back of files, so that no WAL sync waits for it
-    options.set_bytes_per_sync(1 * MiB)
-    options.set_avoid_unnecessary_blocking_io(True)
-    options.set_keep_log_file_num(4)
-    options.set_max_log_file_size(4 * MiB)
-    options.set_stats_dump_period_sec(0)  # an idle node does nothing
-    options.set_stats_persist_period_sec(0)
-    return options
-
-
-def _family_options(name: str, cache: Cache) -> Options:
-    is_log = name in LOG_FAMILIES
-    options = Options(raw_mode=True)
-    size = _LOG_BUFFER_BYTES if is_log else _BUFFER_BYTES.get(name, _BUFFER_BYTES_OTHER)
-    options.set_write_buffer_size(size)
-    options.set_max_write_buffer_number(_BUFFERS_MAX)
-    # Writes never wait (no_slowdown), so a "slowdown" would be a refusal: let files pile up in
-    # level 0 instead, and refuse at the door (`check_room`) what the disk cannot follow.
-    options.set_level_zero_slowdown_writes_trigger(64)
-    options.set_level_zero_stop_writes_trigger(128)
-    if is_log:
-        # What is merged early is merged in vain: most of 256 MiB of log is cut off before.
-        options.set_level_zero_file_num_compaction_trigger(8)
-    # Levels that are sized from the last one upwards: delete marks reach the bottom, and what is
-    # above it is a ninth of it. The library's default, but the space that comes back rests on it.
-    options.set_level_compaction_dynamic_level_bytes(True)
-    options.set_target_file_size_base(_FILE_BYTES)
-    options.set_max_compaction_bytes(COMPACTION_BYTES_MAX)
-    none, lz4 = DBCompressionType.none(), DBCompressionType.lz4()
-    options.set_compression_per_level([none] * 7 if is_log else [none, none] + [lz4] * 5)
-    table = BlockBasedOptions()
-    table.set_block_cache(cache)
-    table.set_block_size(8 * KiB)
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    table.set_checksum_type(ChecksumType.xxh3())
-    if not is_log:  # the log is only scanned
-        table.set_bloom_filter(_BLOOM_BITS, False)
-    options.set_block_based_table_factory(table)
-    return options
 
 
 def _translated(error: Exception, doing: str, family: str = "", key: bytes = b"") -> KvorumError:

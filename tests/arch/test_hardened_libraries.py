@@ -15,7 +15,7 @@ from tests.machine import ROOT
 
 LOADERS = {
     "pysyncobj": {"raft/group.py", "raft/pinned.py"},
-    "rocksdict": {"kv/storage/rocks.py"},
+    "rocksdict": {"kv/storage/rocks.py", "kv/storage/tuning.py"},
 }
 LOADING_CALLS = {"import_module", "find_spec", "__import__"}
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from kv.base import methods
+from kv.base import limits, methods
 from kv.base.ids import PartitionId
 from raft.errors import RaftError
 from tests.partition.node import Conn
@@ -31,6 +31,15 @@ async def far_behind(world: World, rng: random.Random) -> OneNode:
                 if node.up:
                     await node.manager.truncate()
     return behind
+
+
+@pytest.fixture(params=["batches", "files"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the rows come into the database: those of a small snapshot, and of a large one."""
+    if request.param == "files":
+        monkeypatch.setattr(limits, "SNAPSHOT_FILES_BYTES_MIN", 0)
+        monkeypatch.setattr(limits, "SNAPSHOT_FILE_BYTES", 20_000)
+        monkeypatch.setattr(limits, "SNAPSHOT_FILE_SYNC_BYTES", 10_000)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -107,6 +107,20 @@ class Engines(RuleBasedStateMachine):
             for cursor in self.cursors.pop(at):
                 cursor.close()
 
+    @rule(rows=st.dictionaries(keys, values, max_size=8), name=names, wait=st.booleans())
+    def ingest(self, rows: dict[bytes, bytes], name: str, *, wait: bool) -> None:
+        rows.pop(b"", None)
+        for engine in self.both():
+            file = engine.sorted_rows(name)
+            for key in sorted(rows):
+                file.put(key, rows[key])
+            if not rows:
+                file.discard()
+                continue
+            file.close()
+            while not engine.ingest([file], wait=wait):
+                engine.sync()
+
     @rule()
     def sync(self) -> None:
         for engine in self.both():

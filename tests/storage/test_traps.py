@@ -32,7 +32,7 @@ from rocksdict import (
 
 from kv.base.errors import Corruption, InvalidArgument, Unavailable
 from kv.base.limits import KiB
-from kv.storage import rocks
+from kv.storage import rocks, tuning
 from kv.storage.engine import Batch
 from kv.storage.rocks import RocksEngine
 
@@ -418,8 +418,8 @@ def test_a_stall_refuses_and_writes_nothing(
     """Without no_slowdown a slow disk would freeze the whole process; half a batch would be
     worse.
     """
-    monkeypatch.setattr(rocks, "_BUFFER_BYTES_OTHER", 64 * KiB)
-    monkeypatch.setattr(rocks, "_BUFFERS_MAX", 2)
+    monkeypatch.setattr(tuning, "_BUFFER_BYTES_OTHER", 64 * KiB)
+    monkeypatch.setattr(tuning, "_BUFFERS_MAX", 2)
     engine = RocksEngine(tmp_path / "ours", ("a",))
     get, refused = engine.getter("a"), []
     value = os.urandom(60_000)
@@ -482,14 +482,14 @@ FORBIDDEN = {
     "set_atomic_flush": "a manual flush of one family breaks it",
     "disable_wal": "nothing could be replayed",
     "sync=True": "holds the interpreter for the fsync",
-    "ingest_external_file": "holds the interpreter",
 }
 
 
 def attributes_used() -> set[str]:
-    """Every name read from an object in rocks.py, except our own method `sync`."""
-    tree = ast.parse(Path(rocks.__file__).read_text("utf-8"))
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    """Every name read from an object in rocks.py and tuning.py, except our own method `sync`."""
+    trees = [ast.parse(Path(str(m.__file__)).read_text("utf-8")) for m in (rocks, tuning)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     assert "flush_wal" in used
     return used
 
