@@ -50,11 +50,18 @@ _I2, _I4, _U4 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">I")
 _TWO = struct.Struct(">II")
 
 
-class ProtocolError(SqlError):
-    """The peer does not speak the protocol: it is told, and the connection ends."""
+class Fatal(SqlError):
+    """The client is told, and the connection ends."""
+
+    def __init__(self, sqlstate: str, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(sqlstate, message, detail=detail, hint=hint, severity="FATAL")
+
+
+class ProtocolError(Fatal):
+    """The peer does not speak the protocol."""
 
     def __init__(self, message: str, sqlstate: str = PROTOCOL_VIOLATION) -> None:
-        super().__init__(sqlstate, message, severity="FATAL")
+        super().__init__(sqlstate, message)
 
 
 # -- in

@@ -1,0 +1,577 @@
+"""The formats of COPY: rows of values in user form ↔ bytes. Pure.
+
+    text     one line per row, columns by tab, NULL is \\N, escapes by backslash; `\\.` ends
+    csv      RFC 4180 with PostgreSQL's options: NULL is an empty field without quotes
+    binary   "PGCOPY\\n\\xff\\r\\n\\0", i32 flags, i32 length of an extension; per row i16 columns,
+             then i32 length (-1 = NULL) and bytes each; i16 -1 ends
+
+A Reader takes any cut of the stream and gives out the rows that are complete. Its errors are
+PostgreSQL's (22P04 for the format, the type's own for a value), with the line in their context.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from sqlproxy.answers import CopyFormat, Field
+from sqlproxy.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
+from sqlproxy.pg import binary, text
+from sqlproxy.pg.style import Style
+
+Row = tuple[Any, ...]
+SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
+TRAILER: Final = b"\xff\xff"
+_HEADER: Final = SIGNATURE + bytes(8)
+_SHOWN_CHARS: Final = 100  # of a line or value, in the context of an error
+_I2, _I4 = struct.Struct(">h"), struct.Struct(">i")
+_EXTENSION: Final = struct.Struct(">II")
+_HAS_OIDS: Final = 1 << 16
+_CRITICAL: Final = 0xFFFF0000
+
+_ESCAPED = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.)|$)", re.DOTALL)
+_NAMED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_TEXT_ESCAPES: Final = {
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+
+
+class Reader(Protocol):
+    def feed(self, data: bytes) -> list[Row]:
+        """The rows that are complete with it. Raises SqlError."""
+        ...
+
+    def finish(self) -> list[Row]:
+        """The stream is over: what was left. Raises SqlError."""
+        ...
+
+
+def reader(of: CopyFormat, fields: Sequence[Field], style: Style, piece_bytes_max: int) -> Reader:
+    """`piece_bytes_max`: of one row."""
+    if of.kind == "binary":
+        return _BinaryReader(of, fields, piece_bytes_max)
+    if of.kind == "csv":
+        return _CsvReader(of, fields, style, piece_bytes_max)
+    return _TextReader(of, fields, style, piece_bytes_max)
+
+
+# -- in: lines
+
+
+class _Lines:
+    """What text and csv share: lines of UTF-8, the header, values, and where an error is."""
+
+    def __init__(
+        self, of: CopyFormat, fields: Sequence[Field], style: Style, piece_bytes_max: int
+    ) -> None:
+        self._of = of
+        self._names = [field.name for field in fields]
+        self._readers = [text.reader(field.oid, style) for field in fields]
+        self._piece_bytes_max = piece_bytes_max
+        self._rest = b""
+        self._line = 0  # number of the last line that was begun
+        self._ended = False  # by `\.`
+        self._header = of.header or of.header_match
+        self._newline = b""  # the first one says what all are
+
+    def feed(self, data: bytes) -> list[Row]:
+        if self._ended:
+            return []
+        data = self._rest + data if self._rest else data
+        newline = self._newline or self._find_newline(data)
+        end = data.rfind(newline) + 1 if newline else 0
+        if not end:
+            self._keep(data)
+            return []
+        end += len(newline) - 1
+        self._keep(data[end:])
+        return self._rows(self._decoded(data[: end - len(newline)]))
+
+    def finish(self) -> list[Row]:
+        rest, self._rest = self._rest, b""
+        if self._ended:
+            return []
+        if not self._newline and rest.endswith(b"\r"):
+            rest, self._newline = rest[:-1], b"\r"
+        rows = self._rows(self._decoded(rest)) if rest else []
+        self._over()
+        return rows
+
+    def _keep(self, rest: bytes) -> None:
+        if len(rest) > self._piece_bytes_max:
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                f"a row of a COPY has more than {self._piece_bytes_max} bytes",
+                where=self._where(self._line + 1),
+            )
+        self._rest = rest
+
+    def _find_newline(self, data: bytes) -> bytes:
+        at = next((i for i, byte in enumerate(data) if byte in b"\r\n"), -1)
+        if at < 0 or (data[at] == 13 and at + 1 == len(data)):
+            return b""  # \n may follow
+        self._newline = b"\n" if data[at] == 10 else b"\r\n" if data[at + 1] == 10 else b"\r"
+        return self._newline
+
+    def _decoded(self, data: bytes) -> list[str]:
+        try:
+            found = data.decode()
+        except UnicodeDecodeError as error:
+            wrong = " ".join(f"0x{byte:02x}" for byte in data[error.start : error.end])
+            line = self._line + 1 + data[: error.start].count(b"\n")
+            message = f'invalid byte sequence for encoding "UTF8": {wrong}'
+            raise SqlError("22021", message, where=self._where(line)) from None
+        if "\x00" in found:
+            line = self._line + 1 + found[: found.index("\x00")].count("\n")
+            message = 'invalid byte sequence for encoding "UTF8": 0x00'
+            raise SqlError("22021", message, where=self._where(line))
+        return found.split((self._newline or b"\n").decode())
+
+    def _rows(self, lines: list[str]) -> list[Row]:
+        raise NotImplementedError
+
+    def _over(self) -> None:
+        """Called behind the last line."""
+
+    def _where(self, line: int, rest: str = "") -> str:
+        return f"COPY {self._of.table}, line {line}{rest}"
+
+    def _check_header(self, cells: Sequence[str | None]) -> None:
+        self._header = False
+        if not self._of.header_match:
+            return
+        if len(cells) != len(self._names):
+            raise self._bad(
+                f"wrong number of fields in header line: got {len(cells)}, expected "
+                f"{len(self._names)}"
+            )
+        for at, (found, name) in enumerate(zip(cells, self._names, strict=True), 1):
+            if found != name:
+                shown = "null value" if found is None else f'"{found}"'
+                raise self._bad(
+                    f"column name mismatch in header line field {at}: got {shown}, expected "
+                    f'"{name}"'
+                )
+
+    def _bad(self, message: str, line: str | None = None) -> SqlError:
+        shown = "" if line is None else f': "{line[:_SHOWN_CHARS]}"'
+        return SqlError(BAD_COPY_FORMAT, message, where=self._where(self._line, shown))
+
+    def _row(self, cells: Sequence[str | None], line: str) -> Row:
+        if len(cells) != len(self._readers):
+            if len(cells) > len(self._readers):
+                raise self._bad("extra data after last expected column", line)
+            missing = self._names[len(cells)]
+            raise self._bad(f'missing data for column "{missing}"', line)
+        try:
+            return tuple(
+                [
+                    None if cell is None else read(cell)
+                    for read, cell in zip(self._readers, cells, strict=True)
+                ]
+            )
+        except SqlError as error:
+            error.where = self._where(self._line, self._culprit(cells))
+            raise
+
+    def _culprit(self, cells: Sequence[str | None]) -> str:
+        """The column whose value cannot be read: found only when there is one."""
+        for name, read, cell in zip(self._names, self._readers, cells, strict=True):
+            try:
+                if cell is not None:
+                    read(cell)
+            except SqlError:
+                return f', column {name}: "{(cell or "")[:_SHOWN_CHARS]}"'
+        return ""
+
+
+class _TextReader(_Lines):
+    def _rows(self, lines: list[str]) -> list[Row]:
+        rows: list[Row] = []
+        delimiter, null = self._of.delimiter, self._of.null
+        pending = ""  # a backslash before the end of a line: the line goes on
+        for line in lines:
+            self._line += 1
+            if pending:
+                line, pending = f"{pending}\n{line}", ""
+            cells: list[str | None]
+            if "\\" not in line:
+                cells = [None if c == null else c for c in line.split(delimiter)]
+            elif line == "\\.":
+                self._ended = True
+                break
+            elif (len(line) - len(line.rstrip("\\"))) % 2:
+                pending = line
+                continue
+            else:
+                cells = self._cells(line)
+            if self._header:
+                self._check_header(cells)
+                continue
+            if not line and not self._readers:
+                rows.append(())
+                continue
+            rows.append(self._row(cells, line))
+        if pending:
+            self._line -= 1
+            self._rest = pending.encode() + (self._newline or b"\n") + self._rest
+        return rows
+
+    def _cells(self, line: str) -> list[str | None]:
+        """Split at delimiters that no backslash hides; NULL is compared before unescaping."""
+        raw: list[str] = []
+        at = start = 0
+        delimiter = self._of.delimiter
+        while at < len(line):
+            if line[at] == "\\":
+                at += 2
+            elif line[at] == delimiter:
+                raw.append(line[start:at])
+                at = start = at + 1
+            else:
+                at += 1
+        raw.append(line[start:])
+        null = self._of.null
+        return [None if c == null else self._unescaped(c) if "\\" in c else c for c in raw]
+
+    def _unescaped(self, cell: str) -> str:
+        if not ("\\x" in cell or any(f"\\{digit}" in cell for digit in "01234567")):
+            return _ESCAPED.sub(_unescape, cell)
+        # octal and hexadecimal are bytes, which together may be one character
+        raw = _ESCAPED.sub(_unescape, cell).encode("utf-8", "surrogateescape")
+        try:
+            return binary.read_text(raw)
+        except SqlError as error:
+            error.where = self._where(self._line)
+            raise
+
+
+def _unescape(found: re.Match[str]) -> str:
+    octal, digits, other = found.groups()
+    if octal or digits:
+        byte = int(octal, 8) & 0xFF if octal else int(digits, 16)
+        return chr(byte) if byte < 128 else chr(0xDC00 + byte)
+    return _NAMED.get(other, other or "\\")
+
+
+class _CsvReader(_Lines):
+    """Records: lines, joined while a quote is open."""
+
+    def __init__(
+        self, of: CopyFormat, fields: Sequence[Field], style: Style, piece_bytes_max: int
+    ) -> None:
+        super().__init__(of, fields, style, piece_bytes_max)
+        quote, escape = re.escape(of.quote), re.escape(of.escape)
+        doubled = f"{escape}[{quote}{escape}]"
+        self._field = re.compile(
+            rf"((?:[^{quote}{re.escape(of.delimiter)}]|{quote}(?:{doubled}|[^{quote}])*{quote})*)"
+            rf"({re.escape(of.delimiter)}|$)",
+            re.DOTALL,
+        )
+        self._part = re.compile(rf"{quote}((?:{doubled}|[^{quote}])*){quote}", re.DOTALL)
+        self._doubled = re.compile(f"{escape}([{quote}{escape}])")
+        self._open = re.compile(f"{doubled}|{quote}", re.DOTALL)
+        self._begun: list[str] = []  # lines of a record whose quote is open
+        self._is_open = False
+        self._begun_chars = 0
+        self._force_null = [name in of.force_null for name in self._names]
+        self._force_not_null = [name in of.force_not_null for name in self._names]
+
+    def _rows(self, lines: list[str]) -> list[Row]:
+        rows: list[Row] = []
+        quote = self._of.quote
+        plain = not self._of.force_null and not self._of.force_not_null
+        null, delimiter = self._of.null, self._of.delimiter
+        newline = (self._newline or b"\n").decode()
+        for line in lines:
+            self._line += 1
+            cells: list[str | None]
+            if not self._begun and quote not in line:
+                if line == "\\.":
+                    self._ended = True
+                    break
+                if plain:
+                    cells = [None if c == null else c for c in line.split(delimiter)]
+                else:
+                    cells = self._cells(line)
+            else:
+                self._begin(line)
+                if self._is_open:
+                    continue
+                line = newline.join(self._begun)
+                self._begun, self._begun_chars = [], 0
+                cells = self._cells(line)
+            if self._header:
+                self._check_header(cells)
+                continue
+            rows.append(self._row(cells, line))
+        return rows
+
+    def _begin(self, line: str) -> None:
+        """Another line of a record; whether its quote is open then."""
+        self._begun.append(line)
+        self._begun_chars += len(line)
+        if self._begun_chars > self._piece_bytes_max:
+            self._keep(b" " * (self._piece_bytes_max + 1))
+        at = 0
+        while at < len(line):
+            if not self._is_open:
+                at = line.find(self._of.quote, at)
+                if at < 0:
+                    return
+                self._is_open = True
+                at += 1
+                continue
+            found = self._open.search(line, at)
+            if found is None:
+                return
+            at = found.end()
+            if len(found[0]) == 1:
+                self._is_open = False
+
+    def _over(self) -> None:
+        if self._begun and not self._ended:
+            raise self._bad("unterminated CSV quoted field", "\n".join(self._begun))
+
+    def _cells(self, line: str) -> list[str | None]:
+        cells: list[str | None] = []
+        at = 0
+        while True:
+            found = self._field.match(line, at)
+            if found is None:
+                raise self._bad("unterminated CSV quoted field", line)
+            cells.append(self._cell(found[1], len(cells)))
+            if not found[2]:
+                return cells
+            at = found.end()
+
+    def _cell(self, raw: str, column: int) -> str | None:
+        quoted = self._of.quote in raw
+        value = self._part.sub(self._unquote, raw) if quoted else raw
+        if value != self._of.null:
+            return value
+        known = column < len(self._names)
+        if quoted:
+            return None if known and self._force_null[column] else value
+        return value if known and self._force_not_null[column] else None
+
+    def _unquote(self, found: re.Match[str]) -> str:
+        return self._doubled.sub(r"\1", found[1])
+
+
+# -- in: binary
+
+
+class _BinaryReader:
+    def __init__(self, of: CopyFormat, fields: Sequence[Field], piece_bytes_max: int) -> None:
+        self._of = of
+        self._names = [field.name for field in fields]
+        self._readers = [binary.reader(field.oid) for field in fields]
+        self._piece_bytes_max = piece_bytes_max
+        self._rest = b""
+        self._begun = False
+        self._ended = False
+        self._line = 0
+
+    def feed(self, data: bytes) -> list[Row]:
+        data = self._rest + data if self._rest else data
+        at = 0
+        rows: list[Row] = []
+        if not self._begun:
+            at = self._header(data)
+        while self._begun and not self._ended:
+            row, at = self._row(data, at)
+            if row is None:
+                break
+            rows.append(row)
+        self._rest = b"" if self._ended else data[at:]
+        if len(self._rest) > self._piece_bytes_max:
+            raise SqlError(
+                LIMIT_EXCEEDED, f"a row of a COPY has more than {self._piece_bytes_max} bytes"
+            )
+        return rows
+
+    def finish(self) -> list[Row]:
+        if not self._begun:
+            raise self._bad("COPY file signature not recognized", line=False)
+        if self._rest and not self._ended:
+            self._line += 1
+            raise self._bad("unexpected EOF in COPY data")
+        return []
+
+    def _header(self, data: bytes) -> int:
+        """Where the rows begin, once the header is complete."""
+        if data[: len(SIGNATURE)] != SIGNATURE[: len(data)]:
+            raise self._bad("COPY file signature not recognized", line=False)
+        if len(data) < len(_HEADER):
+            return 0
+        flags, extension = _EXTENSION.unpack_from(data, len(SIGNATURE))
+        if flags & _HAS_OIDS:
+            raise self._bad("invalid COPY file header (WITH OIDS)", line=False)
+        if flags & _CRITICAL:
+            raise self._bad("unrecognized critical flags in COPY file header", line=False)
+        if extension > self._piece_bytes_max:
+            raise self._bad("invalid COPY file header (wrong length)", line=False)
+        if len(data) < len(_HEADER) + extension:
+            return 0
+        self._begun = True
+        return len(_HEADER) + int(extension)
+
+    def _row(self, data: bytes, start: int) -> tuple[Row | None, int]:
+        """The row at `start` and where the next one begins; None: it is not complete."""
+        if len(data) - start < 2:
+            return None, start
+        count = _I2.unpack_from(data, start)[0]
+        if count == -1:
+            self._ended = True
+            return None, start + 2
+        self._line += 1
+        if count != len(self._readers):
+            raise self._bad(f"row field count is {count}, expected {len(self._readers)}")
+        at = start + 2
+        raws: list[bytes | None] = []
+        for _ in range(count):
+            if len(data) - at < 4:
+                return self._incomplete(start)
+            size = _I4.unpack_from(data, at)[0]
+            at += 4
+            if size == -1:
+                raws.append(None)
+                continue
+            if size < 0:
+                raise self._bad("invalid field size")
+            if len(data) - at < size:
+                return self._incomplete(start)
+            raws.append(data[at : at + size])
+            at += size
+        return self._values(raws), at
+
+    def _incomplete(self, start: int) -> tuple[None, int]:
+        self._line -= 1
+        return None, start
+
+    def _values(self, raws: list[bytes | None]) -> Row:
+        column = 0
+        values = []
+        try:
+            for column, raw in enumerate(raws):
+                values.append(None if raw is None else self._readers[column](raw))
+        except SqlError as error:
+            error.where = f"COPY {self._of.table}, line {self._line}, column {self._names[column]}"
+            raise
+        return tuple(values)
+
+    def _bad(self, message: str, *, line: bool = True) -> SqlError:
+        where = f"COPY {self._of.table}, line {self._line}" if line else ""
+        return SqlError(BAD_COPY_FORMAT, message, where=where)
+
+
+# -- out
+
+WriteRow = Callable[[Sequence[Any]], bytes]
+
+
+def header(of: CopyFormat, fields: Sequence[Field]) -> bytes:
+    """What comes before the first row: of binary it is sent together with it."""
+    if of.kind == "binary":
+        return _HEADER
+    if not (of.header or of.header_match):
+        return b""
+    if of.kind == "text":
+        names = [_escaped_text(field.name, of.delimiter) for field in fields]
+    else:
+        names = [_quoted_csv(field.name, of, force=False) for field in fields]
+    return of.delimiter.join(names).encode() + b"\n"
+
+
+def row_writer(of: CopyFormat, fields: Sequence[Field], style: Style) -> WriteRow:
+    """One row's bytes, with the newline."""
+    if of.kind == "binary":
+        return _binary_row(fields)
+    writers = [text.writer(field.oid, style) for field in fields]
+    if of.kind == "text":
+        return _text_row(of, writers)
+    force = [of.force_quote_all or field.name in of.force_quote for field in fields]
+    return _csv_row(of, writers, force)
+
+
+def _text_row(of: CopyFormat, writers: Sequence[Callable[[Any], str]]) -> WriteRow:
+    null, delimiter = of.null, of.delimiter
+    special = re.compile(f"[\\\\\b\f\n\r\t\v{re.escape(delimiter)}]")
+
+    def write(row: Sequence[Any]) -> bytes:
+        cells = []
+        for value, text_of in zip(row, writers, strict=True):
+            if value is None:
+                cells.append(null)
+                continue
+            cell = text_of(value)
+            cells.append(_escaped_text(cell, delimiter) if special.search(cell) else cell)
+        return (delimiter.join(cells) + "\n").encode()
+
+    return write
+
+
+def _escaped_text(cell: str, delimiter: str) -> str:
+    out = [_TEXT_ESCAPES.get(c) or (f"\\{c}" if c == delimiter else c) for c in cell]
+    return "".join(out)
+
+
+def _csv_row(
+    of: CopyFormat, writers: Sequence[Callable[[Any], str]], force: Sequence[bool]
+) -> WriteRow:
+    single = len(writers) == 1
+
+    def write(row: Sequence[Any]) -> bytes:
+        cells = []
+        for value, text_of, forced in zip(row, writers, force, strict=True):
+            if value is None:
+                cells.append(of.null)
+            else:
+                cells.append(_quoted_csv(text_of(value), of, force=forced, single=single))
+        return (of.delimiter.join(cells) + "\n").encode()
+
+    return write
+
+
+def _quoted_csv(cell: str, of: CopyFormat, *, force: bool, single: bool = False) -> str:
+    needs = (
+        force
+        or cell == of.null
+        or (single and cell == "\\.")
+        or any(c in cell for c in (of.delimiter, of.quote, "\n", "\r"))
+    )
+    if not needs:
+        return cell
+    escaped = cell.replace(of.escape, of.escape * 2) if of.escape != of.quote else cell
+    return of.quote + escaped.replace(of.quote, of.escape + of.quote) + of.quote
+
+
+def _binary_row(fields: Sequence[Field]) -> WriteRow:
+    writers = [binary.writer(field.oid) for field in fields]
+    count = _I2.pack(len(fields))
+
+    def write(row: Sequence[Any]) -> bytes:
+        out = [count]
+        for value, raw_of in zip(row, writers, strict=True):
+            if value is None:
+                out.append(b"\xff\xff\xff\xff")
+            else:
+                raw = raw_of(value)
+                out += (_I4.pack(len(raw)), raw)
+        return b"".join(out)
+
+    return write
+
+
+def rows_bytes(rows: Iterable[Sequence[Any]], write: WriteRow) -> bytes:
+    """Several rows as one piece, e.g. of a file."""
+    return b"".join([write(row) for row in rows])

@@ -1,0 +1,540 @@
+"""One logged-in client: its messages into calls of its session, and the answers into bytes.
+
+    Q                 split, then each: parse, bind, fetch …; sync; ReadyForQuery
+    P B D E C         parse, bind, describe, execute, close; after an error: nothing until S
+    S                 sync; ReadyForQuery
+    H                 what is there is written
+
+CommandComplete of the last statement before a Sync waits for the commit: a client that was told
+`INSERT 0 1` was told so of rows that are there. (PostgreSQL sends it first in the extended
+protocol, and an error of the commit behind it.)
+
+Whatever a statement raises ends that statement only. What a client does wrong in the protocol
+(ProtocolError) ends the connection; so does an error that is our own bug end the statement (XX000),
+with a line in the log that has no text of users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from kv.base.errors import KvorumError
+from kv.base.limits import (
+    SQL_ENCODE_ROWS,
+    SQL_FETCH_ROWS,
+    SQL_MESSAGE_BYTES_MAX,
+    SQL_OUTPUT_BYTES,
+    SQL_PORTALS_MAX,
+    SQL_STATEMENTS_MAX,
+    MiB,
+)
+from sqlproxy.answers import Field, Portal, Session, Statement
+from sqlproxy.errors import (
+    DUPLICATE_CURSOR,
+    DUPLICATE_PREPARED,
+    INTERNAL_ERROR,
+    LIMIT_EXCEEDED,
+    PROTOCOL_VIOLATION,
+    STATEMENT_TOO_COMPLEX,
+    UNDEFINED_CURSOR,
+    UNDEFINED_PREPARED,
+    SqlError,
+    from_store,
+    unsupported,
+)
+from sqlproxy.pg.datetimes import zone_named
+from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.wire import codec
+from sqlproxy.wire.codec import Fatal, ProtocolError, Skipped
+from sqlproxy.wire.copying import CopyIn, CopyOut
+from sqlproxy.wire.rows import Encode, Read, parameter_reader, row_encoder
+
+log = logging.getLogger(__name__)
+
+_ALL_TEXT: Final = b"\x00\x00"  # of Bind: no format codes
+
+
+class Gone(Exception):
+    """The client's connection is no more; nobody is left to be told."""
+
+
+class Door(Protocol):
+    """The socket, as the conversation needs it. `out`: replies that are not written yet; always the
+    same object.
+    """
+
+    out: bytearray
+
+    def pull(self) -> tuple[int, bytes | Skipped] | None:
+        """The next message if it is here."""
+        ...
+
+    async def message(self) -> tuple[int, bytes | Skipped]:
+        """The next message; writes what is in `out` before it waits. Raises Gone."""
+        ...
+
+    def flush(self) -> None: ...
+
+    async def drain(self) -> None:
+        """Flush, and wait until the client has taken enough of it. Raises Gone."""
+        ...
+
+
+class _Output:
+    """How rows of these fields leave, in the formats that a Bind asked for."""
+
+    __slots__ = ("description", "encode", "fields", "formats")
+
+    def __init__(self, fields: Sequence[Field], formats: tuple[int, ...], style: Style) -> None:
+        self.fields = fields
+        self.formats = formats
+        self.encode: Encode = row_encoder(tuple([f.oid for f in fields]), formats, style)
+        self.description = codec.row_description(fields, formats)
+
+
+class _Compiled:
+    """What the wire keeps of a statement: `readers` by the format codes of parameters and `outputs`
+    by those of results, as they came. One per style.
+    """
+
+    __slots__ = ("outputs", "readers")
+
+    def __init__(self) -> None:
+        self.readers: dict[bytes, list[Read]] = {}
+        self.outputs: dict[bytes, _Output] = {}
+
+
+class _Bound:
+    """What the wire keeps of a portal: formats of its results, and what they compile to."""
+
+    __slots__ = ("compiled", "output", "results")
+
+    def __init__(self, compiled: _Compiled | None, results: bytes) -> None:
+        self.compiled = compiled
+        self.results = results
+        self.output: _Output | None = None
+
+
+class Conversation:
+    """`run` works on all messages that are here. One task at a time."""
+
+    __slots__ = ("_door", "_held", "_session", "_skipping", "_style", "_zone", "ended")
+
+    def __init__(self, session: Session, door: Door) -> None:
+        self._session = session
+        self._door = door
+        self._style: Style = DEFAULT
+        self._zone = "UTC"
+        self._skipping = False  # until Sync, after an error
+        self._held = b""  # CommandComplete that waits for Sync
+        self.ended = False  # the client said goodbye
+
+    @property
+    def at_rest(self) -> bool:
+        """Between two messages of queries: nothing of an extended query is under way."""
+        return not self._skipping and not self._held
+
+    async def run(self) -> None:
+        """Raises Fatal, Gone."""
+        pull = self._door.pull
+        while not self.ended and (message := pull()) is not None:
+            kind, body = message
+            if kind == codec.SYNC:
+                await self._sync()
+            elif kind == codec.QUERY:
+                await self._query(body)
+            elif kind == codec.TERMINATE:
+                self.ended = True
+            elif self._skipping or kind in (codec.COPY_DATA, codec.COPY_DONE, codec.COPY_FAIL):
+                continue  # of a COPY that failed; the client could not know
+            else:
+                try:
+                    await self._extended(kind, body)
+                except (Fatal, Gone):
+                    raise
+                except Exception as error:  # noqa: BLE001 - the boundary: see the module
+                    await self._fail(error)
+                    self._skipping = True
+            if len(self._door.out) > SQL_OUTPUT_BYTES:
+                await self._door.drain()
+
+    # -- what is told out of turn
+
+    def tell(self) -> None:
+        """Notices and changed settings, before the next reply. The zone is ours to obey, too."""
+        channel = self._session.channel
+        if channel.notices:
+            notices, channel.notices = channel.notices, []
+            for notice in notices:
+                self._door.out += codec.notice_response(notice)
+        if channel.parameters:
+            changed, channel.parameters = channel.parameters, {}
+            for name, value in changed.items():
+                self._door.out += codec.parameter_status(name, value)
+                if name == "TimeZone":
+                    self.use_zone(value)
+
+    def use_zone(self, name: str) -> None:
+        try:
+            self._style = Style(zone_named(name))
+        except SqlError:  # the session's zones are its own business: it stays at what it was
+            log.warning("the time zone %.64r of a session is not known", name)
+            return
+        self._zone = name
+
+    # -- errors and ends
+
+    async def _fail(self, error: BaseException, *, offset: int = 0) -> None:
+        """Tell the client, then the session. The held tag was of a statement that succeeded."""
+        self._release()
+        told = as_sql_error(error)
+        await self._session.failed(told)
+        self.tell()
+        self._door.out += codec.error_response(told, offset=offset)
+
+    def _release(self) -> None:
+        if self._held:
+            self._door.out += self._held
+            self._held = b""
+
+    async def _sync(self) -> None:
+        self._skipping = False
+        held, self._held = self._held, b""
+        session = self._session
+        try:
+            await session.sync()
+        except Exception as error:  # noqa: BLE001 - the boundary: see the module
+            held = codec.error_response(as_sql_error(error))
+        channel = session.channel
+        if channel.notices or channel.parameters:
+            self.tell()
+        out = self._door.out
+        out += held
+        out += codec.READY[session.status]
+
+    # -- simple queries
+
+    async def _query(self, body: bytes | Skipped) -> None:
+        self._skipping = False
+        self._release()
+        offset = 0
+        last = b""
+        try:
+            text = codec.read_query(_whole(body, "the query"))
+            await self._forget_unnamed()
+            parts = self._session.split(text)
+            if not parts:
+                self._door.out += codec.EMPTY_QUERY
+            at = 0
+            for part in parts:
+                offset = max(0, text.find(part, at))
+                at = offset + len(part)
+                self._door.out += last
+                last = await self._simple(part)
+        except (Fatal, Gone):
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: see the module
+            await self._fail(error, offset=offset)
+            last = b""
+        self._held = last
+        await self._sync()
+
+    async def _simple(self, text: str) -> bytes:
+        """One statement; its CommandComplete."""
+        statement = await self._session.parse(text, ())
+        if statement.parameters:
+            raise SqlError("42P02", "there is no parameter $1")
+        portal = await self._session.bind(statement, ())
+        try:
+            if portal.copy_in is not None or portal.copy_out is not None:
+                return await self._copy(portal)
+            fields = portal.fields
+            if fields is None:
+                await portal.fetch(SQL_FETCH_ROWS)
+            else:
+                output = _output(self._compiled(statement), _ALL_TEXT, fields, self._style)
+                await self._rows(portal, output, 0, description=output.description)
+            self.tell()
+            tag = portal.tag()
+        finally:
+            await portal.close()
+        return codec.command_complete(tag) if tag else codec.EMPTY_QUERY
+
+    async def _forget_unnamed(self) -> None:
+        """A simple query ends the unnamed statement and portal, as in PostgreSQL."""
+        session = self._session
+        session.statements.pop("", None)
+        portal = session.portals.pop("", None)
+        if portal is not None:
+            await portal.close()
+
+    # -- the extended protocol
+
+    async def _extended(self, kind: int, body: bytes | Skipped) -> None:
+        if kind == codec.BIND:
+            await self._bind(_whole(body, "the values of the statement"))
+        elif kind == codec.EXECUTE:
+            await self._execute(_whole(body, ""))
+        elif kind == codec.DESCRIBE:
+            self._describe(_whole(body, ""))
+        elif kind == codec.PARSE:
+            await self._parse(_whole(body, "the statement"))
+        elif kind == codec.CLOSE:
+            await self._close(_whole(body, ""))
+        elif kind == codec.FLUSH:
+            self._release()
+            self._door.flush()
+        elif kind == codec.FUNCTION_CALL:
+            raise unsupported("the function call protocol", hint="Use SELECT.")
+        else:
+            raise ProtocolError(f"unexpected message type {chr(kind)!r}")
+
+    async def _parse(self, body: bytes) -> None:
+        self._release()
+        name, text, oids = codec.read_parse(body)
+        statements = self._session.statements
+        if name:
+            if name in statements:
+                message = f'prepared statement "{name}" already exists'
+                raise SqlError(DUPLICATE_PREPARED, message)
+            if len(statements) >= SQL_STATEMENTS_MAX:
+                raise SqlError(
+                    LIMIT_EXCEEDED,
+                    f"more than {SQL_STATEMENTS_MAX} prepared statements in one session",
+                    hint="Close those that are no longer needed.",
+                )
+        else:
+            statements.pop("", None)
+        statements[name] = await self._session.parse(text, oids)
+        self._door.out += codec.PARSE_COMPLETE
+
+    async def _bind(self, body: bytes) -> None:
+        if self._held:
+            self._release()
+        message = codec.read_bind(body)
+        session = self._session
+        statement = session.statements.get(message.statement)
+        if statement is None:
+            raise _no_statement(message.statement)
+        portals = session.portals
+        if message.portal:
+            if message.portal in portals:
+                raise SqlError(DUPLICATE_CURSOR, f'cursor "{message.portal}" already exists')
+            if len(portals) >= SQL_PORTALS_MAX:
+                raise SqlError(
+                    LIMIT_EXCEEDED, f"more than {SQL_PORTALS_MAX} portals in one transaction"
+                )
+        elif (old := portals.pop("", None)) is not None:
+            await old.close()
+        compiled = self._compiled(statement)
+        readers = compiled.readers.get(message.formats)
+        if readers is None:
+            readers = self._readers(compiled, statement, message)
+        if len(readers) != len(message.values):
+            raise SqlError(
+                PROTOCOL_VIOLATION,
+                f"bind message supplies {len(message.values)} parameters, but prepared statement "
+                f'"{message.statement}" requires {len(readers)}',
+            )
+        values = [
+            None if raw is None else read(raw)
+            for read, raw in zip(readers, message.values, strict=True)
+        ]
+        portal = await session.bind(statement, values)
+        bound = _Bound(compiled, message.results)
+        if portal.fields is not None and portal.copy_out is None and portal.copy_in is None:
+            bound.output = _output(compiled, message.results, portal.fields, self._style)
+        portal.wire = bound
+        portals[message.portal] = portal
+        self._door.out += codec.BIND_COMPLETE
+
+    def _compiled(self, statement: Statement) -> _Compiled:
+        by_zone = statement.wire
+        if by_zone is None:
+            by_zone = statement.wire = {}
+        compiled: _Compiled | None = by_zone.get(self._zone)
+        if compiled is None:
+            compiled = by_zone[self._zone] = _Compiled()
+        return compiled
+
+    def _readers(
+        self, compiled: _Compiled, statement: Statement, message: codec.Bind
+    ) -> list[Read]:
+        types = statement.parameters
+        codes = codec.format_codes(
+            message.formats,
+            len(types),
+            "bind message has {given} parameter formats but {count} parameters",
+        )
+        readers = [
+            parameter_reader(oid, code, self._style) for oid, code in zip(types, codes, strict=True)
+        ]
+        compiled.readers[message.formats] = readers
+        return readers
+
+    def _describe(self, body: bytes) -> None:
+        if self._held:
+            self._release()
+        is_statement, name = codec.read_target(body)
+        out = self._door.out
+        if is_statement:
+            statement = self._session.statements.get(name)
+            if statement is None:
+                raise _no_statement(name)
+            out += codec.parameter_description(statement.parameters)
+            fields = statement.fields
+            out += (
+                codec.NO_DATA
+                if fields is None
+                else codec.row_description(fields, (0,) * len(fields))
+            )
+            return
+        portal = self._portal(name)
+        fields = portal.fields
+        if fields is None or portal.copy_in is not None or portal.copy_out is not None:
+            out += codec.NO_DATA
+        else:
+            out += self._portal_output(portal, fields).description
+
+    def _portal(self, name: str) -> Portal:
+        portal = self._session.portals.get(name)
+        if portal is None:
+            raise SqlError(UNDEFINED_CURSOR, f'portal "{name}" does not exist')
+        return portal
+
+    def _portal_output(self, portal: Portal, fields: Sequence[Field]) -> _Output:
+        """Of a cursor that SQL declared there is no Bind: text."""
+        bound = portal.wire
+        if bound is None:
+            bound = portal.wire = _Bound(None, _ALL_TEXT)
+        if bound.output is None or bound.output.fields is not fields:
+            bound.output = _output(bound.compiled, bound.results, fields, self._style)
+        output: _Output = bound.output
+        return output
+
+    async def _execute(self, body: bytes) -> None:
+        if self._held:
+            self._release()
+        name, rows_max = codec.read_execute(body)
+        portal = self._portal(name)
+        if portal.copy_in is not None or portal.copy_out is not None:
+            self._held = await self._copy(portal)
+            return
+        fields = portal.fields
+        if fields is None:
+            await portal.fetch(SQL_FETCH_ROWS)
+        else:
+            output = self._portal_output(portal, fields)
+            if not await self._rows(portal, output, rows_max):
+                self.tell()
+                self._door.out += codec.PORTAL_SUSPENDED
+                return
+        channel = self._session.channel
+        if channel.notices or channel.parameters:
+            self.tell()
+        tag = portal.tag()
+        self._held = codec.command_complete(tag) if tag else codec.EMPTY_QUERY
+
+    async def _rows(
+        self, portal: Portal, output: _Output, rows_max: int, *, description: bytes = b""
+    ) -> bool:
+        """Rows until the portal has ended or `rows_max` (0 = all) are sent; whether it ended."""
+        left = rows_max or SQL_FETCH_ROWS
+        rows = await portal.fetch(min(left, SQL_FETCH_ROWS))
+        out = self._door.out
+        out += description
+        while rows:
+            if len(rows) <= SQL_ENCODE_ROWS:
+                output.encode(rows, out)
+            else:
+                for at in range(0, len(rows), SQL_ENCODE_ROWS):
+                    output.encode(rows[at : at + SQL_ENCODE_ROWS], out)
+                    if len(out) > SQL_OUTPUT_BYTES:
+                        await self._door.drain()
+            if len(out) > SQL_OUTPUT_BYTES:
+                await self._door.drain()
+            if rows_max:
+                left -= len(rows)
+                if left <= 0:
+                    return False
+            rows = await portal.fetch(min(left, SQL_FETCH_ROWS))
+        return True
+
+    async def _close(self, body: bytes) -> None:
+        self._release()
+        is_statement, name = codec.read_target(body)
+        if is_statement:
+            self._session.statements.pop(name, None)
+        else:
+            portal = self._session.portals.pop(name, None)
+            if portal is not None:
+                await portal.close()
+        self._door.out += codec.CLOSE_COMPLETE
+
+    # -- COPY
+
+    async def _copy(self, portal: Portal) -> bytes:
+        """The whole of a COPY; its CommandComplete."""
+        if portal.copy_in is not None:
+            await CopyIn(portal, portal.copy_in, self._style, self._door).run()
+        else:
+            assert portal.copy_out is not None
+            await CopyOut(portal, portal.copy_out, self._style, self._door).run()
+        self.tell()
+        return codec.command_complete(portal.tag())
+
+
+def _output(
+    compiled: _Compiled | None, results: bytes, fields: Sequence[Field], style: Style
+) -> _Output:
+    found = None if compiled is None else compiled.outputs.get(results)
+    if found is not None and found.fields is fields:
+        return found
+    codes = codec.format_codes(
+        results,
+        len(fields),
+        "bind message has {given} result formats but query has {count} columns",
+    )
+    found = _Output(fields, codes, style)
+    if compiled is not None:
+        compiled.outputs[results] = found
+    return found
+
+
+def _no_statement(name: str) -> SqlError:
+    if name:
+        return SqlError(UNDEFINED_PREPARED, f'prepared statement "{name}" does not exist')
+    return SqlError(UNDEFINED_PREPARED, "unnamed prepared statement does not exist")
+
+
+def _whole(body: bytes | Skipped, what: str) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    raise SqlError(
+        LIMIT_EXCEEDED,
+        f"{what} has {body.size} bytes; at most {SQL_MESSAGE_BYTES_MAX // MiB} MiB are taken",
+        hint="Send it in several statements, or use COPY.",
+    )
+
+
+def as_sql_error(error: BaseException) -> SqlError:
+    """What a client is told of whatever was raised."""
+    if isinstance(error, SqlError):
+        return error
+    if isinstance(error, KvorumError):
+        return from_store(error)
+    if isinstance(error, RecursionError):
+        return SqlError(
+            STATEMENT_TOO_COMPLEX,
+            "stack depth limit exceeded",
+            hint="The statement or a value in it is nested too deep.",
+        )
+    if isinstance(error, asyncio.TimeoutError):
+        return SqlError("57014", "canceling statement due to a timeout")
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("internal error in a statement: %s\n%s", type(error).__name__, where)
+    return SqlError(INTERNAL_ERROR, f"internal error: {type(error).__name__}")

@@ -1,0 +1,107 @@
+"""COPY FROM STDIN and TO STDOUT: messages of the client ↔ rows of the portal.
+
+In: pieces are put together until SQL_COPY_BATCH_BYTES are there, read, and handed on; while the
+portal works, the client's next pieces wait in its socket. CopyFail and any error end the COPY; the
+pieces that still come behind an error are thrown away by the conversation.
+Out: a message per row, as clients expect it; the portal is asked for more only when the client has
+read what came before.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kv.base.limits import (
+    SQL_COPY_BATCH_BYTES,
+    SQL_FETCH_ROWS,
+    SQL_MESSAGE_BYTES_MAX,
+    SQL_OUTPUT_BYTES,
+)
+from sqlproxy.answers import CopyFormat, Portal
+from sqlproxy.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
+from sqlproxy.pg.copying import TRAILER, header, reader, row_writer
+from sqlproxy.pg.style import Style
+from sqlproxy.wire import codec
+from sqlproxy.wire.codec import ProtocolError, Skipped
+
+
+class Door(Protocol):
+    out: bytearray
+
+    async def message(self) -> tuple[int, bytes | Skipped]: ...
+
+    async def drain(self) -> None: ...
+
+
+class CopyIn:
+    def __init__(self, portal: Portal, of: CopyFormat, style: Style, door: Door) -> None:
+        fields = portal.fields or ()
+        self._portal = portal
+        self._door = door
+        self._reader = reader(of, fields, style, SQL_MESSAGE_BYTES_MAX)
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        door.out += codec.copy_response(b"G", of.kind == "binary", len(fields))
+
+    async def run(self) -> None:
+        """Raises SqlError, ProtocolError, Gone."""
+        while True:
+            kind, body = await self._door.message()
+            if kind == codec.COPY_DATA:
+                if isinstance(body, Skipped):
+                    raise SqlError(
+                        LIMIT_EXCEEDED,
+                        f"a piece of a COPY has {body.size} bytes; at most "
+                        f"{SQL_MESSAGE_BYTES_MAX} are taken",
+                    )
+                self._pieces.append(body)
+                self._bytes += len(body)
+                if self._bytes >= SQL_COPY_BATCH_BYTES:
+                    await self._hand_on()
+            elif kind == codec.COPY_DONE:
+                break
+            elif kind == codec.COPY_FAIL:
+                reason = "" if isinstance(body, Skipped) else codec.read_query(body)
+                raise SqlError(QUERY_CANCELED, f"COPY from stdin failed: {reason}")
+            elif kind not in (codec.FLUSH, codec.SYNC):
+                raise ProtocolError(f"unexpected message type 0x{kind:02X} during COPY from stdin")
+        await self._hand_on()
+        if rows := self._reader.finish():
+            await self._portal.take(rows)
+        await self._portal.finish()
+
+    async def _hand_on(self) -> None:
+        data = b"".join(self._pieces)
+        self._pieces, self._bytes = [], 0
+        if rows := self._reader.feed(data):
+            await self._portal.take(rows)
+
+
+class CopyOut:
+    def __init__(self, portal: Portal, of: CopyFormat, style: Style, door: Door) -> None:
+        self._portal = portal
+        self._door = door
+        self._of = of
+        self._fields = portal.fields or ()
+        self._write = row_writer(of, self._fields, style)
+
+    async def run(self) -> None:
+        """Raises SqlError, Gone."""
+        portal, door = self._portal, self._door
+        binary = self._of.kind == "binary"
+        rows = await portal.fetch(SQL_FETCH_ROWS)  # executes: an error comes before the first byte
+        door.out += codec.copy_response(b"H", binary, len(self._fields))
+        head = header(self._of, self._fields)
+        if head and not binary:
+            door.out += codec.message(b"d", head)
+            head = b""
+        while rows:
+            for row in rows:
+                door.out += codec.message(b"d", head + self._write(row))
+                head = b""
+                if len(door.out) > SQL_OUTPUT_BYTES:
+                    await door.drain()
+            rows = await portal.fetch(SQL_FETCH_ROWS)
+        if binary:
+            door.out += codec.message(b"d", head + TRAILER)
+        door.out += codec.COPY_OUT_DONE

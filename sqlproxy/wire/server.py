@@ -1,0 +1,198 @@
+"""The PostgreSQL port of a node: accepts clients, bounds them, cancels for them, stops them.
+
+Everything of a client is its Connection's; the server knows who is there, whose key is whose, how
+much large messages take together, and looks once a second at those with a deadline, while there
+are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
+from kv.base.ports import Clock, Rng
+from sqlproxy.answers import Sessions
+from sqlproxy.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
+from sqlproxy.wire.codec import Fatal
+from sqlproxy.wire.connection import Connection
+from sqlproxy.wire.startup import Tls
+
+_SWEEP_S: Final = 1.0
+_BACKLOG: Final = 1024
+_KEEPALIVE_IDLE_S: Final = 60
+_SECRET_BYTES: Final = 32
+_PROCESS_MAX: Final = (1 << 31) - 1
+_UNGREETED_EXTRA: Final = 100  # beyond the limit they are let in far enough to be told
+
+
+@dataclass(slots=True)
+class Counters:
+    opened: int = 0
+    refused: int = 0
+    cancels: int = 0
+    expired: int = 0
+
+
+class SqlServer:
+    """`clock` only measures; `rng` makes nonces and keys; `connections_max` is for tests."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        *,
+        clock: Clock,
+        rng: Rng,
+        tls: Tls | None = None,
+        connections_max: int = SQL_CONNECTIONS_MAX,
+    ) -> None:
+        self.sessions = sessions
+        self.rng = rng
+        self.tls = tls
+        self.secret = rng.token(_SECRET_BYTES)
+        self.counters = Counters()
+        self._clock = clock
+        self._connections_max = connections_max
+        self._connections: set[Connection] = set()
+        self._keys: dict[int, tuple[bytes, Connection]] = {}
+        self._last_process = 0
+        self._large_bytes = 0
+        self._watched: set[Connection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._listener: asyncio.Server | None = None
+        self._stopping = False
+        self._all_gone: asyncio.Event | None = None
+
+    # -- life
+
+    async def start(
+        self, host: str = "127.0.0.1", port: int = 0, *, listener: socket.socket | None = None
+    ) -> int:
+        """Listens, on a socket that is bound already if one is given; returns the port."""
+        loop = asyncio.get_running_loop()
+        if listener is not None:
+            self._listener = await loop.create_server(
+                lambda: Connection(self), sock=listener, backlog=_BACKLOG
+            )
+        else:
+            self._listener = await loop.create_server(
+                lambda: Connection(self), host, port, backlog=_BACKLOG
+            )
+        address = self._listener.sockets[0].getsockname()
+        return int(address[1]) if isinstance(address, tuple) else 0
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """No new clients; those at rest are told 57P01 and closed, statements that run may end
+        within `grace_s`; then they are canceled, and at last killed.
+        """
+        self._stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        self._all_gone = asyncio.Event()
+        for connection in list(self._connections):
+            connection.end(
+                Fatal(ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+            )
+        if not await self._gone_within(grace_s):
+            for connection in list(self._connections):
+                connection.cancel()
+            if not await self._gone_within(SQL_CANCEL_MS_MAX / 1_000):
+                for connection in list(self._connections):
+                    connection.kill()
+                await self._gone_within(SQL_CANCEL_MS_MAX / 1_000)
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        if self._listener is not None:
+            await self._listener.wait_closed()
+            self._listener = None
+
+    async def _gone_within(self, seconds: float) -> bool:
+        assert self._all_gone is not None
+        if not self._connections:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._all_gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    # -- of connections
+
+    def opened(self, connection: Connection) -> None:
+        self.counters.opened += 1
+        self._connections.add(connection)
+        if len(self._connections) > self._connections_max + _UNGREETED_EXTRA:
+            self.counters.refused += 1
+            connection.abort()
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._watched.discard(connection)
+        self._keys.pop(connection.process, None)
+        if self._all_gone is not None and not self._connections:
+            self._all_gone.set()
+
+    def admit(self) -> None:
+        if self._stopping:
+            raise Fatal(CANNOT_CONNECT_NOW, "the database system is shutting down")
+        if len(self._keys) >= self._connections_max:
+            self.counters.refused += 1
+            raise Fatal(
+                TOO_MANY_CONNECTIONS,
+                "sorry, too many clients already",
+                detail=f"At most {self._connections_max} are served by one node.",
+            )
+
+    def register(self, connection: Connection, key: bytes) -> int:
+        process = self._last_process
+        while True:
+            process = process % _PROCESS_MAX + 1
+            if process not in self._keys:
+                break
+        self._last_process = process
+        self._keys[process] = (key, connection)
+        return process
+
+    def cancel(self, process: int, key: bytes) -> None:
+        """Wrong keys are told nothing."""
+        found = self._keys.get(process)
+        if found is not None and hmac.compare_digest(found[0], key):
+            self.counters.cancels += 1
+            found[1].cancel()
+
+    def reserve(self, more: int) -> bool:
+        if more > 0 and self._large_bytes + more > SQL_INPUT_BYTES_MAX:
+            return False
+        self._large_bytes += more
+        return True
+
+    # -- time
+
+    def watch(self, connection: Connection, ms: int) -> None:
+        connection.deadline = self._clock.monotonic() + ms / 1_000
+        self._watched.add(connection)
+        if self._sweep is None:
+            loop = asyncio.get_running_loop()
+            self._sweep = loop.call_later(_SWEEP_S, self._look)
+
+    def _look(self) -> None:
+        self._sweep = None
+        now = self._clock.monotonic()
+        for connection in list(self._watched):
+            if not connection.deadline:
+                self._watched.discard(connection)
+            elif connection.deadline <= now:
+                self._watched.discard(connection)
+                self.counters.expired += 1
+                connection.expired()
+        if self._watched and self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._look)

@@ -1,0 +1,278 @@
+"""From the first packet of a client to its first ReadyForQuery.
+
+    [SSLRequest | GSSENCRequest]… ─▶ startup packet ─▶ [version negotiated] ─▶ trusted or SCRAM
+    ─▶ session opened ─▶ settings, key for cancels, ReadyForQuery
+
+A CancelRequest instead of the startup packet is its connection's only message. What fails here is
+FATAL; what it says of users and passwords is the same whether a user exists or not.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kv.base.errors import KvorumError
+from kv.base.ports import Rng
+from sqlproxy.answers import Session, Sessions
+from sqlproxy.errors import (
+    INVALID_AUTHORIZATION,
+    INVALID_PARAMETER,
+    PROTOCOL_VIOLATION,
+    SqlError,
+    from_store,
+)
+from sqlproxy.wire import codec
+from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, ProtocolError, Startup
+from sqlproxy.wire.scram import NONCE_BYTES, Scram
+
+SERVER_VERSION: Final = "15.0 (Kvorum)"
+# What a client is told at the start; the session's own settings go over these.
+REPORTED: Final = {
+    "server_version": SERVER_VERSION,
+    "server_encoding": "UTF8",
+    "client_encoding": "UTF8",
+    "application_name": "",
+    "default_transaction_read_only": "off",
+    "in_hot_standby": "off",
+    "is_superuser": "on",
+    "session_authorization": "",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "integer_datetimes": "on",
+    "standard_conforming_strings": "on",
+}
+_ENCODINGS: Final = frozenset({"utf8", "utf-8", "unicode", "auto", "sql_ascii"})
+_ENCRYPTION_REQUESTS_MAX: Final = 2  # one for TLS, one for GSSAPI
+_OWN: Final = frozenset({"user", "database", "options", "replication", "client_encoding"})
+_CONNECTION_OPTION: Final = "_pq_."
+_KEY_BYTES: Final = 32  # of a cancel key in protocol 3.2
+_KEY_BYTES_OLD: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """`end_point`: the hash of the certificate that tls-server-end-point demands (RFC 5929), empty
+    without channel binding.
+    """
+
+    context: ssl.SSLContext
+    end_point: bytes = b""
+
+
+class Door(Protocol):
+    out: bytearray
+
+    @property
+    def loopback(self) -> bool: ...
+
+    @property
+    def encrypted(self) -> bool: ...
+
+    @property
+    def unread(self) -> bool:
+        """Bytes that came already and are not taken yet."""
+        ...
+
+    async def startup_packet(self) -> bytes: ...
+
+    async def message(self) -> tuple[int, bytes | codec.Skipped]: ...
+
+    def flush(self) -> None: ...
+
+    async def encrypt(self, context: ssl.SSLContext) -> None: ...
+
+
+class Host(Protocol):
+    """What the server gives to a greeting."""
+
+    sessions: Sessions
+    rng: Rng
+    tls: Tls | None
+    secret: bytes
+
+    def admit(self) -> None:
+        """Raises Fatal: no room, or stopping."""
+        ...
+
+    def cancel(self, process: int, key: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    session: Session
+    zone: str
+    version: int
+
+
+async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Greeted | None:
+    """The session of a client that was let in; None: it wanted something else, which is done.
+    `register`: remembers the key, gives the number of the process. Raises Fatal, Gone.
+    """
+    startup = await _packet(door, host)
+    if startup is None:
+        return None
+    version = _negotiate(door, startup)
+    user, database, settings = _wishes(startup)
+    host.admit()
+    try:
+        await _authenticate(door, host, user)
+        session = await host.sessions.open(user, database, settings)
+    except Fatal:
+        raise
+    except SqlError as error:
+        raise _fatal(error) from None
+    except KvorumError as error:
+        raise _fatal(from_store(error)) from None
+    door.out += codec.AUTHENTICATED
+    zone = _report(door, session, user, settings)
+    key = host.rng.token(_KEY_BYTES if version >= codec.VERSION_3_2 else _KEY_BYTES_OLD)
+    door.out += codec.backend_key(register(key), key)
+    for notice in session.channel.notices:
+        door.out += codec.notice_response(notice)
+    session.channel.notices.clear()
+    door.out += codec.READY[session.status]
+    door.flush()
+    return Greeted(session, zone, version)
+
+
+def _fatal(error: SqlError) -> Fatal:
+    return Fatal(error.sqlstate, error.message, detail=error.detail, hint=error.hint)
+
+
+async def _packet(door: Door, host: Host) -> Startup | None:
+    for _ in range(_ENCRYPTION_REQUESTS_MAX + 1):
+        packet = codec.read_startup(await door.startup_packet())
+        if isinstance(packet, Startup):
+            return packet
+        if isinstance(packet, CancelRequest):
+            host.cancel(packet.process, packet.key)
+            return None
+        await _encryption(door, host, packet)
+    raise ProtocolError("too many requests for encryption")
+
+
+async def _encryption(door: Door, host: Host, packet: EncryptionRequest) -> None:
+    if not packet.tls or host.tls is None or door.encrypted:
+        door.out += b"N"
+        door.flush()
+        return
+    if door.unread:
+        # somebody between the two could have put it there (CVE-2021-23214)
+        raise ProtocolError("received unencrypted data after SSL request")
+    door.out += b"S"
+    door.flush()
+    await door.encrypt(host.tls.context)
+
+
+def _negotiate(door: Door, startup: Startup) -> int:
+    """3.2 is the newest version that we speak, 3.1 never was; options that we do not know are
+    named to the client.
+    """
+    version = codec.VERSION_3_2 if startup.version >= codec.VERSION_3_2 else codec.VERSION_3_0
+    unknown = [name for name in startup.parameters if name.startswith(_CONNECTION_OPTION)]
+    if unknown or startup.version > codec.VERSION_3_2:
+        door.out += codec.negotiate(version, unknown)
+    return version
+
+
+def _wishes(startup: Startup) -> tuple[str, str, dict[str, str]]:
+    """User, database, settings. Raises Fatal."""
+    given = startup.parameters
+    user = given.get("user", "")
+    if not user:
+        raise Fatal(INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
+    if given.get("replication", "false").lower() not in ("", "false", "off", "no", "0"):
+        raise Fatal("0A000", "replication connections are not supported")
+    encoding = given.get("client_encoding", "UTF8")
+    if encoding.strip("'\"").lower() not in _ENCODINGS:
+        raise Fatal(
+            INVALID_PARAMETER,
+            f'invalid value for parameter "client_encoding": "{encoding}"',
+            hint="Only UTF8 is spoken here.",
+        )
+    settings = _options(given.get("options", ""))
+    for name, value in given.items():
+        if name not in _OWN and not name.startswith(_CONNECTION_OPTION):
+            settings[name] = value
+    return user, given.get("database") or user, settings
+
+
+def _options(text: str) -> dict[str, str]:
+    """Settings in the form of command line options: `-c name=value`, `--name=value`; a backslash
+    keeps a blank. Raises Fatal.
+    """
+    words = _words(text)
+    settings: dict[str, str] = {}
+    while words:
+        word = words.pop(0)
+        if word == "-c" and words:
+            word = words.pop(0)
+        elif word.startswith(("-c", "--")):
+            word = word[2:]
+        else:
+            raise Fatal(PROTOCOL_VIOLATION, f'invalid command-line argument: "{word}"')
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise Fatal(PROTOCOL_VIOLATION, f"-c {name} requires a value")
+        settings[name.replace("-", "_")] = value
+    return settings
+
+
+def _words(text: str) -> list[str]:
+    words: list[str] = []
+    word = ""
+    at = 0
+    while at < len(text):
+        if text[at] == "\\" and at + 1 < len(text):
+            word += text[at + 1]
+            at += 2
+            continue
+        if text[at].isspace():
+            if word:
+                words.append(word)
+            word = ""
+        else:
+            word += text[at]
+        at += 1
+    return [*words, word] if word else words
+
+
+async def _authenticate(door: Door, host: Host, user: str) -> None:
+    """Raises SqlError, Gone."""
+    if await host.sessions.trusted(door.loopback):
+        return
+    tls = host.tls
+    scram = Scram(
+        user,
+        await host.sessions.verifier(user),
+        nonce=host.rng.token(NONCE_BYTES),
+        secret=host.secret,
+        end_point=tls.end_point if tls is not None and door.encrypted else b"",
+    )
+    door.out += codec.sasl_mechanisms(scram.mechanisms)
+    mechanism, data = codec.read_sasl_initial(await _password(door))
+    door.out += codec.sasl_continue(scram.first(mechanism, data))
+    door.out += codec.sasl_final(scram.final(await _password(door)))
+
+
+async def _password(door: Door) -> bytes:
+    kind, body = await door.message()
+    if kind != codec.PASSWORD or isinstance(body, codec.Skipped):
+        raise ProtocolError(f"expected SASL response, got message type {kind}")
+    return body
+
+
+def _report(door: Door, session: Session, user: str, settings: Mapping[str, str]) -> str:
+    """Tells the settings; returns the zone."""
+    told = dict(REPORTED)
+    told["session_authorization"] = user
+    told["application_name"] = settings.get("application_name", "")
+    told.update(session.channel.parameters)
+    session.channel.parameters.clear()
+    for name, value in told.items():
+        door.out += codec.parameter_status(name, value)
+    return told["TimeZone"]
