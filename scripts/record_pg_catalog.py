@@ -18,17 +18,14 @@ from typing import Any
 
 import psycopg
 
-ROWS = """
-    pg_aggregate pg_am pg_amop pg_amproc pg_attribute pg_cast pg_class pg_collation pg_constraint
-    pg_conversion pg_description pg_index pg_language pg_namespace pg_opclass pg_operator pg_opfamily
-    pg_proc pg_range pg_tablespace pg_ts_config pg_ts_dict pg_ts_parser pg_ts_template pg_type
-""".split()
-SCHEMA_ROWS = "sql_features sql_implementation_info sql_parts sql_sizing".split()
+ROWS = ["pg_aggregate", "pg_am", "pg_amop", "pg_amproc", "pg_attribute", "pg_cast", "pg_class", "pg_collation", "pg_constraint", "pg_conversion", "pg_description", "pg_index", "pg_language", "pg_namespace", "pg_opclass", "pg_operator", "pg_opfamily", "pg_proc", "pg_range", "pg_tablespace", "pg_ts_config", "pg_ts_dict", "pg_ts_parser", "pg_ts_template", "pg_type"]
+SCHEMA_ROWS = ["sql_features", "sql_implementation_info", "sql_parts", "sql_sizing"]
 FUNCTIONS = {
     "pg_get_keywords": "select * from pg_get_keywords() order by word",
     "pg_show_all_settings": "select * from pg_show_all_settings() order by name",
 }
 WHERE = {
+    "pg_authid": "rolname ~ '^pg_'",
     "pg_collation": "collprovider <> 'i' and collnamespace = 11",
     "pg_class": "relnamespace in (11, 'information_schema'::regnamespace) and relkind in ('r','v','i')",
     "pg_attribute": "attnum > 0 and attrelid in (select oid from pg_class where relkind in ('r','v')"
@@ -95,7 +92,9 @@ def table(connection: psycopg.Connection[Any], name: str, layout: list[Any], whe
     told = TOLD.get(name, {})
     picked = ", ".join([*(cast(n, k) for n, k, _ in layout), *told.values()])
     key = '"oid"' if layout[0][0] == "oid" else "1, 2, 3"
-    text = f"select {picked} from {name}" + (f" where {where}" if where else "") + f" order by {key}"
+    text = (
+        f"select {picked} from {name}" + (f" where {where}" if where else "") + f" order by {key}"
+    )
     rows = connection.execute(text).fetchall()
     answer = []
     for at, (_, kind, _) in enumerate(layout):
@@ -132,10 +131,20 @@ def main(address: str, path: str) -> None:
                    where schemaname in ('pg_catalog', 'information_schema') order by 1, 2"""
             )
         }
-    body = {"layouts": layouts, "rows": rows, "functions": functions, "views": views, "told": {t: list(c) for t, c in TOLD.items()}}
-    packed = lzma.compress(json.dumps(body, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME)
+    body = {
+        "layouts": layouts,
+        "rows": rows,
+        "functions": functions,
+        "views": views,
+        "told": {t: list(c) for t, c in TOLD.items()},
+    }
+    packed = lzma.compress(
+        json.dumps(body, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME
+    )
     Path(path).write_bytes(packed)
-    sizes = {n: len(lzma.compress(json.dumps(r).encode())) for n, r in [*rows.items(), ("views", views)]}
+    sizes = {
+        n: len(lzma.compress(json.dumps(r).encode())) for n, r in [*rows.items(), ("views", views)]
+    }
     sys.stdout.write(f"{len(packed)} bytes; alone: {sizes}\n")
 
 

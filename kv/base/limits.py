@@ -26,6 +26,10 @@ TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 SPLIT_KEYS_MAX: Final = 1_000
 COLUMNS_MAX: Final = 1_000
 PRIMARY_KEY_COLUMNS_MAX: Final = 32
+INDEXES_MAX: Final = 64  # per table; each is a key range with partitions of its own
+INDEX_COLUMNS_MAX: Final = 32  # with those of INCLUDE
+CHECKS_MAX: Final = 256  # per table
+FOREIGN_KEYS_MAX: Final = 64  # per table
 REPLICAS_MAX: Final = 9
 STORES_MAX: Final = 64  # node processes of one machine
 TAGS_MAX: Final = 16
@@ -172,6 +176,7 @@ SUPERSEDED_BYTES_MAX: Final = 64 * MiB  # old versions that one entry moves; abo
 SHIP_OLD_BYTES_MAX: Final = 512  # longer old versions are not in the entry: replicas have them
 LOCK_INLINE_BYTES_MAX: Final = 1 * KiB  # intents keep up to this of their value in memory
 DRAIN_REQUESTS_MAX: Final = 2_048  # of one partition in one synchronous step of the loop
+RECORDED_TXNS_MAX: Final = 16_384  # ids of transactions with a record that a leader remembers
 DRAIN_REPLY_BYTES: Final = 16 * MiB  # of reads, of all partitions in one pass of the loop …
 DRAIN_REPLY_BYTES_MIN: Final = 1 * MiB  # … where each may answer so much in any case
 DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
@@ -392,10 +397,19 @@ VERIFY_OPERATIONS_MAX: Final = 1_000_000  # of one workload; it then waits for t
 
 # -- SQL, reading statements (sqlproxy/front)
 SQL_TEXT_BYTES_MAX: Final = 16 * MiB  # of one message's statements
+SQL_CATALOG_BYTES_MAX: Final = 256 * MiB  # that the system catalog's database may use
+SQL_CATALOG_ROWS_MAX: Final = 200_000  # of one answer of the system catalog
+SQL_CATALOG_DATABASES_MAX: Final = 32  # whose system tables are kept; the least used go
+SQL_CATALOG_STALE_MAX: Final = 4  # replaced rows for each living one; then a database's are made anew
 SQL_PLANS_MAX: Final = 1_024  # statements remembered as trees, and as bound ones
 SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # longer ones are not remembered
 SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
 SQL_PARAMETERS_MAX: Final = 65_535  # of one statement: the protocol's count
+SQL_POINTS_MAX: Final = 10_000  # keys that lists in a WHERE name together; else ranges are read
+SQL_LOOKUP_ROWS: Final = 500  # rows that are fetched at once by keys from an index
+SQL_SCAN_ROWS: Final = 1_000  # rows of a page of a scan
+SQL_CASCADES_MAX: Final = 100_000  # rows that foreign keys change because of one statement
+SQL_SORTED_ROWS_MAX: Final = 10_000  # that a LIMIT keeps, sorted in memory
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
@@ -406,6 +420,8 @@ assert SQL_LARGE_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_SMALL_MESSAGE_BYTES_MAX < SQL_READ_AHEAD_BYTES < SQL_LARGE_BYTES
 assert SQL_COPY_BATCH_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
+assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
+assert SQL_LOOKUP_ROWS <= MULTI_KEYS_MAX
 assert SQL_CANCEL_MS_MAX < DEADLINE_MS_DEFAULT
 assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (
     "a batch and its old versions' headers fit an entry"

@@ -98,18 +98,23 @@ def load() -> Static:
     data = msgspec.json.decode(lzma.decompress(raw))
     rows = data["rows"]
     types = _types(data)
-    names = {row.name: row.oid for row in sorted(types.values(), key=lambda r: r.schema, reverse=True)}
+    names = {
+        row.name: row.oid for row in sorted(types.values(), key=lambda r: r.schema, reverse=True)
+    }
     kinds = {row.oid: row for row in types.values()}
     layouts: dict[tuple[str, str], Layout] = {}
     for schema, tables in data["layouts"].items():
         for table, columns in tables.items():
             layouts[schema, table] = tuple(_column(kinds, names, *c) for c in columns)
-    schemas = dict(zip(_of(data, "pg_namespace", "nspname"), _of(data, "pg_namespace", "oid"), strict=True))
+    schemas = dict(
+        zip(_of(data, "pg_namespace", "nspname"), _of(data, "pg_namespace", "oid"), strict=True)
+    )
     by_oid = {oid: name for name, oid in schemas.items()}
     relations = {
         (by_oid[space], name): oid
         for oid, name, space, kind in zip(
-            *(_of(data, "pg_class", c) for c in ("oid", "relname", "relnamespace", "relkind")), strict=True
+            *(_of(data, "pg_class", c) for c in ("oid", "relname", "relnamespace", "relkind")),
+            strict=True,
         )
         if kind in "rv"
     }
@@ -125,7 +130,9 @@ def _of(data: Any, table: str, column: str) -> list[Any]:
     return found
 
 
-def _column(kinds: dict[int, TypeRow], names: dict[str, int], name: str, kind: str, typmod: int) -> Column:
+def _column(
+    kinds: dict[int, TypeRow], names: dict[str, int], name: str, kind: str, typmod: int
+) -> Column:
     row = kinds[names[kind]]
     while row.base:
         typmod = row.typmod if typmod < 0 else typmod

@@ -1,0 +1,391 @@
+"""`SystemCatalog`: statements over pg_catalog, information_schema and the kvorum views, answered.
+
+    answers(body)      whether a statement is its business
+    prepare(body)      fields and parameters: PostgreSQL's names and OIDs
+    execute(…)         rows, and what set_config() asked to be set
+
+It is given what there is (contents.py) with each execution and brings its tables up to it first. What
+only somebody else knows (sessions, locks, procedures, …) comes from providers, asked before DuckDB runs.
+DuckDB runs in a thread: some statements take milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from kv.base.limits import SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
+from sqlproxy.answers import Field, Row
+from sqlproxy.errors import (
+    DIVISION_BY_ZERO,
+    INTERNAL_ERROR,
+    INVALID_TEXT,
+    LIMIT_EXCEEDED,
+    OUT_OF_MEMORY,
+    OUT_OF_RANGE,
+    QUERY_CANCELED,
+    UNDEFINED_OBJECT,
+    SqlError,
+)
+from sqlproxy.front.syntax import Node, find, strings
+from sqlproxy.interval import Interval
+from sqlproxy.pg import oids as types
+from sqlproxy.pgcatalog import kinds, oids
+from sqlproxy.pgcatalog.coercion import FAILURE
+from sqlproxy.pgcatalog.contents import Cluster, Contents, Session
+from sqlproxy.pgcatalog.functions import FED, INFORMATION, MANY, SCALAR
+from sqlproxy.pgcatalog.relations import Relations
+from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, load
+from sqlproxy.pgcatalog.store import Store, arrow
+from sqlproxy.pgcatalog.translation import Translated, translate, uses
+from sqlproxy.pgcatalog.views import VIEWS, Provider, Told, rows
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN: Final = frozenset(  # functions that the usual executor has as well: nobody's business here
+    ["lower", "upper", "length", "replace", "left", "right", "md5", "ascii", "chr", "reverse", "repeat", "starts_with", "translate", "strpos", "abs", "ceil", "ceiling", "floor", "sqrt", "power", "mod", "sign", "split_part", "lpad", "rpad", "char_length", "character_length", "octet_length", "btrim", "ltrim", "rtrim", "position", "substr", "regexp_replace", "regexp_split_to_array", "regexp_match", "string_to_array", "like_escape", "text", "array_length", "array_lower", "array_upper", "array_ndims", "cardinality", "array_position", "array_append", "array_prepend", "array_cat", "array_remove", "date_trunc", "timezone", "extract", "date_part", "age", "now", "statement_timestamp", "clock_timestamp", "transaction_timestamp", "quote_literal", "quote_nullable", "quote_ident", "pg_typeof"]
+)
+_OURS: Final = frozenset(
+    {*SCALAR, *INFORMATION, *MANY, "format_type", "set_config", "current_setting", "to_regclass",
+     "to_regtype", "to_regnamespace", "to_regrole", "to_regproc", "pg_get_keywords", "aclexplode"}
+) - _PLAIN  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What set_config() asked for."""
+
+    name: str
+    value: str
+    local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """`fields` and `parameters` (OIDs) are what Describe tells."""
+
+    translated: Translated
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.translated.fields
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        return self.translated.parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    fields: tuple[Field, ...]
+    rows: list[Row]
+    changes: tuple[Change, ...] = ()
+
+
+class SystemCatalog:
+    """`providers`: name of a kvorum view, or of one of relations.FED → its rows as maps. `version`:
+    what version() says.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        providers: Mapping[str, Provider] | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self._static = load()
+        self._relations = Relations(self._static)
+        self._store = Store(self._static, self._relations)
+        self._version = version
+        self._providers = dict(providers or {})
+        self._executor = executor
+        self._plans: OrderedDict[tuple[str, tuple[int, ...]], Prepared] = OrderedDict()
+
+    # -- statements
+
+    def answers(self, body: Node) -> bool:
+        """Whether a SelectStmt is answered here: it reads system relations only, or none and calls
+        what only the catalog knows.
+        """
+        named = uses(body)
+        if named:
+            return all(self._relations.find(schema, name) for schema, name in named)
+        called = {strings(call.get("funcname"))[-1] for call in find(body, "FuncCall")}
+        reg = any(
+            strings(cast["typeName"].get("names"))[-1:] != [] and
+            strings(cast["typeName"]["names"])[-1].startswith("reg")
+            for cast in find(body, "TypeCast")
+        )  # fmt: skip
+        session = any(
+            "CURRENT" in v["op"] or "USER" in v["op"] for v in find(body, "SQLValueFunction")
+        )
+        return bool(called & _OURS) or reg or (session and not called)
+
+    def prepare(self, text: str, body: Node, declared: Sequence[int] = ()) -> Prepared:
+        """`text` names the statement among those remembered. Raises SqlError."""
+        key = text, tuple(declared)
+        found = self._plans.get(key)
+        if found is None:
+            found = Prepared(translate(body, self._static, self._relations, declared))
+            self._plans[key] = found
+            if len(self._plans) > SQL_PLANS_MAX:
+                self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
+        return found
+
+    async def execute(
+        self,
+        prepared: Prepared,
+        values: Sequence[Any],
+        session: Session,
+        cluster: Cluster,
+        contents: Contents,
+    ) -> Answer:
+        """Raises SqlError. Cancelled: the statement is ended first."""
+        told = await self._ask(prepared.translated)
+        running: list[duckdb.DuckDBPyConnection] = []
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(
+            self._executor, self.run, prepared, values, session, cluster, contents, told, running
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            for cursor in running:
+                cursor.interrupt()
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()
+            raise
+
+    async def _ask(self, translated: Translated) -> dict[str, Sequence[Told]]:
+        told: dict[str, Sequence[Told]] = {}
+        for feed in translated.needs.feeds:
+            name = "tables" if feed == FED["kv_sizes"] else feed.removeprefix("kv_")
+            if name in self._providers:
+                told[name] = await self._providers[name]()
+        return told
+
+    def run(
+        self,
+        prepared: Prepared,
+        values: Sequence[Any],
+        session: Session,
+        cluster: Cluster,
+        contents: Contents,
+        told: Mapping[str, Sequence[Told]] | None = None,
+        running: list[duckdb.DuckDBPyConnection] | None = None,
+    ) -> Answer:
+        """`execute` without the loop: `told` is what providers said."""
+        work = prepared.translated
+        given = self._given(work, values, session)
+        path = self._store.follow(cluster, contents)
+        cursor = self._store.cursor(path)
+        if running is not None:
+            running.append(cursor)
+        try:
+            for feed in work.needs.feeds:
+                cursor.register(feed, self._feed(feed, told or {}, session))
+            found = cursor.execute(work.sql, given or None).fetchmany(SQL_CATALOG_ROWS_MAX + 1)
+        except duckdb.Error as error:
+            raise _failed(error) from error
+        finally:
+            cursor.close()
+        if len(found) > SQL_CATALOG_ROWS_MAX:
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                f"the system catalog answers with at most {SQL_CATALOG_ROWS_MAX} rows",
+                hint="Ask for fewer: WHERE, LIMIT.",
+            )
+        return _answer(work, found)
+
+    # -- what a statement is given
+
+    def _given(self, work: Translated, values: Sequence[Any], session: Session) -> dict[str, Any]:
+        given: dict[str, Any] = {f"p{n}": values[n - 1] for n in work.needs.parameters}
+        facts = self._facts(session)
+        given |= {name: facts[name] for name in work.needs.facts}
+        for key, name in work.needs.settings.items():
+            given[key] = self._setting(session, name)
+        return given
+
+    def _facts(self, session: Session) -> dict[str, Any]:
+        path = [s for s in session.search_path if s in ("public", *SCHEMAS)]
+        every = path if CATALOG in path else [CATALOG, *path]
+        known = {**self._static.schemas, "public": oids.PUBLIC_SCHEMA, KVORUM: oids.KVORUM_SCHEMA}
+        return {
+            "version": self._version,
+            "database": session.database,
+            "user": session.user,
+            "schema": path[0] if path else None,
+            "schemas": path,
+            "schemas_all": every,
+            "visible": [known[name] for name in every],
+            "pid": session.pid,
+            "now": session.now_us,
+            "started": session.started_us,
+        }
+
+    def _setting(self, session: Session, name: str) -> str | None:
+        plain = name.removesuffix("?")
+        folded = {key.lower(): value for key, value in session.settings.items()}
+        if plain in folded:
+            return folded[plain]
+        feed = self._static.feeds["pg_show_all_settings"]
+        names = [n for n, _ in feed["columns"]]
+        for row in feed["rows"]:
+            if row[names.index("name")].lower() == plain:
+                value: str | None = row[names.index("setting")]
+                return value
+        if name.endswith("?"):
+            return None
+        raise SqlError(UNDEFINED_OBJECT, f'unrecognized configuration parameter "{plain}"')
+
+    def _feed(self, feed: str, told: Mapping[str, Sequence[Told]], session: Session) -> pa.Table:
+        name = feed.removeprefix("kv_")
+        if feed in ("kv_settings", "kv_settings_all", "kv_pg_settings"):
+            return self._settings(session, feed)
+        if feed == FED["kv_sizes"]:
+            sizes = [
+                (int(t["oid"]), int(t.get("size") or 0))
+                for t in told.get("tables", ())
+                if t.get("oid")
+            ]
+            return _table([("oid", "BIGINT"), ("bytes", "BIGINT")], sizes)
+        if name in VIEWS:
+            view = VIEWS[name]
+            layout = [(c.name, self._held(c.type)) for c in view.columns]
+            return _table(layout, rows(view, told.get(name, ())))
+        relation = self._relations.all[CATALOG, name]
+        layout = [(c.name, self._held(c.type)) for c in relation.columns]
+        listed = told.get(name, ())
+        if name == "pg_stat_activity" and not listed:
+            listed = [self._myself(session)]
+        return _table(layout, [tuple(one.get(n) for n, _ in layout) for one in listed])
+
+    def _held(self, oid: int) -> str:
+        held = kinds.held(oid, self._static.element_of(oid))
+        return "BIGINT" if held == "INTERVAL" else held
+
+    def _myself(self, session: Session) -> Told:
+        now = _EPOCH + timedelta(microseconds=session.now_us)
+        return {
+            "datid": oids.database(session.database), "datname": session.database,
+            "pid": session.pid, "usesysid": oids.BOOTSTRAP_ROLE, "usename": session.user,
+            "application_name": session.settings.get("application_name", ""),
+            "backend_start": now, "query_start": now, "state_change": now, "state": "active",
+            "query": "", "backend_type": "client backend",
+        }  # fmt: skip
+
+    def _settings(self, session: Session, feed: str) -> pa.Table:
+        source = self._static.feeds["pg_show_all_settings"]
+        names = [n for n, _ in source["columns"]]
+        name, setting = names.index("name"), names.index("setting")
+        own = {key.lower(): (key, value) for key, value in session.settings.items()}
+        listed = []
+        for row in source["rows"]:
+            row = list(row)
+            _, row[setting] = own.pop(row[name].lower(), ("", row[setting]))
+            listed.append(row)
+        for key, value in sorted(own.values()):
+            listed.append([{"name": key, "setting": value, "vartype": "string", "context": "user",
+                            "category": "Kvorum", "source": "session"}.get(n) for n in names])  # fmt: skip
+        if feed == "kv_settings":
+            return _table(
+                [("name", "VARCHAR"), ("setting", "VARCHAR")],
+                [(row[name].lower(), row[setting]) for row in listed],
+            )
+        layout = [(n, self._held(oid)) for n, oid in source["columns"]]
+        return _table(layout, listed)
+
+    # -- about itself
+
+    def memory(self) -> int:
+        """Bytes that DuckDB holds for the system tables."""
+        return self._store.memory()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def _table(layout: Sequence[tuple[str, str]], listed: Sequence[Sequence[Any]]) -> pa.Table:
+    columns = list(zip(*listed, strict=True)) or [()] * len(layout)
+    arrays = [
+        pa.array(values, arrow(held)) for (_, held), values in zip(layout, columns, strict=True)
+    ]
+    return pa.table(arrays, names=[n for n, _ in layout])
+
+
+def _answer(work: Translated, found: list[tuple[Any, ...]]) -> Answer:
+    width = len(work.fields)
+    changes = tuple(
+        Change(row[at], row[at + 1], bool(row[at + 2]))
+        for row in found
+        for at in range(width, width + 3 * work.settings, 3)
+        if row[at] is not None
+    )
+    turns = [(n, _TURNED[kind]) for n, kind in enumerate(work.kinds) if kind in _TURNED]
+    if not turns and not work.settings:
+        return Answer(work.fields, list(found), changes)
+    made: list[Row] = []
+    for row in found:
+        shown = list(row[:width])
+        for at, turn in turns:
+            if shown[at] is not None:
+                shown[at] = turn(shown[at])
+        made.append(tuple(shown))
+    return Answer(work.fields, made, changes)
+
+
+def _timestamptz(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def _interval(us: int) -> Interval:
+    days, rest = divmod(us, 86_400_000_000)
+    return Interval(0, days, rest)
+
+
+def _numeric(text: str) -> Decimal:
+    value = Decimal(text)
+    whole = value.to_integral_value()
+    return whole if value == whole else value.normalize()
+
+
+_TURNED: Final[dict[int, Callable[[Any], Any]]] = {
+    types.TIMESTAMPTZ: _timestamptz,
+    types.INTERVAL: _interval,
+    types.NUMERIC: _numeric,
+}
+
+
+def _failed(error: duckdb.Error) -> SqlError:
+    """DuckDB's refusal in PostgreSQL's terms. The text of the statement is not in it."""
+    words = str(error)
+    if f"{FAILURE}|" in words:
+        _, state, message = words[words.index(f"{FAILURE}|") :].split("|", 2)
+        return SqlError(state, message.split("\n")[0])
+    if isinstance(error, duckdb.InterruptException):
+        return SqlError(QUERY_CANCELED, "canceling statement due to user request")
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return SqlError(
+            OUT_OF_MEMORY, "out of memory", detail="The system catalog's database is full."
+        )
+    first = words.split("\n")[0].partition(": ")[2] or words
+    if isinstance(error, duckdb.ConversionException):
+        return SqlError(INVALID_TEXT, first)
+    if isinstance(error, duckdb.OutOfRangeException):
+        state = DIVISION_BY_ZERO if "zero" in first.lower() else OUT_OF_RANGE
+        return SqlError(state, first)
+    if "More than one row returned by a subquery" in words:
+        return SqlError("21000", "more than one row returned by a subquery used as an expression")
+    return SqlError(INTERNAL_ERROR, f"the system catalog could not run the statement: {first}")

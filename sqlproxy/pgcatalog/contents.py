@@ -1,0 +1,59 @@
+"""What a database and a cluster have in them, as far as the system catalog tells it. Plain values: the
+catalog never asks the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlproxy.schema import Sequence, Table, View
+
+Named = Table | View | Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    name: str
+    superuser: bool = True
+    login: bool = True
+    create_database: bool = True
+    create_role: bool = True
+    inherit: bool = True
+    member_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`roles`: the first one owns everything (OID 10). `databases`: namespaces by name."""
+
+    databases: tuple[str, ...] = ("postgres",)
+    roles: tuple[Role, ...] = (Role("kvorum"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """One database's relations by id; only what users may see. `comments`: (id, column id or 0) →
+    COMMENT ON. A relation that did not change must be the same object as before: that is how a
+    change is found.
+    """
+
+    database: str
+    relations: Mapping[int, Named] = field(default_factory=dict)
+    comments: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    def tables(self) -> list[Table]:
+        return [one for one in self.relations.values() if isinstance(one, Table)]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who asks. `settings`: as SHOW tells them. Times in µs since 1970."""
+
+    user: str = "kvorum"
+    database: str = "postgres"
+    search_path: tuple[str, ...] = ("public",)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    pid: int = 0
+    now_us: int = 0
+    started_us: int = 0

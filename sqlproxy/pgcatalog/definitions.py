@@ -1,0 +1,119 @@
+"""Descriptors in PostgreSQL's words: what pg_get_indexdef, pg_get_constraintdef and their like say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from sqlproxy.pgcatalog.static import load
+from sqlproxy.schema import ForeignKey, Index, Table
+
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
+_ACTIONS: Final = {"no action": "", "restrict": "RESTRICT", "cascade": "CASCADE",
+                   "set null": "SET NULL", "set default": "SET DEFAULT"}  # fmt: skip
+ACTION_LETTERS: Final = {
+    "no action": "a",
+    "restrict": "r",
+    "cascade": "c",
+    "set null": "n",
+    "set default": "d",
+}
+
+
+def reserved() -> frozenset[str]:
+    """The words that PostgreSQL quotes as names."""
+    feed = load().feeds["pg_get_keywords"]
+    code = [name for name, _ in feed["columns"]].index("catcode")
+    return frozenset(row[0] for row in feed["rows"] if row[code] != "U")
+
+
+_reserved: frozenset[str] | None = None
+
+
+def quoted(name: str) -> str:
+    """As quote_ident does."""
+    global _reserved
+    if _reserved is None:
+        _reserved = reserved()
+    if _PLAIN.fullmatch(name) and name not in _reserved:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+def index_columns(table: Table, index: Index) -> list[str]:
+    """Its columns as pg_get_indexdef tells each, the included ones behind."""
+    names = [table.by_id(part.column).name for part in index.columns]
+    return [quoted(n) for n in [*names, *(table.by_id(i).name for i in index.include)]]
+
+
+def index(table: Table, index: Index, schema: str = "public.") -> str:
+    """CREATE INDEX …; without a schema as psql wants it."""
+    parts = []
+    for part in index.columns:
+        text = quoted(table.by_id(part.column).name)
+        if part.descending:
+            text += " DESC" if part.nulls_first else " DESC NULLS LAST"
+        elif part.nulls_first:
+            text += " NULLS FIRST"
+        parts.append(text)
+    return _index(table, index.name, index.unique, ", ".join(parts), schema) + _include(
+        table, index
+    )
+
+
+def _include(table: Table, index: Index) -> str:
+    if not index.include:
+        return ""
+    return f" INCLUDE ({listed(table.by_id(i).name for i in index.include)})"
+
+
+def _index(table: Table, name: str, unique: bool, parts: str, schema: str) -> str:
+    word = "UNIQUE INDEX" if unique else "INDEX"
+    return f"CREATE {word} {quoted(name)} ON {schema}{quoted(table.name)} USING btree ({parts})"
+
+
+def primary_index(table: Table, name: str, schema: str = "public.") -> str:
+    return _index(table, name, True, listed(table.primary_key), schema)
+
+
+def primary_key(table: Table) -> str:
+    return f"PRIMARY KEY ({listed(table.primary_key)})"
+
+
+def unique(table: Table, index: Index) -> str:
+    names = listed(table.by_id(part.column).name for part in index.columns)
+    return f"UNIQUE ({names}){_include(table, index)}"
+
+
+def check(sql: str) -> str:
+    """PostgreSQL shows a comparison in its own parentheses."""
+    return f"CHECK ({sql})" if _wrapped(sql) else f"CHECK (({sql}))"
+
+
+def _wrapped(sql: str) -> bool:
+    """Whether the first parenthesis ends with the text."""
+    if not sql.startswith("("):
+        return False
+    depth = 0
+    for place, letter in enumerate(sql):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place == len(sql) - 1
+    return False
+
+
+def foreign_key(table: Table, key: ForeignKey, other: Table) -> str:
+    text = (
+        f"FOREIGN KEY ({listed(table.by_id(c).name for c in key.columns)}) REFERENCES "
+        f"{quoted(other.name)}({listed(other.by_id(c).name for c in key.referenced)})"
+    )
+    if action := _ACTIONS[key.on_update]:
+        text += f" ON UPDATE {action}"
+    if action := _ACTIONS[key.on_delete]:
+        text += f" ON DELETE {action}"
+    return text

@@ -1,0 +1,871 @@
+"""Expressions of PostgreSQL's syntax trees as DuckDB's text, with PostgreSQL's types and names.
+
+A node is libpg_query's JSON (sqlproxy/front/syntax.py). Every name is resolved here, so that nothing is left
+to DuckDB's own rules, which know neither case nor search paths as PostgreSQL does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlproxy.errors import (
+    DATATYPE_MISMATCH,
+    GROUPING_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_FUNCTION,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.front.syntax import Node, at, strings, unwrap
+from sqlproxy.pg import oids
+from sqlproxy.pgcatalog import kinds
+from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS, Calls
+from sqlproxy.pgcatalog.coercion import Coercion
+from sqlproxy.pgcatalog.kinds import quoted
+from sqlproxy.pgcatalog.model import UNNAMED, Col, Expr, Item, Query, Scope, missing_table
+
+COMPARISONS: Final = {"=", "<>", "!=", "<", ">", "<=", ">="}
+_REGEX: Final = {"~": "", "~*": ", 'i'", "!~": "", "!~*": ", 'i'"}
+_LIKE: Final = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE"}
+_SYSTEM: Final = {
+    "tableoid": oids.OID, "xmin": oids.XID, "xmax": oids.XID, "cmin": oids.CID, "cmax": oids.CID,
+    "ctid": oids.TID,
+}  # fmt: skip
+_VALUES: Final = {
+    "SVFOP_CURRENT_USER": ("$user", oids.NAME, "current_user"),
+    "SVFOP_CURRENT_ROLE": ("$user", oids.NAME, "current_role"),
+    "SVFOP_SESSION_USER": ("$user", oids.NAME, "session_user"),
+    "SVFOP_USER": ("$user", oids.NAME, "user"),
+    "SVFOP_CURRENT_CATALOG": ("$database", oids.NAME, "current_catalog"),
+    "SVFOP_CURRENT_SCHEMA": ("$schema", oids.NAME, "current_schema"),
+    "SVFOP_CURRENT_TIMESTAMP": ("$now", oids.TIMESTAMPTZ, "current_timestamp"),
+    "SVFOP_CURRENT_DATE": ("CAST(($now AT TIME ZONE 'UTC') AS DATE)", oids.DATE, "current_date"),
+    "SVFOP_LOCALTIMESTAMP": ("($now AT TIME ZONE 'UTC')", oids.TIMESTAMP, "localtimestamp"),
+}
+EXPANDED: Final = (("x", oids.INT2), ("n", oids.INT4))
+_ACL: Final = (
+    ("grantor", oids.OID),
+    ("grantee", oids.OID),
+    ("privilege_type", oids.TEXT),
+    ("is_grantable", oids.BOOL),
+)
+_STRUCTS: Final = {
+    "aclexplode": (
+        "CAST([] AS STRUCT(grantor BIGINT, grantee BIGINT, privilege_type VARCHAR, is_grantable BOOLEAN)[])",
+        _ACL,
+    ),
+    "pg_options_to_table": (
+        "list_transform({0}, lambda kv_e: {{'option_name': split_part(kv_e, '=', 1), "
+        "'option_value': split_part(kv_e, '=', 2)}})",
+        (("option_name", oids.TEXT), ("option_value", oids.TEXT)),
+    ),
+}
+
+
+class Expressions:
+    """`many` is allowed in targets and FROM only; DuckDB's own error covers the rest."""
+
+    types: Coercion
+    calls: Calls
+
+    def query(self, body: Node, parent: Scope | None) -> Query:
+        raise NotImplementedError
+
+    def text(self, query: Query) -> str:
+        raise NotImplementedError
+
+    # -- entry
+
+    def expr(self, node: Node, scope: Scope) -> Expr:
+        """Raises SqlError."""
+        if scope.grouped is not None:
+            grouped, scope.grouped = scope.grouped, None
+            try:
+                plain = self._expr(node, scope)
+            finally:
+                scope.grouped = grouped
+            if plain.sql in grouped:
+                return plain
+        return self._expr(node, scope)
+
+    def known(self, node: Node, scope: Scope) -> Expr:
+        return self.types.settle(self.expr(node, scope))
+
+    def condition(self, node: Node, scope: Scope, what: str = "WHERE") -> str:
+        value = self.expr(node, scope)
+        if not value.unknown and value.type != oids.BOOL:
+            raise SqlError(
+                DATATYPE_MISMATCH,
+                f"argument of {what} must be type boolean, not type "
+                f"{self.types.type_name(value.type)}",
+            )
+        return self.types.to(value, oids.BOOL).sql
+
+    def _expr(self, node: Node, scope: Scope) -> Expr:
+        kind, body = unwrap(node)
+        method = getattr(self, f"_{kind.lower()}", None)
+        if method is None:
+            raise unsupported(f"{kind} over the system catalog", position=at(body))
+        made: Expr = method(body, scope)
+        return made
+
+    # -- leaves
+
+    def _a_const(self, body: Node, scope: Scope) -> Expr:
+        if body.get("isnull"):
+            return Expr("NULL", oids.UNKNOWN)
+        if "ival" in body:
+            return Expr(str(body["ival"].get("ival", 0)), oids.INT4)
+        if "fval" in body:
+            text = body["fval"]["fval"]
+            if text.isdigit() and int(text) < 1 << 63:
+                return Expr(f"CAST({text} AS BIGINT)", oids.INT8)
+            return Expr(text, oids.NUMERIC)
+        if "boolval" in body:
+            truth = body["boolval"].get("boolval", False)
+            return Expr("true" if truth else "false", oids.BOOL, name="bool", strength=1)
+        if "sval" in body:
+            text = body["sval"].get("sval", "")
+            return Expr(quoted(text), oids.UNKNOWN, literal=text)
+        raise unsupported("a bit string over the system catalog", position=at(body))
+
+    def _paramref(self, body: Node, scope: Scope) -> Expr:
+        return self.types.parameter(body["number"])
+
+    def _columnref(self, body: Node, scope: Scope) -> Expr:
+        fields = body["fields"]
+        if "A_Star" in fields[-1]:
+            raise unsupported("a row as a value over the system catalog", position=at(body))
+        names = strings(fields)
+        position = at(body)
+        if len(names) == 1:
+            try:
+                return self._column(*scope.column(names[0], position), position)
+            except SqlError as error:
+                if error.sqlstate != UNDEFINED_COLUMN or not scope.item(names[0]):
+                    raise
+                raise unsupported(
+                    "a row as a value over the system catalog", position=position
+                ) from None
+        if len(names) > 4:
+            raise unsupported("a name of more than four parts", position=position)
+        alias, name = names[-2], names[-1]
+        found = scope.item(alias, names[-3] if len(names) > 2 else "")
+        if found is None:
+            raise missing_table(alias, position)
+        item, where = found
+        for col in item.columns:
+            if col.name == name:
+                return self._column(item, col, where, position)
+        if name in _SYSTEM and item.schema:
+            return self._system(item, name)
+        raise SqlError(UNDEFINED_COLUMN, f"column {alias}.{name} does not exist", position=position)
+
+    def _system(self, item: Item, name: str) -> Expr:
+        table = next((c.table for c in item.columns), 0)
+        value = {"tableoid": str(table), "ctid": "'(0,1)'"}.get(name, "1")
+        return Expr(value, _SYSTEM[name], name=name, strength=2)
+
+    def _column(self, item: Item, col: Col, scope: Scope, position: int) -> Expr:
+        sql = f"{item.sql}.{col.sql}" if item.sql else col.sql
+        made = Expr(
+            sql, col.type, col.typmod, col.name, 2, table=col.table, column=col.column,
+            struct=col.struct,
+        )  # fmt: skip
+        if scope.grouped is None or sql in scope.grouped:
+            return made
+        by_name = {c.name: c for c in item.columns}
+        if item.key and all(
+            f"{item.sql}.{by_name[k].sql}" in scope.grouped for k in item.key if k in by_name
+        ):
+            return Expr(f"any_value({sql})", col.type, col.typmod, col.name, 2)
+        shown = f"{item.alias}.{col.name}" if item.alias else col.name
+        raise SqlError(
+            GROUPING_ERROR,
+            f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate '
+            "function",
+            position=position,
+        )
+
+    def _sqlvaluefunction(self, body: Node, scope: Scope) -> Expr:
+        found = _VALUES.get(body["op"])
+        if found is None:
+            raise unsupported(f"{body['op']} over the system catalog", position=at(body))
+        return Expr(self.calls.fact(found[0]), found[1], name=found[2], strength=2)
+
+    # -- operators
+
+    def _boolexpr(self, body: Node, scope: Scope) -> Expr:
+        parts = [self.condition(a, scope, body["boolop"][:-5]) for a in body["args"]]
+        if body["boolop"] == "NOT_EXPR":
+            return Expr(f"(NOT {parts[0]})", oids.BOOL)
+        word = " AND " if body["boolop"] == "AND_EXPR" else " OR "
+        return Expr(f"({word.join(parts)})", oids.BOOL)
+
+    def _nulltest(self, body: Node, scope: Scope) -> Expr:
+        value = self.known(body["arg"], scope)
+        word = "IS NULL" if body["nulltesttype"] == "IS_NULL" else "IS NOT NULL"
+        return Expr(f"({value.sql} {word})", oids.BOOL)
+
+    def _booleantest(self, body: Node, scope: Scope) -> Expr:
+        value = self.condition(body["arg"], scope)
+        words = body["booltesttype"].replace("_", " ").replace("UNKNOWN", "NULL")
+        if words in ("IS NULL", "IS NOT NULL"):
+            return Expr(f"({value} {words})", oids.BOOL)
+        wanted = "true" if words.endswith("TRUE") else "false"
+        same = "IS DISTINCT FROM" if "NOT" in words else "IS NOT DISTINCT FROM"
+        return Expr(f"({value} {same} {wanted})", oids.BOOL)
+
+    def _a_expr(self, body: Node, scope: Scope) -> Expr:
+        kind, operator = body["kind"], strings(body["name"])[-1]
+        if kind == "AEXPR_OP" and "RowExpr" in body.get("lexpr", {}):
+            return self._rows(body, operator, scope)
+        if kind in ("AEXPR_OP_ANY", "AEXPR_OP_ALL"):
+            return self._any(body, operator, scope)
+        if kind == "AEXPR_IN":
+            return self._in(body, operator, scope)
+        if kind in ("AEXPR_BETWEEN", "AEXPR_NOT_BETWEEN"):
+            return self._between(body, scope)
+        right = self.expr(body["rexpr"], scope)
+        if "lexpr" not in body:
+            value = self.types.settle(right, oids.INT4)
+            return Expr(f"({operator} {value.sql})", value.type)
+        left = self.expr(body["lexpr"], scope)
+        if kind in ("AEXPR_DISTINCT", "AEXPR_NOT_DISTINCT"):
+            left, right = self._alike(left, right, "=", at(body))
+            word = "IS DISTINCT FROM" if kind == "AEXPR_DISTINCT" else "IS NOT DISTINCT FROM"
+            return Expr(f"({left.sql} {word} {right.sql})", oids.BOOL)
+        if kind == "AEXPR_NULLIF":
+            left, right = self._alike(left, right, "=", at(body))
+            return Expr(f"nullif({left.sql}, {right.sql})", left.type, name="nullif", strength=2)
+        if kind in ("AEXPR_LIKE", "AEXPR_ILIKE"):
+            return self._like(left, right, operator, body["rexpr"], scope)
+        if kind == "AEXPR_SIMILAR":
+            raise unsupported("SIMILAR TO over the system catalog", position=at(body))
+        return self.operator(operator, left, right, at(body))
+
+    def operator(self, operator: str, left: Expr, right: Expr, position: int) -> Expr:
+        """A binary operator. Raises SqlError (42883): there is none for these types."""
+        if operator in COMPARISONS:
+            left, right = self._alike(left, right, operator, position)
+            return Expr(f"({left.sql} {operator} {right.sql})", oids.BOOL)
+        if operator in _REGEX:
+            one, other = self.types.text(left), self.types.text(right)
+            no = "NOT " if operator.startswith("!") else ""
+            return Expr(f"({no}regexp_matches({one}, {other}{_REGEX[operator]}))", oids.BOOL)
+        if operator in _LIKE:
+            return self._like(left, right, operator, None, None)
+        if operator == "||":
+            return self._joined(left, right)
+        if operator in ("@>", "<@", "&&"):
+            left, right = self._alike(left, right, operator, position)
+            name = "list_has_any" if operator == "&&" else "list_has_all"
+            pair = (right, left) if operator == "<@" else (left, right)
+            return Expr(f"{name}({pair[0].sql}, {pair[1].sql})", oids.BOOL)
+        if operator in ("->", "->>"):
+            word = "json_extract_string" if operator == "->>" else "json_extract"
+            kind = oids.TEXT if operator == "->>" else left.type
+            key = self.types.settle(right)
+            path = key.sql if key.type == oids.INT4 else f"'$.' || {key.sql}"
+            return Expr(f"{word}({left.sql}, {path})", kind)
+        if operator in ("+", "-", "*", "/", "%", "&", "|", "#", "<<", ">>", "^"):
+            return self._arithmetic(operator, left, right, position)
+        raise self._no_operator(operator, left, right, position)
+
+    def _no_operator(self, operator: str, left: Expr, right: Expr, position: int) -> SqlError:
+        shown = f"{self.types.type_name(left.type)} {operator} {self.types.type_name(right.type)}"
+        return SqlError(
+            UNDEFINED_FUNCTION,
+            f"operator does not exist: {shown}",
+            hint="No operator matches the given name and argument types. "
+            "You might need to add explicit type casts.",
+            position=position,
+        )
+
+    def _alike(self, left: Expr, right: Expr, operator: str, position: int) -> tuple[Expr, Expr]:
+        """Both sides of a comparison as types that can be compared."""
+        if left.unknown and right.unknown:
+            return self.types.settle(left), self.types.settle(right)
+        if left.unknown:
+            return self.types.to(left, right.type), right
+        if right.unknown:
+            return left, self.types.to(right, left.type)
+        one, other = self.types.category(left.type), self.types.category(right.type)
+        if one != other:
+            raise self._no_operator(operator, left, right, position)
+        return left, right
+
+    def _arithmetic(self, operator: str, left: Expr, right: Expr, position: int) -> Expr:
+        if left.unknown:
+            left = self.types.to(left, right.type if not right.unknown else oids.INT4)
+        if right.unknown:
+            right = self.types.to(right, left.type)
+        categories = self.types.category(left.type) + self.types.category(right.type)
+        if categories == "NN":
+            kind = self.types.common([left, right])
+            kind = oids.INT8 if kind in kinds.IDS else kind
+            if operator == "#":
+                return Expr(f"xor({left.sql}, {right.sql})", kind)
+            if operator == "/" and kind in (oids.NUMERIC, oids.FLOAT4, oids.FLOAT8):
+                return Expr(f"(CAST({left.sql} AS DOUBLE) / {right.sql})", kind)
+            word = "//" if operator == "/" else operator
+            return Expr(f"({left.sql} {word} {right.sql})", kind)
+        if categories == "DD" and operator == "-":
+            return Expr(f"({left.sql} - {right.sql})", oids.INTERVAL)
+        if categories in ("DT", "TD") and operator in "+-":
+            kind = left.type if categories == "DT" else right.type
+            return Expr(f"({left.sql} {operator} {right.sql})", kind)
+        raise self._no_operator(operator, left, right, position)
+
+    def _joined(self, left: Expr, right: Expr) -> Expr:
+        """`||`: arrays are joined (NULL is none), everything else as text."""
+        left_array, right_array = self.types.element(left.type), self.types.element(right.type)
+        if left_array or right_array:
+            kind = left.type if left_array else right.type
+            element = left_array or right_array
+            if left.unknown or right.unknown:
+                left = self.types.to(left, kind) if left.unknown else left
+                right = self.types.to(right, kind) if right.unknown else right
+            one = left.sql if self.types.element(left.type) else f"[{left.sql}]"
+            other = right.sql if self.types.element(right.type) else f"[{right.sql}]"
+            held = self.types.held(element)
+            cast = f"CAST({{}} AS {held}[])"
+            both = f"list_concat({cast.format(one)}, {cast.format(other)})"
+            return Expr(
+                f"(CASE WHEN {one} IS NULL AND {other} IS NULL THEN NULL ELSE {both} END)", kind
+            )
+        if left.type == oids.JSONB and right.type == oids.JSONB:
+            return Expr(f"json_merge_patch({left.sql}, {right.sql})", oids.JSONB)
+        return Expr(f"({self.types.text(left)} || {self.types.text(right)})", oids.TEXT)
+
+    def _like(
+        self, left: Expr, right: Expr, operator: str, node: Node | None, scope: Scope | None
+    ) -> Expr:
+        escape = "'\\'"
+        if node is not None and scope is not None and "FuncCall" in node:
+            call = node["FuncCall"]
+            if strings(call["funcname"])[-1] == "like_escape":
+                right = self.expr(call["args"][0], scope)
+                escape = self.types.to(self.expr(call["args"][1], scope), oids.TEXT).sql
+        one, other = self.types.text(left), self.types.text(right)
+        return Expr(f"({one} {_LIKE[operator]} {other} ESCAPE {escape})", oids.BOOL)
+
+    def _in(self, body: Node, operator: str, scope: Scope) -> Expr:
+        items = body["rexpr"]["List"]["items"]
+        word = "NOT IN" if operator == "<>" else "IN"
+        if "RowExpr" in body["lexpr"]:
+            rows = [self._row_text(i["RowExpr"], scope) for i in items]
+            return Expr(
+                f"({self._row_text(body['lexpr']['RowExpr'], scope)} {word} ({', '.join(rows)}))",
+                oids.BOOL,
+            )
+        left = self.expr(body["lexpr"], scope)
+        values = [self.expr(i, scope) for i in items]
+        if left.unknown:
+            left = self.types.to(left, self.types.common(values))
+        listed = [self._alike(left, v, "=", at(body))[1].sql for v in values]
+        return Expr(f"({left.sql} {word} ({', '.join(listed)}))", oids.BOOL)
+
+    def _between(self, body: Node, scope: Scope) -> Expr:
+        low, high = body["rexpr"]["List"]["items"]
+        value = self.known(body["lexpr"], scope)
+        _, one = self._alike(value, self.expr(low, scope), ">=", at(body))
+        _, other = self._alike(value, self.expr(high, scope), "<=", at(body))
+        word = "BETWEEN" if body["kind"] == "AEXPR_BETWEEN" else "NOT BETWEEN"
+        return Expr(f"({value.sql} {word} {one.sql} AND {other.sql})", oids.BOOL)
+
+    def _any(self, body: Node, operator: str, scope: Scope) -> Expr:
+        left, listed = self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope)
+        if listed.unknown:
+            left = self.types.settle(left)
+            listed = self.types.to(listed, self.types.static.array_of(left.type))
+        element = self.types.element(listed.type)
+        if not element:
+            raise SqlError(
+                "42809", "op ANY/ALL (array) requires array on right side", position=at(body)
+            )
+        one = self.operator(operator, left, Expr("kv_e", element), at(body))
+        if left.unknown:
+            left = self.types.to(left, element)
+        every = body["kind"] == "AEXPR_OP_ALL"
+        if operator in COMPARISONS:
+            return Expr(
+                f"({left.sql} {operator} {'ALL' if every else 'ANY'}({listed.sql}))", oids.BOOL
+            )
+        outcomes = f"list_transform({listed.sql}, lambda kv_e: {one.sql})"
+        return Expr(f"list_bool_{'and' if every else 'or'}({outcomes})", oids.BOOL)
+
+    def _row_text(self, body: Node, scope: Scope) -> str:
+        return f"({', '.join(self.known(a, scope).sql for a in body.get('args', ()))})"
+
+    def _rows(self, body: Node, operator: str, scope: Scope) -> Expr:
+        lefts = body["lexpr"]["RowExpr"]["args"]
+        rights = body["rexpr"].get("RowExpr", {}).get("args", ())
+        if len(lefts) != len(rights) or operator not in COMPARISONS:
+            raise SqlError(
+                "42601", "unequal number of entries in row expressions", position=at(body)
+            )
+        pairs = [
+            self._alike(self.expr(a, scope), self.expr(b, scope), operator, at(body))
+            for a, b in zip(lefts, rights, strict=True)
+        ]
+        one, other = ", ".join(p[0].sql for p in pairs), ", ".join(p[1].sql for p in pairs)
+        return Expr(f"(({one}) {operator} ({other}))", oids.BOOL)
+
+    def _rowexpr(self, body: Node, scope: Scope) -> Expr:
+        parts = [self.types.text(self.known(a, scope)) for a in body.get("args", ())]
+        joined = " || ',' || ".join(f"coalesce({p}, '')" for p in parts) or "''"
+        return Expr(f"('(' || {joined} || ')')", oids.RECORD, name="row", strength=2)
+
+    # -- conditional
+
+    def _caseexpr(self, body: Node, scope: Scope) -> Expr:
+        argument = self.known(body["arg"], scope) if "arg" in body else None
+        tests, results = [], []
+        for when in (w["CaseWhen"] for w in body["args"]):
+            if argument is None:
+                tests.append(self.condition(when["expr"], scope, "CASE/WHEN"))
+            else:
+                value = self.expr(when["expr"], scope)
+                tests.append(self.operator("=", argument, value, at(when)).sql)
+            results.append(self.expr(when["result"], scope))
+        default = self.expr(body["defresult"], scope) if "defresult" in body else None
+        kind = self.types.common([*results, default] if default else results)
+        listed = [self.types.to(r, kind).sql for r in results]
+        arms = " ".join(f"WHEN {t} THEN {r}" for t, r in zip(tests, listed, strict=True))
+        other = f" ELSE {self.types.to(default, kind).sql}" if default else ""
+        name, strength = (default.name, default.strength) if default else (UNNAMED, 0)
+        if strength < 2:
+            name, strength = "case", 1
+        typmods = {r.typmod for r in [*results, *([default] if default else [])]}
+        typmod = typmods.pop() if len(typmods) == 1 else -1
+        return Expr(f"(CASE {arms}{other} END)", kind, typmod, name, strength)
+
+    def _coalesceexpr(self, body: Node, scope: Scope) -> Expr:
+        return self._many_of(body, scope, "coalesce")
+
+    def _minmaxexpr(self, body: Node, scope: Scope) -> Expr:
+        return self._many_of(body, scope, "greatest" if body["op"] == "IS_GREATEST" else "least")
+
+    def _many_of(self, body: Node, scope: Scope, name: str) -> Expr:
+        values = [self.expr(a, scope) for a in body["args"]]
+        kind = self.types.common(values, name.upper())
+        listed = ", ".join(self.types.to(v, kind).sql for v in values)
+        return Expr(f"{name}({listed})", kind, name=name, strength=2)
+
+    # -- casts, arrays, fields
+
+    def _typecast(self, body: Node, scope: Scope) -> Expr:
+        spelt = body["typeName"]
+        names = strings(spelt["names"])
+        oid = self.types.named(names, at(spelt))
+        bounds = len(spelt.get("arrayBounds", ()))
+        if bounds:
+            oid = self.types.static.array_of(oid)
+        if bounds and "A_ArrayExpr" in body["arg"]:
+            items = body["arg"]["A_ArrayExpr"].get("elements", ())
+            element = self.types.element(oid)
+            parts = [self.types.to(self.expr(i, scope), element).sql for i in items]
+            return Expr(
+                f"CAST([{', '.join(parts)}] AS {self.types.held(oid)})",
+                oid,
+                name="array",
+                strength=2,
+            )
+        value = self.expr(body["arg"], scope)
+        made = self.types.to(value, oid, self._typmod(spelt, oid))
+        return made if value.strength > 1 else made.named(names[-1], 1)
+
+    def _typmod(self, spelt: Node, oid: int) -> int:
+        given = [
+            m["A_Const"]["ival"].get("ival", 0) for m in spelt.get("typmods", ()) if "A_Const" in m
+        ]
+        if not given:
+            return -1
+        if oid in (oids.VARCHAR, oids.BPCHAR):
+            return int(given[0]) + 4
+        if oid == oids.NUMERIC:
+            return ((int(given[0]) << 16) | (int(given[1]) if len(given) > 1 else 0)) + 4
+        return int(given[0])
+
+    def _collateclause(self, body: Node, scope: Scope) -> Expr:
+        return self.expr(body["arg"], scope)
+
+    def _a_arrayexpr(self, body: Node, scope: Scope) -> Expr:
+        values = [self.expr(e, scope) for e in body.get("elements", ())]
+        if not values:
+            raise SqlError("42P18", "cannot determine type of empty array", position=at(body))
+        kind = self.types.common(values, "ARRAY")
+        array = self.types.static.array_of(kind)
+        listed = ", ".join(self.types.to(v, kind).sql for v in values)
+        return Expr(f"[{listed}]", array, name="array", strength=2)
+
+    def _a_indirection(self, body: Node, scope: Scope) -> Expr:
+        value = self.expr(body["arg"], scope)
+        for step in body["indirection"]:
+            kind, fields = unwrap(step)
+            if kind == "A_Indices":
+                value = self._subscript(value, fields, scope)
+            elif kind == "String" and value.struct:
+                value = self._field(value, fields.get("sval", ""))
+            else:
+                raise unsupported("a row as a value over the system catalog")
+        return value
+
+    def _subscript(self, value: Expr, fields: Node, scope: Scope) -> Expr:
+        element = self.types.element(value.type)
+        if not element:
+            raise SqlError(
+                DATATYPE_MISMATCH,
+                f"cannot subscript type {self.types.type_name(value.type)} because it does not "
+                "support subscripting",
+            )
+        shift = " + 1" if value.type in kinds.VECTORS else ""
+        ends = [
+            self.types.to(self.expr(fields[end], scope), oids.INT4).sql + shift
+            if end in fields
+            else ""
+            for end in ("lidx", "uidx")
+        ]
+        if fields.get("is_slice"):
+            return Expr(
+                f"({value.sql})[{ends[0]}:{ends[1]}]",
+                value.type,
+                name=value.name,
+                strength=value.strength,
+            )
+        found = f"CASE WHEN {ends[1]} >= 1 THEN ({value.sql})[{ends[1]}] END"
+        return Expr(f"({found})", element, name=value.name, strength=value.strength)
+
+    def _field(self, value: Expr, name: str) -> Expr:
+        for field, kind in value.struct:
+            if field == name:
+                return Expr(
+                    f"struct_extract({value.sql}, '{name}')",
+                    kind,
+                    name=name,
+                    strength=2,
+                    many=value.many,
+                )
+        raise SqlError(UNDEFINED_COLUMN, f'column "{name}" not found in data type record')
+
+    # -- subqueries
+
+    def _sublink(self, body: Node, scope: Scope) -> Expr:
+        kind = body["subLinkType"]
+        query = self.query(body["subselect"]["SelectStmt"], scope)
+        if kind == "EXISTS_SUBLINK":
+            return Expr(f"EXISTS ({self.text(query)})", oids.BOOL, name="exists", strength=2)
+        self.settle_targets(query)
+        first = query.targets[0]
+        if kind == "EXPR_SUBLINK":
+            if len(query.targets) != 1:
+                raise SqlError("42601", "subquery must return only one column", position=at(body))
+            return Expr(
+                f"({self.text(query)})",
+                first.type,
+                first.typmod,
+                first.name,
+                2,
+                struct=first.struct,
+            )
+        if kind == "ARRAY_SUBLINK":
+            array = self.types.static.array_of(first.type) or 1009
+            return Expr(f"ARRAY({self.text(query)})", array, name="array", strength=2)
+        if kind in ("ANY_SUBLINK", "ALL_SUBLINK"):
+            return self._any_subquery(body, query, scope)
+        raise unsupported(f"{kind} over the system catalog", position=at(body))
+
+    def settle_targets(self, query: Query) -> None:
+        query.targets = [self.types.settle(t) for t in query.targets]
+
+    def _any_subquery(self, body: Node, query: Query, scope: Scope) -> Expr:
+        operator = strings(body["operName"])[-1] if "operName" in body else "="
+        word = "ALL" if body["subLinkType"] == "ALL_SUBLINK" else "ANY"
+        if "RowExpr" in body["testexpr"]:
+            row = self._row_text(body["testexpr"]["RowExpr"], scope)
+            return Expr(f"({row} IN ({self.text(query)}))", oids.BOOL)
+        left = self.expr(body["testexpr"], scope)
+        left, _ = self._alike(left, query.targets[0], operator, at(body))
+        if operator == "=" and word == "ANY":
+            return Expr(f"({left.sql} IN ({self.text(query)}))", oids.BOOL)
+        return Expr(f"({left.sql} {operator} {word} ({self.text(query)}))", oids.BOOL)
+
+    # -- functions
+
+    def _funccall(self, body: Node, scope: Scope) -> Expr:
+        names = strings(body["funcname"])
+        name, position = names[-1], at(body)
+        if "over" in body or name in WINDOWS:
+            return self._windowed(name, body, scope)
+        if name in AGGREGATES:
+            return self._aggregated(name, body, scope, "")
+        if special := getattr(self, f"_call_{name}", None):
+            made: Expr = special(body, scope)
+            return made
+        given = [self.expr(a, scope) for a in body.get("args", ())]
+        if name in _STRUCTS:
+            text, struct = _STRUCTS[name]
+            listed = text.replace("{0}", given[0].sql).replace("{{", "{").replace("}}", "}")
+            return Expr(
+                f"unnest({listed})",
+                oids.RECORD,
+                name=name,
+                strength=2,
+                struct=struct,
+                many=True,
+                listed=listed,
+            )
+        if (
+            len(given) == 1
+            and len(names) <= 2
+            and name in ("text", "name", "oid", "int4", "int8", "regclass")
+        ):
+            return self.types.to(given[0], self.types.named([name])).named(name)
+        return self.calls.call(name, given, position)
+
+    def _aggregated(self, name: str, body: Node, scope: Scope, over: str) -> Expr:
+        inner, scope.grouped = scope.grouped, None
+        try:
+            given = [self.expr(a, scope) for a in body.get("args", ())]
+            order = self.order(body.get("agg_order", ()), scope)
+            only = body.get("agg_filter")
+            where = f" FILTER (WHERE {self.condition(only, scope, 'FILTER')})" if only else ""
+        finally:
+            scope.grouped = inner
+        called, kind, listed = self.calls.aggregate(name, given, at(body))
+        text = "*" if body.get("agg_star") else ", ".join(listed)
+        distinct = "DISTINCT " if body.get("agg_distinct") else ""
+        return Expr(f"{called}({distinct}{text}{order}){where}{over}", kind, name=name, strength=2)
+
+    def order(self, listed: Sequence[Node], scope: Scope) -> str:
+        parts = [self.sort(s["SortBy"], self.known(s["SortBy"]["node"], scope).sql) for s in listed]
+        return f" ORDER BY {', '.join(parts)}" if parts else ""
+
+    def sort(self, body: Node, sql: str) -> str:
+        down = body["sortby_dir"] == "SORTBY_DESC"
+        if body["sortby_dir"] == "SORTBY_USING":
+            down = strings(body["useOp"])[-1] == ">"
+        nulls = {"SORTBY_NULLS_FIRST": "FIRST", "SORTBY_NULLS_LAST": "LAST"}.get(
+            body["sortby_nulls"], "FIRST" if down else "LAST"
+        )
+        return f"{sql} {'DESC' if down else 'ASC'} NULLS {nulls}"
+
+    def _windowed(self, name: str, body: Node, scope: Scope) -> Expr:
+        if "over" not in body:
+            raise SqlError(
+                "42P20", f"window function {name} requires an OVER clause", position=at(body)
+            )
+        over = f" OVER {self.window(body['over'], scope)}"
+        if name in AGGREGATES:
+            return self._aggregated(name, body, scope, over)
+        given = [self.expr(a, scope) for a in body.get("args", ())]
+        called, kind, listed = self.calls.window(name, given)
+        return Expr(f"{called}({', '.join(listed)}){over}", kind, name=name, strength=2)
+
+    def window(self, body: Node, scope: Scope) -> str:
+        if "name" in body and body["name"] in scope.windows:
+            return f"({scope.windows[body['name']]})"
+        if body.get("frameOptions", 1058) != 1058:
+            raise unsupported("a window's frame over the system catalog", position=at(body))
+        parts = [self.known(p, scope).sql for p in body.get("partitionClause", ())]
+        text = f"PARTITION BY {', '.join(parts)}" if parts else ""
+        return f"({text}{self.order(body.get('orderClause', ()), scope)})"
+
+    # -- functions that are not one text
+
+    def _arguments(self, body: Node, scope: Scope) -> list[Expr]:
+        return [self.expr(a, scope) for a in body.get("args", ())]
+
+    def _call_format_type(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)
+        if len(given) != 2:
+            self.calls.resolve("format_type", given, at(body))
+        oid, typmod = self.types.to(given[0], oids.OID).sql, self.types.to(given[1], oids.INT4).sql
+        n = f"({typmod} - 4)"
+        found = f"(SELECT z._text FROM k_pg_type z WHERE z.oid = {oid})"
+        text = (
+            f"(CASE WHEN {typmod} >= 4 AND {oid} IN (1042, 1043, 1700, 1014, 1015, 1231) THEN "
+            f"CASE {oid} WHEN 1043 THEN 'character varying(' || {n} || ')' "
+            f"WHEN 1042 THEN 'character(' || {n} || ')' "
+            f"WHEN 1700 THEN 'numeric(' || ({n} >> 16) || ',' || ({n} & 2047) || ')' "
+            f"WHEN 1015 THEN 'character varying(' || {n} || ')[]' "
+            f"WHEN 1014 THEN 'character(' || {n} || ')[]' "
+            f"ELSE 'numeric(' || ({n} >> 16) || ',' || ({n} & 2047) || ')[]' END "
+            f"WHEN {oid} = 1042 AND {typmod} IS NOT NULL THEN 'bpchar' WHEN {oid} = 0 THEN '-' "
+            f"WHEN {oid} IS NULL THEN NULL ELSE coalesce({found}, '???') END)"
+        )
+        return Expr(text, oids.TEXT, name="format_type", strength=2)
+
+    def _call_concat(self, body: Node, scope: Scope) -> Expr:
+        parts = [self.types.text(self.types.settle(g)) for g in self._arguments(body, scope)]
+        return Expr(f"concat({', '.join(parts)})", oids.TEXT, name="concat", strength=2)
+
+    def _call_concat_ws(self, body: Node, scope: Scope) -> Expr:
+        parts = [self.types.text(self.types.settle(g)) for g in self._arguments(body, scope)]
+        return Expr(f"concat_ws({', '.join(parts)})", oids.TEXT, name="concat_ws", strength=2)
+
+    def _call_format(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)
+        if not given or given[0].literal is None:
+            raise unsupported("format() of a text that is not a literal", position=at(body))
+        parts, rest, taken = [], given[0].literal, iter(given[1:])
+        while "%" in rest:
+            before, _, rest = rest.partition("%")
+            parts.append(quoted(before))
+            letter, rest = rest[:1], rest[1:]
+            if letter == "%":
+                parts.append("'%'")
+                continue
+            value = next(taken, None)
+            if value is None or letter not in ("s", "I", "L"):
+                raise SqlError("22023", "too few arguments for format()", position=at(body))
+            text = self.types.text(self.types.settle(value))
+            parts.append(
+                {"s": f"coalesce({text}, '')", "I": f"kv_quoted({text})"}.get(
+                    letter, f"coalesce('''' || replace({text}, '''', '''''') || '''', 'NULL')"
+                )
+            )
+        parts.append(quoted(rest))
+        return Expr(f"({' || '.join(parts)})", oids.TEXT, name="format", strength=2)
+
+    def _call_array_to_string(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)
+        if len(given) < 2:
+            self.calls.resolve("array_to_string", given, at(body))
+        listed = self.types.settle(given[0], 1009)
+        element = self.types.element(listed.type) or oids.TEXT
+        each = self.types.text(Expr("kv_e", element))
+        if len(given) > 2:
+            each = f"coalesce({each}, {self.types.to(given[2], oids.TEXT).sql})"
+        mark = self.types.to(given[1], oids.TEXT).sql
+        texts = f"list_transform({listed.sql}, lambda kv_e: {each})"
+        return Expr(
+            f"array_to_string({texts}, {mark})", oids.TEXT, name="array_to_string", strength=2
+        )
+
+    def _call_json_build_object(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)
+        pairs = [
+            f"to_json({self.types.text(self.types.settle(k))}) || ' : ' || {self._json(v)}"
+            for k, v in zip(given[::2], given[1::2], strict=False)
+        ]
+        name = strings(body["funcname"])[-1]
+        kind = oids.JSON if name == "json_build_object" else oids.JSONB
+        return Expr(
+            f"('{{' || {' || chr(44) || chr(32) || '.join(pairs) or chr(39) * 2} || '}}')",
+            kind,
+            name=name,
+            strength=2,
+        )
+
+    _call_jsonb_build_object = _call_json_build_object
+
+    def _json(self, value: Expr) -> str:
+        value = self.types.settle(value)
+        if value.type in (oids.JSON, oids.JSONB):
+            return f"coalesce({value.sql}, 'null')"
+        plain = self.types.category(value.type) in ("N", "B", "A") and value.type not in kinds.REG
+        shown = value.sql if plain else self.types.text(value)
+        return f"coalesce(CAST(to_json({shown}) AS VARCHAR), 'null')"
+
+    def _call_to_json(self, body: Node, scope: Scope) -> Expr:
+        value = self._json(self._arguments(body, scope)[0])
+        return Expr(f"({value})", oids.JSON, name="to_json", strength=2)
+
+    def _call_to_regclass(self, body: Node, scope: Scope) -> Expr:
+        return self._lenient(body, scope, oids.REGCLASS)
+
+    def _call_to_regtype(self, body: Node, scope: Scope) -> Expr:
+        return self._lenient(body, scope, oids.REGTYPE)
+
+    def _call_to_regnamespace(self, body: Node, scope: Scope) -> Expr:
+        return self._lenient(body, scope, oids.REGNAMESPACE)
+
+    def _call_to_regrole(self, body: Node, scope: Scope) -> Expr:
+        return self._lenient(body, scope, oids.REGROLE)
+
+    def _call_to_regproc(self, body: Node, scope: Scope) -> Expr:
+        return self._lenient(body, scope, oids.REGPROC)
+
+    def _lenient(self, body: Node, scope: Scope, kind: int) -> Expr:
+        given = self.types.to(self._arguments(body, scope)[0], oids.TEXT)
+        word = kinds.REG[kind]
+        return Expr(
+            self.types.lookup(word, given.sql, strict=False), kind, name=f"to_{word}", strength=2
+        )
+
+    def _call_current_setting(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)
+        if not given:
+            self.calls.resolve("current_setting", given, at(body))
+        if given[0].literal is None:
+            self.types.needs.feeds["kv_settings"] = None
+            key = self.types.to(given[0], oids.TEXT).sql
+            text = f"(SELECT z.setting FROM kv_settings z WHERE z.name = lower({key}))"
+            return Expr(text, oids.TEXT, name="current_setting", strength=2)
+        lenient = len(given) > 1 and given[1].sql == "true"
+        name = given[0].literal.lower()
+        key = f"s{len(self.types.needs.settings)}"
+        self.types.needs.settings[key] = name + ("?" if lenient else "")
+        return Expr(f"CAST(${key} AS VARCHAR)", oids.TEXT, name="current_setting", strength=2)
+
+    def _call_set_config(self, body: Node, scope: Scope) -> Expr:
+        """Its answer is the value; that it sets something is told by hidden columns (`changes`)."""
+        given = self._arguments(body, scope)
+        if len(given) != 3:
+            self.calls.resolve("set_config", given, at(body))
+        name, value = (self.types.to(g, oids.TEXT).sql for g in given[:2])
+        local = self.types.to(given[2], oids.BOOL).sql
+        self.setting(name, value, local, scope, at(body))
+        return Expr(value, oids.TEXT, name="set_config", strength=2)
+
+    def setting(self, name: str, value: str, local: str, scope: Scope, position: int) -> None:
+        raise NotImplementedError
+
+    # -- functions that return rows
+
+    def _listed(self, name: str, listed: str, kind: int, struct: Any = ()) -> Expr:
+        return Expr(
+            f"unnest({listed})",
+            kind,
+            name=name,
+            strength=2,
+            struct=struct,
+            many=True,
+            listed=listed,
+        )
+
+    def _call_unnest(self, body: Node, scope: Scope) -> Expr:
+        given = self.types.settle(self._arguments(body, scope)[0], 1009)
+        element = self.types.element(given.type)
+        if not element:
+            self.calls.resolve("unnest", [given], at(body))
+        return self._listed("unnest", given.sql, element)
+
+    def _call_generate_series(self, body: Node, scope: Scope) -> Expr:
+        given = [self.types.settle(g, oids.INT4) for g in self._arguments(body, scope)]
+        kind = self.types.common(given)
+        if kind not in kinds.INTEGERS:
+            raise unsupported(
+                "generate_series of other than integers over the catalog", position=at(body)
+            )
+        listed = f"generate_series({', '.join(g.sql for g in given)})"
+        return self._listed("generate_series", f"CAST({listed} AS {self.types.held(kind)}[])", kind)
+
+    def _call_generate_subscripts(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)
+        first = 0 if given[0].type in kinds.VECTORS else 1
+        if len(given) > 1:
+            self.types.to(given[1], oids.INT4)
+        listed = f"CAST(range({first}, {first} + len({given[0].sql})) AS INTEGER[])"
+        return self._listed("generate_subscripts", listed, oids.INT4)
+
+    def _call__pg_expandarray(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)[0]
+        element = self.types.element(given.type)
+        listed = f"list_transform({given.sql}, lambda kv_e, kv_n: {{'x': kv_e, 'n': kv_n}})"
+        return self._listed(
+            "_pg_expandarray", listed, oids.RECORD, (("x", element), ("n", oids.INT4))
+        )
