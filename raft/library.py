@@ -1,6 +1,6 @@
 """The pinned library's class as `raft/group.py` builds on it: its private state by name, its
-settings, and what of it is switched off. Besides `raft/group.py` the only file that knows its
-privates.
+settings, and what of it is switched off. Besides `raft/group.py` and `raft/elections.py` the only
+file that knows its privates.
 """
 
 from __future__ import annotations
