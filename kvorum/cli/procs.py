@@ -13,6 +13,7 @@ from kvorum.cli.connection import Connect, Json, opened
 from kvorum.model import ProcedureInfo
 
 app = typer.Typer(no_args_is_help=True, help="Procedures.", rich_markup_mode=None)
+_KEEPS_CHARS = 60
 Id = Annotated[int, typer.Argument(metavar="ID", help="The procedure id.")]
 
 
@@ -30,8 +31,10 @@ def list_procedures(
     if json:
         output.emit({"items": [_plain(p) for p in found]})
         return
-    rows = [(p.id, p.name, p.state, p.step or "", p.extra.get("owner", "")) for p in found]
-    output.table(("ID", "NAME", "STATE", "STEP", "OWNER"), rows)
+    rows = [
+        (p.id, p.name, p.state, p.step or "", p.extra.get("owner", ""), _keeps(p)) for p in found
+    ]
+    output.table(("ID", "NAME", "STATE", "STEP", "OWNER", "WHAT KEEPS IT"), rows)
 
 
 @app.command("show")
@@ -109,6 +112,23 @@ def dump(
     rows = [(p["id"], p["name"], p["state"], p["step"], p["nonce"]) for p in told["procedures"]]
     output.table(("ID", "NAME", "STATE", "STEP", "NONCE"), rows)
     output.lines([f"{one['id']}: {one['reason']}" for one in told["broken"]])
+
+
+def _keeps(info: ProcedureInfo) -> str:
+    """What is not as usual with one that has not ended, in a few words."""
+    told = info.extra
+    if told.get("parked"):
+        return _short(f"parked: {told['parked']}")
+    if told.get("stuck"):
+        return f"stuck in {told['stuck']['step']} for {told['stuck']['running_ms'] / 1000:.0f} s"
+    if told.get("retrying"):
+        return _short(f"retrying: {told['retrying']['code']}: {told['retrying']['message']}")
+    return _short(str(told.get("waits") or ""))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _KEEPS_CHARS else line[: _KEEPS_CHARS - 1] + "…"
 
 
 def _finish(db: Any, procedure: int, timeout_ms: int | None, json: bool) -> None:

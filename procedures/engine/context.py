@@ -9,6 +9,7 @@ be awaited or not, both do the same. In a plain (not async) step the reads block
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -158,7 +159,16 @@ class StepTxn:
         return self._buffer.ops()
 
     def told(self, error: KvorumError) -> KvorumError:
-        """An error of this transaction with the user's key and table instead of the storage key."""
+        """An error of this transaction with the user's key and table instead of the storage key,
+        and with the place of the write among the step's own: the record and its like go first.
+        """
+        key = error.details.get("key")
+        if isinstance(key, bytes) and "op" in error.details:
+            place = next((i for i, op in enumerate(self._buffer.ops()) if op.key == key), None)
+            number = "" if place is None else f"operation {place}: "
+            error.details["op"] = place
+            error.message = number + re.sub(r"^operation \d+: ", "", error.message)
+            error.args = (error.message,)
         for (namespace, table), table_id in self._known.items():
             show_user_key(error, table_prefix(table_id), namespace, table)
         return error

@@ -16,6 +16,7 @@ knows types that workers run elsewhere (`learn`): their methods are names only.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -189,9 +190,11 @@ class Registry:
         if found is None and name in self._types:
             raise NotFound(self.no_version(name, version), code="PROCEDURE_UNKNOWN")
         if found is None:
-            known = ", ".join(sorted(self._types)[:20]) or "none"
+            near = difflib.get_close_matches(name, self._types, n=3)
+            meant = f", or is {' or '.join(map(repr, near))} meant" if near else ""
             raise NotFound(
-                f"no procedure named {name!r:.80} is registered here (registered: {known})",
+                f"there is no procedure {name!r:.80}: nobody has ever declared it; has the worker "
+                f"(or the node) with its module been started{meant}?",
                 code="PROCEDURE_UNKNOWN",
             )
         return found

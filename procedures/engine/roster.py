@@ -124,6 +124,14 @@ class Roster:
     def __len__(self) -> int:
         return len(self._live)
 
+    def doom(self, id: int) -> str | None:
+        """Why this one fails, if it does: so do its children. None: it does not."""
+        live = self.get(id)
+        if live is None or not live.doomed:
+            return None
+        record = live.record
+        return "" if record is None or record.error is None else record.error.message
+
     def get(self, id: int) -> Live | None:
         return self._live.get(id)
 

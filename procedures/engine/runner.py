@@ -17,6 +17,7 @@ from kv.base.errors import KvorumError
 from kv.base.limits import PROCEDURE_STUCK_HIRED_MAX
 from procedures.engine import core
 from procedures.engine.context import StepContext
+from procedures.engine.driving import Driven, OwnCancellation
 from procedures.engine.procedure import OUTCOMES, Outcome
 from procedures.engine.records import Failure
 from procedures.engine.registry import StepDef, UndoDef
@@ -83,7 +84,7 @@ class Runner:
         """One execution. Raises CancelledError only if the engine itself is being stopped."""
         try:
             if method.is_async:
-                value = await method.method(make(), ctx)
+                value = await Driven(method.method(make(), ctx))
             else:
                 value = await self._in_thread(lambda: self._plain(method, make, ctx))
             if isinstance(method, UndoDef):
@@ -96,6 +97,8 @@ class Runner:
             if task is not None and task.cancelling():
                 raise
             return Failed(_step_error(error))  # something inside the step was cancelled
+        except OwnCancellation as error:
+            return Failed(core.failure("STEP_ERROR", str(error), type="CancelledError"))
         except SystemExit as error:  # it would end this process, and the next one that runs it
             return Failed(_step_error(error))
         except KvorumError as error:

@@ -83,7 +83,7 @@ def check(sub: Submission, types: Registry) -> Admitted:
             code="NOT_INITIAL",
         )
     nonce = checked_text("nonce", sub.nonce, limits.NONCE_CHARS_MAX) if sub.nonce else ""
-    _check_options(sub)
+    check_options(sub.options)
     return replace(admit(declared, sub.args, sub.owner, nonce), options=sub.options)
 
 
@@ -143,8 +143,9 @@ def begun(record: Record) -> bool:
     )
 
 
-def _check_options(sub: Submission) -> None:
-    wanted, most = sub.options, limits.PROCEDURE_TIMEOUT_MS_MAX
+def check_options(wanted: Options) -> None:
+    """Raises InvalidArgument."""
+    most = limits.PROCEDURE_TIMEOUT_MS_MAX
     for what, name in (("queue", wanted.queue), ("pool", wanted.pool)):
         if name:
             checked_text(what, name, limits.NAME_CHARS_MAX)

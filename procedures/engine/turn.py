@@ -177,9 +177,9 @@ class Turns:
         """Why a procedure fails although no step of it did."""
         if record.error is not None:
             return record.error  # decided while its children still ran
-        parent = self._roster.get(live.parent)
-        if parent is not None and parent.doomed:
-            return core.failure("PARENT_FAILED", f"its parent {live.parent} failed")
+        if (why := self._roster.doom(live.parent)) is not None:
+            told = f"its parent {live.parent} failed{f': {why}' if why else ''}"
+            return core.failure("PARENT_FAILED", told)
         if record.deadline_ms and record.deadline_ms <= self._clock.now_ms():
             ms = record.deadline_ms - record.created_ms
             return core.failure("TIMEOUT", f"{record.name} did not end within {ms} ms")

@@ -7,10 +7,12 @@ Expected int, got str`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Final
 
 import msgspec
+import msgspec.inspect
 
 from kv.base.errors import InvalidArgument
 
@@ -35,9 +37,19 @@ class Shape:
             ) from None
 
     def plain(self, value: Any, what: str) -> Any:
-        """The plain data of a value of the type, checked. Raises InvalidArgument."""
+        """The plain data of a value of the type, checked; a field that the type does not have is
+        refused: it is misspelt, or meant for another version. (`read` passes it over: what was
+        stored by an earlier version stays readable.) Raises InvalidArgument.
+        """
         data = plain_of(value, what)
         self.read(data, what)
+        if (place := _unknown(data, msgspec.inspect.type_info(self.kind), "")) is not None:
+            path, known = place
+            raise InvalidArgument(
+                f"{what}: there is no field {path:.80}; there are {', '.join(known) or 'none'}",
+                code="BAD_ARGUMENTS",
+                details={"what": what},
+            )
         return data
 
 
@@ -52,6 +64,46 @@ def shape(kind: Any, what: str) -> Shape:
             code="PROCEDURE_DECLARATION",
         ) from None
     return Shape(kind)
+
+
+_Fielded: Final = (
+    msgspec.inspect.StructType,
+    msgspec.inspect.DataclassType,
+    msgspec.inspect.TypedDictType,
+)
+
+
+def _unknown(value: Any, kind: Any, path: str) -> tuple[str, list[str]] | None:
+    """The first field that a type does not have, and those that it has."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        found = [_unknown(value, one, path) for one in kind.types if _could_be(value, one)]
+        return None if None in found or not found else found[0]
+    if isinstance(value, Mapping) and isinstance(kind, _Fielded):
+        fields = {field.encode_name: field.type for field in kind.fields}
+        tag = getattr(kind, "tag_field", None)
+        for name, one in value.items():
+            inside = f"{path}.{name}" if path else str(name)
+            if name not in fields and name != tag:
+                return inside, list(fields)
+            if name in fields and (found_ := _unknown(one, fields[name], inside)) is not None:
+                return found_
+        return None
+    if isinstance(value, Mapping) and isinstance(kind, msgspec.inspect.DictType):
+        items = ((kind.value_type, one, f"{path}[{name!r}]") for name, one in value.items())
+    elif isinstance(value, list | tuple) and isinstance(kind, msgspec.inspect.TupleType):
+        pairs = zip(kind.item_types, value, strict=True)  # `read` has compared the lengths
+        items = ((k, v, f"{path}[{i}]") for i, (k, v) in enumerate(pairs))
+    elif isinstance(value, list | tuple) and hasattr(kind, "item_type"):
+        items = ((kind.item_type, one, f"{path}[{i}]") for i, one in enumerate(value))
+    else:
+        return None
+    return next((f for k, v, p in items if (f := _unknown(v, k, p)) is not None), None)
+
+
+def _could_be(value: Any, kind: Any) -> bool:
+    """Which of the types of a union may be meant."""
+    is_map = isinstance(kind, (*_Fielded, msgspec.inspect.DictType, msgspec.inspect.AnyType))
+    return is_map == isinstance(value, Mapping)
 
 
 def plain_of(value: Any, what: str) -> Any:

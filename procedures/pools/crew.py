@@ -192,9 +192,14 @@ class Crew(Dealing):
         for told in entry.types:
             here = self._types.find(told.name)
             if here is not None and not here.remote:
+                advice = (
+                    "start the nodes without that module (--procedure-modules), or this worker"
+                    if here.origin == told.origin
+                    else "give the worker's procedure another name"
+                )
                 raise Refused(
-                    f"procedure {told.name}: the nodes run it themselves ({here.origin}); take it "
-                    "out of their --procedure-modules, or out of the worker's modules",
+                    f"procedure {told.name}: the nodes run one of this name themselves "
+                    f"({here.origin}; the worker's is {told.origin}); {advice}",
                     code="ALREADY_SERVED",
                 )
 

@@ -307,13 +307,13 @@ class Dealing:
         else:
             self._hold(hand, live)
             record = live.record
-            parent = self._roster.get(live.parent)
-            doomed = parent is not None and parent.doomed
+            doom = self._roster.doom(live.parent)
             data = b"" if record is None else records.encode(record)
             if record is not None:
                 self._roster.ripe(live, record)  # says why it wakes
             alive = len(self._roster)
-            run = Run(0, live.id, live.version, data, live.wake, live.tries, doomed, alive)
+            tried = live.wake, live.tries
+            run = Run(0, live.id, live.version, data, *tried, doom is not None, alive, doom or "")
             self._tell(hand, run)
 
     async def _later(self, live: Live) -> None:

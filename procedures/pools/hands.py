@@ -27,7 +27,7 @@ class Desk(Roster):
     def __init__(self, live: Live, run: Run, alive: int, now_ms: int) -> None:
         # no Roster.__init__: nothing of it is used
         self._mine = live
-        self._doomed = run.doomed
+        self._doom = run.doom if run.doomed else None
         self._alive = alive
         self._now_ms = now_ms
         self.signals = 0
@@ -41,9 +41,10 @@ class Desk(Roster):
         return self._alive
 
     def get(self, id: int) -> Live | None:
-        if id == self._mine.id:
-            return None if self.lost else self._mine
-        return _DOOMED if self._doomed and id == self._mine.parent else None
+        return self._mine if id == self._mine.id and not self.lost else None
+
+    def doom(self, id: int) -> str | None:
+        return self._doom if id == self._mine.parent else None
 
     def adopt(self, stored: Stored) -> Live:
         self.created[stored.record.id] = stored
@@ -132,10 +133,3 @@ class HandTurns(Turns):
     def _lose(self) -> Flow:
         self.desk.lost = True
         return Flow.ENDED
-
-
-class _Doomed:
-    doomed = True
-
-
-_DOOMED: Live = _Doomed()  # type: ignore[assignment]

@@ -76,6 +76,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=1):
     tries: int = 0
     doomed: bool = False  # its parent failed: so does it
     alive: int = 0  # procedures that have not ended, for the limit on children
+    doom: str = ""  # why its parent failed
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=2):

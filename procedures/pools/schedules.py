@@ -38,7 +38,7 @@ from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from kv.base.ports import Clock
 from procedures.engine import plain
-from procedures.engine.submission import Options, Submission, checked_text
+from procedures.engine.submission import Options, Submission, check_options, checked_text
 from procedures.pools import rows
 from procedures.pools.rows import Rows
 
@@ -133,7 +133,7 @@ class Schedules:
         zone = checked_text("zone", told.get("zone") or "UTC", limits.NAME_CHARS_MAX)
         procedure = checked_text("procedure", told.get("procedure"), limits.NAME_CHARS_MAX)
         options = tuple((k, told[k]) for k in ("queue", "priority", "pool") if told.get(k))
-        Options(**dict(options))
+        check_options(Options(**dict(options)))
         made = Schedule(
             name,
             cron,

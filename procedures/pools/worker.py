@@ -383,7 +383,7 @@ class Worker:
                 raise InvalidArgument(f"{look.name} of version {look.version} is not served here")
             args = plain.decode(look.args)
             if declared.args is not None:
-                declared.args.read(args, f"arguments of {look.name}")
+                declared.args.plain(args, f"arguments of {look.name}")
             locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
         except KvorumError as error:
             return Looked(look.question, to_wire(error))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
 from kv.base.errors import Refused
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
+from procedures.engine.registry import declaration
 from procedures.pools.worker import Worker
 from tests.procedures.pool_lab import LEASE_S, Office
 from tests.procedures.test_pools import Slow, in_office, submission
@@ -102,5 +104,28 @@ def test_u1_sigterm_ends_a_worker_whose_master_is_away() -> None:
         office.hire("w2")
         assert (await executor.wait(id, 10_000)).state is State.SUCCESS
         assert office.lab.number(f"slow {id}") == 1
+
+    in_office(test, [Slow])
+
+
+@pytest.mark.parametrize(
+    ("origin", "advice"),
+    [
+        ("", "start the nodes without that module"),
+        ("app.orders.Slow", "give the worker's procedure another name"),
+    ],
+)
+def test_u1_a_type_that_the_nodes_run_themselves(origin: str, advice: str) -> None:
+    """Whose class only happens to have a built-in's name was told to take it out of options that
+    nobody had given.
+    """
+
+    async def test(office: Office, executor: Executor) -> None:
+        mine = declaration(Slow)
+        executor.types.put(replace(mine, origin=origin or mine.origin))
+        office.hire("w1")
+        with pytest.raises(Refused, match=advice) as refused:
+            await office.running.pop("w1")
+        assert refused.value.code == "ALREADY_SERVED"
 
     in_office(test, [Slow])
