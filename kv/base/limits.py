@@ -410,6 +410,9 @@ SQL_LOOKUP_ROWS: Final = 500  # rows that are fetched at once by keys from an in
 SQL_SCAN_ROWS: Final = 1_000  # rows of a page of a scan
 SQL_CASCADES_MAX: Final = 100_000  # rows that foreign keys change because of one statement
 SQL_SORTED_ROWS_MAX: Final = 10_000  # that a LIMIT keeps, sorted in memory
+SQL_SETTING_CHARS_MAX: Final = 10_000  # of a setting's value
+SQL_SAVEPOINTS_MAX: Final = 10_000  # open in one transaction
+SQL_RUNS_MAX: Final = 10  # of a statement that is a transaction by itself, before it gives up
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"

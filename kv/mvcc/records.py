@@ -300,7 +300,12 @@ def x_due(start_ts: int) -> int:
 
 
 def gcq_txn(anchor: bytes, start_ts: int, kind: bytes = TXN) -> bytes:
-    return u64(x_due(start_ts)) + kind + txn_key(anchor, start_ts)
+    return gcq_of(txn_key(anchor, start_ts), start_ts, kind)
+
+
+def gcq_of(record_key: bytes, start_ts: int, kind: bytes = TXN) -> bytes:
+    """The row for the record at this key of family txn."""
+    return u64(x_due(start_ts)) + kind + record_key
 
 
 def gcq_expiry(key: bytes, expire_ms: int) -> bytes:

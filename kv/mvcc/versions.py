@@ -35,7 +35,9 @@ def add_version(
     """
     kept = None if old is not None and key[:4] in UNVERSIONED else old
     if value is not None and not expire_ms and (old is None or not old[8]):
-        m.version(put_row(key, value, commit_ts, kept), commit_ts)
+        m.rows.append(put_row(key, value, commit_ts, kept))
+        if commit_ts > m.top_ts:
+            m.top_ts = commit_ts
     else:
         flags = 0 if old is None else old[8]
         if value is None:

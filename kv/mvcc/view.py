@@ -22,6 +22,7 @@ from kv.mvcc.records import (
     encode_chunk,
     encode_lock,
     encode_txn,
+    gcq_of,
     gcq_txn,
     txn_key,
 )
@@ -194,7 +195,7 @@ class Mutations:
         key = txn_key(anchor, start_ts)
         self.others.append(("txn", key, encode_txn(key, record)))
         if new:
-            self.others.append(("gcq", gcq_txn(anchor, start_ts), b""))
+            self.others.append(("gcq", gcq_of(key, start_ts), b""))
         self.txns[anchor, start_ts] = record
 
     def set_fence(self, key: bytes, start_ts: int) -> None:

@@ -67,24 +67,25 @@ def write(
 ) -> int:
     """The version of the batch: commit_ts, or the recorded one if it was committed before.
 
-    `owner`: for the record. Keys of `ops` are distinct. Raises KeyLocked, WriteConflict,
-    ConditionFailed, TxnAborted, TooLarge, Corruption.
+    `ops` have distinct keys; lists of an Op's fields, as they came, will do. `owner`: for the
+    record. Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted, TooLarge, Corruption.
     """
     known: TxnRecord | None = None
     if start_ts:
-        known = _known(view, ops[0].key, start_ts, now_ms)
+        known = _known(view, ops[0][1], start_ts, now_ms)
         if known is not None and known.status == COMMITTED:
             return known.commit_ts
     newest_allowed = start_ts if start_ts and not flags & BLIND else 0
     at_ms = physical_ms(commit_ts)
     superseded, guards = 0, view.guards
+    view_cur, view_lock = view.cur, view.lock
     for i, (kind, key, value, cond, ttl_ms) in enumerate(ops):
-        lock = view.lock(key)
+        lock = view_lock(key)
         if lock is not None:
             raise key_locked(key, lock, now_ms)
         if guards is not None and kind != OP_CHECK:
             refuse_guarded(guards, key, start_ts, now_ms)
-        old = view.cur(key)
+        old = view_cur(key)
         if old is not None:
             if newest_allowed and kind != OP_CHECK and from_u64(old) > newest_allowed:
                 raise write_conflict(key, from_u64(old), start_ts)
@@ -105,7 +106,7 @@ def write(
         raise _too_much(superseded)
     if start_ts:
         record = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=owner)
-        m.set_txn(ops[0].key, start_ts, record, new=known is None)
+        m.set_txn(ops[0][1], start_ts, record, new=known is None)
     return commit_ts
 
 

@@ -111,7 +111,8 @@ def check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
     else:
         outer = first_and_last(r, keys)
         inside = outer is None or (d.covers(outer[0]) and d.covers(outer[1]))
-        if r[1] in _READING and (read := outer_reads(r)) is not None:
+        with_options = r[1] in _READING and len(r) > 8
+        if with_options and (read := outer_reads(r)) is not None:
             low, high, is_end = read
             ends = not d.end or (high != b"" and high <= d.end) if is_end else d.covers(high)
             inside = inside and low >= d.start and ends

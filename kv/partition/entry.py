@@ -104,17 +104,23 @@ class Entry:
 
     def add(self, m: Mutations, size: int) -> None:
         """Take over the effects of one command; `size` is `size_of` them."""
-        for row in m.rows:
-            key, record = row[0], row[1]
-            self.rows.append(row)
-            self.pending[key] = FORGOTTEN if record is None else record
+        pending = self.pending
+        for key, record, _, old in m.rows:
+            pending[key] = FORGOTTEN if record is None else record
+            if old is not None and len(old) > SHIP_OLD_BYTES_MAX:
+                size += len(old)  # not shipped, but it waits in memory until it is written
+        self.rows += m.rows
         self.others += m.others
-        self.locks.update(m.locks)
-        self.txns.update(m.txns)
-        self.guards.update(m.guards)
-        self.safepoint = max(self.safepoint, m.safepoint)
+        if m.locks:
+            self.locks.update(m.locks)
+        if m.txns:
+            self.txns.update(m.txns)
+        if m.guards:
+            self.guards.update(m.guards)
+        if m.safepoint > self.safepoint:
+            self.safepoint = m.safepoint
         self.forgotten_bytes += m.forgotten_bytes
-        self.size += size + kept_of(m)
+        self.size += size
         if m.top_ts:
             self.top_ts = max(self.top_ts, m.top_ts)
             self.low_ts = min(self.low_ts, m.top_ts)
@@ -157,15 +163,13 @@ def size_of(m: Mutations) -> int:
         if record is not None:
             size += len(record)
         if old_key is not None:
-            size += len(old_key) + min(0 if old is None else len(old), SHIP_OLD_BYTES_MAX)
+            size += len(old_key)
+            if old is not None:
+                shipped = len(old)
+                size += shipped if shipped < SHIP_OLD_BYTES_MAX else SHIP_OLD_BYTES_MAX
     for _, key, value in m.others:
         size += len(key) + (0 if value is None else len(value)) + OTHER_OVERHEAD
     return size
-
-
-def kept_of(m: Mutations) -> int:
-    """Bytes of the old versions that are not shipped, but wait in memory until they are written."""
-    return sum(len(old) for *_, old in m.rows if old is not None and len(old) > SHIP_OLD_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from kv.mvcc.guards import At, Guard, GuardTable
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
 from kv.partition.entry import Entry
 from kv.partition.ports import AppliedState
+from kv.partition.recorded import Recorded
 
 LOOK_BYTES: Final = ENTRY_TARGET_BYTES // DRAIN_ROWS_MAX
 """What a row that a write only looks at weighs in an entry, so that many of them end a drain."""
@@ -42,6 +43,7 @@ class Evaluated:
         self._open_pending = self.open.pending
         self._flying_pending: dict[bytes, bytes] = {}
         self.guards: GuardTable | None = None
+        self.recorded = Recorded()
         self.reset()
 
     # -- View
@@ -115,6 +117,8 @@ class Evaluated:
             return self.open.txns[at]
         if self.flying is not None and at in self.flying.txns:
             return self.flying.txns[at]
+        if not self.recorded.perhaps(start_ts):
+            return None
         return self._state.txn(anchor, start_ts)
 
     def holds(self, key: bytes) -> bool:
@@ -176,6 +180,7 @@ class Evaluated:
         """Forget the open entry (returned): what it was evaluated on is lost, or another node's."""
         entry = self.open
         self._begin(entry.number + 1)
+        self.recorded.forget()
         self._locks, self._applied_locks = {}, self._state.locks.by_key
         self.guards = self._state.guards.copy() if self._state.guards.by_at else None
         return entry

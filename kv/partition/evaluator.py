@@ -163,6 +163,8 @@ class Evaluator:
     ) -> None:
         entry = self.view.open
         entry.add(m, size)
+        if m.txns:
+            self.view.recorded.add(m.txns)
         if m.locks:
             self.view.add_locks(m.locks)
         if m.guards:

@@ -466,6 +466,7 @@ class PartitionMachine:
             self._evaluate(asked.writes, 0, error, now_ms)
             return
         self._reader.known_ts = max(self._reader.known_ts, first + asked.n - 1)
+        self.view.recorded.heard(first)
         if asked.reads:
             over = []
             for item in asked.reads:

@@ -72,7 +72,7 @@ def _touches(pending: Collection[bytes], r: list[Any]) -> bool:
         case methods.GET:
             return r[5] in pending
         case methods.MGET:
-            return any(key in pending for key in r[5])
+            return any(map(pending.__contains__, r[5]))
         case _:
             start, end = r[5], r[6]
             return any(start <= key and (not end or key < end) for key in pending)

@@ -64,6 +64,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     SETTLE: (3, verbs.settle),
     FINISH: (1, verbs.finish),
 }
+_OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
 # one more argument (kv.partition.options)
 WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT})
 
@@ -85,7 +86,10 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     """The outermost keys that must lie in the partition, None if there are none (SCAN: the machine
     clips nothing).
     """
-    match r[1]:
+    method = r[1]
+    if method in _OWN_KEYS:  # nearly always
+        return (min(keys), max(keys)) if keys else None
+    match method:
         case methods.MGET:
             keys = r[5]
         case methods.RECOVER:

@@ -60,16 +60,15 @@ def _delete(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Res
 
 
 def _write(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    ops = [Op(*op) for op in r[5]]
     version = write(
         view,
-        ops,
+        r[5],
         start_ts=r[6],
         flags=r[7],
         commit_ts=ts,
         now_ms=now_ms,
         m=m,
-        owner=options_of(r, 8).get("owner", ""),
+        owner=options_of(r, 8).get("owner", "") if len(r) > 8 else "",
     )
     if len(r) > 8 and (reads := _reads(r[8])) is not None and not m.empty:  # no echo of a commit
         validate(view, reads, start_ts=r[6], commit_ts=ts, now_ms=now_ms)

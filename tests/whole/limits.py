@@ -17,6 +17,7 @@ from kvorum.cluster import CONSENSUS
 CHOICES: Final[Mapping[str, Sequence[int]]] = {
     "DRAIN_REQUESTS_MAX": (1, 3),
     "DRAIN_ROWS_MAX": (1, 10),
+    "RECORDED_TXNS_MAX": (1, 3),
     "ENTRY_TARGET_BYTES": (1, 300),
     "SHIP_OLD_BYTES_MAX": (0, 20),
     "LOCK_INLINE_BYTES_MAX": (0, 4),
