@@ -9,6 +9,7 @@ creates of one name conflict.
     await modify_namespace(t, ns, replicas, tags)   -> Namespace
     await switch_namespace(t, ns, state)            -> Namespace     `public` ⇄ `disabled`
     await drop_namespace(t, name)                                    NotFound, Refused (has tables)
+    await schema_version(t, name)                   -> int           rises with every change in it
     await lookup_namespace(t, name)                 -> Namespace     NotFound
     await list_namespaces(t)                        -> list[Namespace]
     await next_table_id(t)                          -> TableId
@@ -167,6 +168,7 @@ async def drop_namespace(t: Writer, name: str) -> None:
         )
     # A table created meanwhile checks the version of this row, and one of the two cannot commit.
     t.delete(namespace_key(name))
+    t.delete(schema_key(name))
 
 
 async def lookup_namespace(t: Reader, name: str) -> Namespace:
@@ -177,7 +179,7 @@ async def lookup_namespace(t: Reader, name: str) -> Namespace:
 
 async def list_namespaces(t: Reader) -> list[Namespace]:
     """All of them in order of their names."""
-    rows = await _scan(t, table_prefix(system.NAMESPACES))
+    rows = await scan_all(t, table_prefix(system.NAMESPACES))
     return [decode_namespace(key, value) for key, value in rows]
 
 
@@ -191,6 +193,39 @@ async def _namespace(t: Reader, name: str) -> tuple[Namespace, int]:
             details={"namespace": name},
         )
     return decode_namespace(key, value), version
+
+
+def _hold(t: Writer, name: str, version: int) -> None:
+    if version:  # 0: the namespace is of this very transaction
+        t.check(namespace_key(name), version)
+
+
+async def hold_namespace(t: Writer, name: str) -> Namespace:
+    """Whoever takes a name in it, or drops it, conflicts with this transaction. Raises NotFound,
+    Refused (NAMESPACE_DISABLED).
+    """
+    namespace, version = await _namespace(t, name)
+    check_enabled(namespace)
+    _hold(t, name, version)
+    return namespace
+
+
+def schema_key(namespace: str) -> bytes:
+    return table_prefix(system.SCHEMAS) + escape(namespace.encode())
+
+
+async def schema_version(t: Reader, namespace: str) -> int:
+    """How often anything in the namespace was changed: while it is the same, what is remembered
+    of it still holds.
+    """
+    key = schema_key(namespace)
+    value, _ = await t.get(key)
+    return 0 if value is None else int(opened(key, value)[1])
+
+
+async def touch(t: Writer, namespace: str) -> None:
+    """This transaction changes something in the namespace; said as often as you like."""
+    _put(t, schema_key(namespace), [FORMAT, await schema_version(t, namespace) + 1])
 
 
 # -- tables
@@ -208,16 +243,19 @@ async def create_table_record(t: Writer, spec: Table, table_id: TableId) -> Tabl
     if other is not None:
         being = "exists" if other.state == PUBLIC else f"exists in the state {other.state}"
         raise AlreadyExists(
-            f"table {spec.path} {being}", details={"table": spec.path, "state": other.state}
-        )
+            f"table {spec.path} {being}",
+            details={
+                "table": spec.path, "state": other.state, "sqlstate": "42P07",
+                "sql_message": f'relation "{spec.name}" already exists',
+            },
+        )  # fmt: skip
     _check_count(
         f"tables in {spec.namespace}", len(await list_tables(t, spec.namespace)), TABLES_MAX
     )
-    if version:  # 0: the namespace is of this very transaction
-        t.check(namespace_key(spec.namespace), version)
+    _hold(t, spec.namespace, version)
     table = replace(spec, id=table_id, state=CREATING, created=t.start_ts)
-    _put(t, table_id_key(table_id), [FORMAT, table.namespace, table.name])
-    _write(t, table)
+    put_id(t, table_id, table)
+    await write(t, table)
     return table
 
 
@@ -230,7 +268,7 @@ async def publish(t: Writer, table: Table) -> Table:
         return stored
     if stored.state == DROPPING:
         raise Refused(f"table {table.path} is being dropped", code="TABLE_IS_DROPPING")
-    return _changed(t, stored, PUBLIC)
+    return await _changed(t, stored, PUBLIC)
 
 
 async def modify(
@@ -258,7 +296,7 @@ async def modify(
         partition_bytes=size,
         version=same.version + 1,
     )
-    _write(t, changed)
+    await write(t, changed)
     return changed
 
 
@@ -267,7 +305,7 @@ async def switch(t: Writer, table: Table, state: str) -> Table:
     stored = await _same(t, table)
     if stored.state not in USABLE:
         raise _no_table(table.namespace, table.name, stored)
-    return stored if stored.state == state else _changed(t, stored, state)
+    return stored if stored.state == state else await _changed(t, stored, state)
 
 
 async def start_drop(t: Writer, namespace: str, name: str) -> Table:
@@ -277,7 +315,7 @@ async def start_drop(t: Writer, namespace: str, name: str) -> Table:
     stored = await find(t, namespace, name)
     if stored is None:
         raise _no_table(namespace, name)
-    return stored if stored.state == DROPPING else _changed(t, stored, DROPPING)
+    return stored if stored.state == DROPPING else await _changed(t, stored, DROPPING)
 
 
 async def finish_drop(t: Writer, table: Table) -> None:
@@ -287,8 +325,19 @@ async def finish_drop(t: Writer, table: Table) -> None:
         return
     if stored.state != DROPPING:
         raise Refused(f"table {table.path} is {stored.state}, not dropping", code="TABLE_IN_USE")
-    t.delete(table_key(table.namespace, table.name))
+    await remove(t, table)
     t.delete(table_id_key(table.id))
+
+
+async def remove(t: Writer, table: Table) -> None:
+    """The name stands for nothing any more."""
+    await touch(t, table.namespace)
+    t.delete(table_key(table.namespace, table.name))
+
+
+def put_id(t: Writer, number: TableId, table: Table) -> None:
+    """The id of a table, or of one of its indexes, leads to the table."""
+    _put(t, table_id_key(number), [FORMAT, table.namespace, table.name])
 
 
 async def lookup(t: Reader, namespace: str, name: str) -> Table:
@@ -324,20 +373,26 @@ async def find(t: Reader, namespace: str, name: str) -> Table | None:
 
 
 async def find_by_id(t: Reader, table_id: TableId) -> Table | None:
-    """The table in whatever state, None if there is none."""
-    key = table_id_key(table_id)
+    """The table in whatever state, None if there is none. Of an index: `find_owner`."""
+    table = await find_owner(t, table_id)
+    return table if table is not None and table.id == table_id else None
+
+
+async def find_owner(t: Reader, number: TableId) -> Table | None:
+    """The table, in whatever state, whose keys or whose index's keys begin with this id."""
+    key = table_id_key(number)
     value, _ = await t.get(key)
     if value is None:
         return None
     _, namespace, name = opened(key, value)
     table = await find(t, namespace, name)
-    return table if table is not None and table.id == table_id else None
+    return table if table is not None and number in table.storage_ids else None
 
 
 async def list_tables(t: Reader, namespace: str) -> list[Table]:
     """All tables of a namespace in order of their names, in whatever state."""
     prefix = table_prefix(system.TABLES) + escape(namespace.encode())
-    return [decode_table(key, value) for key, value in await _scan(t, prefix)]
+    return [decode_table(key, value) for key, value in await scan_all(t, prefix)]
 
 
 async def next_table_id(t: Writer) -> TableId:
@@ -420,13 +475,15 @@ def _put(t: Writer, key: bytes, row: list[Any]) -> None:
     t.put(key, records.sealed(key, row))
 
 
-def _write(t: Writer, table: Table) -> None:
+async def write(t: Writer, table: Table) -> None:
+    """The descriptor as it is now."""
+    await touch(t, table.namespace)
     _put(t, table_key(table.namespace, table.name), encode_table(table))
 
 
-def _changed(t: Writer, table: Table, state: str) -> Table:
+async def _changed(t: Writer, table: Table, state: str) -> Table:
     changed = replace(table, state=state, version=table.version + 1)
-    _write(t, changed)
+    await write(t, changed)
     return changed
 
 
@@ -438,7 +495,7 @@ async def _same(t: Reader, table: Table) -> Table:
     return stored
 
 
-async def _scan(t: Reader, prefix: bytes) -> list[tuple[bytes, bytes]]:
+async def scan_all(t: Reader, prefix: bytes) -> list[tuple[bytes, bytes]]:
     rows: list[tuple[bytes, bytes]] = []
     start: bytes | None = prefix
     end = successor(prefix)

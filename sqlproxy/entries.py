@@ -136,6 +136,11 @@ class IndexCodec:
             return b"".join(parts)
         return key[at:]
 
+    def indexed_values(self, key: bytes) -> tuple[Any, ...]:
+        """The indexed columns in an entry's key, in user form. Raises Corruption."""
+        found = self._components(key)[0]
+        return tuple(_user(c, v) for c, v in zip(self.columns, found, strict=True))
+
     def decode(self, key: bytes, value: bytes) -> Entry:
         """Everything in an entry. Raises Corruption."""
         body = self._opened(key, value)

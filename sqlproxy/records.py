@@ -1,8 +1,8 @@
 """The catalog's rows as bytes: sealed msgpack arrays (see kv.base.checksum; the seed is the storage
 key).
 
-    NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state, version];
-                                             older rows end after `created` or `state`
+    NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state]; older rows
+                                             end after `created`
     TABLES         esc(namespace) esc(name)  [f, id, namespace, name, state, columns, primary key,
                                              replicas, tags, created, version, next column id,
                                              partition bytes, extra]; older rows end after `next
@@ -17,6 +17,8 @@ key).
                                              maximum, cycle, type, cache, owned by or nil]
                                              [1, "gone", free again at (ms)]   a name that is not to
                                              be used before everybody has forgotten it
+    SEQUENCES      u32 id                    [1, last value, called]; see `sqlproxy.sequences`
+    SCHEMAS        esc(namespace)            [1, how often anything in it was changed]
 
 `f` is 1 where there is no extra (then an older program can read the row) and 2 where there is. An
 extra is a map of those fields of the descriptor that are not as usual, under their names; of an
@@ -90,15 +92,15 @@ def corrupt(key: bytes, why: str) -> Corruption:
 
 
 def encode_namespace(n: Namespace) -> list[Any]:
-    return [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state, n.version]
+    return [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
 
 
 def decode_namespace(key: bytes, value: bytes) -> Namespace:
     """Raises Corruption."""
     row = opened(key, value)
     _, name, created, *more = row
-    replicas, tags, state, *rest = more or (None, (), PUBLIC)
-    return Namespace(name, created, replicas, tuple(tags), state, rest[0] if rest else 0)
+    replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
+    return Namespace(name, created, replicas, tuple(tags), state)
 
 
 # -- tables
@@ -182,6 +184,8 @@ def _encode_extra(table: Table) -> dict[str, Any]:
         found["checks"] = [[c.name, c.sql, list(c.columns), c.state] for c in table.checks]
     if table.foreign_keys:
         found["foreign_keys"] = [_encode_foreign_key(key) for key in table.foreign_keys]
+    if table.referenced_by:
+        found["referenced_by"] = list(table.referenced_by)
     usual = made_name(table.name, "", "pkey") if table.primary_key else ""
     if table.primary_key_name != usual:
         found["primary_key_name"] = table.primary_key_name
@@ -233,6 +237,8 @@ def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
     for name, value in extra.items():
         if name == "primary_key_name":
             found[name] = value
+        elif name == "referenced_by":
+            found[name] = tuple(TableId(number) for number in value)
         else:
             found[name] = tuple(_PARTS[name](row) for row in value)
     return replace(table, **found)

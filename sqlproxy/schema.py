@@ -68,8 +68,6 @@ BY_DEFAULT: Final = "by default"
 class Namespace:
     """`created` is the timestamp of the transaction that made it. `replicas` and `tags` are its
     tables' (`placement`). `state`: public, or disabled: then no table is made or enabled in it.
-    `version` rises with every change of anything in it: who knows it knows whether what is
-    remembered of it still holds.
     """
 
     name: str
@@ -77,7 +75,6 @@ class Namespace:
     replicas: int | None = None  # None: the cluster's default, one at every node
     tags: tuple[str, ...] = ()
     state: str = PUBLIC
-    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +250,7 @@ class Table:
     indexes: tuple[Index, ...] = ()
     checks: tuple[Check, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
+    referenced_by: tuple[TableId, ...] = ()  # tables whose foreign keys refer to this one
     primary_key_name: str = ""  # "": it has none that was declared
     kind: str = "table"
 
@@ -284,6 +282,7 @@ class Table:
             self.indexes
             or self.checks
             or self.foreign_keys
+            or self.referenced_by
             or any(c.generated is not None or c.hidden for c in self.columns)
         )
 

@@ -340,6 +340,8 @@ AUDIT_PROCEDURES_TOLD_MAX: Final = 50  # of one action, with their states before
 # -- workers of users' pools
 WORKER_LEASE_MS: Final = 2_000  # one that is silent for so long has lost its procedures …
 WORKER_BEAT_MS: Final = 400  # … it speaks at least so often
+WORKER_SILENT_MS_FIRST: Final = 2_000  # what was under way at a silent one twice pauses so long …
+WORKER_SILENT_MS_MAX: Final = 60_000  # … and up to this: perhaps it silences its workers
 WORKER_GONE_MS: Final = 500  # … or, if it ended its connection, for so long
 WORKER_POLL_MS: Final = 300  # how long the master keeps a worker's question
 WORKER_SLOTS_DEFAULT: Final = 64  # procedures that one worker runs at once
@@ -400,7 +402,9 @@ SQL_TEXT_BYTES_MAX: Final = 16 * MiB  # of one message's statements
 SQL_CATALOG_BYTES_MAX: Final = 256 * MiB  # that the system catalog's database may use
 SQL_CATALOG_ROWS_MAX: Final = 200_000  # of one answer of the system catalog
 SQL_CATALOG_DATABASES_MAX: Final = 32  # whose system tables are kept; the least used go
-SQL_CATALOG_STALE_MAX: Final = 4  # replaced rows for each living one; then a database's are made anew
+SQL_CATALOG_STALE_MAX: Final = (
+    4  # replaced rows for each living one; then a database's are made anew
+)
 SQL_PLANS_MAX: Final = 1_024  # statements remembered as trees, and as bound ones
 SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # longer ones are not remembered
 SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
@@ -464,6 +468,7 @@ assert BUS_MESSAGE_BYTES_MAX + BUS_BODY_BYTES_MAX + BUS_ROWS_MAX * 600 < BEAT_SE
     "what goes by itself also fits a heartbeat"
 )
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
+assert WORKER_LEASE_MS <= WORKER_SILENT_MS_FIRST <= WORKER_SILENT_MS_MAX, "others get its turn"
 assert 2 * WORKER_BEAT_MS + WORKER_POLL_MS < WORKER_LEASE_MS, "one lost beat is survived"
 assert WORKER_LEASE_MS + PROCEDURE_TXN_TTL_MS <= 3_000, "a dead worker's procedures move within 3 s"
 assert PROCEDURE_RECORD_CACHED_BYTES_MAX * 2 < WORKER_BATCH_BYTES

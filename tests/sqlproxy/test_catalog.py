@@ -371,6 +371,7 @@ async def test_damaged_records_are_corruption(store: Store) -> None:
                 lambda t: catalog.find_by_id(t, table.id),
                 lambda t: catalog.list_namespaces(t),
                 lambda t: catalog.next_table_id(t),
+                lambda t: catalog.schema_version(t, "default"),
             )
             errors = 0
             for call in calls:

@@ -1,0 +1,38 @@
+"""Refusals of what SQL declares, in the words of both worlds: KvorumErrors that carry PostgreSQL's
+SQLSTATE, message, DETAIL and HINT through a procedure to the session (`sqlproxy.errors`).
+"""
+
+from __future__ import annotations
+
+from kv.base.errors import KvorumError, Refused
+
+
+def refusal(
+    sqlstate: str,
+    message: str,
+    *,
+    detail: str = "",
+    hint: str = "",
+    kind: type[KvorumError] = Refused,
+    code: str | None = None,
+    **about: object,
+) -> KvorumError:
+    """An error of this kind. `about`: what its details say besides, for programs."""
+    details = {"sqlstate": sqlstate, "sql_message": message, **about}
+    if detail:
+        details["sql_detail"] = detail
+    if hint:
+        details["sql_hint"] = hint
+    said = ". ".join(part for part in (message, detail.rstrip("."), hint.rstrip(".")) if part)
+    return kind(said, code=code, details=details)
+
+
+def dependents(what: str, found: list[str]) -> KvorumError:
+    """2BP01: `what` ("table a") cannot be dropped without these ("view v depends on table a")."""
+    return refusal(
+        "2BP01",
+        f"cannot drop {what} because other objects depend on it",
+        detail="\n".join(found),
+        hint="Use DROP ... CASCADE to drop the dependent objects too.",
+        code="HAS_DEPENDENTS",
+    )

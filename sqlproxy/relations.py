@@ -1,0 +1,234 @@
+"""What has a name in a namespace besides tables: views, sequences, indexes.
+Functions of a transaction, as `sqlproxy.catalog`'s are.
+
+    await taken(t, ns)                  -> {name: what it is}    everything that has a name
+    await find_relation(t, ns, name)    -> Table | View | Sequence | IndexName | None
+    await create_view(t, view)          -> View         AlreadyExists; `replace_view` changes it
+    await create_sequence(t, sequence)  -> Sequence     AlreadyExists
+    await put_name(t, ns, name, row)                    the name of an index or of a primary key
+    await drop_name(t, ns, name)
+    await list_relations(t, ns)         -> Relations    all tables, views and sequences
+
+One name stands for one thing in a namespace, as in PostgreSQL's schemas. Tables are in a table of
+their own (older programs know it alone); whoever takes a name looks into both and writes the
+namespace's row, so that two who take one name conflict.
+
+A table that was renamed leaves its old name as `gone` until no cache can remember it: who then
+makes another one of this name waits so long (`gone_until`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kv.base import system
+from kv.base.errors import AlreadyExists
+from kv.base.ids import TableId
+from kv.base.keys import escape, table_prefix, unescape
+from sqlproxy import catalog, records
+from sqlproxy.catalog import Reader, Writer
+from sqlproxy.refusals import refusal
+from sqlproxy.schema import CREATING, DROPPING, Index, Relation, Sequence, Table, View
+
+TABLE: Final = "table"
+VIEW: Final = "view"
+SEQUENCE: Final = "sequence"
+INDEX: Final = "index"
+KEY: Final = "key"  # of a primary key: PostgreSQL calls it an index, too
+GONE: Final = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexName:
+    """What the name of an index, or of a primary key (`id` 0), stands for."""
+
+    namespace: str
+    name: str
+    table: TableId
+    id: TableId
+    kind: str = INDEX
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Everything in a namespace at one snapshot."""
+
+    namespace: str
+    tables: tuple[Table, ...]
+    views: tuple[View, ...]
+    sequences: tuple[Sequence, ...]
+
+    def __iter__(self) -> Iterator[Relation]:
+        yield from self.tables
+        yield from self.views
+        yield from self.sequences
+
+    def by_id(self, number: int) -> Relation | None:
+        return next((relation for relation in self if relation.id == number), None)
+
+    def index(self, name: str) -> tuple[Table, Index] | None:
+        for table in self.tables:
+            if found := table.index(name):
+                return table, found
+        return None
+
+
+def relation_key(namespace: str, name: str) -> bytes:
+    return table_prefix(system.RELATIONS) + escape(namespace.encode()) + escape(name.encode())
+
+
+def _prefix(namespace: str) -> bytes:
+    return table_prefix(system.RELATIONS) + escape(namespace.encode())
+
+
+async def _rows(t: Reader, namespace: str) -> list[tuple[str, list[Any]]]:
+    """Names and opened rows, in order of the names."""
+    prefix = _prefix(namespace)
+    found = []
+    for key, value in await catalog.scan_all(t, prefix):
+        name, _ = unescape(key, len(prefix))
+        found.append((name.decode(), records.opened(key, value)))
+    return found
+
+
+async def taken(t: Reader, namespace: str) -> dict[str, str]:
+    """Every name that stands for something, and for what. A `gone` one is free."""
+    found = {table.name: TABLE for table in await catalog.list_tables(t, namespace)}
+    found.update((name, row[1]) for name, row in await _rows(t, namespace) if row[1] != GONE)
+    return found
+
+
+async def gone_until(t: Reader, namespace: str, name: str) -> int:
+    """Until when (ms) a name must not be given to a table; 0: it may be now."""
+    key = relation_key(namespace, name)
+    value, _ = await t.get(key)
+    if value is None:
+        return 0
+    row = records.opened(key, value)
+    return int(row[2]) if row[1] == GONE else 0
+
+
+async def find_relation(
+    t: Reader, namespace: str, name: str
+) -> Table | View | Sequence | IndexName | None:
+    """Whatever has this name. A table in whatever state."""
+    table = await catalog.find(t, namespace, name)
+    if table is not None:
+        return table
+    key = relation_key(namespace, name)
+    value, _ = await t.get(key)
+    if value is None:
+        return None
+    return _relation(namespace, name, records.opened(key, value))
+
+
+def _relation(namespace: str, name: str, row: list[Any]) -> View | Sequence | IndexName | None:
+    match row[1]:
+        case "view":
+            return records.decode_view(namespace, name, row)
+        case "sequence":
+            return records.decode_sequence(namespace, name, row)
+        case "index":
+            return IndexName(namespace, name, TableId(row[2]), TableId(row[3]))
+        case "key":
+            return IndexName(namespace, name, TableId(row[2]), TableId(0), KEY)
+        case _:
+            return None
+
+
+async def list_relations(t: Reader, namespace: str, *, creating: bool = False) -> Relations:
+    """All that users see; of tables those that are not being dropped, nor (unless `creating`)
+    made.
+    """
+    hidden = (DROPPING,) if creating else (CREATING, DROPPING)
+    tables = [
+        table for table in await catalog.list_tables(t, namespace) if table.state not in hidden
+    ]
+    views, sequences = [], []
+    for name, row in await _rows(t, namespace):
+        match _relation(namespace, name, row):
+            case View() as view:
+                views.append(view)
+            case Sequence() as sequence:
+                sequences.append(sequence)
+            case _:
+                pass  # a name of a part of a table
+    return Relations(namespace, tuple(tables), tuple(views), tuple(sequences))
+
+
+# -- changes; each is one of the namespace, too
+
+
+async def check_free(t: Writer, namespace: str, name: str) -> None:
+    """Raises AlreadyExists (42P07), NotFound (namespace), Refused (a disabled one)."""
+    await catalog.hold_namespace(t, namespace)
+    there = await find_relation(t, namespace, name)
+    if there is not None:
+        raise already(name, what=there.kind, namespace=namespace)
+
+
+def already(name: str, *, what: str, namespace: str) -> Exception:
+    """The refusal in PostgreSQL's words."""
+    return refusal(
+        "42P07", f'relation "{name}" already exists', kind=AlreadyExists,
+        namespace=namespace, name=name, being=what,
+    )  # fmt: skip
+
+
+async def create_view(t: Writer, view: View) -> View:
+    """Raises AlreadyExists."""
+    await check_free(t, view.namespace, view.name)
+    return await put_view(t, view)
+
+
+async def put_view(t: Writer, view: View) -> View:
+    """Write it, whether or not it is there."""
+    await put_name(t, view.namespace, view.name, records.encode_view(view))
+    return view
+
+
+async def create_sequence(t: Writer, sequence: Sequence) -> Sequence:
+    """Raises AlreadyExists."""
+    await check_free(t, sequence.namespace, sequence.name)
+    return await put_sequence(t, sequence)
+
+
+async def put_sequence(t: Writer, sequence: Sequence) -> Sequence:
+    """Write it, whether or not it is there."""
+    await put_name(t, sequence.namespace, sequence.name, records.encode_sequence(sequence))
+    return sequence
+
+
+async def put_name(t: Writer, namespace: str, name: str, row: list[Any]) -> None:
+    """What a name stands for from now on."""
+    key = relation_key(namespace, name)
+    t.put(key, records.sealed(key, row))
+    await catalog.touch(t, namespace)
+
+
+async def drop_name(t: Writer, namespace: str, name: str) -> None:
+    t.delete(relation_key(namespace, name))
+    await catalog.touch(t, namespace)
+
+
+async def put_index_names(t: Writer, table: Table) -> None:
+    """The names of a table's indexes and of its primary key, and where their ids lead."""
+    for index in table.indexes:
+        row = [records.FORMAT, INDEX, table.id, index.id]
+        await put_name(t, table.namespace, index.name, row)
+        catalog.put_id(t, index.id, table)
+    if table.primary_key_name and not table.hidden_key:
+        row = [records.FORMAT, KEY, table.id]
+        await put_name(t, table.namespace, table.primary_key_name, row)
+
+
+async def drop_index_names(t: Writer, table: Table) -> None:
+    """What `put_index_names` wrote, if it is still this table's."""
+    for name in (*(index.name for index in table.indexes), table.primary_key_name):
+        there = await find_relation(t, table.namespace, name) if name else None
+        if isinstance(there, IndexName) and there.table == table.id:
+            await drop_name(t, table.namespace, name)
+    for index in table.indexes:
+        t.delete(catalog.table_id_key(index.id))
