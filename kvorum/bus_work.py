@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +83,7 @@ class Compact(_OfReplicas):
         for count, replica in enumerate(replicas):
             job.progress({"partitions": count, "of": len(replicas)})
             for family, start, end in slices(replica.descriptor):
-                await self._in_thread(lambda f=family, s=start, e=end: self._state.compact(f, s, e))  # type: ignore[misc]
+                await self._in_thread(partial(self._state.compact, family, start, end))
             await asyncio.sleep(self._settings.value("maintenance.pause_ms") / 1000)
         return _took(len(replicas), since_s)
 

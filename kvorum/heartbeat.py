@@ -35,6 +35,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -173,17 +174,11 @@ class Heart:
     def _collected(self) -> dict[str, bytes]:
         told: dict[str, bytes] = {}
         for name, section in self._sections.items():
-            try:
-                payload = section.collect()
-                packed = b"" if payload is None else _encode(payload)
-                if len(packed) > BEAT_SECTION_BYTES_MAX:
-                    raise ValueError(f"{len(packed)} bytes, the limit is {BEAT_SECTION_BYTES_MAX}")
-            except Exception as error:  # noqa: BLE001 - the boundary of a section: others go on
-                self._left_out(name, error)
-                continue
-            self._broken.discard(name)
-            if packed:
-                told[name] = packed
+            with _Boundary(name, self._left_out):
+                packed = _packed(section.collect())
+                self._broken.discard(name)
+                if packed:
+                    told[name] = packed
         return told
 
     def _deliver(self, replies: Mapping[str, bytes]) -> None:
@@ -191,17 +186,13 @@ class Heart:
             section = self._sections.get(name)
             if section is None:
                 continue  # the master is of a later version
-            try:
+            with _Boundary(name, self._left_out):
                 section.take(_decode(packed))
-            except Exception as error:  # noqa: BLE001 - the boundary of a section: others go on
-                self._left_out(name, error)
 
     def _tell_again(self) -> None:
         for name, section in self._sections.items():
-            try:
+            with _Boundary(name, self._left_out):
                 section.again()
-            except Exception as error:  # noqa: BLE001 - the boundary of a section: others go on
-                self._left_out(name, error)
 
     def _left_out(self, name: str, error: Exception) -> None:
         self.left_out += 1
@@ -267,10 +258,8 @@ class Pulse:
             step_ms_max=2 * BEAT_MS,
         )
         for name, section in self._sections.items():
-            try:
+            with _Boundary(name, self._failed):
                 section.begin()
-            except Exception as error:  # noqa: BLE001 - the boundary of a section: others go on
-                self._failed(name, error)
         self.hurry()
 
     def members(self, nodes: Iterable[int]) -> None:
@@ -333,17 +322,11 @@ class Pulse:
         self.taken += 1
         replies: dict[str, bytes] = {}
         for name, section in self._sections.items():
-            try:
+            with _Boundary(name, self._failed):
                 packed = told.get(name)
                 reply = section.handle(node, None if packed is None else _decode(packed))
                 if reply is not None:
-                    answer = _encode(reply)
-                    if len(answer) > BEAT_SECTION_BYTES_MAX:
-                        raise ValueError(f"{len(answer)} bytes for node {node}")
-                    replies[name] = answer
-            except Exception as error:  # noqa: BLE001 - the boundary of a section: others go on
-                self._failed(name, error)
-            else:
+                    replies[name] = _packed(reply)
                 self._broken.discard(name)
         return [self._reign, replies]
 
@@ -388,6 +371,37 @@ class Pulse:
         found = [health for health, _ in self.health().values()]
         figures = {f"nodes.{health}": found.count(health) for health in Health} if found else {}
         return {**figures, "beats_taken": self.taken, "beats_overtaken": self.overtaken}
+
+
+class _Boundary:
+    """What a section raises, whatever it is, harms no other section, and no beat."""
+
+    __slots__ = ("_failed", "_name")
+
+    def __init__(self, name: str, failed: Callable[[str, Exception], None]) -> None:
+        self._name, self._failed = name, failed
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, Exception):
+            self._failed(self._name, error)
+            return True
+        return False
+
+
+def _packed(payload: Any) -> bytes:
+    """What a section tells; b"" for nothing. Raises ValueError, TypeError."""
+    packed = b"" if payload is None else _encode(payload)
+    if len(packed) > BEAT_SECTION_BYTES_MAX:
+        raise ValueError(f"{len(packed)} bytes, the limit is {BEAT_SECTION_BYTES_MAX}")
+    return packed
 
 
 def check_beat(row: list[Any]) -> None:

@@ -67,6 +67,8 @@ _pack = msgpack.Packer(use_bin_type=True).pack
 
 Parts = tuple[tuple[bytes, ...], ...]
 """The keys of a transaction's intents as they were sent, a tuple for each part."""
+PutRow = tuple[bytes, bytes, bytes | None, bytes | None]
+"""The `Row` of a put: there is a record."""
 Row = tuple[bytes, bytes | None, bytes | None, bytes | None]
 """A change of one key: (key, new cur record or None = forget it, hist key or None, hist record or
 None).
@@ -137,7 +139,7 @@ def hist_range(start: bytes, end: bytes) -> tuple[bytes, bytes]:
     return escape_open(start), escape_open(end)
 
 
-def put_row(key: bytes, value: bytes, commit_ts: int, old: bytes | None) -> Row:
+def put_row(key: bytes, value: bytes, commit_ts: int, old: bytes | None) -> PutRow:
     """The row of a put without a time to live over `old` (the sealed cur record or None). The hot
     path: nothing is parsed.
     """

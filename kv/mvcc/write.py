@@ -17,7 +17,7 @@ from kv.base.limits import SUPERSEDED_BYTES_MAX
 from kv.base.methods import ABORTED, BLIND, COMMITTED, OP_CHECK, OP_PUT
 from kv.base.ops import Op
 from kv.base.timestamps import physical_ms
-from kv.mvcc.records import Row, TxnRecord, put_row
+from kv.mvcc.records import PutRow, TxnRecord, put_row
 from kv.mvcc.refusals import (
     aborted,
     check_age,
@@ -33,7 +33,7 @@ from kv.mvcc.view import Mutations, View
 
 def put_plain(
     view: View, key: bytes, value: bytes, cond: int | None, commit_ts: int, now_ms: int
-) -> Row | None:
+) -> PutRow | None:
     """The row of a single put without a time to live, or None if the old record needs `write` (it
     has flags).
 

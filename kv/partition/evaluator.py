@@ -101,7 +101,7 @@ class Evaluator:
             return False
         entry = self.view.open
         entry.rows.append(row)
-        entry.pending[key] = row[1]  # type: ignore[assignment]
+        entry.pending[key] = row[1]
         entry.size += len(value) + 2 * len(key) + ROW_OVERHEAD
         if row[3] is not None and len(row[3]) > SHIP_OLD_BYTES_MAX:
             entry.size += len(row[3])

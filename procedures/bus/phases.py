@@ -24,6 +24,7 @@ Kinds of operations derive from these: they say `kind` and `wanted`. Others use
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
@@ -45,7 +46,7 @@ _DROPPED_S: Final = (limits.BUS_LEASE_MS + limits.BUS_LEASE_MARGIN_MS) / 1000
 """After which a target that could not be told has taken it back by itself."""
 
 
-class OnePhase:
+class OnePhase(ABC):
     """See the module. `kind`: the handler at the targets."""
 
     kind: ClassVar[str] = ""
@@ -58,9 +59,9 @@ class OnePhase:
 
     # ------------------------------------------------------------------ what kinds say
 
+    @abstractmethod
     async def wanted(self, ctx: StepContext) -> Mapping[str, Any]:
         """What each target is asked now. Raises what the procedure is to fail with."""
-        raise NotImplementedError
 
     def kind_of(self, ctx: StepContext) -> str:
         return self.kind

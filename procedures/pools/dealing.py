@@ -48,9 +48,6 @@ from procedures.pools.rows import Rows
 log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 0.1
-# What was under way at a silent worker twice and more pauses: perhaps it silences its workers.
-_LOST_MS_FIRST: Final = 2_000
-_LOST_MS_MAX: Final = 60_000
 _TAKEN: Final = 64  # far more than a worker has polls under way
 
 
@@ -182,7 +179,8 @@ class Dealing:
         why = f"taken back {times} times from silent worker {silent}: does its step block?"
         if live.record is not None and live.record.state is State.WAITING and live.record.event:
             live.wake = "restart"
-        pause_ms = min(_LOST_MS_MAX, _LOST_MS_FIRST << min(times - 2, 10))
+        pause_ms = limits.WORKER_SILENT_MS_FIRST << min(times - 2, 10)
+        pause_ms = min(limits.WORKER_SILENT_MS_MAX, pause_ms)
         self._roster.rest(live, failure("WORKER_SILENT", why), pause_ms)
 
     async def _fence(self, live: Live) -> None:

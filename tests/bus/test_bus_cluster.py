@@ -100,16 +100,14 @@ def clustered(body: Callable[[Test], Awaitable[None]], *, seed: int = 0) -> None
         def with_mark(bus: NodeBus, *args: Any) -> Any:
             return {**handlers(bus, *args), "test": test.marks[bus._me]}
 
-        NodeBus._handlers = with_mark  # type: ignore[method-assign]
-        await test.start()
-        await body(test)
-        await cluster.close()
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(NodeBus, "_handlers", with_mark)
+            await test.start()
+            await body(test)
+            await cluster.close()
 
     handlers = NodeBus._handlers
-    try:
-        run(main, seed)
-    finally:
-        NodeBus._handlers = handlers  # type: ignore[method-assign]
+    run(main, seed)
 
 
 @pytest.mark.parametrize("name", [ONE, TWO])
