@@ -98,6 +98,9 @@ class AddReplica(ReplicaMove):
             return done({"dropped": True})
         if await self.order(ctx, PROMOTE):
             return go_on("settle")
+        view = await self.view(ctx)
+        if view is not None and ctx.args["node"] not in (*view.voters, *view.learners):
+            return go_on("learn")  # a leader fell before the learner was committed
         return _soon()
 
     @step

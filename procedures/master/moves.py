@@ -277,12 +277,16 @@ async def others_stay(ctx: StepContext) -> None:
 
 
 async def take_out(master: ReplicaMove, ctx: StepContext) -> None:
-    if not await master.order(ctx, REMOVE):
+    """The map follows once the removal is committed: a leader that falls before may have been the
+    only one who knew of it. Raises Busy: try again.
+    """
+    node = NodeId(ctx.args["node"])
+    view = await master.view(ctx) if await master.order(ctx, REMOVE) else None
+    if view is None or node in (*view.voters, *view.learners):
         raise Busy(
             f"partition {ctx.args['partition']} does not take changes now; trying again",
             details={"what": "membership", "retry_after_ms": MEMBERSHIP_PAUSE_MS},
         )
-    node = NodeId(ctx.args["node"])
     await master.place(ctx, lambda placed: removed(placed, node))
 
 

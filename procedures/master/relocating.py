@@ -172,7 +172,7 @@ class MoveReplica(Relocation):
         view = await self._groups.leader_view(d.id, d.data_voters)
         return 0 if view is None else view.leader
 
-    @step
+    @step(point_of_no_return=True)
     async def lead(self, ctx: StepContext) -> Outcome:
         """The new replica votes. Who leads from now on is written down before a voter leaves."""
         placed = await self.row(self._as_row(ctx))

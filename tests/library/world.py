@@ -25,6 +25,7 @@ from tests.support.simloop import SimLoop
 
 ROWS = {f"{letter}{i}": f"{letter}-{i}" for letter in "ahmt" for i in range(3)}
 TABLE = ("default", "t")
+END_S = 900  # virtual; the longest of the unhurt ones takes ten
 NOT_OURS = ("kvorum.recover_node", "AddReplicas")  # a node submits them for itself when it starts
 
 
@@ -76,10 +77,15 @@ class Place:
         return await self.patiently(lambda: self.db.submit(name, args, nonce=nonce))
 
     async def end_of(self, id_: int) -> ProcedureInfo:
+        """However it ends; one that does not within END_S is a failure of its own."""
+        until = asyncio.get_running_loop().time() + END_S
         while True:
             info = await self.patiently(lambda: self.db.procedure(id_, wait_ms=1_000))
             if info.finished:
                 return info
+            if asyncio.get_running_loop().time() > until:
+                live = [p for p in await self.db.procedures() if not p.finished]
+                raise AssertionError(f"after {END_S} s still: {live}")
 
     async def run(self, name: str, args: Any) -> Any:
         """The result of one that must succeed."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.library import harness
-from tests.library.saboteur import Case
+from tests.library.saboteur import Case, Hurt
 from tests.library.scenarios import SCENARIOS
 
 
@@ -26,11 +26,22 @@ def test_j19_every_registered_type_has_a_scenario() -> None:
     assert harness.registered() == set(SCENARIOS)
 
 
+BROKE_ONCE = {
+    "kvorum.move_replica": [
+        # the leader fell before the new learner was committed: its promotion was asked for for ever
+        Case(Hurt.OTHER_BEFORE, 6),
+        # the old replica was gone, and the new one was taken out again
+        Case(Hurt.FAILS, 0, "kvorum.move_replica.finish"),
+    ],
+}
+
+
 def _some(cases: list[Case], name: str) -> list[Case]:
     """A crash of the master, one of another node, a failure, a step done twice."""
     chance = random.Random(name)
     kinds = [harness.CRASHES[:2], harness.CRASHES[2:], harness.FAULTS[:1], harness.FAULTS[1:]]
-    return [chance.choice([case for case in cases if case.hurt in kind]) for kind in kinds]
+    found = [chance.choice([case for case in cases if case.hurt in kind]) for kind in kinds]
+    return list(dict.fromkeys([*found, *BROKE_ONCE.get(name, [])]))
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
@@ -44,5 +55,5 @@ def test_j19_j12_j13_wholly_or_not_at_all(
         try:
             harness.play(name, case)
         except BaseException as error:
-            error.add_note(f"hurt so: {case}; alone: make harness TYPES={name}")
+            error.add_note(f'again: python -m tests.library {name} --case "{case}"')
             raise
