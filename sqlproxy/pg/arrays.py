@@ -110,7 +110,7 @@ class _Reader:
         values = self._level(1)
         if self._text[self._at :].strip(SPACES):
             raise malformed(self._text, "Junk after closing right brace.")
-        return [] if not shape_of(values) else values
+        return values
 
     def _next(self) -> tuple[str, str | None]:
         """A mark, or "" and the element's text (None = NULL)."""
@@ -140,8 +140,8 @@ class _Reader:
         values: list[Any] = []
         mark, text = self._next()
         if mark == "}":
-            if depth > 1 or self._shape:
-                self._close(depth, 0)
+            if depth > 1:
+                raise malformed(self._text, 'Unexpected "}" character.')
             return values
         while True:
             if mark == "{":

@@ -14,6 +14,7 @@ Deliberately missing: years outside 1 to 9999, `infinity`, 24:00:00 as a time, J
 from __future__ import annotations
 
 import re
+from calendar import isleap
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
@@ -85,13 +86,14 @@ _ABBREVIATIONS: Final = {
 
 _TOKEN = re.compile(
     r"""
-      (?P<clock>\d{1,2}:\d{1,2}(?::\d{1,2}(?:[.,]\d*)?)?)
+      (?P<clock>\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.\d*)?)?)
     | (?P<triple>\d+[-/.]\d{1,2}[-/.]\d+)
+    | (?P<ordinal>\d{4}-\d{3}(?!\d))
     | (?P<named>\d+-[a-z]+-\d+|[a-z]+-\d{1,2}-\d+)
     | (?P<run>t?\d{4,}(?:\.\d*)?)
     | (?P<zone>[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?(?!\d))
     | (?P<number>\d{1,3})
-    | (?P<word>[a-z][a-z_]*(?:/[a-z_+\-0-9]+)*)
+    | (?P<word>[a-z]{3}\d[a-z]{3}|[a-z][a-z_]*(?:/[a-z_+\-0-9]+)*)
     | (?P<blank>[ \t\n\r\v\f,]+)
     """,
     re.VERBOSE | re.ASCII,
@@ -181,6 +183,8 @@ def read_time(text: str, style: Style) -> time:
             return _now(style, "time", text).astimezone(style.zone).time()
         if parts.seconds is None and not parts.special:
             raise _syntax("time", text)
+        if isinstance(parts.zone, ZoneInfo) and parts.year is None:
+            raise _syntax("time", text)  # its offset depends on the date
         us = (parts.seconds or 0) * 1_000_000 + parts.microseconds
         if us >= 86_400_000_000:
             if us == 86_400_000_000:
@@ -273,7 +277,7 @@ def _parts(text: str, type_name: str, style: Style) -> _Parts:
             if found is None:
                 raise _Invalid
             kind, token = found.lastgroup, found[0]
-            if kind == "zone" and parts.seconds is None:
+            if kind == "zone" and parts.seconds is None and (token[0] == "-" or not parts.year):
                 # a sign before a time or date is only a separator there
                 found = _TOKEN.match(lowered, at + 1)
                 if found is None or token[0] == "+" or at == 0:
@@ -295,10 +299,12 @@ def _take(
         case "clock":
             if parts.seconds is not None:
                 raise _Invalid
-            hour, minute, second = [*token.replace(",", ".").split(":"), "0"][:3]
+            hour, minute, second = [*token.split(":"), "0"][:3]
             _clock(parts, hour, minute, second, text)
         case "triple":
             _triple(parts, token)
+        case "ordinal":
+            _ordinal(parts, token, text)
         case "named":
             numbers_of = token.split("-")
             for piece in numbers_of:
@@ -334,6 +340,17 @@ def _triple(parts: _Parts, token: str) -> None:
         parts.year, parts.month, parts.day = _bounded(first), int(second), _bounded(third)
     else:
         parts.month, parts.day, parts.year = int(first), int(second), _full_year(third)
+
+
+def _ordinal(parts: _Parts, token: str, text: str) -> None:
+    """YYYY-DDD."""
+    if parts.year is not None:
+        raise _Invalid
+    year, number = int(token[:4]), int(token[5:])
+    if not year or not 1 <= number <= 365 + isleap(year):
+        raise _field(text)
+    day = date(year, 1, 1) + timedelta(days=number - 1)
+    parts.year, parts.month, parts.day = day.year, day.month, day.day
 
 
 def _bounded(digits: str) -> int:
@@ -433,7 +450,7 @@ def _half(parts: _Parts, text: str) -> None:
     if parts.seconds is None:
         raise _Invalid
     hour, rest = divmod(parts.seconds, _HOUR)
-    if not 1 <= hour <= 12:
+    if hour > 12:
         raise _field(text)
     parts.seconds = (hour % 12 + (12 if parts.half == "pm" else 0)) * _HOUR + rest
 

@@ -10,7 +10,7 @@ of a month (30 days) and week to days, of a day to time.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import ROUND_HALF_DOWN, Decimal
 from typing import Final
 
 from sqlproxy.errors import INVALID_DATETIME, SqlError
@@ -38,19 +38,19 @@ _UNITS: Final = {
         ("year", 1_000, "mil mils millennia millennium"),
     )
     for name in names.split()
-} | {"qtr": ("month", 3), "quarter": ("month", 3), "quarters": ("month", 3)}
+}
 _TOKEN = re.compile(
     r"""
-      (?P<clock>[+-]?\d+:\d{1,2}(?::\d{1,2}(?:\.\d*)?|\.\d*)?)
+      (?P<clock>(?:[+-][ ]*)?\d+:\d{1,2}(?::\d{1,2}(?:\.\d*)?|\.\d*)?)
     | (?P<years>[+-]?\d+-\d{1,2}(?!\d))
-    | (?P<number>[+-]?(?:\d+\.?\d*|\.\d+))
+    | (?P<number>(?:[+-][ ]*)?(?:\d+\.?\d*|\.\d+))
     | (?P<word>[a-z]+)
     | (?P<blank>[ \t\n\r\v\f,@]+)
     """,
     re.VERBOSE | re.ASCII,
 )
 _ISO = re.compile(
-    r"P(?:(?P<date>[^T]*))(?:T(?P<time>.+))?",
+    r"P(?:(?P<date>[^T]*))(?:T(?P<time>.*))?",
     re.ASCII,
 )
 _ISO_PART = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([YMWDHS])", re.ASCII)
@@ -110,6 +110,7 @@ class _Sums:
         self.days = 0
         self.us = 0
         self.any = False
+        self._seen: set[tuple[str, int]] = set()
 
     def add(self, kind: str, factor: int, digits: str) -> None:
         """`digits` times a unit, its fraction handed on."""
@@ -121,7 +122,8 @@ class _Sums:
         part = amount - whole
         match kind:
             case "us":
-                self.us += whole * factor + round(part * factor)
+                self.us += whole * factor
+                self._add_us(part * factor)
             case "days":
                 self.days += whole * factor
                 self._add_days(part * factor)
@@ -131,10 +133,22 @@ class _Sums:
             case _:
                 self.months += whole * factor * 12 + round(part * factor * 12)
 
+    def add_once(self, word: str, digits: str) -> None:
+        """No unit may come twice."""
+        unit = _UNITS[word]
+        if unit in self._seen:
+            raise _syntax(self.text)
+        self._seen.add(unit)
+        self.add(*unit, digits)
+
+    def _add_us(self, amount: Decimal) -> None:
+        """Rounded; a half goes towards zero."""
+        self.us += int(amount.quantize(Decimal(1), ROUND_HALF_DOWN))
+
     def _add_days(self, amount: Decimal) -> None:
         whole = int(amount)
         self.days += whole
-        self.us += round((amount - whole) * _DAY_US)
+        self._add_us((amount - whole) * _DAY_US)
 
     def negate(self) -> None:
         self.months, self.days, self.us = -self.months, -self.days, -self.us
@@ -151,6 +165,7 @@ class _Sums:
 def _verbose(text: str, sums: _Sums) -> None:
     """A number waits for its unit: days before a time, seconds at the end, if it has none."""
     number = ""
+    ago = False  # wherever it stands
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -159,32 +174,31 @@ def _verbose(text: str, sums: _Sums) -> None:
         at = found.end()
         token, kind = found[0], found.lastgroup
         if kind == "word":
-            if token == "ago" and not number and not text[at:].strip(SPACES):
-                sums.negate()
-                return
-            if token != "and":
-                _unit(token, number, sums)
-                number = ""
+            ago = _word(token, number, sums) or ago
+            number = ""
         elif kind == "clock":
             if number:
-                sums.add("days", 1, number)
+                sums.add_once("day", number)
             number = ""
-            _clock(token, sums)
+            _clock(token.replace(" ", ""), sums)
         elif kind != "blank":
             if number:
                 raise _syntax(sums.text)
-            if kind == "number":
-                number = token
-            else:
-                _years(token, sums)
+            number = token.replace(" ", "") if kind == "number" else _years(token, sums)
     if number:
-        sums.add("us", _SECOND_US, number)
+        sums.add_once("second", number)
+    if ago:
+        sums.negate()
 
 
-def _unit(word: str, number: str, sums: _Sums) -> None:
+def _word(word: str, number: str, sums: _Sums) -> bool:
+    """A unit; whether it was `ago` instead."""
+    if word in ("ago", "and") and not number:
+        return word == "ago"
     if not number or word not in _UNITS:
         raise _syntax(sums.text)
-    sums.add(*_UNITS[word], number)
+    sums.add_once(word, number)
+    return False
 
 
 def _clock(token: str, sums: _Sums) -> None:
@@ -196,18 +210,20 @@ def _clock(token: str, sums: _Sums) -> None:
     hour, minute, second = (*pieces, "0")[:3]
     if int(minute) > 59 or Decimal(second) > 60:
         raise _overflow(sums.text)
-    sums.add("us", 3_600 * _SECOND_US, sign + hour)
-    sums.add("us", 60 * _SECOND_US, sign + minute)
-    sums.add("us", _SECOND_US, sign + second)
+    sums.add_once("hour", sign + hour)
+    sums.add_once("minute", sign + minute)
+    sums.add_once("second", sign + second)
 
 
-def _years(token: str, sums: _Sums) -> None:
+def _years(token: str, sums: _Sums) -> str:
+    """Y-M; no number is left waiting."""
     sign = "-" if token[0] == "-" else ""
     year, month = token.lstrip("+-").split("-")
     if int(month) > 11:
         raise _overflow(sums.text)
-    sums.add("year", 1, sign + year)
-    sums.add("month", 1, sign + month)
+    sums.add_once("year", sign + year)
+    sums.add_once("month", sign + month)
+    return ""
 
 
 def _iso(text: str, sums: _Sums) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 
 from sqlproxy import jsonb
@@ -14,9 +16,17 @@ def read_json(text: str) -> str:
         msgspec.json.decode(text)
     except RecursionError:
         raise _too_deep() from None
-    except ValueError as error:
-        raise _invalid(error) from None
+    except ValueError:
+        # json keeps escapes of half characters, which that decoder refuses
+        try:
+            json.loads(text, parse_constant=_no_constant)
+        except ValueError as error:
+            raise _invalid(error) from None
     return text
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f'Token "{name}" is invalid.')
 
 
 def read_jsonb(text: str) -> str:

@@ -9,10 +9,12 @@ numeric              digits with as many behind the point as the value's scale; 
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from sqlproxy.errors import OUT_OF_RANGE, SqlError
@@ -32,7 +34,10 @@ _SPECIAL: Final = {
     "-inf": "-Infinity",
     "-infinity": "-Infinity",
 }
-_FLOAT4 = struct.Struct(">f")
+_FLOAT4, _UINT4 = struct.Struct(">f"), struct.Struct(">I")
+_FLOAT8, _UINT8 = struct.Struct(">d"), struct.Struct(">Q")
+_BEHIND_FLOAT4: Final = (1 << 29) - 1  # bits of a double's mantissa that a float4 has no room for
+_HALF_FLOAT4: Final = 1 << 28
 _EXPONENT_DIGITS_MAX: Final = 9  # of a numeric: longer ones overflow in any case
 
 
@@ -69,41 +74,81 @@ def write_float8(value: float) -> str:
     text = repr(value)
     if text[-2:] == ".0":
         text = text[:-2]
-    if -1e15 < value < 1e15 or "e" in text:
+    if -1e15 < value < 1e15:
         return text
-    return _special(value) or _scientific(text)
+    if special := _special(value):
+        return special
+    if "e" not in text:
+        return _scientific(text)
+    # large whole numbers are the only ones whose shortest digits may lie just between two values
+    if value < 0:
+        return f"-{write_float8(-value)}"
+    below, above = Fraction(math.nextafter(value, 0)), _float8_above(value)
+    if _inside(text, below, value, above):
+        return text
+    digits = (f"{value:.{n}e}" for n in range(17))
+    return _mantissa_cut(next(d for d in digits if _inside(d, below, value, above)))
+
+
+def _float8_above(value: float) -> Fraction:
+    above = math.nextafter(value, math.inf)
+    return Fraction(2**1024) if above == math.inf else Fraction(above)
 
 
 def write_float4(value: float) -> str:
     """`value` has float4's precision already; else it is rounded."""
     if special := _special(value):
         return special
-    packed = _FLOAT4.pack(value)
-    exact: float = _FLOAT4.unpack(packed)[0]
-    digits = next(d for n in range(6, 10) if (d := _shortest(exact, n, packed)))
-    mantissa, exponent = digits.split("e")
-    power = int(exponent)
-    if not -4 <= power < 6:
-        return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{exponent}"
+    bits = _UINT4.unpack(_FLOAT4.pack(value))[0]
+    exact = _float4(bits)
+    if not exact:
+        return "-0" if bits else "0"
+    sign = "-" if bits >> 31 else ""
+    magnitude = bits & 0x7FFFFFFF
+    below, above = Fraction(_float4(magnitude - 1)), Fraction(_float4_above(magnitude))
+    size = abs(exact)
+    digits = next(d for n in range(1, 10) if (d := _float4_digits(size, n, below, above)))
+    exponent = digits.partition("e")[2]
+    if not -4 <= int(exponent) < 6:
+        return sign + _mantissa_cut(digits)
     plain = f"{Decimal(digits):f}"
-    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return sign + (plain.rstrip("0").rstrip(".") if "." in plain else plain)
 
 
-def _shortest(value: float, digits: int, packed: bytes) -> str:
-    """`value` in so many digits if they give it back, else empty. At powers of two the gap below is
+def _float4(bits: int) -> float:
+    value: float = _FLOAT4.unpack(_UINT4.pack(bits))[0]
+    return value
+
+
+def _float4_above(magnitude: int) -> float:
+    """The next larger one; behind the last one, where it would be."""
+    above = _float4(magnitude + 1)
+    return above if above != math.inf else 2.0**128
+
+
+def _float4_digits(size: float, count: int, below: Fraction, above: Fraction) -> str:
+    """`size` in so many digits if they give it back, else empty. At powers of two the gap below is
     half as wide, so that the nearest digits may miss while the next ones above hit.
     """
-    nearest = f"{value:.{digits - 1}e}"
-    if _FLOAT4.pack(float(nearest)) == packed:
+    nearest = f"{size:.{count - 1}e}"
+    if _inside(nearest, below, size, above):
         return nearest
     mantissa, exponent = nearest.split("e")
-    step = Decimal((0, (1,), 1 - digits))
-    further = Decimal(mantissa) + (step if value > 0 else -step)
-    candidate = f"{further:f}e{exponent}"
-    try:
-        return candidate if _FLOAT4.pack(float(candidate)) == packed else ""
-    except OverflowError:
-        return ""
+    further = f"{Decimal(mantissa) + Decimal((0, (1,), 1 - count)):f}e{exponent}"
+    return further if _inside(further, below, size, above) else ""
+
+
+def _inside(digits: str, below: Fraction, value: float, above: Fraction) -> bool:
+    """Whether a reader of the digits must come to `value`: they are nearer to it than to both of
+    its neighbours. PostgreSQL does not count on how a reader rounds what is just between.
+    """
+    given, exact = Fraction(digits), Fraction(value)
+    return (below + exact) / 2 < given < (exact + above) / 2
+
+
+def _mantissa_cut(digits: str) -> str:
+    mantissa, exponent = digits.split("e")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{exponent}"
 
 
 def _special(value: float) -> str:
@@ -136,13 +181,29 @@ def read_float4(text: str) -> float:
     stripped = text.strip(SPACES)
     if _NUMBER.fullmatch(stripped) is not None:
         try:
-            value: float = _FLOAT4.unpack(_FLOAT4.pack(float(stripped)))[0]
+            value = _nearest_float4(stripped)
         except OverflowError:
             raise _float_out_of_range("real", stripped) from None
-        if value in (float("inf"), float("-inf")) or (not value and _is_nonzero(stripped)):
+        if not value and _is_nonzero(stripped):
             raise _float_out_of_range("real", stripped)
         return value
     return _special_number("real", text, stripped)
+
+
+def _nearest_float4(number: str) -> float:
+    """Rounded once. By way of a double it would be rounded twice, which matters where the double
+    lies just between two float4. Raises OverflowError.
+    """
+    double = float(number)
+    rounded: float = _FLOAT4.unpack(_FLOAT4.pack(double))[0]
+    if _UINT8.unpack(_FLOAT8.pack(double))[0] & _BEHIND_FLOAT4 != _HALF_FLOAT4:
+        return rounded
+    given, between = Fraction(number), Fraction(double)
+    if given == between:
+        return rounded
+    nudged = math.nextafter(double, math.inf if given > between else -math.inf)
+    value: float = _FLOAT4.unpack(_FLOAT4.pack(nudged))[0]
+    return value
 
 
 def _special_number(type_name: str, text: str, stripped: str) -> float:

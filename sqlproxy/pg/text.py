@@ -136,13 +136,23 @@ def read_bytea(text: str) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        stripped = re.sub(f"[{SPACES}]", "", digits)
-        wrong = next((c for c in stripped if c not in "0123456789abcdefABCDEF"), None)
+        wrong = _wrong_digit(digits)
         if wrong is not None:
             message = f'invalid hexadecimal digit: "{wrong}"'
         else:
             message = "invalid hexadecimal data: odd number of digits"
         raise SqlError(INVALID_PARAMETER, message) from None
+
+
+def _wrong_digit(digits: str) -> str | None:
+    """The first character that is no digit; blanks may be between pairs."""
+    within = False
+    for c in digits:
+        if c in "0123456789abcdefABCDEF":
+            within = not within
+        elif within or c not in SPACES:
+            return c
+    return None
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:
