@@ -3,6 +3,8 @@ the nodes reported, asks `deciding.py` what to do, and submits procedures for it
 
     kvorum.split_partition    {"partition", "key"}     the key from the leader (SPLIT_POINT)
     kvorum.merge_partitions   {"left", "right"}
+    kvorum.move_beside        {"partition", "beside"}  before it, where their replicas are at
+                                                       different nodes: the smaller one moves (H6)
 
 A submission's nonce is made of the partition, its epoch and the attempt: a new master that decides
 the same gets the procedure that is there. What has been submitted is followed to its end; one that
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from kv.base.errors import KvorumError, NotFound
-from kv.base.ids import META_PARTITION
+from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.methods import SPLIT_POINT
 from procedures.engine import plain
 from procedures.engine.context import StepContext
@@ -30,7 +32,7 @@ from procedures.engine.procedure import Outcome, done
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 from procedures.engine.submission import Submission
-from procedures.master.apart import MOVE_APART
+from procedures.master.apart import MOVE_APART, MOVE_BESIDE
 from procedures.master.deciding import Decider, Merge, Part, Plan, Policy, Split
 from procedures.master.groups import Groups
 from procedures.master.partitions import Placed
@@ -42,6 +44,7 @@ SPLIT: Final = "kvorum.split_partition"
 MERGE: Final = "kvorum.merge_partitions"
 EXPLAIN: Final = "kvorum.explain_partitions"
 OWNER: Final = "master"
+_MERGING: Final = (MERGE, MOVE_BESIDE)
 BACKOFF_S: Final = 10.0
 _BACKOFF_S_MAX: Final = 600.0
 _TOLD_MAX: Final = 50
@@ -123,13 +126,13 @@ class Splitter:
             len(nodes),
             self._policy(),
             splitting=sum(work.kind == SPLIT for work in self._working),
-            merging=sum(work.kind == MERGE for work in self._working),
+            merging=sum(work.kind in _MERGING for work in self._working),
         )
         at = {placed.descriptor.id: placed for placed in map_}
         for split in self.plan.splits:
             await self._split(split, at[split.partition])  # type: ignore[index]
         for merge in self.plan.merges:
-            await self._merge(merge)
+            await self._merge(merge, at[merge.left], at[merge.right])  # type: ignore[index]
 
     # ------------------------------------------------------------------------------- the picture
 
@@ -170,7 +173,7 @@ class Splitter:
         return parts
 
     def _resting(self, partition: int, now_s: float) -> str:
-        for kind in (SPLIT, MERGE):
+        for kind in (SPLIT, *_MERGING):
             failed = self._failed.get((kind, partition))
             if failed is not None and now_s < failed.until_s:
                 return f"the last attempt failed ({failed.reason})"
@@ -244,14 +247,34 @@ class Splitter:
             self.splits += 1
             self._tell(f"partition {split.partition} is split ({split.how}): {split.reason}")
 
-    async def _merge(self, merge: Merge) -> None:
+    async def _merge(self, merge: Merge, left: Placed, right: Placed) -> None:
         if MERGE in self._missing:
             return
         epochs = ".".join(map(str, merge.epochs))
         both = (merge.left, merge.right)
+        if set(left.descriptor.data_voters) != set(right.descriptor.data_voters):
+            await self._bring_together(merge, left, right, epochs)
+            return
         if await self._submit(MERGE, {"left": merge.left, "right": merge.right}, both, epochs):
             self.merges += 1
             self._tell(f"partitions {both[0]} and {both[1]} are merged: {merge.reason}")
+
+    async def _bring_together(self, merge: Merge, left: Placed, right: Placed, epochs: str) -> None:
+        """The smaller one moves to where its neighbour is; they are merged when a later look finds
+        them there.
+        """
+        if MOVE_BESIDE in self._missing:
+            return
+        leaders, both = self._picture.leaders(), (merge.left, merge.right)
+        sizes = [report.size for id_ in both for _, report in (leaders[PartitionId(id_)],)]
+        small, other = both if sizes[0] < sizes[1] else both[::-1]
+        # Should they be moved apart again meanwhile, it is another attempt.
+        nodes = [sorted(row.descriptor.data_voters) for row in (left, right)]
+        at = ">".join(".".join(map(str, one)) for one in nodes)
+        args = {"partition": small, "beside": other}
+        if await self._submit(MOVE_BESIDE, args, both, f"{epochs}/{at}"):
+            text = f"partition {small} moves beside partition {other}, to be merged with it"
+            self._tell(f"{text}: {merge.reason}")
 
     async def _submit(
         self,

@@ -258,3 +258,40 @@ def test_h1_a_new_master_goes_on_and_repeats_nothing(seed: int) -> None:
         await stop(cluster)
 
     run(main, seed)
+
+
+def test_h6_cold_neighbours_at_different_nodes_become_one() -> None:
+    """They are merged only where their replicas lie together: fragments that placement has spread
+    would stay for ever.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 16, 4)
+        await cluster.start()
+        backend = master(cluster).backend
+        assert isinstance(backend, NativeBackend)
+        spec = TableSpec(split_keys=(b"m",), replicas=2)
+        await backend.create_table("default", "t", spec)
+        rows = [row for row in await again(backend.partitions) if row["id"] != 1]
+        nodes = [set(row["replicas"]) for row in rows]
+        if nodes[0] == nodes[1]:
+            target = min({1, 2, 3, 4} - nodes[1])
+            args = {"partition": rows[1]["id"], "from": min(nodes[1]), "to": target}
+            await backend.procedure(await backend.submit("kvorum.move_replica", args, None), 30_000)
+        for key in (b"a", b"z"):
+            await backend.put("default", "t", key, b"v", None, 0)
+        id_ = await backend.submit(
+            "kvorum.set_setting", {"name": "partition.settle_s", "value": SETTLE_S}, None
+        )
+        await backend.procedure(id_, 10_000)
+        async with asyncio.timeout(600):
+            while len(await sizes(backend)) > 1:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(5)
+        told = list(master(cluster).shaping.splitter.told)
+        assert any("moves beside" in text for text in told), told
+        for key in (b"a", b"z"):
+            row = await again(lambda key=key: backend.get("default", "t", key, 0))  # type: ignore[misc]
+            assert row is not None
+        await stop(cluster)
+
+    run(main, 16)

@@ -321,6 +321,27 @@ async def _apart(place: Place, args: Any, happened: bool) -> Any:
     return None
 
 
+async def _elsewhere(place: Place) -> Any:
+    """Two neighbours of which no node has both, or only one."""
+    await place.table(replicas=2, split_keys=["m"])
+    first, second = sorted(await place.map())
+    rows = await place.map()
+    want, have = set(rows[first].nodes), set(rows[second].nodes)
+    if want == have:
+        target = next(node for node in (1, 2, 3, 4) if node not in have)
+        move = {"partition": second, "from": min(have), "to": target}
+        await place.run("kvorum.move_replica", move)
+    return {"partition": second, "beside": first}
+
+
+async def _together(place: Place, args: Any, happened: bool) -> Any:
+    rows = await place.map()
+    mine, other = (set(rows[args[name]].nodes) for name in ("partition", "beside"))
+    if len(mine) != 2 or len(other) != 2 or (happened and mine != other):
+        return f"at {mine} and {other}"
+    return None
+
+
 async def _dead(place: Place) -> Any:
     """A node that does not come back, and holds a replica."""
     await place.table(split_keys=["m"])
@@ -544,6 +565,7 @@ SCENARIOS: dict[str, Scenario] = {
     "kvorum.move_replica": Scenario(_mover, _moved, "MOVE_REFUSED", nodes=4, may_fail=True),
     "kvorum.transfer_leader": Scenario(_leading, _same_nodes, may_fail=True),
     "kvorum.move_apart": Scenario(_beside, _apart, nodes=4, may_fail=True),
+    "kvorum.move_beside": Scenario(_elsewhere, _together, nodes=4, may_fail=True),
     "kvorum.server_crash": Scenario(_dead, _rebuilt, nodes=5, may_fail=True),
     "kvorum.split_partition": Scenario(_whole, _is_split, "CANNOT_SPLIT"),
     "kvorum.merge_partitions": Scenario(_halves, _is_merged, "PARTITION_NOT_FOUND", may_fail=True),

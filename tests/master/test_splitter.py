@@ -12,6 +12,7 @@ from kv.base.errors import NotFound, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MiB
 from procedures.engine.submission import Submission
+from procedures.master.apart import MOVE_BESIDE
 from procedures.master.deciding import Policy
 from procedures.master.partitions import Placed
 from procedures.master.reports import Picture, Report
@@ -219,5 +220,47 @@ def test_n10_what_is_busy_moving_or_not_agreed_is_left_alone() -> None:
         lab.living = [1]
         await lab.look()
         assert len(lab.submitted) == 1
+
+    asyncio.run(main())
+
+
+def test_h6_neighbours_at_different_nodes_are_brought_together_before_they_are_merged() -> None:
+    """A merge of partitions that are elsewhere is refused, so fragments would stay for ever; were
+    the larger one moved, more bytes would travel than need to.
+    """
+
+    async def main() -> None:
+        lab = Lab()
+        lab.partition(2, 3 * MiB)
+        lab.partition(3, 1 * MiB)
+        lab.placed[3] = lab.placed[3]._replace(first=(NodeId(2),))
+        d = lab.placed[3].descriptor
+        lab.placed[3] = lab.placed[3]._replace(descriptor=replace(d, voters=(NodeId(2),)))
+        assert lab.placed[3].nodes != lab.placed[2].nodes
+        for _ in range(20):
+            await lab.look()
+        assert [(sub.name, sub.args) for sub in lab.submitted] == [
+            (MOVE_BESIDE, {"partition": 3, "beside": 2})
+        ]
+        assert "to be merged with it" in lab.splitter.shown()["done"][-1]
+        lab.records[1].ended = True
+        lab.placed[3] = lab.placed[3]._replace(descriptor=d, first=(NodeId(1),))
+        await lab.look()
+        assert (lab.submitted[-1].name, lab.submitted[-1].args) == (MERGE, {"left": 2, "right": 3})
+        lab.records[2].ended = True
+        lab.records[2].error = SimpleNamespace(message="not now")
+        lab.placed[3] = lab.placed[3]._replace(
+            descriptor=replace(d, voters=(NodeId(3),)), first=(NodeId(3),)
+        )
+        for _ in range(20):
+            await lab.look()
+        assert [sub.name for sub in lab.submitted] == [MOVE_BESIDE, MERGE, MOVE_BESIDE]
+        lab.records[3].ended = True
+        lab.records[3].error = SimpleNamespace(message="node 3 lacks the tag ssd")
+        await lab.look()
+        assert len(lab.submitted) == 3, "it rests"
+        assert "lacks the tag ssd" in lab.splitter.shown()["refused"][0][1]
+        await lab.look(BACKOFF_S)
+        assert len(lab.submitted) == 4
 
     asyncio.run(main())
