@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,67 @@ def test_k9_a_lock_survives_the_master_and_not_its_holder(tmp_path: Path) -> Non
         finally:
             holder.kill()
             holder.communicate()
+
+
+def test_k10_no_outside_coordinator(tmp_path: Path) -> None:
+    """A node needed something beside its own cluster: it had another connection open, or has a
+    client of a coordinator among the libraries that it loads.
+    """
+    with cluster(tmp_path / "c") as nodes, kvorum.connect(nodes.url) as db:
+        db.create_table("default", "t")
+        with db.lock("job/nightly", ttl_ms=TTL_MS) as lock:
+            db.batch([kvorum.Put("default", "t", "k", "v", fence=lock.fence)])
+            processes = [node.process() for node in nodes.local.nodes]
+            pids = [process.pid for process in processes if process is not None]
+            assert len(pids) == 3
+            sockets = [one for pid in pids for one in _sockets(pid)]
+            mine = {local[1] for local, _, listens in sockets if listens}
+            assert len(mine) >= 3 * len(pids), "native, peers and HTTP of each"
+            for local, remote, listens in sockets:
+                if not listens:
+                    assert remote[0] == "0100007F", "a machine that is not of the cluster"
+                    assert {local[1], remote[1]} & mine, f"a connection to port {remote[1]}"
+            for pid in pids:
+                loaded = Path(f"/proc/{pid}/maps").read_text()
+                assert not [name for name in COORDINATORS if f"/{name}/" in loaded]
+    named = {line.split("==")[0].strip().lower() for line in _requirements()}
+    assert len(named) > 10
+    assert not named & COORDINATORS
+
+
+COORDINATORS = frozenset(
+    {
+        "kazoo",
+        "zookeeper",
+        "etcd3",
+        "etcd3-py",
+        "python-etcd",
+        "python-consul",
+        "py-consul",
+        "redis",
+    }
+)
+
+
+def _requirements() -> list[str]:
+    files = sorted((ROOT / "requirements").glob("*.lock"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return [line for line in lines if "==" in line and not line.startswith((" ", "#", "-"))]
+
+
+Address = tuple[str, int]
+
+
+def _sockets(pid: int) -> list[tuple[Address, Address, bool]]:
+    """(local, remote, whether it listens) of every TCP socket of a process."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return [(_address(f[1]), _address(f[2]), f[3] == "0A") for f in rows if f[9] in inodes]
+
+
+def _address(text: str) -> Address:
+    host, port = text.split(":")
+    return host, int(port, 16)

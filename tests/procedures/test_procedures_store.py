@@ -144,7 +144,7 @@ def test_l1_reads_conflict(kind: str) -> None:
 
 
 @STORES
-def test_u1_parent_and_children_are_one(kind: str) -> None:
+def test_j15_parent_and_children_are_one(kind: str) -> None:
     """Some children were stored without the others, or without their parent's step (J15)."""
 
     async def test(store: Any, looks: Looks) -> None:

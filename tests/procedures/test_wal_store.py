@@ -604,3 +604,24 @@ def test_j9_crashes_over_logs(case: Case) -> None:
         assert lab.store.indexed() == 0
 
     simloop.run(main)
+
+
+def test_l9_an_insert_tells_older_logs_that_they_lack_it() -> None:
+    """Logs of before a procedure was inserted were kept for its sake: every one that is there had
+    to be looked through, or waited for, until it had been written anew.
+    """
+
+    async def test(store: WalStore) -> None:
+        first = [await fresh(store, f"a{i}") for i in range(20)]
+        older = set(disk.files)
+        assert len(older) > 1
+        for stored in first:
+            await store.remove([await ended(store, stored)])
+        later = [await fresh(store, f"b{i}") for i in range(6)]  # they never change, as sleepers
+        await asyncio.sleep(1)
+        assert not older & set(disk.files), "nothing of what lives is in these"
+        assert [await store.load(one.record.id) for one in later] == later
+        assert store.counts.forced == 0, "and none of it was written anew"
+
+    disk = CrashDisk()
+    on(disk, test, roll_bytes=1_200, logs_max=50)
