@@ -45,6 +45,11 @@ _LARGE: Final = frozenset({BIND, COPY_DATA, FUNCTION_CALL, PARSE, QUERY})
 _SMALL: Final = frozenset(
     {CLOSE, COPY_DONE, COPY_FAIL, DESCRIBE, EXECUTE, FLUSH, PASSWORD, SYNC, TERMINATE}
 )
+# of each kind, with the length itself; 0: no such kind
+_LENGTH_MAX: Final = tuple(
+    SQL_MESSAGE_BYTES_MAX if kind in _LARGE else SQL_SMALL_MESSAGE_BYTES_MAX * (kind in _SMALL)
+    for kind in range(256)
+)
 _HEAD = struct.Struct(">BI")
 _I2, _I4, _U4 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">I")
 _TWO = struct.Struct(">II")
@@ -75,22 +80,27 @@ class Skipped:
 
 
 class Decoder:
-    """Cuts the stream into messages. `buffered`: bytes that wait here; `need`: how many of them the
-    next message takes, as far as known; more than `buffered` means that it is not complete.
+    """Cuts the stream into messages. `need`: after a pull without a message, how many bytes the
+    next one takes, as far as known.
 
     Chunks of a large message are joined once, when it is complete.
     """
 
-    __slots__ = ("_at", "_chunks", "_data", "_skip", "_skipped", "buffered", "need")
+    __slots__ = ("_at", "_chunks", "_chunks_bytes", "_data", "_skip", "_skipped", "need")
 
     def __init__(self) -> None:
-        self.buffered = 0
         self.need = 0
         self._data = b""
         self._at = 0
         self._chunks: list[bytes] = []
+        self._chunks_bytes = 0
         self._skip = 0  # bytes of a message that is too large are still to come
         self._skipped: tuple[int, Skipped] | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait here."""
+        return len(self._data) - self._at + self._chunks_bytes
 
     def push(self, data: bytes) -> None:
         if self._skip:
@@ -100,41 +110,38 @@ class Decoder:
         if self._at == len(self._data) and not self._chunks:
             self._data = data
             self._at = 0
-            self.buffered = len(data)
         else:
             self._chunks.append(data)
-            self.buffered += len(data)
+            self._chunks_bytes += len(data)
 
     def pull(self) -> tuple[int, bytes | Skipped] | None:
         """The next message's kind and body; None: more bytes are needed. Raises ProtocolError."""
+        data, at = self._data, self._at
+        if len(data) - at >= 5 and self._skipped is None:
+            kind, length = _HEAD.unpack_from(data, at)
+            end = at + length + 1
+            if 4 <= length <= _LENGTH_MAX[kind] and end <= len(data):
+                self._at = end
+                return kind, data[at + 5 : end]
+        return self._pull_slowly()
+
+    def _pull_slowly(self) -> tuple[int, bytes | Skipped] | None:
+        """What is not whole in the first chunk, too large, or garbage."""
         if self._skipped is not None:
             return self._pull_skipped()
-        at = self._at
-        data = self._data
-        if len(data) - at < _HEAD.size and not self._join(_HEAD.size):
+        if not self._join(_HEAD.size):
             return None
-        if self._chunks:
-            data, at = self._data, self._at
-        kind, length = _HEAD.unpack_from(data, at)
-        end = at + length + 1
-        if kind in _LARGE:
-            if length > SQL_MESSAGE_BYTES_MAX:
-                return self._begin_to_skip(kind, length)
-        elif kind not in _SMALL:
+        kind, length = _HEAD.unpack_from(self._data, self._at)
+        if not _LENGTH_MAX[kind]:
             raise ProtocolError(f"invalid frontend message type {kind}")
-        elif length > SQL_SMALL_MESSAGE_BYTES_MAX:
-            raise ProtocolError(f"invalid message length {length} of type {chr(kind)!r}")
         if length < 4:
             raise ProtocolError(f"invalid message length {length} of type {chr(kind)!r}")
-        if end > len(data):
-            if not self._join(length + 1):
-                return None
-            data, at = self._data, self._at
-            end = at + length + 1
-        self._at = end
-        self.buffered -= length + 1
-        self.need = 0
-        return kind, data[at + 5 : end]
+        if length > _LENGTH_MAX[kind]:
+            return self._begin_to_skip(kind, length)
+        if not self._join(length + 1):
+            return None
+        start, self._at = self._at + _HEAD.size, self._at + length + 1
+        return kind, self._data[start : self._at]
 
     def pull_startup(self) -> bytes | None:
         """The next packet without a kind: its code and what follows. Raises ProtocolError."""
@@ -147,8 +154,6 @@ class Decoder:
             return None
         at = self._at
         self._at += length
-        self.buffered -= length
-        self.need = 0
         return self._data[at + 4 : at + length]
 
     def _join(self, need: int) -> bool:
@@ -160,30 +165,30 @@ class Decoder:
             self._data = b"".join((self._data[self._at :], *self._chunks))
             self._at = 0
             self._chunks = []
+            self._chunks_bytes = 0
         return True
 
     def _begin_to_skip(self, kind: int, length: int) -> tuple[int, Skipped] | None:
-        if length > _SKIPPABLE_MAX:
+        if length > _SKIPPABLE_MAX or kind not in _LARGE:
             raise ProtocolError(f"invalid message length {length} of type {chr(kind)!r}")
         self._skipped = kind, Skipped(length)
         here = min(self.buffered, length + 1)
         self._join(self.buffered)
         self._at += here
-        self.buffered -= here
         self._skip = length + 1 - here
         return self._pull_skipped()
 
     def _pull_skipped(self) -> tuple[int, Skipped] | None:
+        self.need = 0
         if self._skip:
             return None
-        self.need = 0
         skipped, self._skipped = self._skipped, None
         return skipped
 
     @property
     def partial(self) -> bool:
-        """Whether a message has begun and is not complete: the client owes its rest."""
-        return self._skip > 0 or 0 < self.buffered < max(self.need, _HEAD.size)
+        """After a pull without a message: one has begun, and the client owes its rest."""
+        return self._skip > 0 or self.buffered > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +270,8 @@ def read_parse(body: bytes) -> tuple[str, str, tuple[int, ...]]:
 
 def read_target(body: bytes) -> tuple[bool, str]:
     """Of Describe and Close: whether a statement is meant (else a portal), and its name."""
+    if body == b"P\x00":
+        return False, ""
     if body[:1] not in (b"S", b"P") or body.find(0, 1) != len(body) - 1:
         raise ProtocolError("invalid message format: a statement's or a portal's name is missing")
     return body[0] == 83, read_text(body[1:-1])
@@ -272,6 +279,8 @@ def read_target(body: bytes) -> tuple[bool, str]:
 
 def read_execute(body: bytes) -> tuple[str, int]:
     """The portal's name and how many rows are wanted, 0 = all."""
+    if body == b"\x00\x00\x00\x00\x00":
+        return "", 0
     end = body.find(0)
     if end < 0 or len(body) != end + 5:
         raise ProtocolError("invalid message format of type 'E'")

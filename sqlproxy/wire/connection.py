@@ -317,7 +317,7 @@ class Connection(asyncio.Protocol):
             self._make_room()
         if self._stalled:
             return
-        if decoder.buffered or decoder.partial:
+        if decoder.partial:
             self._host.watch(self, SQL_MESSAGE_MS_MAX)
         elif self._session is not None and (patience := self._session.idle_ms_max):
             self._host.watch(self, patience)

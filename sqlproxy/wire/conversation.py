@@ -153,7 +153,12 @@ class Conversation:
                 continue  # of a COPY that failed; the client could not know
             else:
                 try:
-                    await self._extended(kind, body)
+                    if kind == codec.BIND:
+                        await self._bind(_whole(body, "the values of the statement"))
+                    elif kind == codec.EXECUTE:
+                        await self._execute(_whole(body, ""))
+                    else:
+                        await self._extended(kind, body)
                 except (Fatal, Gone):
                     raise
                 except Exception as error:  # noqa: BLE001 - the boundary: see the module
@@ -275,11 +280,7 @@ class Conversation:
     # -- the extended protocol
 
     async def _extended(self, kind: int, body: bytes | Skipped) -> None:
-        if kind == codec.BIND:
-            await self._bind(_whole(body, "the values of the statement"))
-        elif kind == codec.EXECUTE:
-            await self._execute(_whole(body, ""))
-        elif kind == codec.DESCRIBE:
+        if kind == codec.DESCRIBE:
             self._describe(_whole(body, ""))
         elif kind == codec.PARSE:
             await self._parse(_whole(body, "the statement"))
