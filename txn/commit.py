@@ -61,20 +61,21 @@ class Commit:
             shared.resolver.owners[request.start_ts] = request.terms.owner
         self._timers: list[Handle] = []
 
-    async def run(self) -> int:
-        """The commit version.
+    async def run(self, first: tuple[Started, BaseException] | None = None) -> int:
+        """The commit version. `first`: all was sent as one WRITE, and how that failed.
 
         As long as one thing is to be done at a time (finding the partition, and writing if there is
         only one), the caller's own task does it: most transactions never need another. When the
         time for work is over, the timers end what would be tried again and again.
         """
-        effects = self._core.start()
+        effects = self._core.start() if first is None else self._all_in_one()
         try:
             while len(effects) == 1 and isinstance(alone := effects[0], msg.Group | msg.Write):
                 if self._tried and self._send.work.passed:
                     break
                 self._tried = True
-                effects = self._core.step(await self._event(alone, self._first(alone)))
+                effects = self._core.step(await self._event(alone, self._first(alone, first)))
+                first = None
             if self._shared.background.closed and not isinstance(effects[0], msg.Finish):
                 raise self._core.interrupted(unsent=effects)
         except BaseException as stop:
@@ -95,11 +96,24 @@ class Commit:
             raise
 
     def _first(
-        self, effect: msg.Group | msg.Write
+        self, effect: msg.Group | msg.Write, failed: tuple[Started, BaseException] | None
     ) -> Coroutine[Any, Any, msg.Grouped | msg.Written]:
-        return (
-            self._send.group(effect) if isinstance(effect, msg.Group) else self._send.write(effect)
-        )
+        if isinstance(effect, msg.Group):
+            return self._send.group(effect)
+        return self._send.write(effect, failed)
+
+    def _all_in_one(self) -> list[msg.Effect]:
+        """One partition has it all, and was sent it."""
+        (group,) = self._core.start()
+        assert isinstance(group, msg.Group)
+        effects = self._core.step(msg.Grouped(group, [group.indexes]))
+        assert [type(effect) for effect in effects] == [msg.Write], effects
+        return effects
+
+    def abandon(self) -> None:
+        """The caller of a commit that was sent as one WRITE went away before its answer."""
+        self._all_in_one()
+        self._caller_is_gone()
 
     def _arm(self) -> None:
         if self._timers:

@@ -1,6 +1,7 @@
 """Commits the transactions of one client, so many at a time (COMMITS_IN_FLIGHT_MAX).
 
-    Coordinator ── one Commit each (txn/commit.py) ── core.CommitCore: what is due (txn/core.py)
+    Coordinator ─┬ one WRITE, if that is plainly all there is to do
+                 └ else one Commit (txn/commit.py) ── core.CommitCore: what is due (txn/core.py)
                                                    └─ Sending: the messages (txn/sending.py)
 
 A slot covers the cleaning behind the answer, too, so that intents cannot pile up. The time of a
@@ -11,18 +12,24 @@ rest is for learning the outcome of what was sent last.
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-from kv.base.errors import Busy
+from kv.base.errors import Busy, KvorumError
 from kv.base.limits import COMMITS_IN_FLIGHT_MAX, RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX
-from kv.base.methods import ABORTED, ROLLBACK
+from kv.base.methods import ABORTED, COMMITTED, ROLLBACK, WRITE
 from kv.base.ports import Rng, Timers
+from kv.client.calls import Started
+from kv.client.links import LinkExpired, LinkLost
 from txn.commit import Commit
+from txn.cutting import fits_one_entry
 from txn.ends import Ends
 from txn.ports import Kv, Quick, Tso
 from txn.resolver import Outcome, Resolver
-from txn.sending import Request, Shared
+from txn.sending import WORK_SHARE, Request, Shared, write_args
 from txn.trace import CommitTrace
 from txn.waiting import Background, Backoff, Deadline
+
+_FEW_OPS: Final = 64  # more are grouped and weighed by a Commit
 
 
 class Coordinator:
@@ -52,6 +59,7 @@ class Coordinator:
             ends=Ends(kv, background),
             parallel=parallel,
         )
+        self._located = getattr(kv, "located", None)  # a KvClient's
         self._slots = asyncio.Semaphore(COMMITS_IN_FLIGHT_MAX)
 
     async def commit(
@@ -69,8 +77,54 @@ class Coordinator:
         else:
             await self._slots.acquire()  # at once
         trace = trace or CommitTrace(self.shared.timers.monotonic)
-        commit = Commit(self.shared, request, deadline, self._slots.release, trace)
-        return await commit.run()
+        if not request.serializable and (first := self._start_alone(request, deadline)) is not None:
+            return await self._alone(request, deadline, trace, first)
+        return await self._commit(request, deadline, trace).run()
+
+    def _commit(self, request: Request, deadline: Deadline, trace: CommitTrace) -> Commit:
+        return Commit(self.shared, request, deadline, self._slots.release, trace)
+
+    def _start_alone(self, request: Request, deadline: Deadline) -> Started | None:
+        """Send what is plainly one WRITE: few ops, in one partition that is known. None: it takes
+        the long way.
+        """
+        quick, ops = self.shared.quick, request.ops
+        if quick is None or self._located is None or len(ops) > _FEW_OPS:
+            return None
+        here = self._located(ops[0].key)
+        if here is None or not all(map(here.covers, [op.key for op in ops])):
+            return None
+        if not fits_one_entry(ops):
+            return None
+        args = write_args(request, list(ops), request.terms.options())
+        return quick.start(WRITE, ops[0].key, args, max(1, int(deadline.left_ms() * WORK_SHARE)))
+
+    async def _alone(
+        self, request: Request, deadline: Deadline, trace: CommitTrace, first: Started
+    ) -> int:
+        """The usual end of a small transaction: one request, one answer, nothing behind it. The
+        same as a Commit would do, which takes over as soon as it is not as usual.
+        """
+        start_ts, owner = request.start_ts, request.terms.owner
+        message = trace.sent("WRITE", len(request.ops), logged=True)
+        if owner:
+            self.resolver.owners[start_ts] = owner
+        try:
+            (version,) = await first.reply
+        except asyncio.CancelledError:
+            self._commit(request, deadline, trace).abandon()
+            raise
+        except (KvorumError, LinkLost, LinkExpired) as error:
+            trace.answered(message, getattr(error, "code", ""))
+            return await self._commit(request, deadline, trace).run((first, error))
+        trace.answered(message)
+        trace.finished()
+        self.resolver.learn(start_ts, Outcome(COMMITTED, commit_ts=version))
+        if owner:
+            self.resolver.owners.pop(start_ts, None)
+        self._slots.release()
+        result: int = version
+        return result
 
     async def _slot(self, deadline: Deadline) -> None:
         try:

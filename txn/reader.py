@@ -37,6 +37,7 @@ from txn.results import Row, ScanPage
 from txn.waiting import Deadline
 
 _STORAGE_KEY_BYTES_MAX: Final = 4 + KEY_BYTES_MAX
+_FEW_KEYS: Final = 64  # of one multi_get; more are grouped first
 
 
 def last_below(end: bytes) -> bytes:
@@ -57,6 +58,7 @@ class Reader:
     def __init__(self, kv: Kv, tso: Tso, timers: Timers, resolver: Resolver) -> None:
         self._kv = kv
         self._quick = kv if isinstance(kv, Quick) else None
+        self._located = getattr(kv, "located", None)  # a KvClient's
         self._tso = tso
         self._timers = timers
         self._resolver = resolver
@@ -115,6 +117,19 @@ class Reader:
                 details={"what": "keys", "limit": MULTI_KEYS_MAX, "actual": len(keys)},
             )
         reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
+        if (first := self._start_alone(keys, read_ts, budget_ms)) is not None:
+            try:
+                (rows,) = await first.reply
+                return [None if row is None else (row[0], row[1]) for row in rows]
+            except (KvorumError, LinkLost, LinkExpired) as error:
+                if isinstance(error, KeyLocked):
+                    await reading.met(error)
+        return await self._multi_get(keys, reading)
+
+    async def _multi_get(
+        self, keys: Sequence[bytes], reading: _Reading
+    ) -> list[tuple[bytes, int] | None]:
+        """Over partitions, past intents and moves."""
         found: list[tuple[bytes, int] | None] = [None] * len(keys)
         todo: list[int] = list(range(len(keys)))
 
@@ -146,6 +161,15 @@ class Reader:
             if not todo:
                 return found
             await reading.moved()
+
+    def _start_alone(self, keys: Sequence[bytes], read_ts: int, budget_ms: int) -> Started | None:
+        """Ask for few keys of one partition that is known; None: that takes more."""
+        if self._quick is None or self._located is None or not 0 < len(keys) <= _FEW_KEYS:
+            return None
+        here = self._located(keys[0])
+        if here is None or not all(map(here.covers, keys)):
+            return None
+        return self._quick.start(MGET, keys[0], (list(keys), read_ts, None), budget_ms)
 
     async def _at_once(
         self,

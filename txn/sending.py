@@ -166,15 +166,18 @@ class Sending:
     def _flags(self) -> int:
         return BLIND if self._request.blind else 0
 
-    async def write(self, effect: msg.Write) -> msg.Written:
+    async def write(
+        self, effect: msg.Write, failed: tuple[Started, BaseException] | None = None
+    ) -> msg.Written:
+        """`failed`: its first attempt."""
         await self._wait(effect.attempt, self.work)
         request, ops = self._request, self._core.ops
         options: Mapping[str, Any] = self._said
         if request.serializable:
             ops, reads = split(ops, request.also_read)
             options = {**options, **reads}
-        args = (ops, request.start_ts, self._flags, *_optional(options))
-        (version,) = await self._past_intents(WRITE, ops[0].key, args)
+        args = write_args(request, ops, options)
+        (version,) = await self._past_intents(WRITE, ops[0].key, args, failed)
         return msg.Written(version)
 
     def prewrite_args(self, effect: msg.Prewrite) -> tuple[Any, ...]:
@@ -341,6 +344,12 @@ class Sending:
         keys = list(dict.fromkeys(self._core.ops[i].key for i in part))
         start_ts = self._request.start_ts
         await resolve(self._kv, keys, start_ts, commit_ts, budget_ms=_CLEANING_BUDGET_MS)
+
+
+def write_args(request: Request, ops: Sequence[Op], options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a WRITE."""
+    flags = BLIND if request.blind else 0
+    return (ops, request.start_ts, flags, *_optional(options))
 
 
 def _optional(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
