@@ -72,10 +72,10 @@ from procedures.master.replica_methods import ReplicaMethods, check_change, chec
 from procedures.master.reshape_methods import ReshapeMethods
 from procedures.master.reshape_methods import check as check_reshape
 from procedures.master.splitter import ExplainPartitions
-from sqlproxy import altering, catalog, ddl
+from sqlproxy import altering, catalog, ddl, ddl_objects, emptying
 from sqlproxy.catalog import CatalogCache
-from sqlproxy.ddl import DdlServices
 from sqlproxy.placing import PlaceTable
+from sqlproxy.steps import DdlServices
 
 log = logging.getLogger(__name__)
 
@@ -384,7 +384,10 @@ class Node:
             *(store.cluster.calls, store.everywhere, store.answers, settling.settle),
             self.balancing.schedulers.level,
         )
-        ddl.register(registry, DdlServices(partitions, cache.invalidate))
+        services = DdlServices(partitions, cache.invalidate)
+        ddl.register(registry, services)
+        emptying.register(registry, services)
+        ddl_objects.register(registry, cache.invalidate)
         altering.register(registry, cache.invalidate)
         registry.add(PlaceTable)
         self.bus.register(registry)

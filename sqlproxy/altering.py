@@ -40,17 +40,17 @@ from procedures.engine.procedure import Outcome, children, done, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy import catalog
-from sqlproxy.ddl import (
+from sqlproxy.ddl import column_args
+from sqlproxy.placing import placed_anew
+from sqlproxy.schema import DISABLED, PUBLIC, USABLE, placement
+from sqlproxy.steps import (
     CatalogTxn,
-    column_args,
     known_fields,
     name_in,
     names_in,
     namespace_locks,
     table_locks,
 )
-from sqlproxy.placing import placed_anew
-from sqlproxy.schema import DISABLED, PUBLIC, USABLE, placement
 
 DISABLE_TABLE: Final = "DisableTable"
 ENABLE_TABLE: Final = "EnableTable"

@@ -1,7 +1,7 @@
 """DDL as procedures: namespaces and tables are created and dropped wholly or not at all (J1).
 
     CreateNamespace  {namespace, replicas?, tags?}    what its tables have that do not say otherwise
-    DropNamespace    {namespace}          refused while it has tables
+    DropNamespace    {namespace, cascade?, if_exists?}   refused while something is in it
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
                       primary_key?, replicas?, tags?, partition_bytes?, if_not_exists?, and what
                       SQL declares besides: sqlproxy/declaring.py}
@@ -30,35 +30,56 @@ conflict, and one runs again and sees the other's table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import InvalidArgument, KvorumError, NotFound
+from kv.base.errors import InvalidArgument, NotFound
 from kv.base.ids import PartitionId, TableId
-from procedures.engine.context import StepContext, StepTxn
-from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.partitions import (
     COUNTER_PARTITION,
     FIRST_PARTITION,
-    Maker,
     checked_split_keys,
     delete_rows,
-    partitions_of,
     plan,
     put_rows,
 )
 from sqlproxy import catalog, relations, settling
 from sqlproxy.declaring import Draft, columns_in, hidden_key, with_parts
-from sqlproxy.dropping import Plan, plan_drop
+from sqlproxy.dropping import plan_drop
 from sqlproxy.naming import check_table_name
 from sqlproxy.refusals import refusal
-from sqlproxy.schema import ROWID, Column, Namespace, Table, placement
-from txn.results import ScanPage
+from sqlproxy.schema import (
+    DEFAULT_NAMESPACE,
+    POSTGRES_NAMESPACE,
+    ROWID,
+    Column,
+    Namespace,
+    Sequence,
+    Table,
+    View,
+    placement,
+)
+from sqlproxy.steps import (
+    CatalogTxn,
+    DdlServices,
+    RangeProcedure,
+    drop_along,
+    drop_locks,
+    known_fields,
+    list_in,
+    name_in,
+    names_in,
+    names_to_drop,
+    namespace_locks,
+    table_locks,
+    wrong_kind,
+)
 
 _CREATE_FIELDS = frozenset(
     {
@@ -67,16 +88,9 @@ _CREATE_FIELDS = frozenset(
         *("indexes", "checks", "foreign_keys"),
     }
 )
+_DROPPED_AT_ONCE = 100  # tables of a namespace
 _DROP_FIELDS = frozenset({"namespace", "name", "names", "cascade", "if_exists"})
 _NAMESPACE_FIELDS = frozenset({"namespace", "replicas", "tags"})
-
-
-@dataclass(frozen=True, slots=True)
-class DdlServices:
-    """What DDL works with. `changed` is told of every table whose descriptor changed: caches."""
-
-    partitions: Maker
-    changed: Callable[[str, str], None]
 
 
 def register(registry: Registry, services: DdlServices) -> None:
@@ -85,68 +99,6 @@ def register(registry: Registry, services: DdlServices) -> None:
     registry.add(DropNamespace)
     registry.add(CreateTable, make=lambda: CreateTable(services))
     registry.add(DropTable, make=lambda: DropTable(services))
-
-
-class CatalogTxn:
-    """A step's transaction in the shape that sqlproxy.catalog wants (catalog.Writer)."""
-
-    def __init__(self, txn: StepTxn, start_ts: int) -> None:
-        self._txn = txn
-        self.start_ts = start_ts
-        self._values: dict[bytes, bytes] = {}
-
-    @staticmethod
-    async def of(ctx: StepContext) -> CatalogTxn:
-        return CatalogTxn(ctx.txn, await ctx.txn.start_ts())
-
-    async def get(self, key: bytes) -> tuple[bytes | None, int]:
-        row = await self._txn.get(key)
-        if row is None:
-            return None, 0
-        self._values[key] = row.value
-        return row.value, row.version
-
-    async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage:
-        return await self._txn.scan(start, end, limit=limit)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self._txn.put(key, value)
-
-    def delete(self, key: bytes) -> None:
-        self._txn.delete(key)
-
-    def check(self, key: bytes, version: int) -> None:
-        """Write the row as it was read. A mere check leaves no trace: a transaction that began
-        before this one could then delete the row after it (write skew).
-        """
-        self._txn.put(key, self._values[key])
-
-
-def name_in(args: Any, field: str) -> str:
-    """A name from the arguments; the catalog says which names are allowed. Raises
-    InvalidArgument.
-    """
-    value = args.get(field) if isinstance(args, Mapping) else None
-    if not isinstance(value, str):
-        raise InvalidArgument(f"the argument {field!r} must be a name, got {value!r:.80}")
-    return value
-
-
-def namespace_locks(args: Any) -> list[Lock]:
-    """The whole namespace. Raises InvalidArgument."""
-    return [exclusive(f"namespace/{name_in(args, 'namespace')}")]
-
-
-def drop_locks(args: Any) -> list[Lock]:
-    """All that are named. Raises InvalidArgument."""
-    namespace = name_in(args, "namespace")
-    return [exclusive(f"table/{namespace}/{name}") for name in names_to_drop(args)]
-
-
-def table_locks(args: Any) -> list[Lock]:
-    """One table. Raises InvalidArgument."""
-    namespace = name_in(args, "namespace")
-    return [exclusive(f"table/{namespace}/{name_in(args, 'name')}")]  # and the namespace shared
 
 
 @procedure("CreateNamespace", locks=namespace_locks)
@@ -164,34 +116,44 @@ class CreateNamespace:
 
 @procedure("DropNamespace", locks=namespace_locks)
 class DropNamespace:
-    """One step; refused while there is a table of whatever state in it."""
+    """Refused while there is something in it; with `cascade`, that goes first, the tables as
+    children: what is gone stays gone if the rest fails.
+    """
 
     @step(first=True)
     async def drop(self, ctx: StepContext) -> Outcome:
-        name = name_in(ctx.args, "namespace")
-        await catalog.drop_namespace(await CatalogTxn.of(ctx), name)
+        args = known_fields(ctx.args, frozenset({"namespace", "cascade", "if_exists"}))
+        name = name_in(args, "namespace")
+        t = await CatalogTxn.of(ctx)
+        try:
+            await catalog.lookup_namespace(t, name)
+        except NotFound:
+            if args.get("if_exists"):
+                return done({"namespace": name, "missing": [name]})
+            raise
+        there = await relations.list_relations(t, name)
+        built_in = name in (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE)
+        if args.get("cascade") and there.tables and not built_in:
+            names = [table.name for table in there.tables[:_DROPPED_AT_ONCE]]
+            call = ("DropTable", {"namespace": name, "names": names, "cascade": True})
+            return children([call], then="drop")
+        rest: list[View | Sequence] = [*there.views, *there.sequences]
+        if rest and not (args.get("cascade") or built_in):
+            raise refusal(
+                "2BP01", f"namespace {name} has {rest[0].kind} {rest[0].name}",
+                hint="Drop what is in it first.", code="NAMESPACE_NOT_EMPTY",
+            )  # fmt: skip
+        await catalog.drop_namespace(t, name)
+        await relations.forget_all(t, name)
         return done({"namespace": name})
 
 
-class TableProcedure:
-    """What the procedures of tables share. ctx.state: table (id), partitions (descriptor rows)."""
-
-    def __init__(self, services: DdlServices) -> None:
-        self._partitions = services.partitions
-        self._changed = services.changed
-
-    @staticmethod
-    def stored(ctx: StepContext) -> list[PartitionDescriptor]:
-        return [PartitionDescriptor.from_wire(row) for row in ctx.state["partitions"]]
+class TableProcedure(RangeProcedure):
+    """What the procedures of one table share. ctx.state: table (id), partitions."""
 
     @staticmethod
     async def table(t: CatalogTxn, ctx: StepContext) -> Table | None:
         return await catalog.find_by_id(t, TableId(ctx.state["table"]))
-
-    @staticmethod
-    def asked(ctx: StepContext) -> dict[str, Any]:
-        """What was named."""
-        return {key: ctx.args[key] for key in ("namespace", "name", "names") if key in ctx.args}
 
     @staticmethod
     def result(ctx: StepContext) -> dict[str, Any]:
@@ -202,8 +164,7 @@ class TableProcedure:
         }
 
     def tell(self, ctx: StepContext) -> None:
-        """A hint to caches, before the commit and perhaps for nothing; they also age."""
-        self._changed(ctx.args["namespace"], ctx.args["name"])
+        self.changed(ctx.args["namespace"], ctx.args["name"])
 
 
 @procedure("CreateTable", locks=table_locks)
@@ -244,7 +205,7 @@ class CreateTable(TableProcedure):
         count = sum(len(keys) + 1 for keys in cuts)
         first = await catalog.next_id(t, COUNTER_PARTITION, count=count, first=FIRST_PARTITION)
         ids = [PartitionId(first + i) for i in range(count)]
-        places = await self._partitions.places(t, ids, replicas, tags)
+        places = await self.maker.places(t, ids, replicas, tags)
         found: list[PartitionDescriptor] = []
         for storage_id, keys in zip(table.storage_ids, cuts, strict=True):
             at = len(found)
@@ -254,7 +215,7 @@ class CreateTable(TableProcedure):
 
     @step(undo="drop_partitions", undo_partial=True)
     async def partitions(self, ctx: StepContext) -> Outcome:
-        await self._partitions.create(self.stored(ctx))
+        await self.maker.create(self.stored(ctx))
         return go_on("publish")
 
     @step
@@ -268,7 +229,7 @@ class CreateTable(TableProcedure):
 
     @undo
     async def drop_partitions(self, ctx: StepContext) -> None:
-        await self._partitions.drop(self.stored(ctx))
+        await self.maker.drop(self.stored(ctx))
 
     @undo
     async def release(self, ctx: StepContext) -> None:
@@ -304,13 +265,13 @@ class DropTable(TableProcedure):
             ids += table.storage_ids
             await settling.forget_parts(t, table)
             await catalog.start_drop(t, namespace, table.name)
-            self._changed(namespace, table.name)
-        await drop_along(t, drop, self._changed)
+            self.changed(namespace, table.name)
+        await drop_along(t, drop, self.changed)
         ctx.state["table"] = drop.tables[0].id
         ctx.state["tables"] = [[table.id, table.name] for table in drop.tables]
         ctx.state["ranges"] = ids
         ctx.state["told"] = {"cascaded": drop.told, "missing": missing}
-        ctx.state["partitions"] = [d.to_wire() for d in await self._mapped(t, ids)]
+        ctx.state["partitions"] = [d.to_wire() for d in await self.mapped(t, ids)]
         return go_on("close")
 
     async def _targets(
@@ -331,43 +292,22 @@ class DropTable(TableProcedure):
         return found, missing
 
     @staticmethod
-    async def _mapped(t: CatalogTxn, ids: Iterable[int]) -> list[PartitionDescriptor]:
-        return [d for number in ids for d in await partitions_of(t, TableId(number))]
-
-    @staticmethod
     def ranges(ctx: StepContext) -> list[int]:
         """The ids of what is dropped; an earlier version dropped one table without indexes."""
         found: list[int] = ctx.state.get("ranges") or [ctx.state["table"]]
         return found
 
-    async def _close(self, descriptors: list[PartitionDescriptor]) -> None:
-        """One range of keys after the other."""
-        for _, group in groupby(descriptors, key=lambda d: d.start[:4]):
-            await self._partitions.close(list(group))
-
     @step
     async def close(self, ctx: StepContext) -> Outcome:
-        """Nothing is written to it any more, and nothing elsewhere depends on it; with that, the
-        map forgets it. Not before: a node that compares its replicas with the map would remove the
-        proof of what was committed. Nor later: it would make again what is dropped.
-        """
-        closed = self.stored(ctx)
-        await self._close(closed)
-        t = await CatalogTxn.of(ctx)
-        partitions = await self._mapped(t, self.ranges(ctx))
-        ctx.state["partitions"] = [d.to_wire() for d in partitions]
-        if [d.id for d in partitions] != [d.id for d in closed]:
-            return go_on("close")  # they were split meanwhile
-        delete_rows(t, partitions)
-        ctx.state["closed"] = True
-        return go_on("partitions")
+        """See `RangeProcedure.closed`."""
+        return await self.closed(ctx, self.ranges(ctx), then="partitions")
 
     @step
     async def partitions(self, ctx: StepContext) -> Outcome:
         stored = self.stored(ctx)
         if not ctx.state.get("closed"):  # of a drop that an earlier version began
-            await self._close(stored)
-        await self._partitions.drop(stored)
+            await self.close_all(stored)
+        await self.maker.drop(stored)
         return go_on("forget")
 
     @step
@@ -379,44 +319,8 @@ class DropTable(TableProcedure):
             table = await catalog.find_by_id(t, TableId(number))
             if table is not None:
                 await catalog.finish_drop(t, table)
-            self._changed(ctx.args["namespace"], name)
+            self.changed(ctx.args["namespace"], name)
         return done({**self.result(ctx), **ctx.state.get("told", {})})
-
-
-async def drop_along(t: CatalogTxn, drop: Plan, changed: Callable[[str, str], None]) -> None:
-    """All of a plan but its tables."""
-    for view in drop.views:
-        await relations.drop_name(t, view.namespace, view.name)
-    for sequence in drop.sequences:
-        await settling.drop_sequence(t, sequence)
-    for table in drop.changed.values():
-        stored = await catalog.find_by_id(t, table.id)
-        assert stored is not None, "it was read in this transaction"
-        bare = replace(stored, foreign_keys=table.foreign_keys, columns=table.columns)
-        await catalog.write(t, replace(bare, version=stored.version + 1))
-        changed(table.namespace, table.name)
-
-
-def names_to_drop(args: Mapping[str, Any]) -> list[str]:
-    """`names`, or the one `name`. Raises InvalidArgument."""
-    if args.get("names") is None:
-        return [name_in(args, "name")]
-    found = list(dict.fromkeys(names_in(args, "names")))
-    if not found:
-        raise InvalidArgument("the argument 'names' is empty: name what is to be dropped")
-    return found
-
-
-def wrong_kind(name: str, is_: str, wanted: str) -> KvorumError:
-    """42809, in PostgreSQL's words."""
-    shown = {"key": "index"}.get(is_, is_)
-    article = "an" if wanted == "index" else "a"
-    return refusal(
-        "42809",
-        f'"{name}" is not {article} {wanted}',
-        hint=f"Use DROP {shown.upper()} to remove {'an' if shown == 'index' else 'a'} {shown}.",
-        kind=InvalidArgument,
-    )
 
 
 def declare(args: Any) -> tuple[Draft, list[bytes]]:
@@ -425,7 +329,7 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
     """
     namespace, name = name_in(args, "namespace"), name_in(args, "name")
     known_fields(args, _CREATE_FIELDS)
-    columns, sequences = columns_in(_list(args, "columns"))
+    columns, sequences = columns_in(list_in(args, "columns"))
     primary_key = names_in(args, "primary_key")
     if args.get("hidden_key") and not primary_key:
         columns.append(hidden_key())
@@ -443,43 +347,16 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
     if key_name:
         check_table_name("primary key", key_name)
     draft = with_parts(replace(table, primary_key_name=key_name), args)
-    return replace(draft, sequences=tuple(sequences)), checked_split_keys(_list(args, "split_keys"))
-
-
-def known_fields(args: Any, fields: frozenset[str]) -> Mapping[str, Any]:
-    """The arguments, which have no other fields. Raises InvalidArgument."""
-    if not isinstance(args, Mapping):
-        raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")
-    if unknown := sorted(map(str, set(args) - fields)):
-        raise InvalidArgument(
-            f"unknown argument {unknown[0]!r:.60}; there are {', '.join(sorted(fields))}"
-        )
-    return args
+    return replace(draft, sequences=tuple(sequences)), checked_split_keys(
+        list_in(args, "split_keys")
+    )
 
 
 def column_args(args: Mapping[str, Any], field: str) -> list[Column]:
     """Columns that are added to a table that is there. Raises InvalidArgument."""
-    found, sequences = columns_in(_list(args, field))
+    found, sequences = columns_in(list_in(args, field))
     if sequences:
         raise InvalidArgument(
             f"column {sequences[0][0]}: a column that numbers itself cannot be added here"
         )
     return found
-
-
-def _list(args: Mapping[str, Any], field: str) -> list[Any]:
-    value = args.get(field)
-    if value is None:
-        return []
-    if not isinstance(value, list | tuple):
-        raise InvalidArgument(f"the argument {field!r} must be a list, got {value!r:.80}")
-    return list(value)
-
-
-def names_in(args: Mapping[str, Any], field: str) -> list[str]:
-    """A list of names from the arguments. Raises InvalidArgument."""
-    names = _list(args, field)
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidArgument(f"the argument {field!r} must hold names, got {name!r:.80}")
-    return names

@@ -25,8 +25,8 @@ from procedures.master.nodes import NodeState, all_nodes
 from procedures.master.partitions import busy_with, hold_new_ones, placed_of, put_row
 from procedures.master.placement import carries, no_node_with
 from sqlproxy import catalog
-from sqlproxy.ddl import CatalogTxn
 from sqlproxy.schema import Namespace, Table, placement
+from sqlproxy.steps import CatalogTxn
 
 PLACE_TABLE: Final = "kvorum.place_table"
 _FIELDS: Final = frozenset({"namespace", "name", "replicas", "tags"})
@@ -94,7 +94,7 @@ async def placed_anew(
     if not able:
         raise no_node_with(tags, nodes)
     await hold_new_ones(m)  # none is split off meanwhile with the old values
-    rows = await placed_of(m, table.id)
+    rows = [row for number in table.storage_ids for row in await placed_of(m, number)]
     for placed in rows:
         if placed.change:
             raise busy_with(placed)

@@ -26,7 +26,7 @@ from typing import Any, Final
 from kv.base import system
 from kv.base.errors import AlreadyExists
 from kv.base.ids import TableId
-from kv.base.keys import escape, table_prefix, unescape
+from kv.base.keys import escape, table_prefix, u32, unescape
 from sqlproxy import catalog, records
 from sqlproxy.catalog import Reader, Writer
 from sqlproxy.refusals import refusal
@@ -211,6 +211,14 @@ async def put_name(t: Writer, namespace: str, name: str, row: list[Any]) -> None
 async def drop_name(t: Writer, namespace: str, name: str) -> None:
     t.delete(relation_key(namespace, name))
     await catalog.touch(t, namespace)
+
+
+async def forget_all(t: Writer, namespace: str) -> None:
+    """Of a namespace that is dropped: views, sequences, and names that are still kept."""
+    for name, row in await _rows(t, namespace):
+        t.delete(relation_key(namespace, name))
+        if row[1] == SEQUENCE:
+            t.delete(table_prefix(system.SEQUENCES) + u32(row[2]))
 
 
 async def put_index_names(t: Writer, table: Table) -> None:

@@ -191,7 +191,7 @@ class Place:
             for table in await catalog.list_tables(self.txn, namespace.name):
                 if table.state not in ("public", "disabled"):
                     return f"{table.path} is {table.state}"
-                ids.add(table.id)
+                ids.update(table.storage_ids)
         for id_ in ids:
             low, high = u32(id_), u32(id_ + 1)
             of_it = [(r.descriptor.start, r.descriptor.end) for r in rows.values()]

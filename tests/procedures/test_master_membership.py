@@ -21,6 +21,7 @@ from procedures.master.partitions import (
     hold_new_ones,
 )
 from sqlproxy import catalog, ddl
+from sqlproxy.steps import DdlServices
 from tests.procedures.lab import LaggingStore
 from tests.procedures.nodes import World
 from tests.support import simloop
@@ -302,7 +303,7 @@ def test_f4_tables_that_are_made_meanwhile_get_the_right_nodes(name: str, seed: 
     async def main(loop: simloop.SimLoop) -> None:
         world = World(loop)
         await world.start(tables=0)
-        ddl.register(world.lab.types, ddl.DdlServices(Spread(world), lambda _ns, _name: None))
+        ddl.register(world.lab.types, DdlServices(Spread(world), lambda _ns, _name: None))
         await world.run("CreateNamespace", {"namespace": "shop"})
         target = 4 if name == "AddReplicas" else 3
         if name == "AddReplicas":

@@ -18,6 +18,7 @@ from procedures.engine.records import Record
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
 from sqlproxy import catalog, ddl
+from sqlproxy.steps import DdlServices
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed
 from tests.support import simloop
 from txn.results import ScanPage
@@ -77,7 +78,7 @@ class Ddl:
         self.lab = Lab(loop, [])
         self.replicas = FakeReplicas()
         self.changed: list[tuple[str, str]] = []
-        services = ddl.DdlServices(
+        services = DdlServices(
             Partitions(self.replicas, NodeId(1)), lambda ns, name: self.changed.append((ns, name))
         )
         ddl.register(self.lab.types, services)

@@ -20,6 +20,7 @@ from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
 from sqlproxy import catalog, ddl
+from sqlproxy.steps import DdlServices
 from tests.procedures.lab import TABLE, Crash, Lab, crashed
 from tests.procedures.zoo import TYPES
 from tests.support import simloop
@@ -60,7 +61,7 @@ class Node:
         self.txn = TxnClient(
             kv, FakeTso(self.cluster), self.cluster.clock, simloop.SimRng(5), timers
         )
-        services = ddl.DdlServices(Partitions(manager, NodeId(1)), lambda _ns, _name: None)
+        services = DdlServices(Partitions(manager, NodeId(1)), lambda _ns, _name: None)
         ddl.register(self.lab.types, services)
 
     def executor(self) -> Executor:
