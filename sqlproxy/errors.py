@@ -191,6 +191,14 @@ def from_store(error: KvorumError) -> SqlError:
     """The same refusal in SQL's terms; its message stays, which names the key, the blocker and what
     to do.
     """
+    said = error.details
+    if isinstance(said.get("sqlstate"), str):  # who refused it knew (sqlproxy/refusals.py)
+        return SqlError(
+            said["sqlstate"],
+            str(said.get("sql_message", error.message)),
+            detail=str(said.get("sql_detail", "")),
+            hint=str(said.get("sql_hint", "")),
+        )
     sqlstate, hint = _state(error)
     return SqlError(sqlstate, _headline(sqlstate, error), detail=error.message, hint=hint)
 

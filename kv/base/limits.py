@@ -201,6 +201,7 @@ MEMBERSHIP_PAUSE_MS: Final = 200  # between two looks at a replica that must cat
 MEMBERSHIP_MOVES_MAX: Final = 64  # replicas that one procedure moves at once
 SPLIT_FOLLOW_LOOK_MS: Final = 20  # before the second look at who has applied a split; then longer
 SPLIT_FOLLOW_LOOKS: Final = 50  # for a majority of the nodes with data, where witnesses could do
+NEWBORN_WAIT_MS: Final = 500  # that requests wait where a partition was split off, for its leader
 MERGE_FREEZE_MS_MAX: Final = 5_000  # that clients of the upper partition wait for a merge
 MERGE_LAG_MAX: Final = 64  # entries that a replica may lack when the partition is frozen for it
 MERGE_LOOK_MS: Final = 20  # between two looks whether all have caught up …
@@ -405,6 +406,8 @@ SQL_CATALOG_DATABASES_MAX: Final = 32  # whose system tables are kept; the least
 SQL_CATALOG_STALE_MAX: Final = (
     4  # replaced rows for each living one; then a database's are made anew
 )
+SEQUENCE_RUN_MAX: Final = 1_024  # values taken at once without being asked for
+SEQUENCE_POOLS_MAX: Final = 10_000  # sequences whose values one process has in memory
 SQL_PLANS_MAX: Final = 1_024  # statements remembered as trees, and as bound ones
 SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # longer ones are not remembered
 SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
@@ -417,6 +420,9 @@ SQL_SORTED_ROWS_MAX: Final = 10_000  # that a LIMIT keeps, sorted in memory
 SQL_SETTING_CHARS_MAX: Final = 10_000  # of a setting's value
 SQL_SAVEPOINTS_MAX: Final = 10_000  # open in one transaction
 SQL_RUNS_MAX: Final = 10  # of a statement that is a transaction by itself, before it gives up
+SQL_HELD_ROWS_MAX: Final = 100_000  # of a cursor that outlives its transaction
+SQL_COPY_BATCH_ROWS: Final = 1_000  # of INSERT … SELECT that are written at once
+SQL_ROLES_MAX: Final = 10_000
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
@@ -495,6 +501,7 @@ assert max(DEADLOCK_WAITS_MAX, LOCKS_TOLD_MAX) <= LIST_ITEMS_MAX
 assert GUARD_ROWS <= DRAIN_ROWS_MAX, "to look them through is no longer step than a drain's scans"
 assert PREWRITE_KEYS_MAX < TXN_READS_MAX < GUARDS_HELD_MAX, "one transaction finds room"
 assert SWEEP_INTENTS_MAX <= MULTI_KEYS_MAX, "one look is one RESOLVE"
+assert REROUTE_WAIT_MS_MAX < NEWBORN_WAIT_MS < MERGE_FREEZE_MS_MAX < DEADLINE_MS_DEFAULT
 assert RETRY_WAIT_MS_FIRST <= REROUTE_WAIT_MS_MAX <= RETRY_WAIT_MS_MAX
 assert CONNECT_REST_MS <= REROUTE_WAIT_MS_MAX
 assert 2 * PING_MS < SILENCE_MS_MAX
