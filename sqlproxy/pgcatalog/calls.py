@@ -147,11 +147,12 @@ class Calls:
         return Expr(f"({sql})", result, name=name, strength=2)
 
     def _filled(self, text: str, given: Sequence[Expr]) -> str:
+        text = self.fact(text)  # before the arguments: their parameters look the same
         for at, one in enumerate(given):
             text = text.replace(f"{{{at}}}", one.sql)
         if "{base}" in text:
             text = text.replace("{base}", "0" if given[0].type in kinds.VECTORS else "1")
-        return self.fact(re.sub(r"\{\d\}", "NULL", text))
+        return re.sub(r"\{\d\}", "NULL", text)
 
     # -- aggregates
 

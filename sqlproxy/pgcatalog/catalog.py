@@ -12,6 +12,7 @@ DuckDB runs in a thread: some statements take milliseconds.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -49,6 +50,7 @@ from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
 from sqlproxy.pgcatalog.views import VIEWS, Provider, Told, rows
 
+_USED: Final = re.compile(r"\$([a-z_]+\d*)")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN: Final = frozenset(  # functions that the usual executor has as well: nobody's business here
     ["lower", "upper", "length", "replace", "left", "right", "md5", "ascii", "chr", "reverse", "repeat", "starts_with", "translate", "strpos", "abs", "ceil", "ceiling", "floor", "sqrt", "power", "mod", "sign", "split_part", "lpad", "rpad", "char_length", "character_length", "octet_length", "btrim", "ltrim", "rtrim", "position", "substr", "regexp_replace", "regexp_split_to_array", "regexp_match", "string_to_array", "like_escape", "text", "array_length", "array_lower", "array_upper", "array_ndims", "cardinality", "array_position", "array_append", "array_prepend", "array_cat", "array_remove", "date_trunc", "timezone", "extract", "date_part", "age", "now", "statement_timestamp", "clock_timestamp", "transaction_timestamp", "quote_literal", "quote_nullable", "quote_ident", "pg_typeof"]
@@ -211,11 +213,16 @@ class SystemCatalog:
     # -- what a statement is given
 
     def _given(self, work: Translated, values: Sequence[Any], session: Session) -> dict[str, Any]:
-        given: dict[str, Any] = {f"p{n}": values[n - 1] for n in work.needs.parameters}
+        # What a statement names and then does not use, DuckDB would refuse.
+        used = set(_USED.findall(work.sql))
+        given: dict[str, Any] = {
+            f"p{n}": values[n - 1] for n in work.needs.parameters if f"p{n}" in used
+        }
         facts = self._facts(session)
-        given |= {name: facts[name] for name in work.needs.facts}
+        given |= {name: facts[name] for name in work.needs.facts if name in used}
         for key, name in work.needs.settings.items():
-            given[key] = self._setting(session, name)
+            if key in used:
+                given[key] = self._setting(session, name)
         return given
 
     def _facts(self, session: Session) -> dict[str, Any]:
