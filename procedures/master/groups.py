@@ -36,8 +36,16 @@ class Groups:
     async def leader_view(
         self, partition: PartitionId, candidates: Iterable[NodeId]
     ) -> GroupView | None:
-        """How its leader sees a group; None if none was found."""
-        for node in self._order(partition, candidates):
+        """How its leader sees a group; None if none was found. That may be none of the candidates:
+        a new voter leads before the map names it.
+        """
+        order = self._order(partition, candidates)
+        asked: set[int] = set()
+        while order:
+            node = order.pop(0)
+            if node in asked:
+                continue
+            asked.add(node)
             try:
                 (rows,) = await self._ask(node, REPLICA_STATUS, [partition])
             except KvorumError:
@@ -46,6 +54,8 @@ class Groups:
                 if view.leads:
                     self._leaders[partition] = node
                     return view
+                if view.leader:
+                    order.append(view.leader)
         return None
 
     async def change(
