@@ -4,7 +4,8 @@
       ├─ procedures: executor, DDL, the Spark sink's commit; at the master only (kvorum/roles.py)
       ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
-      └─ HTTP on BASE+2                                   kvorum/http
+      ├─ HTTP on BASE+2                                   kvorum/http
+      └─ the PostgreSQL protocol on BASE+3                kvorum/sql.py
 
 A node alone listens when it serves. One of several listens before, because the others need it to
 find out who leads; `not_ready` (and /readyz) says what it still waits for.
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kv.base import methods
-from kv.base.config import HTTP_OFFSET, NodeConfig
+from kv.base.config import HTTP_OFFSET, SQL_OFFSET, NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId, TableId
 from kv.base.limits import MiB
@@ -487,6 +488,20 @@ class Node:
         await self._native.start(self.config.listen, port)
         if self.config.http and "http" in self.config.roles:
             await self._serve_http(stack, port + HTTP_OFFSET)
+        if self.config.sql and "sql" in self.config.roles:
+            await self._serve_sql(stack, port + SQL_OFFSET)
+
+    async def _serve_sql(self, stack: contextlib.AsyncExitStack, port: int) -> None:
+        # DuckDB and the parser cost 60 MB: only a node that serves SQL imports them.
+        from kvorum.sql import Front
+
+        sock = bound_socket(self.config.listen, port)
+        front = Front(
+            *(self.store.kv, self.store.txn, self.surface("sql")),
+            *(self.ports.clock, self.ports.rng, self.ports.timers),
+        )
+        await front.start(sock)
+        stack.push_async_callback(front.stop)
 
     def _submitter(self) -> Submitter:
         """What takes the requests of the native port."""

@@ -313,6 +313,7 @@ class NodeConfig:
     http: Annotated[
         bool, Setting("BOOL", _flag, "Serve the HTTP API, the metrics and the console.")
     ] = True
+    sql: Annotated[bool, Setting("BOOL", _flag, "Serve PostgreSQL's clients.")] = True
     gc_retention_ms: Annotated[
         int,
         Setting("MS", _integer(1, 365 * _DAY_MS), "How long old versions stay readable."),

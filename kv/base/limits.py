@@ -158,6 +158,7 @@ SQL_STATEMENTS_MAX: Final = 10_000  # prepared by one client
 SQL_PORTALS_MAX: Final = 1_000  # open in one transaction
 SQL_ERROR_FIELD_CHARS_MAX: Final = 16 * KiB  # of each part of an error
 SQL_MESSAGE_MS_MAX: Final = 60_000  # a client that stops in the middle of a message is closed
+SQL_LINGER_MS: Final = 2_000  # who is hung up on while it sends may read the reason for so long
 SQL_CANCEL_MS_MAX: Final = 5_000  # a statement of a client that is gone is given so long to end
 DEADLINE_MS_DEFAULT: Final = 10_000
 DEADLINE_MS_MAX: Final = 120_000

@@ -1,0 +1,141 @@
+"""The PostgreSQL port of a node or a proxy: sessions over its transaction client, on BASE+3.
+
+DuckDB and the parser cost 60 MB and half a second, so this module is imported only where SQL is
+served. `Front` owns what all sessions share; `start` and `stop` belong to the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from kv.base.limits import DEADLINE_MS_MAX
+from kv.base.ports import Clock, Rng, Timers
+from kvorum.backend import Backend
+from kvorum.version import VERSION
+from procedures.engine.client import ProcedureClient
+from sqlproxy import catalog, roles
+from sqlproxy.catalog import CATALOG_TTL_S
+from sqlproxy.pgcatalog.catalog import SystemCatalog
+from sqlproxy.pgcatalog.contents import Cluster
+from sqlproxy.pgcatalog.contents import Role as CatalogRole
+from sqlproxy.sequence_pool import SequencePool
+from sqlproxy.session.names import Catalogs
+from sqlproxy.session.services import Services
+from sqlproxy.session.sessions import SqlSessions
+from sqlproxy.session.settings import SERVER_VERSION
+from sqlproxy.wire.server import SqlServer
+from txn.client import TxnClient
+
+_ROLES_TTL_S: Final = 1.0
+_UUID_BYTES: Final = 16
+
+
+class Nodes(Protocol):
+    """What procedures are submitted through: `kv.client.client.KvClient`."""
+
+    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+
+
+class Front:
+    """SQL over one transaction client. `surface`: what tells the kvorum views."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        txn: TxnClient,
+        surface: Backend,
+        clock: Clock,
+        rng: Rng,
+        timers: Timers,
+    ) -> None:
+        self._txn, self._surface, self._timers, self._rng = txn, surface, timers, rng
+        self._procedures = ProcedureClient(nodes, timers, owner="sql")
+        self._cluster: tuple[float, Cluster] | None = None
+        self._system = SystemCatalog(
+            f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers()
+        )
+        loop = asyncio.get_running_loop()
+        self.services = Services(
+            client=txn,
+            catalogs=Catalogs(txn, timers, CATALOG_TTL_S),
+            system=self._system,
+            run=self._run,
+            numbers=SequencePool(txn.run, timers),
+            clock=clock,
+            cluster=self.cluster,
+            cancel_after=lambda seconds, then: loop.call_later(seconds, then),
+            random=self._chance,
+            uuid=self._uuid,
+            token=rng.token,
+        )
+        self.server = SqlServer(SqlSessions(self.services), clock=clock, rng=rng)
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve on a socket that is bound."""
+        await self.server.start(listener=listener)
+
+    async def stop(self) -> None:
+        await self.server.stop()
+        self._system.close()
+
+    async def cluster(self) -> Cluster:
+        """The databases and roles, at most a second old."""
+        now = self._timers.monotonic()
+        if self._cluster is not None and self._cluster[0] > now:
+            return self._cluster[1]
+        names = [namespace.name for namespace in await catalog.list_namespaces(self._txn)]
+        found = Cluster(
+            tuple(names),
+            tuple(
+                CatalogRole(role.name, superuser=role.superuser, login=role.login)
+                for role in await roles.all_roles(self._txn)
+            ),
+        )
+        self._cluster = (now + _ROLES_TTL_S, found)
+        return found
+
+    async def _run(self, procedure: str, args: Mapping[str, Any]) -> Any:
+        """A definition, to its end. It goes on when this client goes away."""
+        started = await self._procedures.submit(procedure, dict(args))
+        found = await self._procedures.result(started, timeout_ms=DEADLINE_MS_MAX)
+        self._cluster = None
+        return found or {}
+
+    def _chance(self) -> float:
+        return int.from_bytes(self._rng.token(7), "big") / (1 << 56)
+
+    def _uuid(self) -> UUID:
+        return UUID(bytes=self._rng.token(_UUID_BYTES), version=4)
+
+    def _providers(self) -> dict[str, Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]]:
+        surface = self._surface
+
+        async def procedures() -> Sequence[Mapping[str, Any]]:
+            found = await surface.procedures(state=None, owner=None, name=None)
+            fields = ("id", "name", "state", "step", "locks", "result", "error")
+            return [
+                {**info.extra, **{name: getattr(info, name) for name in fields}} for info in found
+            ]
+
+        async def locks() -> Sequence[Mapping[str, Any]]:
+            told = await surface.locks(every=True)
+            held = [{**one, "waits": False} for one in told["locks"]]
+            return held + [{**one, "waits": True} for one in told["waits"]]
+
+        async def transactions() -> Sequence[Mapping[str, Any]]:
+            return [
+                {"id": one.id, "kind": "snapshot", "owner": one.owner, "at": one.at}
+                for one in await surface.snapshots()
+            ]
+
+        return {
+            "procedures": procedures,
+            "locks": locks,
+            "partitions": surface.partitions,
+            "nodes": surface.nodes,
+            "transactions": transactions,
+        }

@@ -1,0 +1,199 @@
+"""Rows of one table in and out of a transaction: the row, its index entries, what must be unique.
+
+    insert   row absent (condition 0), entries of unique indexes absent too, other entries
+    update   the row in place; if its key moved, the old row goes and the new one must be absent
+    delete   the row and its entries
+
+Uniqueness is a condition of the write itself (P9, P11): at the commit the key must be absent, so
+two inserts that race have one winner. `seek` also asks now, so that a transaction learns of a
+duplicate at its statement and not at its commit; what asks nothing (one statement that is a
+transaction by itself) gets the same error from `violated` when the commit was refused.
+
+Indexes that are being made or dropped (F1; sqlproxy/change): a `delete_only` one gets no new
+entries but loses old ones, a `write_only` one is maintained and not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kv.base.errors import ConditionFailed
+from kv.base.keys import table_prefix
+from sqlproxy.entries import IndexCodec, index_codec
+from sqlproxy.errors import UNIQUE_VIOLATION, SqlError
+from sqlproxy.fast.reading import Stored
+from sqlproxy.fast.rules import Row, Rules
+from sqlproxy.rows import codec
+from sqlproxy.schema import DELETE_ONLY, Table
+from txn.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """One index and how its entries are written."""
+
+    codec: IndexCodec
+    prefix: bytes
+    places: tuple[int, ...]  # of its columns in the row
+    unique: bool
+    adds: bool  # not while it is delete-only
+
+    def entry(self, row: Row) -> tuple[bytes, bytes, bool]:
+        """Storage key, value, and whether nobody else may have the key."""
+        key, value = self.codec.entry(row)
+        alone = self.unique and not any(row[place] is None for place in self.places)
+        return self.prefix + key, value, alone
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A row that stands in the way of another: `row_key` is its storage key, `constraint` the name
+    of what it would break, `at` the storage key that both want.
+    """
+
+    constraint: str
+    row_key: bytes
+    at: bytes
+
+
+class TableWriter:
+    """See the module. Made once per version of a descriptor."""
+
+    def __init__(self, table: Table, rules: Rules) -> None:
+        self.table, self.rules = table, rules
+        self._codec = codec(table)
+        self.prefix = table_prefix(table.id)
+        place = {column.id: at for at, column in enumerate(table.columns)}
+        self.key_places = tuple(place[column.id] for column in table.key_columns)
+        self._indexes = tuple(
+            _Index(
+                index_codec(table, index),
+                table_prefix(index.id),
+                tuple(place[number] for number in index.column_ids),
+                index.unique,
+                index.state != DELETE_ONLY,
+            )
+            for index in table.indexes
+        )
+
+    def key_of(self, row: Row) -> bytes:
+        """The storage key of a row."""
+        return self.prefix + self._codec.encode_key([row[at] for at in self.key_places])
+
+    def insert(self, t: Transaction, row: Row) -> bytes:
+        """Write a row that must be new; its storage key. Raises SqlError (23505) if this
+        transaction wrote its key, or one of its unique entries', before.
+        """
+        key, value = self._codec.encode_row(row)
+        key = self.prefix + key
+        self._put_new(t, key, value, row)
+        for index in self._indexes:
+            if index.adds:
+                at, entry, alone = index.entry(row)
+                if alone:
+                    self._put_new(t, at, entry, row)
+                else:
+                    t.put(at, entry)
+        return key
+
+    def update(self, t: Transaction, old: Stored, row: Row) -> bytes:
+        """Write a changed row; its storage key, which may be another one."""
+        key, value = self._codec.encode_row(row)
+        key = self.prefix + key
+        if key == old.key:
+            t.put(key, value)
+        else:
+            t.delete(old.key)
+            self._put_new(t, key, value, row)
+        for index in self._indexes:
+            before, told, _ = index.entry(old.values)
+            at, entry, alone = index.entry(row)
+            if before != at:
+                t.delete(before)
+            if index.adds and (before != at or told != entry):
+                if alone and before != at:
+                    self._put_new(t, at, entry, row)
+                else:
+                    t.put(at, entry)
+        return key
+
+    def delete(self, t: Transaction, old: Stored) -> None:
+        """Remove a row and what points to it."""
+        t.delete(old.key)
+        for index in self._indexes:
+            t.delete(index.entry(old.values)[0])
+
+    def _put_new(self, t: Transaction, key: bytes, value: bytes, row: Row) -> None:
+        try:
+            t.put(key, value, cond=0)
+        except ConditionFailed:
+            raise self._duplicate(key, row) from None
+
+    # -- what is unique
+
+    async def seek(
+        self, t: Transaction, rows: Sequence[Row], old: Sequence[Stored | None] = ()
+    ) -> list[Taken | None]:
+        """For each row what stands in its way in the store, or written by this transaction; None if
+        nothing does. `old`: the rows that they replace, which are not in their own way.
+        """
+        wanted: list[tuple[int, bytes, _Index | None]] = []
+        for n, row in enumerate(rows):
+            before = old[n] if old else None
+            key = self.key_of(row)
+            if before is None or before.key != key:
+                wanted.append((n, key, None))
+            for index in self._indexes:
+                at, _, alone = index.entry(row)
+                if alone and index.adds and (before is None or index.entry(before.values)[0] != at):
+                    wanted.append((n, at, index))
+        unique = sorted({at for _, at, _ in wanted})
+        found = dict(zip(unique, await t.multi_get(unique), strict=True)) if unique else {}
+        taken: list[Taken | None] = [None] * len(rows)
+        for n, at, of in wanted:
+            there = found[at]
+            if there is None or taken[n] is not None:
+                continue
+            if of is None:
+                taken[n] = Taken(self.table.primary_key_name, at, at)
+            else:
+                row_key = self.prefix + of.codec.row_key(at[4:], there[0])
+                taken[n] = Taken(of.codec.index.name, row_key, at)
+        return taken
+
+    def refused(self, taken: Taken, row: Row) -> SqlError:
+        """The error for a row that something is in the way of."""
+        return self._duplicate(taken.at, row)
+
+    def violated(self, key: bytes) -> SqlError | None:
+        """The error behind a refused condition on this storage key; None: it is another table's."""
+        if key.startswith(self.prefix):
+            values = self._codec.decode_key(key[4:])
+            return self._unique(self.table.primary_key_name, self.key_places, values)
+        for index in self._indexes:
+            if key.startswith(index.prefix):
+                values = index.codec.indexed_values(key[4:])
+                return self._unique(index.codec.index.name, index.places, values)
+        return None
+
+    def _duplicate(self, key: bytes, row: Row) -> SqlError:
+        for index in self._indexes:
+            if key.startswith(index.prefix):
+                places = index.places
+                name = index.codec.index.name
+                break
+        else:
+            places, name = self.key_places, self.table.primary_key_name
+        return self._unique(name, places, [row[at] for at in places])
+
+    def _unique(self, name: str, places: Sequence[int], values: Sequence[Any]) -> SqlError:
+        return SqlError(
+            UNIQUE_VIOLATION,
+            f'duplicate key value violates unique constraint "{name}"',
+            detail=f"Key {self.rules.key_text(places, values)} already exists.",
+            schema="public",
+            table=self.table.name,
+            constraint=name,
+        )

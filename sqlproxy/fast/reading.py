@@ -1,0 +1,167 @@
+"""Rows of one table by one way to them, in batches, as one snapshot has them.
+
+    primary key    points: multi-get        ranges: pages of a scan
+    an index       the same of its entries, then the rows they name by multi-get
+
+An entry without its row cannot be in one snapshot: the row's writer wrote both at once. It is
+reported as damage, never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from kv.base.errors import Corruption
+from kv.base.keys import table_prefix, table_range
+from kv.base.limits import SQL_LOOKUP_ROWS, SQL_SCAN_ROWS
+from sqlproxy.entries import IndexCodec, index_codec
+from sqlproxy.fast.access import Access
+from sqlproxy.fast.spans import Finder, Span, Spans, Value
+from sqlproxy.front.compiling import Fn, compile
+from sqlproxy.front.env import Env
+from sqlproxy.rows import RowCodec, codec
+from sqlproxy.schema import Table
+from txn.results import ScanPage
+
+
+class Reads(Protocol):
+    """One snapshot of the store: `txn.Transaction`, or what reads at a timestamp."""
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]: ...
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> ScanPage: ...
+
+
+class Stored(NamedTuple):
+    """A row as it is in the store. `key`: the storage key; `values`: all columns of the descriptor,
+    in its order, in user form; `version` 0: this transaction wrote it.
+    """
+
+    key: bytes
+    values: tuple[Any, ...]
+    version: int
+
+
+@dataclass(slots=True)
+class Touched:
+    """What a statement read, for EXPLAIN ANALYZE."""
+
+    gets: int = 0
+    scanned: int = 0
+    pages: int = 0
+
+
+class TableReader:
+    """Reads the rows of one table along one way. Made once per statement."""
+
+    def __init__(self, table: Table, access: Access) -> None:
+        self.table, self.access = table, access
+        self._finder = Finder(table, access)
+        self._rows: RowCodec = codec(table)
+        self._prefix = table_prefix(table.id)
+        self._index: IndexCodec | None = None
+        self._where = self._prefix
+        # by the object: to hash an expression costs more than to compute it
+        self._fns: dict[int, Fn] = {id(expr): compile(expr).fn for expr in access.exprs}
+        if access.index is not None:
+            self._index = index_codec(table, access.index)
+            self._where = table_prefix(access.index.id)
+
+    def _value(self, env: Env) -> Value:
+        fns = self._fns
+        return lambda expr: fns[id(expr)]((), env)
+
+    def spans(self, env: Env) -> Spans:
+        """Where it would look."""
+        return self._finder.spans(self._value(env))
+
+    async def one(self, reads: Reads, env: Env, touched: Touched) -> Stored | None:
+        """The row of a way that names one row of the primary key."""
+        points = self.spans(env).points
+        if not points:
+            return None
+        key = self._prefix + points[0]
+        touched.gets += 1
+        found, version = await reads.get(key)
+        if found is None:
+            return None
+        return Stored(key, self._rows.decode_row(points[0], found), version)
+
+    async def batches(
+        self, reads: Reads, env: Env, touched: Touched, *, page: int = SQL_SCAN_ROWS
+    ) -> AsyncIterator[list[Stored]]:
+        """All rows of the way, in its order; batches are not empty. `page`: how many rows are asked
+        for at once, less when only a few are wanted.
+        """
+        spans = self.spans(env)
+        if spans.points:
+            found = self._points(reads, spans.points, touched)
+        else:
+            found = self._ranges(reads, spans.ranges, touched, page)
+        if self._index is None:
+            async for rows in found:
+                yield [
+                    Stored(key, self._rows.decode_row(key[4:], raw), version)
+                    for key, raw, version in rows
+                ]
+            return
+        async for entries in found:
+            for at in range(0, len(entries), SQL_LOOKUP_ROWS):
+                yield await self._looked_up(reads, entries[at : at + SQL_LOOKUP_ROWS], touched)
+
+    async def _points(
+        self, reads: Reads, points: Sequence[bytes], touched: Touched
+    ) -> AsyncIterator[list[tuple[bytes, bytes, int]]]:
+        ordered = points[::-1] if self.access.reverse else points
+        for at in range(0, len(ordered), SQL_LOOKUP_ROWS):
+            keys = [self._where + point for point in ordered[at : at + SQL_LOOKUP_ROWS]]
+            touched.gets += len(keys)
+            found = await reads.multi_get(keys)
+            rows = [(key, *one) for key, one in zip(keys, found, strict=True) if one is not None]
+            if rows:
+                yield rows
+
+    async def _ranges(
+        self, reads: Reads, ranges: Sequence[Span], touched: Touched, page: int
+    ) -> AsyncIterator[list[tuple[bytes, bytes, int]]]:
+        reverse = self.access.reverse
+        last = table_range(self.access.index.id if self.access.index else self.table.id)[1]
+        for span in ranges[::-1] if reverse else ranges:
+            start, end = self._where + span.start, self._where + span.end if span.end else last
+            limit = page
+            while True:
+                got = await reads.scan(start, end, limit=limit, reverse=reverse)
+                touched.pages += 1
+                touched.scanned += len(got.items)
+                if got.items:
+                    yield list(got.items)
+                if got.resume is None:
+                    break
+                start, end = (start, got.resume) if reverse else (got.resume, end)
+                limit = min(limit * 4, SQL_SCAN_ROWS)
+
+    async def _looked_up(
+        self, reads: Reads, entries: Sequence[tuple[bytes, bytes, int]], touched: Touched
+    ) -> list[Stored]:
+        """The rows that these entries of the index name."""
+        assert self._index is not None
+        keys = [self._prefix + self._index.row_key(key[4:], raw) for key, raw, _ in entries]
+        touched.gets += len(keys)
+        found = await reads.multi_get(keys)
+        rows = []
+        for key, one, (entry, _, _) in zip(keys, found, entries, strict=True):
+            if one is None:
+                assert self.access.index is not None
+                raise Corruption(
+                    f"index {self.access.index.name} of {self.table.path} names a row that is not "
+                    f"there (entry {entry[:64].hex()}); drop the index and create it again",
+                    details={"key": entry, "table": self.table.path},
+                )
+            rows.append(Stored(key, self._rows.decode_row(key[4:], one[0]), one[1]))
+        return rows

@@ -1,0 +1,244 @@
+"""Foreign keys: rows that refer must find what they refer to, and what is referred to must not go.
+
+Both sides hold what they read until their commit (`Transaction.hold_key`, `hold_range`): a child
+holds its parent's key, a parent that goes holds the range in which its children would be. So of a
+child that comes and its parent that goes at the same time only one is committed. A child therefore
+also conflicts with any other change of its parent row: PostgreSQL's FOR KEY SHARE is finer.
+
+Parents are looked for at the end of the statement, so that rows of one statement may refer to each
+other; what happens to children of rows that went (NO ACTION, RESTRICT, CASCADE, SET NULL, SET
+DEFAULT) is done then, too, table by table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kv.base.keys import table_prefix, table_range
+from kv.base.limits import SQL_CASCADES_MAX
+from sqlproxy.entries import index_codec
+from sqlproxy.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
+from sqlproxy.fast.access import Access, Given
+from sqlproxy.fast.changing import TableWriter
+from sqlproxy.fast.reading import Stored, TableReader, Touched
+from sqlproxy.fast.rules import Row
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import Const
+from sqlproxy.rows import codec
+from sqlproxy.schema import PUBLIC, ForeignKey, Index, Table
+from txn.transaction import Transaction
+
+
+class Tables(Protocol):
+    """The other tables of the database, as the statement sees them."""
+
+    def table_by_id(self, table: int) -> Table | None: ...
+
+    def referring_to(self, table: int) -> Sequence[tuple[Table, ForeignKey]]:
+        """The foreign keys of other tables (and its own) that refer to it."""
+        ...
+
+    def writer(self, table: Table) -> TableWriter: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A row that was changed or removed (`new` None)."""
+
+    old: Stored
+    new: Row | None
+
+
+def places(table: Table, columns: Iterable[int]) -> tuple[int, ...]:
+    """Where columns stand in a row, by their ids."""
+    at = {column.id: place for place, column in enumerate(table.columns)}
+    return tuple(at[number] for number in columns)
+
+
+async def check_parents(
+    t: Transaction, tables: Tables, table: Table, rows: Sequence[Row], changed: frozenset[int]
+) -> None:
+    """Every row finds what it refers to. `changed`: ids of the columns that may be new; all of an
+    inserted row. Raises SqlError (23503).
+    """
+    for key in table.foreign_keys:
+        if not changed.isdisjoint(key.columns):
+            await _check_parents(t, tables, table, key, rows)
+
+
+async def _check_parents(
+    t: Transaction, tables: Tables, table: Table, key: ForeignKey, rows: Sequence[Row]
+) -> None:
+    parent = tables.table_by_id(key.table)
+    assert parent is not None, "a table cannot be dropped while one refers to it"
+    mine = places(table, key.columns)
+    wanted: dict[bytes, Sequence[Any]] = {}
+    for row in rows:
+        values = [row[place] for place in mine]
+        if None not in values:
+            wanted.setdefault(_parent_key(parent, key, values), values)
+    keys = list(wanted)
+    if not keys:
+        return
+    for at, found in zip(keys, await t.multi_get(keys), strict=True):
+        if found is None:
+            shown = tables.writer(table).rules.key_text(mine, wanted[at])
+            raise SqlError(
+                FOREIGN_KEY_VIOLATION,
+                f'insert or update on table "{table.name}" violates foreign key constraint '
+                f'"{key.name}"',
+                detail=f'Key {shown} is not present in table "{parent.name}".',
+                schema="public",
+                table=table.name,
+                constraint=key.name,
+            )
+        t.hold_key(at)
+
+
+def _parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
+    """The storage key at which the parent, or its entry in a unique index, must be."""
+    by_column = dict(zip(key.referenced, values, strict=True))
+    own = [column.id for column in parent.key_columns]
+    if set(own) == set(key.referenced):
+        return table_prefix(parent.id) + codec(parent).encode_key([by_column[n] for n in own])
+    index = _unique_index(parent, key.referenced)
+    found = index_codec(parent, index).unique_key([by_column[n] for n in index.column_ids])
+    assert found is not None
+    return table_prefix(index.id) + found
+
+
+def _unique_index(parent: Table, columns: Sequence[int]) -> Index:
+    return next(
+        index
+        for index in parent.indexes
+        if index.unique and index.state == PUBLIC and set(index.column_ids) == set(columns)
+    )
+
+
+class Children:
+    """What happens to the rows that referred to rows that went. One per statement."""
+
+    def __init__(self, t: Transaction, tables: Tables, env: Env, touched: Touched) -> None:
+        self._t, self._tables, self._env, self._touched = t, tables, env, touched
+        self._done = 0
+
+    async def follow(self, table: Table, gone: Sequence[Gone]) -> None:
+        """Raises SqlError (23503)."""
+        for child, key in self._tables.referring_to(table.id):
+            at = places(table, key.referenced)
+            lost = [one for one in gone if one.new is None or _moved(one, at)]
+            if lost:
+                await self._follow(table, child, key, lost, at)
+
+    async def _follow(
+        self, table: Table, child: Table, key: ForeignKey, lost: Sequence[Gone], at: Sequence[int]
+    ) -> None:
+        mine = places(child, key.columns)
+        removed: list[Gone] = []
+        for one in lost:
+            values = tuple(one.old.values[place] for place in at)
+            if None in values or await self._still_there(table, key, values):
+                continue
+            for row in await self._referring(child, key, values):
+                removed.append(self._act(table, child, key, one, row, mine, at))
+        if removed:
+            self._done += len(removed)
+            if self._done > SQL_CASCADES_MAX:
+                raise SqlError(
+                    STATEMENT_TOO_COMPLEX,
+                    f"more than {SQL_CASCADES_MAX} rows refer to what this statement removes",
+                    hint="Remove the referring rows first, in parts.",
+                )
+            rows = [one.new for one in removed if one.new is not None]
+            await check_parents(self._t, self._tables, child, rows, frozenset(key.columns))
+            await self.follow(child, removed)
+
+    async def _still_there(self, table: Table, key: ForeignKey, values: Sequence[Any]) -> bool:
+        """Whether another row of the statement has taken the place of the one that went."""
+        (found,) = await self._t.multi_get([_parent_key(table, key, values)])
+        return found is not None
+
+    async def _referring(
+        self, child: Table, key: ForeignKey, values: tuple[Any, ...]
+    ) -> list[Stored]:
+        """The rows with these values, none of which may come until the commit."""
+        access = _access(child, key, values)
+        reader = TableReader(child, access)
+        for span in reader.spans(self._env).ranges:
+            where = access.index.id if access.index else child.id
+            start, last = table_range(where)
+            end = table_prefix(where) + span.end if span.end else last
+            self._t.hold_range(table_prefix(where) + span.start if span.start else start, end)
+        for point in reader.spans(self._env).points:
+            self._t.hold_key(table_prefix(access.index.id if access.index else child.id) + point)
+        mine = places(child, key.columns)
+        found = []
+        async for rows in reader.batches(self._t, self._env, self._touched):
+            found += [row for row in rows if tuple(row.values[place] for place in mine) == values]
+        return found
+
+    def _act(
+        self,
+        table: Table,
+        child: Table,
+        key: ForeignKey,
+        gone: Gone,
+        row: Stored,
+        mine: Sequence[int],
+        at: Sequence[int],
+    ) -> Gone:
+        action = key.on_delete if gone.new is None else key.on_update
+        writer = self._tables.writer(child)
+        values = list(row.values)
+        match action:
+            case "cascade" if gone.new is None:
+                writer.delete(self._t, row)
+                return Gone(row, None)
+            case "cascade":
+                assert gone.new is not None
+                for place, source in zip(mine, at, strict=True):
+                    values[place] = gone.new[source]
+            case "set null":
+                for place in mine:
+                    values[place] = None
+            case "set default":
+                for place in mine:
+                    default = writer.rules.defaults.get(place)
+                    values[place] = None if default is None else default((), self._env)
+            case _:
+                shown = self._tables.writer(table).rules.key_text(
+                    at, [gone.old.values[place] for place in at]
+                )
+                raise SqlError(
+                    FOREIGN_KEY_VIOLATION,
+                    f'update or delete on table "{table.name}" violates foreign key constraint '
+                    f'"{key.name}" on table "{child.name}"',
+                    detail=f'Key {shown} is still referenced from table "{child.name}".',
+                    schema="public",
+                    table=child.name,
+                    constraint=key.name,
+                )
+        new = writer.rules.finished(values, self._env)
+        writer.update(self._t, row, new)
+        return Gone(row, new)
+
+
+def _moved(one: Gone, at: Sequence[int]) -> bool:
+    assert one.new is not None
+    return any(one.old.values[place] != one.new[place] for place in at)
+
+
+def _access(child: Table, key: ForeignKey, values: Sequence[Any]) -> Access:
+    """The way to rows with these values: an index that begins with the columns, else all rows."""
+    by_column = dict(zip(key.columns, values, strict=True))
+    own = tuple(column.id for column in child.key_columns)
+    ways: list[tuple[Index | None, tuple[int, ...], bool]] = [(None, own, True)]
+    ways += [(i, i.column_ids, i.unique) for i in child.indexes if i.state == PUBLIC]
+    for index, components, unique in ways:
+        head = components[: len(by_column)]
+        if set(head) == set(by_column):
+            given = tuple(Given(Const(oid=0, value=by_column[number])) for number in head)
+            return Access(index, components, given, unique=unique)
+    return Access(None, own)

@@ -1,0 +1,82 @@
+"""What a table demands of its rows, compiled once per version of its descriptor: defaults,
+generated columns, NOT NULL, CHECK. A row here is all columns of the descriptor, in its order, in
+user form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlproxy.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, SqlError
+from sqlproxy.front.compiling import Fn
+from sqlproxy.front.env import Env
+from sqlproxy.schema import PUBLIC, Table
+
+Row = tuple[Any, ...]
+Text = Callable[[int, Any], str]  # place of a column and its value → PostgreSQL's text
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """By place in the row. `checks`: name and condition. `sequences`: names of those that defaults
+    take numbers from.
+    """
+
+    table: Table
+    defaults: dict[int, Fn]
+    generated: tuple[tuple[int, Fn], ...]
+    on_update: tuple[tuple[int, Fn], ...]
+    checks: tuple[tuple[str, Fn], ...]
+    required: tuple[int, ...]
+    text: Text
+    sequences: frozenset[str] = frozenset()
+
+    def finished(self, values: list[Any], env: Env) -> Row:
+        """The row with its generated columns, found to be right. Raises SqlError (23502, 23514)."""
+        for place, fn in self.generated:
+            values[place] = fn(values, env)
+        for place in self.required:
+            if values[place] is None:
+                raise self._null(place, values)
+        for name, fn in self.checks:
+            if fn(values, env) is False:
+                raise SqlError(
+                    CHECK_VIOLATION,
+                    f'new row for relation "{self.table.name}" violates check constraint "{name}"',
+                    detail=self._failing(values),
+                    schema="public",
+                    table=self.table.name,
+                    constraint=name,
+                )
+        return tuple(values)
+
+    def _null(self, place: int, values: Sequence[Any]) -> SqlError:
+        column = self.table.columns[place].name
+        return SqlError(
+            NOT_NULL_VIOLATION,
+            f'null value in column "{column}" of relation "{self.table.name}" violates not-null '
+            "constraint",
+            detail=self._failing(values),
+            schema="public",
+            table=self.table.name,
+            column=column,
+        )
+
+    def _failing(self, values: Sequence[Any]) -> str:
+        shown = [
+            "null" if value is None else self.text(place, value)
+            for place, (column, value) in enumerate(zip(self.table.columns, values, strict=True))
+            if column.state == PUBLIC and not column.hidden
+        ]
+        return f"Failing row contains ({', '.join(shown)})."
+
+    def key_text(self, places: Sequence[int], values: Sequence[Any]) -> str:
+        """`(a, b)=(1, x)`, as errors about keys tell them."""
+        names = ", ".join(self.table.columns[place].name for place in places)
+        shown = ", ".join(
+            "null" if v is None else self.text(place, v)
+            for place, v in zip(places, values, strict=True)
+        )
+        return f"({names})=({shown})"

@@ -1,0 +1,103 @@
+"""A table's declared expressions, compiled: `sqlproxy.fast.rules.Rules`.
+
+Declarations were checked when they were made, so an expression that cannot be bound now means that
+the catalog is damaged or of a newer program; the error says which column or constraint it is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlproxy.fast.rules import Rules
+from sqlproxy.front.binder import Binder
+from sqlproxy.front.compiling import Compiled, Fn, compile
+from sqlproxy.front.exprs import Const, Expr
+from sqlproxy.front.registry import BOOL
+from sqlproxy.front.resolve import ASSIGNMENT
+from sqlproxy.front.scope import Names, Parameters, Rel, Scope, columns_of
+from sqlproxy.front.statements import ItemColumn
+from sqlproxy.front.syntax import parse_expression
+from sqlproxy.pg.oids import by_name
+from sqlproxy.pg.style import Style
+from sqlproxy.pg.text import writer
+from sqlproxy.schema import ROWID, Column, Table
+
+
+def rules_of(table: Table, names: Names, style: Style) -> Rules:
+    """Raises SqlError for a declaration that this program cannot read."""
+    return _Ruling(table, names, style).rules()
+
+
+class _Ruling:
+    def __init__(self, table: Table, names: Names, style: Style) -> None:
+        self._table = table
+        self._binder = Binder(names, Parameters(allowed=False), style)
+        self._sequences: set[str] = set()
+        self._types = [by_name(column.type) for column in table.columns]
+        self._writers = [writer(of.oid, style) for of, _ in self._types]
+        items = tuple(
+            ItemColumn(column.name, of.oid, typmod, int(table.id), column.id)
+            for column, (of, typmod) in zip(table.columns, self._types, strict=True)
+        )
+        self._scope = Scope()
+        columns = columns_of(table.name, items, 0)
+        self._scope.rels.append(Rel(table.name, tuple(c.name for c in items), columns))
+
+    def rules(self) -> Rules:
+        table = self._table
+        defaults: dict[int, Fn] = {}
+        for place, column in enumerate(table.columns):
+            if (fn := self._default(place, column)) is not None:
+                defaults[place] = fn
+        return Rules(
+            table=table,
+            defaults=defaults,
+            generated=self._of_columns(lambda column: column.generated, self._scope),
+            on_update=self._of_columns(lambda column: column.on_update, Scope()),
+            checks=tuple((check.name, self._condition(check.sql)) for check in table.checks),
+            required=tuple(at for at, c in enumerate(table.columns) if not c.nullable),
+            text=self._text,
+            sequences=frozenset(self._sequences),
+        )
+
+    def _default(self, place: int, column: Column) -> Fn | None:
+        if column.hidden:
+            number = f"{ROWID}:{self._table.id}"
+            self._sequences.add(number)
+            return lambda row, env: env.nextval(number)
+        if column.default_sql is not None:
+            return self._value(place, column.default_sql, Scope())
+        if column.default is None:
+            return None
+        of, _ = self._types[place]
+        return compile(Const(oid=of.oid, value=column.default)).fn
+
+    def _of_columns(
+        self, sql_of: Callable[[Column], str | None], scope: Scope
+    ) -> tuple[tuple[int, Fn], ...]:
+        found = []
+        for place, column in enumerate(self._table.columns):
+            if (sql := sql_of(column)) is not None:
+                found.append((place, self._value(place, sql, scope)))
+        return tuple(found)
+
+    def _value(self, place: int, sql: str, scope: Scope) -> Fn:
+        """An expression as a value of the column."""
+        of, typmod = self._types[place]
+        expr: Expr | None = self._binder.expr(parse_expression(sql), scope)
+        assert expr is not None
+        found = self._binder.casts.to(expr, of.oid, typmod, ASSIGNMENT, 0)
+        assert found is not None, "it was checked when it was declared"
+        return self._kept(compile(found))
+
+    def _condition(self, sql: str) -> Fn:
+        expr = self._binder.expr(parse_expression(sql), self._scope)
+        return self._kept(compile(self._binder.casts.must(expr, BOOL, what="CHECK")))
+
+    def _kept(self, compiled: Compiled) -> Fn:
+        self._sequences |= compiled.sequences
+        return compiled.fn
+
+    def _text(self, place: int, value: Any) -> str:
+        return self._writers[place](value)

@@ -1,0 +1,273 @@
+"""SELECT over one table, or over none, in its own way: filter, order by a key or in memory, limit.
+
+Rows stream page by page. An ORDER BY that no key gives is sorted in memory only where few rows are
+kept: below a LIMIT, or when the way names single rows; else it is DuckDB's (`select_plan`: None).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+
+from kv.base.limits import SQL_SCAN_ROWS, SQL_SORTED_ROWS_MAX
+from sqlproxy import keys
+from sqlproxy.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
+from sqlproxy.fast.access import Access, Ordering, choose
+from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
+from sqlproxy.fast.rules import Row
+from sqlproxy.front.compiling import Fn, compile
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import Column, Const, Order
+from sqlproxy.front.statements import Select, TableItem, shown
+from sqlproxy.pg.oids import canonical
+from sqlproxy.types import resolve
+from txn.transaction import Transaction
+
+Batches = AsyncIterator[list[Row]]
+
+
+def select_plan(select: Select) -> SelectPlan | ConstantPlan | None:
+    """A plan for it, or None: it needs joins, aggregates or a large sort."""
+    item = select.table
+    if item is None:
+        return ConstantPlan(select) if _constant(select) else None
+    if item.table.plain:
+        return None
+    order, complete = _ordering(select.order, item)
+    access, sorted_already = choose(item.table, select.conjuncts, order if complete else ())
+    if select.order and not complete:
+        sorted_already = False
+    if select.order and not sorted_already:
+        few = access.points and not any(given.any for given in access.given)
+        if not few and not _kept_few(select):
+            return None
+        if any(keys.unordered(resolve(canonical(o.expr.oid))) for o in select.order):
+            return None
+    return SelectPlan(select, item, access, sort=bool(select.order) and not sorted_already)
+
+
+def _constant(select: Select) -> bool:
+    """SELECT without FROM, of expressions that need no rows."""
+    return not (
+        select.items
+        or select.operation
+        or select.ctes
+        or select.aggregates
+        or select.windows
+        or select.sets
+        or select.subqueries
+        or select.values is not None
+        or select.distinct
+        or select.distinct_on
+    )
+
+
+def _ordering(order: Sequence[Order], item: TableItem) -> tuple[list[Ordering], bool]:
+    """The columns to order by; whether that is all there is."""
+    found: list[Ordering] = []
+    for one in order:
+        expr = one.expr
+        if not (isinstance(expr, Column) and expr.level == 0 and expr.table == item.table.id):
+            return found, False
+        found.append(Ordering(expr.attribute, one.descending, one.nulls_first))
+    return found, True
+
+
+def _kept_few(select: Select) -> bool:
+    """Whether a LIMIT that is known now keeps what has to be held small."""
+    total = 0
+    for expr in (select.limit, select.offset):
+        if expr is select.offset and expr is None:
+            continue
+        if not (isinstance(expr, Const) and isinstance(expr.value, int)):
+            return False
+        total += expr.value
+    return 0 <= total <= SQL_SORTED_ROWS_MAX
+
+
+class SelectPlan:
+    """One table's rows. `reader.access` tells how they are reached."""
+
+    def __init__(self, select: Select, item: TableItem, access: Access, *, sort: bool) -> None:
+        self.select, self.table = select, item.table
+        self.reader = TableReader(item.table, access)
+        self.sort = sort
+        self._where = None if select.where is None else compile(select.where).fn
+        self._targets: list[Fn] = [compile(target.expr).fn for target in select.targets]
+        self._plain = self._as_it_is(item)
+        seen = {column.id for column in shown(item.table)}
+        self._places = tuple(at for at, c in enumerate(item.table.columns) if c.id in seen)
+        self._dense = len(self._places) == len(item.table.columns)
+        self._limit = None if select.limit is None else compile(select.limit).fn
+        self._offset = None if select.offset is None else compile(select.offset).fn
+        self._key = _sort_key(select.order) if sort else None
+        self._holds = self._held(select)
+
+    def _as_it_is(self, item: TableItem) -> tuple[int, ...] | None:
+        """The places of the targets when each is a column as it is stored."""
+        found = []
+        for target in self.select.targets:
+            expr = target.expr
+            if not (isinstance(expr, Column) and expr.level == 0 and expr.table == item.table.id):
+                return None
+            found.append(expr.index)
+        return tuple(found)
+
+    @staticmethod
+    def _held(select: Select) -> bool:
+        """FOR UPDATE and its like: what is read must hold until the commit."""
+        for lock in select.locking:
+            if lock.wait == "skip":
+                raise unsupported("SKIP LOCKED", hint="Rows are not locked while they are read.")
+        return bool(select.locking)
+
+    @property
+    def point(self) -> bool:
+        """Whether it reads one row of the primary key at most."""
+        access = self.reader.access
+        return (
+            access.points and access.index is None and not any(given.any for given in access.given)
+        )
+
+    async def batches(self, reads: Reads, env: Env, touched: Touched) -> Batches:
+        """The rows, in batches that are not empty."""
+        if self.point:
+            if rows := await self.point_rows(reads, env, touched):
+                yield rows
+            return
+        skip, keep = self._bounds(env)
+        if keep == 0:
+            return
+        source = self._filtered(reads, env, touched, keep, skip)
+        if self._key is not None:
+            wanted = None if keep is None else skip + keep
+            rows = await self._sorted(source, env, wanted)
+            for at in range(skip, len(rows), SQL_SCAN_ROWS):
+                yield [self._out(row, env) for row in rows[at : at + SQL_SCAN_ROWS]]
+            return
+        async for batch in source:
+            if skip >= len(batch):
+                skip -= len(batch)
+                continue
+            rows = batch[skip:]
+            skip = 0
+            if keep is not None:
+                rows = rows[:keep]
+                keep -= len(rows)
+            yield [self._out(row, env) for row in rows]
+            if keep == 0:
+                return
+
+    async def point_rows(self, reads: Reads, env: Env, touched: Touched) -> list[Row]:
+        """The row of a way that names one, or none: without the cost of a generator."""
+        stored = await self.reader.one(reads, env, touched)
+        if stored is None:
+            return []
+        row = self._seen(stored)
+        if self._where is not None and self._where(row, env) is not True:
+            return []
+        if self._limit is not None or self._offset is not None:
+            skip, keep = self._bounds(env)
+            if skip or keep == 0:
+                return []
+        if self._holds:
+            self._hold(reads, [stored])
+        return [self._out(row, env)]
+
+    async def _filtered(
+        self, reads: Reads, env: Env, touched: Touched, keep: int | None, skip: int
+    ) -> Batches:
+        where = self._where
+        page = SQL_SCAN_ROWS
+        if keep is not None and self._key is None:
+            page = min(SQL_SCAN_ROWS, max(1, keep + skip))
+        found = self.reader.batches(reads, env, touched, page=page)
+        async for batch in found:
+            kept = [(stored, self._seen(stored)) for stored in batch]
+            if where is not None:
+                kept = [one for one in kept if where(one[1], env) is True]
+            if self._holds:
+                self._hold(reads, [stored for stored, _ in kept])
+            if kept:
+                yield [row for _, row in kept]
+
+    def _hold(self, reads: Reads, rows: Sequence[Stored]) -> None:
+        if isinstance(reads, Transaction):
+            for stored in rows:
+                reads.hold_key(stored.key)
+
+    def _seen(self, stored: Stored) -> Row:
+        return stored.values if self._dense else tuple(stored.values[at] for at in self._places)
+
+    def _out(self, row: Row, env: Env) -> Row:
+        if self._plain is not None:
+            return tuple([row[at] for at in self._plain])
+        return tuple([fn(row, env) for fn in self._targets])
+
+    def _bounds(self, env: Env) -> tuple[int, int | None]:
+        """OFFSET and LIMIT. Raises SqlError for negative ones."""
+        keep = None if self._limit is None else self._limit((), env)
+        skip = None if self._offset is None else self._offset((), env)
+        if keep is not None and keep < 0:
+            raise SqlError(INVALID_LIMIT, "LIMIT must not be negative")
+        if skip is not None and skip < 0:
+            raise SqlError(INVALID_OFFSET, "OFFSET must not be negative")
+        return skip or 0, keep
+
+    async def _sorted(self, source: Batches, env: Env, wanted: int | None) -> list[Row]:
+        """All rows in order, the first `wanted` of them; never more than that, and a page, in
+        memory. Rows that are alike keep the order of the table.
+        """
+        assert self._key is not None
+        key = self._key
+        held: list[tuple[bytes, int, Row]] = []
+        number = 0
+        async for batch in source:
+            for row in batch:
+                held.append((key(row, env), number, row))
+                number += 1
+            if wanted is not None and len(held) > wanted:
+                held = heapq.nsmallest(wanted, held, key=lambda one: one[:2])
+        held.sort(key=lambda one: one[:2])
+        return [row for _, _, row in islice(held, wanted)]
+
+
+class ConstantPlan:
+    """SELECT without FROM: one row, or none when WHERE or LIMIT say so."""
+
+    def __init__(self, select: Select) -> None:
+        self.select = select
+        self._where = None if select.where is None else compile(select.where).fn
+        compiled = [compile(target.expr) for target in select.targets]
+        self._targets: list[Fn] = [one.fn for one in compiled]
+        self.sequences = frozenset(name for one in compiled for name in one.sequences)
+        self._limit = None if select.limit is None else compile(select.limit).fn
+        self._offset = None if select.offset is None else compile(select.offset).fn
+
+    def rows(self, env: Env) -> list[Row]:
+        if self._where is not None and self._where((), env) is not True:
+            return []
+        if self._limit is not None and self._limit((), env) == 0:
+            return []
+        if self._offset is not None and (self._offset((), env) or 0) > 0:
+            return []
+        return [tuple(fn((), env) for fn in self._targets)]
+
+
+def _sort_key(order: Sequence[Order]) -> Callable[[Row, Env], bytes]:
+    """A row → bytes that sort as ORDER BY says."""
+    parts = []
+    for one in order:
+        kind = resolve(canonical(one.expr.oid))
+        encode = keys.component(kind, descending=one.descending, nulls_first=one.nulls_first)
+        parts.append((compile(one.expr).fn, kind.to_stored, encode))
+
+    def key(row: Row, env: Env) -> bytes:
+        found = []
+        for fn, to_stored, encode in parts:
+            value = fn(row, env)
+            found.append(encode(None if value is None else to_stored(value)))
+        return b"".join(found)
+
+    return key

@@ -1,0 +1,374 @@
+"""INSERT, UPDATE and DELETE: which rows they mean, what becomes of them, what comes back.
+
+    Plan (made once per statement)  ──run(work)──▶  Outcome(count, rows)
+
+All rows that a statement means are read before the first is written: it never meets its own changes
+(the Halloween problem). What was written stays in the transaction's buffer; who runs the statement
+undoes it when it fails.
+
+`Work.alone`: the statement is a transaction by itself, so a plain INSERT asks nothing before it
+writes: that its keys were free is a condition of the commit (sqlproxy/fast/changing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sqlproxy.errors import (
+    CARDINALITY_VIOLATION,
+    GENERATED_ALWAYS,
+    SqlError,
+)
+from sqlproxy.fast.access import choose
+from sqlproxy.fast.changing import TableWriter, Taken
+from sqlproxy.fast.reading import Stored, TableReader, Touched
+from sqlproxy.fast.referring import Children, Gone, Tables, check_parents, places
+from sqlproxy.fast.rules import Row
+from sqlproxy.front.compiling import Fn, compile
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import Default, Expr
+from sqlproxy.front.statements import Assignment, Conflict, Delete, Insert, Target, Update, shown
+from sqlproxy.rows import codec
+from sqlproxy.schema import Table
+from txn.transaction import Transaction
+
+Values = Sequence[Any]
+
+
+class Work(Protocol):
+    """What a statement is run in."""
+
+    @property
+    def t(self) -> Transaction: ...
+
+    @property
+    def env(self) -> Env: ...
+
+    @property
+    def tables(self) -> Tables: ...
+
+    @property
+    def touched(self) -> Touched: ...
+
+    @property
+    def alone(self) -> bool: ...
+
+    async def reserve(self, sequences: frozenset[str], count: int) -> None:
+        """So many numbers of each sequence can be taken without waiting."""
+        ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`rows`: those of RETURNING. `writers`: of the tables that were written, to tell what a
+    refused condition means. `again`: it means that the statement has to run again.
+    """
+
+    count: int = 0
+    rows: list[Row] = field(default_factory=list)
+    writers: list[TableWriter] = field(default_factory=list)
+    again: bool = False
+
+
+class _Projection:
+    """The columns that statements see, out of all columns of a row."""
+
+    def __init__(self, table: Table) -> None:
+        seen = {column.id for column in shown(table)}
+        self._places = tuple(at for at, c in enumerate(table.columns) if c.id in seen)
+        self._all = len(self._places) == len(table.columns)
+
+    def __call__(self, row: Row) -> Row:
+        return row if self._all else tuple(row[at] for at in self._places)
+
+
+class _Returning:
+    def __init__(self, targets: Sequence[Target]) -> None:
+        self._fns: list[Fn] = [compile(target.expr).fn for target in targets]
+
+    def __bool__(self) -> bool:
+        return bool(self._fns)
+
+    def __call__(self, row: Values, env: Env) -> Row:
+        return tuple(fn(row, env) for fn in self._fns)
+
+
+class InsertPlan:
+    """INSERT of VALUES, or of rows that somebody else made (`rows`)."""
+
+    def __init__(self, insert: Insert) -> None:
+        self.insert = insert
+        table = self.table = insert.target.table
+        self._places = places(table, [column.id for column in insert.columns])
+        self._check_identities(insert)
+        self._rows = [
+            [None if isinstance(e, Default) else compile(e) for e in row]
+            for row in insert.rows or ()
+        ]
+        self._conversions = [compile(e).fn for e in insert.conversions]
+        self._returning = _Returning(insert.returning)
+        self._projection = _Projection(table)
+        self._conflict = None if insert.conflict is None else _OnConflict(table, insert.conflict)
+        compiled = [one for row in self._rows for one in row if one is not None]
+        self._sequences = frozenset(name for one in compiled for name in one.sequences)
+
+    def _check_identities(self, insert: Insert) -> None:
+        """GENERATED ALWAYS takes DEFAULT only, unless the user insists."""
+        for n, column in enumerate(insert.columns):
+            explicit = insert.rows is None or any(
+                not isinstance(r[n], Default) for r in insert.rows
+            )
+            if not explicit:
+                continue
+            if column.identity == "always" and insert.overriding == "":
+                raise SqlError(
+                    GENERATED_ALWAYS,
+                    f'cannot insert a non-DEFAULT value into column "{column.name}"',
+                    detail=f'Column "{column.name}" is an identity column defined as GENERATED '
+                    "ALWAYS.",
+                    hint="Use OVERRIDING SYSTEM VALUE to override.",
+                )
+
+    async def run(self, work: Work, rows: Sequence[Values] | None = None) -> Outcome:
+        """`rows`: those of a SELECT, or of COPY in the order of the columns. Raises SqlError."""
+        writer = work.tables.writer(self.table)
+        count = len(self._rows) if rows is None else len(rows)
+        await work.reserve(self._sequences | writer.rules.sequences, count)
+        made = [self._row(writer, given, work.env) for given in self._given(rows, work.env)]
+        outcome = Outcome(writers=[writer])
+        if self._conflict is not None:
+            outcome.again = True
+            kept = await self._conflict.run(work, writer, made)
+        else:
+            if not work.alone:
+                for row, taken in zip(made, await writer.seek(work.t, made), strict=True):
+                    if taken is not None:
+                        raise writer.refused(taken, row)
+            for row in made:
+                writer.insert(work.t, row)
+            kept = made
+        every = frozenset(column.id for column in self.table.columns)
+        await check_parents(work.t, work.tables, self.table, kept, every)
+        outcome.count = len(kept)
+        if self._returning:
+            outcome.rows = [self._returning(self._projection(row), work.env) for row in kept]
+        return outcome
+
+    def _given(self, rows: Sequence[Values] | None, env: Env) -> Sequence[list[Any]]:
+        """The values of each row in the order of the columns; `_MISSING` for DEFAULT."""
+        if rows is None:
+            return [
+                [_MISSING if one is None else one.fn((), env) for one in row] for row in self._rows
+            ]
+        if self._conversions:
+            return [[fn(row, env) for fn in self._conversions] for row in rows]
+        return [list(row) for row in rows]
+
+    def _row(self, writer: TableWriter, given: Values, env: Env) -> Row:
+        values: list[Any] = [_MISSING] * len(self.table.columns)
+        overridden = self.insert.overriding == "user"
+        for place, value in zip(self._places, given, strict=True):
+            if not (overridden and self.table.columns[place].identity):
+                values[place] = value
+        defaults = writer.rules.defaults
+        for place, value in enumerate(values):
+            if value is _MISSING:
+                default = defaults.get(place)
+                values[place] = None if default is None else default((), env)
+        return writer.rules.finished(values, env)
+
+
+_MISSING: Any = object()
+
+
+class _OnConflict:
+    """ON CONFLICT DO NOTHING and DO UPDATE."""
+
+    def __init__(self, table: Table, conflict: Conflict) -> None:
+        self._table, self._conflict = table, conflict
+        self._names: frozenset[str] | None = None  # of the constraints meant; None: any
+        if conflict.constraint is not None:
+            self._names = frozenset((conflict.constraint,))
+        elif conflict.columns:
+            wanted = set(conflict.columns)
+            self._names = frozenset(n for n, ids in table.unique_sets() if set(ids) == wanted)
+        self._where = None if conflict.where is None else compile(conflict.where).fn
+        self._projection = _Projection(table)
+        self._changes = (
+            None if conflict.assignments is None else _Assignments(table, conflict.assignments)
+        )
+
+    async def run(self, work: Work, writer: TableWriter, rows: Sequence[Row]) -> list[Row]:
+        """The rows that were inserted or updated, as they are now."""
+        done: list[Row] = []
+        mine: set[bytes] = set()  # keys of rows of this statement
+        for row in rows:
+            (taken,) = await writer.seek(work.t, [row])
+            if taken is None:
+                mine.add(writer.insert(work.t, row))
+                done.append(row)
+            elif self._names is not None and taken.constraint not in self._names:
+                raise writer.refused(taken, row)
+            elif self._changes is not None:
+                changed = await self._update(work, writer, row, taken, mine)
+                if changed is not None:
+                    done.append(changed)
+        return done
+
+    async def _update(
+        self, work: Work, writer: TableWriter, row: Row, taken: Taken, mine: set[bytes]
+    ) -> Row | None:
+        if taken.row_key in mine:
+            raise SqlError(
+                CARDINALITY_VIOLATION,
+                "ON CONFLICT DO UPDATE command cannot affect row a second time",
+                hint="Ensure that no rows proposed for insertion within the same command have "
+                "duplicate constrained values.",
+            )
+        assert self._changes is not None
+        old = await stored_row(work, self._table, taken.row_key)
+        seen = (*self._projection(old.values), *self._projection(row))
+        if self._where is not None and self._where(seen, work.env) is not True:
+            return None
+        new = await self._changes.apply(work, writer, [(old, seen)])
+        mine.add(writer.key_of(new[0]))
+        return new[0]
+
+
+async def stored_row(work: Work, table: Table, key: bytes) -> Stored:
+    """The row at a storage key, which is there."""
+    value, version = await work.t.get(key)
+    assert value is not None, "the index names it in the same snapshot"
+    return Stored(key, codec(table).decode_row(key[4:], value), version)
+
+
+class _Assignments:
+    """SET: old rows → new rows, written."""
+
+    def __init__(self, table: Table, assignments: Sequence[Assignment]) -> None:
+        self._table = table
+        self.changed = frozenset(a.column.id for a in assignments)
+        at = places(table, [a.column.id for a in assignments])
+        self._set: list[tuple[int, Fn | None]] = [
+            (place, None if isinstance(a.value, Default) else compile(a.value).fn)
+            for place, a in zip(at, assignments, strict=True)
+        ]
+        self._check_identities(assignments)
+        self._assigned = frozenset(at)
+        unique = {number for _, ids in table.unique_sets() for number in ids}
+        unique |= {n for i in table.indexes if i.unique for n in i.column_ids}
+        computed = {c.id for c in table.columns if c.generated is not None}
+        self._moves = bool(unique & (self.changed | computed))
+
+    @staticmethod
+    def _check_identities(assignments: Sequence[Assignment]) -> None:
+        for one in assignments:
+            if one.column.identity == "always" and not isinstance(one.value, Default):
+                raise SqlError(
+                    GENERATED_ALWAYS,
+                    f'column "{one.column.name}" can only be updated to DEFAULT',
+                    detail=f'Column "{one.column.name}" is an identity column defined as GENERATED '
+                    "ALWAYS.",
+                )
+
+    async def apply(
+        self, work: Work, writer: TableWriter, rows: Sequence[tuple[Stored, Values]]
+    ) -> list[Row]:
+        """The new rows. Each old one comes with the row that the expressions see."""
+        await work.reserve(writer.rules.sequences, len(rows))
+        new = [self._new(writer, old, seen, work.env) for old, seen in rows]
+        olds = [old for old, _ in rows]
+        for old, row in zip(olds, new, strict=True):
+            if self._moves:  # one by one: a row sees where those before it went
+                (taken,) = await writer.seek(work.t, [row], [old])
+                if taken is not None:
+                    raise writer.refused(taken, row)
+            writer.update(work.t, old, row)
+        await check_parents(work.t, work.tables, self._table, new, self.changed)
+        gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
+        await Children(work.t, work.tables, work.env, work.touched).follow(self._table, gone)
+        return new
+
+    def _new(self, writer: TableWriter, old: Stored, seen: Values, env: Env) -> Row:
+        values = list(old.values)
+        for place, fn in self._set:
+            if fn is not None:
+                values[place] = fn(seen, env)
+            else:
+                default = writer.rules.defaults.get(place)
+                values[place] = None if default is None else default((), env)
+        for place, fn in writer.rules.on_update:
+            if place not in self._assigned:
+                values[place] = fn((), env)
+        return writer.rules.finished(values, env)
+
+
+class _Meant:
+    """The rows of the target that a WHERE means."""
+
+    def __init__(self, table: Table, where: Expr | None, conditions: Sequence[Expr]) -> None:
+        access, _ = choose(table, conditions)
+        self.reader = TableReader(table, access)
+        self._where = None if where is None else compile(where).fn
+        self._projection = _Projection(table)
+
+    async def rows(self, work: Work) -> AsyncIterator[tuple[Stored, Values]]:
+        """Each with the row that expressions see."""
+        where, env = self._where, work.env
+        async for batch in self.reader.batches(work.t, env, work.touched):
+            for stored in batch:
+                seen = self._projection(stored.values)
+                if where is None or where(seen, env) is True:
+                    yield stored, seen
+
+
+class UpdatePlan:
+    """UPDATE of rows that its own WHERE finds, or of rows that somebody else found (`rows`)."""
+
+    def __init__(self, update: Update, *, finds: bool = True) -> None:
+        self.table = update.target.table
+        self.meant = _Meant(self.table, update.where, update.conjuncts) if finds else None
+        self._assignments = _Assignments(self.table, update.assignments)
+        self._returning = _Returning(update.returning)
+        self._projection = _Projection(self.table)
+
+    async def run(self, work: Work, rows: Sequence[tuple[Stored, Values]] | None = None) -> Outcome:
+        """`rows`: old rows, each with the row of all items, of which the target's is the first."""
+        if rows is None:
+            assert self.meant is not None
+            rows = [one async for one in self.meant.rows(work)]
+        writer = work.tables.writer(self.table)
+        new = await self._assignments.apply(work, writer, rows)
+        outcome = Outcome(len(new), writers=[writer])
+        if self._returning:
+            width = len(shown(self.table))
+            for (_, seen), row in zip(rows, new, strict=True):
+                outcome.rows.append(
+                    self._returning((*self._projection(row), *seen[width:]), work.env)
+                )
+        return outcome
+
+
+class DeletePlan:
+    """DELETE of rows that its own WHERE finds, or of rows that somebody else found."""
+
+    def __init__(self, delete: Delete, *, finds: bool = True) -> None:
+        self.table = delete.target.table
+        self.meant = _Meant(self.table, delete.where, delete.conjuncts) if finds else None
+        self._returning = _Returning(delete.returning)
+
+    async def run(self, work: Work, rows: Sequence[tuple[Stored, Values]] | None = None) -> Outcome:
+        if rows is None:
+            assert self.meant is not None
+            rows = [one async for one in self.meant.rows(work)]
+        writer = work.tables.writer(self.table)
+        for old, _ in rows:
+            writer.delete(work.t, old)
+        children = Children(work.t, work.tables, work.env, work.touched)
+        await children.follow(self.table, [Gone(old, None) for old, _ in rows])
+        outcome = Outcome(len(rows), writers=[writer])
+        if self._returning:
+            outcome.rows = [self._returning(seen, work.env) for _, seen in rows]
+        return outcome

@@ -1,0 +1,295 @@
+"""Commands of a session: transactions, settings, prepared statements, cursors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlproxy.answers import Row
+from sqlproxy.errors import (
+    ACTIVE_TRANSACTION,
+    DUPLICATE_CURSOR,
+    DUPLICATE_PREPARED,
+    NO_ACTIVE_TRANSACTION,
+    NOT_IN_SEQUENCE,
+    UNDEFINED_CURSOR,
+    UNDEFINED_PREPARED,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.front import statements as s
+from sqlproxy.session import roles
+from sqlproxy.session.block import with_changes
+from sqlproxy.session.portals import Portal
+from sqlproxy.session.settings import SETTINGS, shown_name
+
+if TYPE_CHECKING:
+    from sqlproxy.session.session import SqlSession
+
+Command = Callable[["SqlSession", Any], Awaitable[str]]  # → the command tag
+
+
+async def begin(session: SqlSession, bound: s.Begin) -> str:
+    if session.block.explicit:
+        session.notice("there is already a transaction in progress", "WARNING", ACTIVE_TRANSACTION)
+        return "BEGIN"
+    modes = with_changes(session.modes(), bound.isolation, bound.read_only)
+    if bound.isolation in ("read committed", "read uncommitted"):
+        session.raised()
+    session.block.begin(modes)
+    _show_modes(session)
+    return "BEGIN"
+
+
+def _show_modes(session: SqlSession) -> None:
+    """SHOW transaction_isolation and its like tell of the present transaction."""
+    modes = session.block.modes
+    session.settings.set("transaction_isolation", modes.isolation, local=True)
+    session.settings.set("transaction_read_only", "on" if modes.read_only else "off", local=True)
+
+
+async def commit(session: SqlSession, bound: s.Commit) -> str:
+    if not session.block.explicit:
+        session.notice("there is no transaction in progress", "WARNING", NO_ACTIVE_TRANSACTION)
+        return "COMMIT"
+    if session.block.status == "E":
+        return await rollback(session, s.Rollback(bound.chain))
+    modes = session.block.modes
+    await session.hold_cursors()
+    try:
+        await session.commit()
+    except SqlError:
+        await session.ended(committed=False)
+        raise
+    await session.ended(committed=True)
+    if bound.chain:
+        session.block.begin(modes)
+    return "COMMIT"
+
+
+async def rollback(session: SqlSession, bound: s.Rollback) -> str:
+    if not session.block.explicit:
+        session.notice("there is no transaction in progress", "WARNING", NO_ACTIVE_TRANSACTION)
+        return "ROLLBACK"
+    modes = session.block.modes
+    await session.block.roll_back()
+    await session.ended(committed=False)
+    if bound.chain:
+        session.block.begin(modes)
+    return "ROLLBACK"
+
+
+def _check_block(session: SqlSession, what: str) -> None:
+    if not session.block.explicit:
+        raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
+
+
+async def savepoint(session: SqlSession, bound: s.Savepoint) -> str:
+    _check_block(session, "SAVEPOINT")
+    session.block.savepoint(bound.name)
+    return "SAVEPOINT"
+
+
+async def release(session: SqlSession, bound: s.Release) -> str:
+    _check_block(session, "RELEASE SAVEPOINT")
+    session.block.release(bound.name)
+    return "RELEASE"
+
+
+async def roll_back_to(session: SqlSession, bound: s.RollbackTo) -> str:
+    _check_block(session, "ROLLBACK TO SAVEPOINT")
+    await session.block.roll_back_to(bound.name)
+    return "ROLLBACK"
+
+
+async def set_transaction(session: SqlSession, bound: s.SetTransaction) -> str:
+    modes = bound.modes
+    if bound.session:
+        if modes.isolation is not None:
+            session.settings.set("default_transaction_isolation", modes.isolation)
+        if modes.read_only is not None:
+            session.settings.set(
+                "default_transaction_read_only", "on" if modes.read_only else "off"
+            )
+            session.changed("default_transaction_read_only")
+        return "SET"
+    if not session.block.explicit:
+        session.notice(
+            "SET TRANSACTION can only be used in transaction blocks",
+            "WARNING",
+            NO_ACTIVE_TRANSACTION,
+        )
+        return "SET"
+    session.block.change(with_changes(session.block.modes, modes.isolation, modes.read_only))
+    _show_modes(session)
+    return "SET"
+
+
+async def set_variable(session: SqlSession, bound: s.SetVariable) -> str:
+    value = None if bound.values is None else ", ".join(bound.values)
+    if bound.local and not session.block.explicit:
+        session.notice(
+            "SET LOCAL can only be used in transaction blocks", "WARNING", NO_ACTIVE_TRANSACTION
+        )
+        return "SET"
+    session.settings.set(bound.name, value, local=bound.local)
+    session.changed(shown_name(bound.name))
+    return "SET"
+
+
+async def reset(session: SqlSession, bound: s.Reset) -> str:
+    if bound.name == "all":
+        session.tell_settings(session.settings.reset_all())
+    else:
+        session.settings.set(bound.name, None)
+        session.changed(shown_name(bound.name))
+    return "RESET"
+
+
+def show_rows(session: SqlSession, bound: s.Show) -> list[Row]:
+    """The rows of SHOW."""
+    if bound.name == "all":
+        return list(session.settings.all())
+    return [(session.settings.get(bound.name),)]
+
+
+async def discard(session: SqlSession, bound: s.Discard) -> str:
+    if bound.what == "all":
+        if session.block.explicit:
+            raise SqlError(ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block")
+        await session.close_cursors()
+        session.statements.clear()
+        session.currvals.clear()
+        session.tell_settings(session.settings.reset_all())
+    elif bound.what == "sequences":
+        session.currvals.clear()
+    elif bound.what == "plans":
+        session.statements.clear()
+    return f"DISCARD {bound.what.upper()}"
+
+
+async def prepare_statement(session: SqlSession, bound: s.Prepare) -> str:
+    if bound.name in session.statements:
+        raise SqlError(DUPLICATE_PREPARED, f'prepared statement "{bound.name}" already exists')
+    session.statements[bound.name] = await session.parse(bound.text, bound.oids)
+    return "PREPARE"
+
+
+async def deallocate(session: SqlSession, bound: s.Deallocate) -> str:
+    if bound.name is None:
+        session.statements.clear()
+        return "DEALLOCATE ALL"
+    if session.statements.pop(bound.name, None) is None:
+        raise SqlError(UNDEFINED_PREPARED, f'prepared statement "{bound.name}" does not exist')
+    return "DEALLOCATE"
+
+
+async def declare(session: SqlSession, bound: s.DeclareCursor, portal: Portal) -> str:
+    if not session.block.explicit and not bound.hold:
+        raise SqlError(
+            NO_ACTIVE_TRANSACTION, "DECLARE CURSOR can only be used in transaction blocks"
+        )
+    if bound.scroll:
+        raise unsupported("SCROLL", hint="Cursors go forward.")
+    if bound.name in session.portals:
+        raise SqlError(DUPLICATE_CURSOR, f'cursor "{bound.name}" already exists')
+    session.portals[bound.name] = portal
+    if bound.hold:
+        session.held.add(bound.name)
+    return "DECLARE CURSOR"
+
+
+def cursor(session: SqlSession, name: str) -> Portal:
+    """Raises SqlError (34000)."""
+    found = session.portals.get(name)
+    if not isinstance(found, Portal):
+        raise SqlError(UNDEFINED_CURSOR, f'cursor "{name}" does not exist')
+    return found
+
+
+async def fetched(session: SqlSession, bound: s.Fetch) -> list[Row]:
+    """The rows of FETCH, or those that MOVE passes over."""
+    portal = cursor(session, bound.cursor)
+    count = bound.count
+    match bound.direction:
+        case "forward" if count is None or count >= 0:
+            wanted = count
+        case "relative" if count is not None and count >= 0:
+            wanted = count
+        case "absolute" if count is not None and count > portal.position:
+            await _take(portal, count - portal.position - 1)
+            wanted = 1
+        case _:
+            raise SqlError(
+                NOT_IN_SEQUENCE,
+                "cursor can only scan forward",
+                hint="Cursors go forward; declare a new one to begin again.",
+            )
+    return await _take(portal, wanted)
+
+
+async def _take(portal: Portal, count: int | None) -> list[Row]:
+    rows: list[Row] = []
+    while count is None or len(rows) < count:
+        some = await portal.fetch(1_000 if count is None else min(1_000, count - len(rows)))
+        if not some:
+            break
+        rows += some
+    return rows
+
+
+async def close_portal(session: SqlSession, bound: s.ClosePortal) -> str:
+    if bound.cursor is None:
+        await session.close_cursors()
+        return "CLOSE CURSOR ALL"
+    portal = cursor(session, bound.cursor)
+    del session.portals[bound.cursor]
+    session.held.discard(bound.cursor)
+    await portal.close()
+    return "CLOSE CURSOR"
+
+
+async def lock_table(session: SqlSession, bound: s.LockTable) -> str:
+    _check_block(session, "LOCK TABLE")
+    if bound.mode not in ("access share", "row share", "row exclusive"):
+        raise unsupported(
+            f"LOCK TABLE … IN {bound.mode.upper()} MODE",
+            hint="Use BEGIN ISOLATION LEVEL SERIALIZABLE: what is read then holds at the commit.",
+        )
+    return "LOCK TABLE"
+
+
+async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
+    if bound.deferred:
+        raise unsupported("deferred constraints", hint="They are checked by each statement.")
+    return "SET CONSTRAINTS"
+
+
+async def ignored(session: SqlSession, bound: s.Ignored) -> str:
+    if bound.notice:
+        session.notice(bound.notice)
+    return bound.tag
+
+
+COMMANDS: Final[dict[type, Command]] = {
+    s.Begin: begin,
+    s.Commit: commit,
+    s.Rollback: rollback,
+    s.Savepoint: savepoint,
+    s.Release: release,
+    s.RollbackTo: roll_back_to,
+    s.SetTransaction: set_transaction,
+    s.SetVariable: set_variable,
+    s.Reset: reset,
+    s.Discard: discard,
+    s.Prepare: prepare_statement,
+    s.Deallocate: deallocate,
+    s.ClosePortal: close_portal,
+    s.LockTable: lock_table,
+    s.SetConstraints: set_constraints,
+    s.Ignored: ignored,
+    s.CreateRole: roles.create_role,
+    s.AlterRole: roles.alter_role,
+    s.DropRole: roles.drop_role,
+}
+assert set(SETTINGS) >= {"transaction_isolation", "transaction_read_only"}

@@ -1,0 +1,317 @@
+"""DDL: bound definitions → procedures of the master, waited for.
+
+Each is a job of its own, beside the client's transaction: it is refused (0A000) once the
+transaction has written, and behind it the transaction goes on with a new snapshot, which sees what
+was declared. It is not undone by a ROLLBACK; clients that put DDL into BEGIN … COMMIT (migrations)
+get what they expect as long as nothing fails between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlproxy.errors import ACTIVE_TRANSACTION, UNSUPPORTED, SqlError, unsupported
+from sqlproxy.front import definitions as d
+from sqlproxy.front import statements as s
+from sqlproxy.types import resolve
+
+if TYPE_CHECKING:
+    from sqlproxy.session.session import SqlSession
+
+Define = Callable[["SqlSession", Any], Awaitable[str]]  # → the command tag
+
+
+async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> Any:
+    """A definition's procedure, to its end. Raises SqlError, KvorumError."""
+    if session.block.wrote:
+        raise SqlError(
+            UNSUPPORTED,
+            "definitions behind changes in one transaction are not supported",
+            hint="Commit the changes first: a definition is a job of its own.",
+        )
+    session.block.check_writable(procedure)
+    try:
+        return await session.services.run(procedure, {"namespace": session.database, **args})
+    finally:
+        session.services.catalogs.forget(session.database)
+        await session.block.renew()
+
+
+def column_args(column: d.ColumnDef) -> dict[str, Any]:
+    """A column as procedures take it."""
+    found: dict[str, Any] = {
+        "name": column.name, "type": column.type, "nullable": column.nullable,
+        "identity": column.identity or None, "generated": column.generated,
+        "uses": list(column.uses), "on_update": column.on_update,
+        "default_sql": column.default_sql,
+    }  # fmt: skip
+    if column.default is not None:
+        found["default_stored"] = resolve(column.type).to_stored(column.default)
+    if column.serial or column.identity:
+        found["sequence"] = _sequence_options(column.sequence)
+    return {name: value for name, value in found.items() if value not in (None, [])} | {
+        "nullable": column.nullable
+    }
+
+
+_OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
+
+
+def _sequence_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        _OPTIONS.get(name, name): value
+        for name, value in options.items()
+        if name not in ("owned_by", "restart", "sequence_name")
+    }
+
+
+def index_args(key: d.KeyDef) -> dict[str, Any]:
+    """An index as procedures take it."""
+    return {
+        "name": key.name or "",
+        "columns": [
+            {"name": p.column, "descending": p.descending, "nulls_first": p.nulls_first}
+            for p in key.parts
+        ],
+        "unique": key.unique,
+        "include": list(key.include),
+        "constraint": key.constraint,
+    }
+
+
+def check_args(check: d.CheckDef) -> dict[str, Any]:
+    return {"name": check.name or "", "sql": check.sql, "columns": list(check.columns)}
+
+
+def foreign_key_args(key: d.ForeignKeyDef) -> dict[str, Any]:
+    return {
+        "name": key.name or "", "columns": list(key.columns), "table": key.table,
+        "referenced": list(key.referenced), "on_delete": key.on_delete, "on_update": key.on_update,
+    }  # fmt: skip
+
+
+def table_args(
+    name: str,
+    columns: Sequence[d.ColumnDef],
+    keys: Sequence[d.KeyDef] = (),
+    checks: Sequence[d.CheckDef] = (),
+    foreign_keys: Sequence[d.ForeignKeyDef] = (),
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The arguments of CreateTable."""
+    args: dict[str, Any] = {
+        "name": name,
+        "columns": [column_args(column) for column in columns],
+        "indexes": [index_args(key) for key in keys if not key.primary],
+        "checks": [check_args(check) for check in checks],
+        "foreign_keys": [foreign_key_args(key) for key in foreign_keys],
+        **(options or {}),
+    }
+    primary = next((key for key in keys if key.primary), None)
+    if primary is None:
+        args["hidden_key"] = True
+    else:
+        args["primary_key"] = [part.column for part in primary.parts]
+        if primary.name:
+            args["primary_key_name"] = primary.name
+    return args
+
+
+async def create_table(session: SqlSession, bound: d.CreateTable) -> str:
+    args = table_args(
+        bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, bound.options
+    )
+    told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
+    if told.get("exists"):
+        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+    return "CREATE TABLE"
+
+
+async def create_table_as(session: SqlSession, bound: d.CreateTableAs) -> str:
+    args = table_args(bound.name, bound.columns)
+    told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
+    if told.get("exists"):
+        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+        return "CREATE TABLE AS"
+    if not bound.with_data:
+        return "CREATE TABLE AS"
+    count = await session.fill(bound.name, [c.name for c in bound.columns], bound.select)
+    return f"SELECT {count}"
+
+
+async def create_index(session: SqlSession, bound: d.CreateIndex) -> str:
+    args = {
+        "name": bound.table.name,
+        "index": index_args(bound.key),
+        "if_not_exists": bound.if_not_exists,
+    }
+    told = await run(session, "CreateIndex", args)
+    if told.get("exists"):
+        session.notice(f'relation "{bound.key.name}" already exists, skipping', sqlstate="42P07")
+    return "CREATE INDEX"
+
+
+async def create_view(session: SqlSession, bound: d.CreateView) -> str:
+    await run(
+        session,
+        "CreateView",
+        {
+            "name": bound.name,
+            "sql": bound.sql,
+            "columns": [list(column) for column in bound.columns],
+            "uses": [[relation, list(columns)] for relation, columns in bound.uses],
+            "replace": bound.replace,
+        },
+    )
+    return "CREATE VIEW"
+
+
+def _owner(session: SqlSession, options: Mapping[str, Any]) -> dict[str, Any]:
+    if "owned_by" not in options:
+        return {}
+    owner = options["owned_by"]
+    return {"owned_by": None if owner is None else list(owner)}
+
+
+async def create_sequence(session: SqlSession, bound: d.CreateSequence) -> str:
+    told = await run(
+        session,
+        "CreateSequence",
+        {
+            "name": bound.name,
+            "options": _sequence_options(bound.options),
+            "if_not_exists": bound.if_not_exists,
+            **_owner(session, bound.options),
+        },
+    )
+    if told.get("exists"):
+        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+    return "CREATE SEQUENCE"
+
+
+async def alter_sequence(session: SqlSession, bound: d.AlterSequence) -> str:
+    if bound.sequence is None:
+        session.notice("relation does not exist, skipping")
+        return "ALTER SEQUENCE"
+    args: dict[str, Any] = {
+        "name": bound.sequence.name,
+        "options": _sequence_options(bound.options),
+        **_owner(session, bound.options),
+    }
+    if "restart" in bound.options:
+        restart = bound.options["restart"]
+        args["restart"] = True if restart is None else restart
+    await run(session, "AlterSequence", args)
+    session.services.numbers.forget(bound.sequence.id)
+    return "ALTER SEQUENCE"
+
+
+async def create_database(session: SqlSession, bound: d.CreateDatabase) -> str:
+    _outside(session, "CREATE DATABASE")
+    await run(session, "CreateNamespace", {"namespace": bound.name})
+    return "CREATE DATABASE"
+
+
+async def drop_database(session: SqlSession, bound: d.DropDatabase) -> str:
+    _outside(session, "DROP DATABASE")
+    if bound.name == session.database:
+        raise SqlError("55006", "cannot drop the currently open database")
+    cluster = await session.services.cluster()
+    if bound.name not in cluster.databases:
+        if not bound.missing_ok:
+            raise SqlError("3D000", f'database "{bound.name}" does not exist')
+        session.notice(f'database "{bound.name}" does not exist, skipping')
+        return "DROP DATABASE"
+    declared = await session.services.catalogs.declared(bound.name)
+    for kind, names in declared.names_by_kind().items():
+        if names:
+            args = {"namespace": bound.name, "names": names, "cascade": True}
+            await run(session, f"Drop{kind}", args)
+            session.services.catalogs.forget(bound.name)
+    await run(session, "DropNamespace", {"namespace": bound.name})
+    session.services.catalogs.forget(bound.name)
+    return "DROP DATABASE"
+
+
+def _outside(session: SqlSession, what: str) -> None:
+    if session.block.explicit:
+        raise SqlError(ACTIVE_TRANSACTION, f"{what} cannot run inside a transaction block")
+
+
+_DROPS: Final = {
+    "table": "DropTable", "view": "DropView", "sequence": "DropSequence", "index": "DropIndex",
+}  # fmt: skip
+
+
+async def drop(session: SqlSession, bound: d.Drop) -> str:
+    told = await run(
+        session,
+        _DROPS[bound.kind],
+        {"names": list(bound.names), "cascade": bound.cascade, "if_exists": bound.missing_ok},
+    )
+    for name in told.get("missing", ()):
+        session.notice(f'{bound.kind} "{name}" does not exist, skipping')
+    cascaded = told.get("cascaded") or []
+    if len(cascaded) == 1:
+        session.notice(f"drop cascades to {cascaded[0]}")
+    elif cascaded:
+        session.notice(f"drop cascades to {len(cascaded)} other objects")
+    return f"DROP {bound.kind.upper()}"
+
+
+async def rename(session: SqlSession, bound: d.Rename) -> str:
+    if bound.kind == "column":
+        args = {"name": bound.relation, "column": bound.part, "to": bound.new_name}
+        await run(session, "RenameColumn", args)
+        return "ALTER TABLE"
+    if bound.kind == "constraint":
+        raise unsupported("renaming a constraint", hint="Drop it and add it again.")
+    told = await run(
+        session,
+        "RenameTable",
+        {"name": bound.relation, "to": bound.new_name, "if_exists": bound.missing_ok},
+    )
+    if told.get("missing"):
+        session.notice(f'relation "{bound.relation}" does not exist, skipping')
+    return f"ALTER {bound.kind.upper()}"
+
+
+async def truncate(session: SqlSession, bound: s.Truncate) -> str:
+    await run(
+        session,
+        "TruncateTable",
+        {
+            "names": [table.name for table in bound.tables],
+            "cascade": bound.cascade,
+            "restart_identity": bound.restart_identity,
+        },
+    )
+    return "TRUNCATE TABLE"
+
+
+async def alter_table(session: SqlSession, bound: d.AlterTable) -> str:
+    if bound.table is None:
+        session.notice(f'relation "{bound.name}" does not exist, skipping')
+        return "ALTER TABLE"
+    from sqlproxy.session.alterations import apply
+
+    for action in bound.actions:
+        await apply(session, bound.name, action)
+    return "ALTER TABLE"
+
+
+DEFINITIONS: Final[dict[type, Define]] = {
+    d.CreateTable: create_table,
+    d.CreateTableAs: create_table_as,
+    d.CreateIndex: create_index,
+    d.CreateView: create_view,
+    d.CreateSequence: create_sequence,
+    d.AlterSequence: alter_sequence,
+    d.CreateDatabase: create_database,
+    d.DropDatabase: drop_database,
+    d.Drop: drop,
+    d.Rename: rename,
+    d.AlterTable: alter_table,
+    s.Truncate: truncate,
+}

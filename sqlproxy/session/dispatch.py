@@ -1,0 +1,205 @@
+"""Which portal a bound statement gets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlproxy.answers import Portal as AnyPortal
+from sqlproxy.answers import Row
+from sqlproxy.errors import UNDEFINED_PREPARED, SqlError, unsupported
+from sqlproxy.fast.reading import Touched
+from sqlproxy.front import statements as s
+from sqlproxy.front.compiling import compile
+from sqlproxy.front.front import coerce_to
+from sqlproxy.session import commands, explaining, running
+from sqlproxy.session.definitions import DEFINITIONS
+from sqlproxy.session.environment import environment
+from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
+from sqlproxy.session.prepared import Prepared, plan_of
+
+if TYPE_CHECKING:
+    from sqlproxy.session.session import SqlSession
+
+_TAGS = {s.Insert: "INSERT 0 {}", s.Update: "UPDATE {}", s.Delete: "DELETE {}", s.Merge: "MERGE {}"}
+
+
+async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
+    """Raises SqlError."""
+    bound = prepared.bound
+    match bound:
+        case s.Select() | s.System():
+            return query_portal(session, prepared, values)
+        case s.Insert() | s.Update() | s.Delete() | s.Merge():
+            return _change(session, prepared, values)
+        case s.Execute():
+            return await _execute(session, bound)
+        case s.Copy():
+            return await _copy(session, prepared, values)
+        case s.DeclareCursor():
+            return _declare(session, prepared, bound, values)
+        case s.Explain():
+            return Portal(
+                lambda: explaining.explained(session, prepared, values),
+                lambda n: "EXPLAIN",
+                prepared.fields,
+                guard=session.guard,
+            )
+        case s.Show():
+            return _rows(session, prepared, lambda: commands.show_rows(session, bound), "SHOW")
+        case s.Fetch():
+            return _fetch(session, bound)
+        case s.Empty():
+            return _command(session, bound, _nothing)
+        case s.Analyze():
+            return _command(session, bound, _analyze)
+        case _:
+            run = commands.COMMANDS.get(type(bound)) or DEFINITIONS.get(type(bound))
+            if run is None:
+                raise unsupported(type(bound).__name__)
+            return _command(session, bound, run)
+
+
+async def _nothing(session: SqlSession, bound: Any) -> str:
+    return ""
+
+
+async def _analyze(session: SqlSession, bound: s.Analyze) -> str:
+    """Sizes and loads are counted all the time; there is nothing to look at."""
+    return "VACUUM" if bound.vacuum else "ANALYZE"
+
+
+def query_portal(
+    session: SqlSession, prepared: Prepared, values: Sequence[Any], **more: Any
+) -> Portal:
+    """Rows out."""
+
+    async def start() -> Batches:
+        if prepared.system is not None:
+            return at_once(await session.ask_catalog(prepared.system, values))
+        return await running.query(session, prepared, values, Touched())
+
+    return Portal(
+        start, lambda n: f"SELECT {n}", prepared.fields or (), guard=session.guard, **more
+    )
+
+
+def _change(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Portal:
+    tag = _TAGS[type(prepared.bound)]
+    count = 0
+
+    async def start() -> Batches | None:
+        nonlocal count
+        outcome = await running.change(session, prepared, values, Touched())
+        count = outcome.count
+        return running.in_pieces(outcome.rows)
+
+    return Portal(start, lambda n: tag.format(count), prepared.fields, guard=session.guard)
+
+
+def _command(
+    session: SqlSession, bound: Any, run: Callable[[SqlSession, Any], Awaitable[str]]
+) -> Portal:
+    tag = ""
+
+    async def start() -> None:
+        nonlocal tag
+        tag = await run(session, bound)
+
+    return Portal(start, lambda n: tag, guard=session.guard)
+
+
+def _rows(
+    session: SqlSession, prepared: Prepared, rows: Callable[[], Sequence[Row]], tag: str
+) -> Portal:
+    async def start() -> Batches:
+        return at_once(rows())
+
+    return Portal(start, lambda n: tag, prepared.fields, guard=session.guard)
+
+
+async def _execute(session: SqlSession, bound: s.Execute) -> AnyPortal:
+    found = session.statements.get(bound.name)
+    if not isinstance(found, Prepared):
+        raise SqlError(UNDEFINED_PREPARED, f'prepared statement "{bound.name}" does not exist')
+    types = found.parameters
+    if len(types) != len(bound.arguments):
+        raise SqlError(
+            "42601",
+            f'wrong number of parameters for prepared statement "{bound.name}"',
+            detail=f"Expected {len(types)} parameters but got {len(bound.arguments)}.",
+        )
+    env, _ = environment(session, ())
+    values = [
+        compile(coerce_to(expr, oid, n, session.style)).fn((), env)
+        for n, (expr, oid) in enumerate(zip(bound.arguments, types, strict=True), 1)
+    ]
+    return await session.bind(found, values)
+
+
+async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
+    copy: s.Copy = prepared.bound
+    if copy.source:
+        take = running.copier(session, prepared)
+        return CopyIn(take, copy.fields, copy.format, guard=session.guard)
+    if copy.query is not None:
+        inner = _inner(prepared, copy.query, session)
+    else:
+        assert copy.target is not None
+        columns = ", ".join(_quoted(column.name) for column in copy.columns)
+        text = f"SELECT {columns} FROM {_quoted(copy.target.table.name)}"
+        inner = await session.parse(text, ())
+
+    async def start() -> Batches:
+        if isinstance(inner.bound, s.Select | s.System):
+            if inner.system is not None:
+                return at_once(await session.ask_catalog(inner.system, values))
+            return await running.query(session, inner, values, Touched())
+        outcome = await running.change(session, inner, values, Touched())
+        return at_once(outcome.rows)
+
+    return Portal(
+        start, lambda n: f"COPY {n}", copy.fields, guard=session.guard, copy_out=copy.format
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _inner(prepared: Prepared, bound: Any, session: SqlSession) -> Prepared:
+    """A statement inside another one."""
+    system = None
+    fields = getattr(bound, "fields", None)
+    if isinstance(bound, s.System):
+        system = session.services.system.prepare(
+            bound.text, bound.tree["SelectStmt"], prepared.oids
+        )
+        fields = system.fields
+    return Prepared(
+        prepared.text, prepared.oids, bound, prepared.declared, fields, prepared.parameters,
+        plan=plan_of(bound), system=system,
+    )  # fmt: skip
+
+
+def _declare(
+    session: SqlSession, prepared: Prepared, bound: s.DeclareCursor, values: Sequence[Any]
+) -> Portal:
+    inner = query_portal(session, _inner(prepared, bound.query, session), values)
+    return _command(session, bound, lambda session, bound: commands.declare(session, bound, inner))
+
+
+def _fetch(session: SqlSession, bound: s.Fetch) -> Portal:
+    """FETCH is described before it runs: its fields are the cursor's."""
+    cursor = commands.cursor(session, bound.cursor)
+    count = 0
+
+    async def start() -> Batches | None:
+        nonlocal count
+        rows = await commands.fetched(session, bound)
+        count = len(rows)
+        return None if bound.move else at_once(rows)
+
+    word = "MOVE" if bound.move else "FETCH"
+    fields = None if bound.move else cursor.fields
+    return Portal(start, lambda n: f"{word} {count}", fields, guard=session.guard)

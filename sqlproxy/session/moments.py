@@ -1,0 +1,38 @@
+"""AS OF: what a user writes for a moment of the past → a timestamp of the oracle.
+
+'-10s', '-5m', '-2h', '-1d'       so long ago
+'2026-01-31 12:00:00+00'          a time (UTC unless it says so)
+1234567890123456789               a version, as replies and `kvorum_version` columns show it
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from kv.base.timestamps import compose
+from sqlproxy.errors import INVALID_DATETIME, SqlError
+
+_AGO: Final = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
+_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def timestamp_of(text: str, now_ms: int) -> int:
+    """Raises SqlError (22007)."""
+    text = text.strip()
+    if text.isdigit():
+        return int(text)
+    if found := _AGO.fullmatch(text):
+        return compose(now_ms - round(float(found[1]) * _MS[found[2]]))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SqlError(
+            INVALID_DATETIME,
+            f'"{text:.60}" is no moment to read at',
+            hint="Write '-10s', a time like '2026-01-31 12:00:00+00', or a version.",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return compose(round(moment.timestamp() * 1000))

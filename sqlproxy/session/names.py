@@ -1,0 +1,174 @@
+"""What one database declares, as of one moment: the names that statements are bound with, and what
+is compiled once per version of a table.
+
+`Declared` is immutable and the same object as long as nothing in the database changed, so it is
+part of the key of a remembered plan. `Catalogs` looks at most once per `ttl_s` whether the
+database's schema version has risen (one row), and at once behind a definition of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kv.base.errors import NotFound
+from kv.base.ids import TableId
+from kv.base.ports import Timers
+from sqlproxy import catalog, relations
+from sqlproxy.catalog import Reader
+from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, SqlError
+from sqlproxy.fast.changing import TableWriter
+from sqlproxy.fast.ruling import rules_of
+from sqlproxy.pg.style import Style
+from sqlproxy.pgcatalog import oids
+from sqlproxy.pgcatalog.contents import Contents
+from sqlproxy.schema import ROWID, ForeignKey, Table, View
+from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.sequences import rowids
+
+_DATABASES_MAX: Final = 1_000  # remembered
+
+
+class Declared:
+    """Lookups by name and id (`sqlproxy.front.scope.Names`, `sqlproxy.fast.referring.Tables`)."""
+
+    def __init__(self, found: relations.Relations, version: int) -> None:
+        self.database: Final = found.namespace
+        self.version: Final = version
+        self._tables = {table.name: table for table in found.tables}
+        self._by_id = {table.id: table for table in found.tables}
+        self._views = {view.name: view for view in found.views}
+        self._sequences = {sequence.name: sequence for sequence in found.sequences}
+        self._indexes = {index.name: t for t in found.tables for index in t.indexes}
+        self._indexes |= {t.primary_key_name: t for t in found.tables if t.primary_key_name}
+        self._writers: dict[int, TableWriter] = {}
+        self._referring: dict[int, list[tuple[Table, ForeignKey]]] = {}
+        for table in found.tables:
+            for key in table.foreign_keys:
+                self._referring.setdefault(key.table, []).append((table, key))
+        self.contents: Final = Contents(found.namespace, {int(one.id): one for one in found})
+
+    def table(self, name: str) -> Table | None:
+        return self._tables.get(name)
+
+    def view(self, name: str) -> View | None:
+        return self._views.get(name)
+
+    def sequence(self, name: str) -> SequenceRow | None:
+        return self._sequences.get(name)
+
+    def index(self, name: str) -> Table | None:
+        """The table that has the index, or the primary key, of that name."""
+        return self._indexes.get(name)
+
+    def table_by_id(self, table: int) -> Table | None:
+        return self._by_id.get(TableId(table))
+
+    def relation_oid(self, table: int) -> int:
+        return oids.relation(table)
+
+    def referring_to(self, table: int) -> Sequence[tuple[Table, ForeignKey]]:
+        return self._referring.get(table, ())
+
+    def sequences_owned_by(self, table: int) -> list[SequenceRow]:
+        return [s for s in self._sequences.values() if s.owned_by and s.owned_by[0] == table]
+
+    def numbering(self, name: str) -> SequenceRow:
+        """The sequence that `nextval` names, or that numbers a table's rows. Raises SqlError."""
+        if name.startswith(f"{ROWID}:"):
+            table = self._by_id.get(TableId(int(name.partition(":")[2])))
+            if table is not None:
+                return rowids(table)
+        found = self._sequences.get(name.rpartition(".")[2].strip('"'))
+        if found is None:
+            raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+        return found
+
+    def names_by_kind(self) -> dict[str, list[str]]:
+        """Everything that a DROP DATABASE takes along, by the kind of its procedure."""
+        owned = {s.name for s in self._sequences.values() if s.owned_by}
+        return {
+            "View": sorted(self._views),
+            "Table": sorted(self._tables),
+            "Sequence": sorted(set(self._sequences) - owned),
+        }
+
+    def writer(self, table: Table) -> TableWriter:
+        """What writes rows of a table, its rules compiled."""
+        found = self._writers.get(table.id)
+        if found is None or found.table is not table:
+            found = self._writers[table.id] = TableWriter(table, rules_of(table, self, Style()))
+        return found
+
+
+@dataclass(slots=True)
+class _Known:
+    declared: Declared
+    good_until: float
+
+
+class Catalogs:
+    """The databases of one node's clients."""
+
+    def __init__(self, reader: Reader, timers: Timers, ttl_s: float) -> None:
+        self._reader = reader
+        self._now = timers.monotonic
+        self._ttl_s = ttl_s
+        self._known: dict[str, _Known] = {}
+
+    def fresh(self, database: str) -> Declared | None:
+        """What `declared` would answer without asking."""
+        known = self._known.get(database)
+        return known.declared if known is not None and known.good_until > self._now() else None
+
+    async def declared(self, database: str) -> Declared:
+        """Raises SqlError (3D000)."""
+        found = self.fresh(database)
+        if found is not None:
+            return found
+        asked = self._now()  # its age counts from before the read
+        known = self._known.get(database)
+        version = await catalog.schema_version(self._reader, database)
+        if known is not None and known.declared.version == version:
+            known.good_until = asked + self._ttl_s
+            return known.declared
+        return await self._load(database, version, asked)
+
+    async def _load(self, database: str, version: int, asked: float) -> Declared:
+        try:
+            await catalog.lookup_namespace(self._reader, database)
+        except NotFound:
+            self._known.pop(database, None)
+            raise SqlError(UNDEFINED_DATABASE, f'database "{database}" does not exist') from None
+        # What is read behind the version may be newer, never older: then it is read once more.
+        found = await relations.list_relations(self._reader, database)
+        if len(self._known) >= _DATABASES_MAX:
+            self._known.clear()
+        if (known := self._known.get(database)) is not None:
+            found = _same_objects(known.declared.contents.relations, found)
+        declared = Declared(found, version)
+        self._known[database] = _Known(declared, asked + self._ttl_s)
+        return declared
+
+    def forget(self, database: str) -> None:
+        """Something in it was changed from here: look before the next statement."""
+        if (known := self._known.get(database)) is not None:
+            known.good_until = float("-inf")
+
+
+def _same_objects(
+    before: Mapping[int, Table | View | SequenceRow], found: relations.Relations
+) -> relations.Relations:
+    """What did not change stays the same object: codecs and the system catalog know it by that."""
+
+    def kept(one: Any) -> Any:
+        old = before.get(int(one.id))
+        return old if old == one else one
+
+    return relations.Relations(
+        found.namespace,
+        tuple(kept(table) for table in found.tables),
+        tuple(kept(view) for view in found.views),
+        tuple(kept(sequence) for sequence in found.sequences),
+    )

@@ -1,0 +1,166 @@
+"""Statements under way: what the wire fetches from (`sqlproxy.answers.Portal`).
+
+A portal runs nothing before its first `fetch`. Its rows come in batches from a generator and leave
+in the pieces that the client asked for; a generator is closed when its portal is, so that a client
+which stops in the middle leaves no scan behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
+from sqlproxy.answers import CopyFormat, Field, Row
+from sqlproxy.errors import LIMIT_EXCEEDED, SqlError
+
+Batches = AsyncIterator[Sequence[Row]]
+
+
+class Portal:
+    """`start` runs the statement: it answers with the batches of rows, or None when there are none
+    and the statement is done. `tag_of`: the command tag by the number of rows that were fetched.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Batches | None]],
+        tag_of: Callable[[int], str],
+        fields: Sequence[Field] | None = None,
+        *,
+        guard: Callable[[Awaitable[Any]], Awaitable[Any]],
+        copy_out: CopyFormat | None = None,
+    ) -> None:
+        self.wire: Any = None
+        self._start, self._tag_of, self._guard = start, tag_of, guard
+        self._fields = fields
+        self._copy_out = copy_out
+        self._batches: Batches | None = None
+        self._started = self._ended = False
+        self._left: list[Row] = []
+        self._count = 0
+
+    @property
+    def fields(self) -> Sequence[Field] | None:
+        return self._fields
+
+    @property
+    def copy_in(self) -> CopyFormat | None:
+        return None
+
+    @property
+    def copy_out(self) -> CopyFormat | None:
+        return self._copy_out
+
+    @property
+    def position(self) -> int:
+        """Rows that were fetched."""
+        return self._count
+
+    async def fetch(self, rows_max: int) -> Sequence[Row]:
+        """See the protocol."""
+        if self._ended:
+            return ()
+        rows: Sequence[Row] = await self._guard(self._next(rows_max))
+        self._count += len(rows)
+        return rows
+
+    async def _next(self, rows_max: int) -> Sequence[Row]:
+        if not self._started:
+            self._started = True
+            self._batches = await self._start()
+        left = self._left
+        while self._batches is not None and len(left) < rows_max:
+            batch = await anext(self._batches, None)
+            if batch is None:
+                self._batches = None
+                break
+            if not left and len(batch) <= rows_max:
+                return batch
+            left.extend(batch)
+        if not left:
+            self._ended = True
+            return ()
+        rows, self._left = left[:rows_max], left[rows_max:]
+        return rows
+
+    async def take(self, rows: Sequence[Row]) -> None:
+        raise AssertionError("not a COPY FROM STDIN")
+
+    async def finish(self) -> None:
+        raise AssertionError("not a COPY FROM STDIN")
+
+    def tag(self) -> str:
+        """The command tag."""
+        return self._tag_of(self._count)
+
+    async def keep(self) -> None:
+        """Read all that is left into memory: the transaction ends. Raises SqlError (54000)."""
+        rows: list[Row] = []
+        while some := await self._guard(self._next(SQL_FETCH_ROWS)):
+            rows += some
+            if len(rows) > SQL_HELD_ROWS_MAX:
+                raise SqlError(
+                    LIMIT_EXCEEDED,
+                    f"a cursor WITH HOLD keeps at most {SQL_HELD_ROWS_MAX} rows",
+                    hint="Fetch them inside the transaction.",
+                )
+        self._left, self._ended = rows, not rows
+
+    async def close(self) -> None:
+        """Give up the scan; fine twice."""
+        self._ended = True
+        self._left = []
+        batches, self._batches = self._batches, None
+        if batches is not None and hasattr(batches, "aclose"):
+            await batches.aclose()
+
+
+class CopyIn:
+    """COPY FROM STDIN: rows that come are inserted batch by batch, in one transaction."""
+
+    def __init__(
+        self,
+        take: Callable[[Sequence[Row]], Awaitable[int]],
+        fields: Sequence[Field],
+        form: CopyFormat,
+        *,
+        guard: Callable[[Awaitable[Any]], Awaitable[Any]],
+    ) -> None:
+        self.wire: Any = None
+        self._take, self._guard = take, guard
+        self._fields, self._form = fields, form
+        self._count = 0
+
+    @property
+    def fields(self) -> Sequence[Field] | None:
+        return self._fields
+
+    @property
+    def copy_in(self) -> CopyFormat | None:
+        return self._form
+
+    @property
+    def copy_out(self) -> CopyFormat | None:
+        return None
+
+    async def fetch(self, rows_max: int) -> Sequence[Row]:
+        return ()
+
+    async def take(self, rows: Sequence[Row]) -> None:
+        self._count += await self._guard(self._take(rows))
+
+    async def finish(self) -> None:
+        """Everything was taken as it came."""
+
+    def tag(self) -> str:
+        return f"COPY {self._count}"
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def at_once(rows: Sequence[Row]) -> Batches:
+    """Rows that are there already, as batches."""
+    if rows:
+        yield rows

@@ -1,0 +1,98 @@
+"""Bound statements with what was compiled for them, shared by all sessions of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kv.base.limits import SQL_CACHED_CHARS_MAX
+from sqlproxy.answers import Field
+from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, select_plan
+from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
+from sqlproxy.front import front
+from sqlproxy.front import statements as s
+from sqlproxy.front.syntax import Parsed
+from sqlproxy.session.names import Declared
+
+if TYPE_CHECKING:
+    from sqlproxy.session.session import SqlSession
+
+Plan = SelectPlan | ConstantPlan | InsertPlan | UpdatePlan | DeletePlan | None
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """`bound`: of `sqlproxy.front.statements` or `definitions`. `plan`: how it runs without DuckDB;
+    None: it cannot, or it is no query and no change. `system`: what the catalog made of it.
+    """
+
+    text: str
+    oids: tuple[int, ...]
+    bound: Any
+    declared: Declared | None
+    fields: Sequence[Field] | None
+    parameters: Sequence[int]
+    plan: Plan = None
+    system: Any = None
+    wire: Any = field(default=None)
+
+
+async def prepare(
+    session: SqlSession, text: str, parsed: Parsed | None, oids: tuple[int, ...]
+) -> Prepared:
+    """Raises SqlError."""
+    declared: Declared = await session.declared()
+    key = (text, oids, declared, session.settings.get("TimeZone"))
+    remembered = len(text) <= SQL_CACHED_CHARS_MAX
+    found: Prepared | None = session.services.plans.get(key) if remembered else None
+    if found is None:
+        found = _prepared(session, text, parsed, oids, declared)
+        if remembered:
+            session.services.plans.put(key, found)
+    return found
+
+
+def _prepared(
+    session: SqlSession,
+    text: str,
+    parsed: Parsed | None,
+    oids: tuple[int, ...],
+    declared: Declared,
+) -> Prepared:
+    bound = front.bind(parsed, declared, oids, session.style)
+    if isinstance(bound, s.System):
+        assert parsed is not None
+        system = session.services.system.prepare(text, parsed.body, oids)
+        return Prepared(
+            text, oids, bound, declared, system.fields, system.parameters, system=system
+        )
+    return Prepared(
+        text,
+        oids,
+        bound,
+        declared,
+        getattr(bound, "fields", None) or None,
+        getattr(bound, "parameters", ()),
+        plan=plan_of(bound),
+    )
+
+
+def plan_of(bound: Any) -> Plan:
+    """How a query or a change runs without DuckDB; None if it cannot."""
+    match bound:
+        case s.Select():
+            return select_plan(bound)
+        case s.Insert() if bound.select is None and not bound.ctes:
+            return InsertPlan(bound)
+        case s.Insert() if not bound.ctes:
+            return InsertPlan(bound)
+        case s.Update() | s.Delete() if _alone(bound):
+            return UpdatePlan(bound) if isinstance(bound, s.Update) else DeletePlan(bound)
+        case _:
+            return None
+
+
+def _alone(bound: s.Update | s.Delete) -> bool:
+    """Whether its own table is all that it reads."""
+    return not (bound.ctes or bound.subqueries or bound.current_of) and len(bound.items) == 1

@@ -1,0 +1,221 @@
+"""Queries and changes, run: which way each goes, what it reads, what it leaves in the block."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kv.base.limits import SQL_COPY_BATCH_ROWS
+from sqlproxy.answers import Row
+from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
+from sqlproxy.fast.reading import Reads, Touched
+from sqlproxy.fast.selecting import ConstantPlan, SelectPlan
+from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
+from sqlproxy.front import statements as s
+from sqlproxy.front.env import Env
+from sqlproxy.session.environment import Numbers, environment
+from sqlproxy.session.moments import timestamp_of
+from sqlproxy.session.names import Declared
+from sqlproxy.session.portals import Batches, at_once
+from sqlproxy.session.prepared import Prepared, plan_of
+from txn.client import TxnClient
+from txn.results import ScanPage
+from txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from sqlproxy.session.session import SqlSession
+
+
+class ReadsAt:
+    """Reads of one moment without a transaction; `at` 0: each read has its own, the newest."""
+
+    def __init__(self, client: TxnClient, at: int = 0) -> None:
+        self._client, self._at = client, at
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return await self._client.get(key, self._at)
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        return (await self._client.multi_get(keys, self._at))[0]
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> ScanPage:
+        return await self._client.scan(start, end, limit=limit, reverse=reverse, at=self._at)
+
+
+@dataclass(slots=True)
+class Job:
+    """One run of one change (`sqlproxy.fast.writing.Work`)."""
+
+    session: SqlSession
+    t: Transaction
+    env: Env
+    numbers: Numbers
+    tables: Declared
+    touched: Touched
+    alone: bool
+
+    async def reserve(self, sequences: frozenset[str], count: int) -> None:
+        for name in sorted(sequences):
+            await reserve(self.session, self.tables, self.numbers, name, count)
+
+
+async def reserve(
+    session: SqlSession, declared: Declared, numbers: Numbers, name: str, count: int
+) -> None:
+    """So many values of a sequence can be taken by nextval without waiting."""
+    sequence = declared.numbering(name)
+    missing = count - numbers.left(name)
+    if missing > 0:
+        numbers.add(name, await session.services.numbers.reserve(sequence, missing))
+
+
+async def query(
+    session: SqlSession, prepared: Prepared, values: Sequence[Any], touched: Touched
+) -> Batches:
+    """The rows of a SELECT, in batches. Raises SqlError, KvorumError."""
+    select, plan = prepared.bound, prepared.plan
+    assert prepared.declared is not None
+    env, numbers = environment(session, values)
+    if isinstance(plan, ConstantPlan):
+        for name in sorted(plan.sequences):
+            session.block.check_writable("nextval()")
+            await reserve(session, prepared.declared, numbers, name, 1)
+        return at_once(plan.rows(env))
+    at = await _moment(session, select, values)
+    if isinstance(plan, SelectPlan):
+        alone = not session.block.explicit and session.block.transaction is None
+        if plan.point and alone and not at and not select.locking:
+            # one read is a snapshot by itself
+            rows = await plan.point_rows(ReadsAt(session.services.client), env, touched)
+            return at_once(rows)
+        return plan.batches(await reads_of(session, at), env, touched)
+    analytic = session.services.analytic
+    if analytic is None:
+        raise unsupported("this query: it needs joins, aggregates or a large sort")
+    return await analytic.query(session, prepared, values, await reads_of(session, at), env)
+
+
+async def reads_of(session: SqlSession, at: int) -> Reads:
+    """The snapshot that a query reads: of the past, or of the block."""
+    if at:
+        return ReadsAt(session.services.client, at)
+    session.block.statements += 1
+    return await session.block.work(session.modes())
+
+
+async def _moment(session: SqlSession, select: s.Select, values: Sequence[Any]) -> int:
+    """The timestamp that AS OF SYSTEM TIME or kvorum.as_of says; 0: now."""
+    told = select.as_of or session.settings.get("kvorum.as_of")
+    if not told:
+        return session.block.modes.at
+    if select.locking:
+        raise SqlError(INVALID_PARAMETER, "FOR UPDATE cannot read the past")
+    if told.startswith("$"):
+        told = str(values[int(told[1:]) - 1])
+    return timestamp_of(told.strip("'"), session.services.clock.now_ms())
+
+
+async def change(
+    session: SqlSession, prepared: Prepared, values: Sequence[Any], touched: Touched
+) -> Outcome:
+    """Run an INSERT, UPDATE, DELETE or MERGE; its changes are in the block's transaction."""
+    bound = prepared.bound
+    block = session.block
+    block.check_writable(type(bound).__name__.upper())
+    alone = not block.explicit and block.statements == 0
+
+    async def once() -> Outcome:
+        return await _changed(session, prepared, values, touched, alone=alone)
+
+    outcome = await once()
+    session.outcomes.append(outcome)
+    block.wrote = True
+    if alone:
+        session.set_sole(once, outcome)
+    else:
+        session.sole = None
+    return outcome
+
+
+async def _changed(
+    session: SqlSession,
+    prepared: Prepared,
+    values: Sequence[Any],
+    touched: Touched,
+    *,
+    alone: bool,
+) -> Outcome:
+    block = session.block
+    assert prepared.declared is not None
+    t = await block.work(session.modes())
+    block.statements += 1
+    env, numbers = environment(session, values)
+    job = Job(session, t, env, numbers, prepared.declared, touched, alone)
+    plan, bound = prepared.plan, prepared.bound
+    if isinstance(plan, InsertPlan) and bound.select is not None:
+        job.alone = False
+        return await _insert_select(job, prepared, values, plan)
+    if isinstance(plan, InsertPlan | UpdatePlan | DeletePlan):
+        return await plan.run(job)
+    analytic = session.services.analytic
+    if analytic is None:
+        raise unsupported("a change that joins tables or has subqueries")
+    return await analytic.change(job, prepared, values)
+
+
+async def _insert_select(
+    job: Job, prepared: Prepared, values: Sequence[Any], plan: InsertPlan
+) -> Outcome:
+    """All rows are read before the first is written: the query may read the table itself."""
+    select = prepared.bound.select
+    inner = Prepared(
+        prepared.text, prepared.oids, select, prepared.declared, select.fields,
+        prepared.parameters, plan=plan_of(select),
+    )  # fmt: skip
+    rows: list[Row] = []
+    async for batch in await query(job.session, inner, values, job.touched):
+        rows += batch
+    total = Outcome()
+    for at in range(0, len(rows), SQL_COPY_BATCH_ROWS):
+        part = await plan.run(job, rows[at : at + SQL_COPY_BATCH_ROWS])
+        total.count += part.count
+        total.rows += part.rows
+        total.writers = part.writers
+        total.again = part.again
+    return total
+
+
+def copier(session: SqlSession, prepared: Prepared) -> Callable[[Sequence[Row]], Awaitable[int]]:
+    """What takes the rows of COPY FROM STDIN."""
+    copy: s.Copy = prepared.bound
+    assert copy.target is not None
+    if copy.where is not None:
+        raise unsupported("COPY … WHERE")
+    insert = s.Insert(text="", tree={}, target=copy.target, columns=copy.columns)
+    plan = InsertPlan(insert)
+    session.block.check_writable("COPY FROM")
+
+    async def take(rows: Sequence[Row]) -> int:
+        block = session.block
+        assert prepared.declared is not None
+        alone = not block.explicit
+        t = await block.work(session.modes())
+        block.statements += 1
+        env, numbers = environment(session, ())
+        job = Job(session, t, env, numbers, prepared.declared, Touched(), alone)
+        outcome = await plan.run(job, rows)
+        session.outcomes[-1:] = [outcome]  # one table: the last batch tells what all may violate
+        session.sole = None
+        block.wrote = True
+        return outcome.count
+
+    return take
+
+
+async def in_pieces(rows: Sequence[Row]) -> AsyncIterator[Sequence[Row]]:
+    """The rows of RETURNING."""
+    if rows:
+        yield rows

@@ -1,0 +1,108 @@
+"""What all sessions of a node share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+from kv.base.limits import SQL_PLANS_MAX
+from kv.base.ports import Clock
+from sqlproxy.pgcatalog.catalog import SystemCatalog
+from sqlproxy.pgcatalog.contents import Cluster
+from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.session.names import Catalogs
+from txn.client import TxnClient
+
+if TYPE_CHECKING:
+    from sqlproxy.fast.reading import Reads
+    from sqlproxy.fast.writing import Outcome
+    from sqlproxy.front.env import Env
+    from sqlproxy.session.portals import Batches
+    from sqlproxy.session.prepared import Prepared
+    from sqlproxy.session.running import Job
+    from sqlproxy.session.session import SqlSession
+
+
+class Run(Protocol):
+    """Runs a procedure to its end: DDL goes through the master."""
+
+    def __call__(self, procedure: str, args: Mapping[str, Any]) -> Awaitable[Any]:
+        """Its result. Raises KvorumError."""
+        ...
+
+
+class Numbers(Protocol):
+    """Values of sequences, given out from runs that were taken before (sqlproxy.sequence_pool)."""
+
+    async def reserve(self, sequence: SequenceRow, count: int) -> Sequence[int]:
+        """So many values, in order. Raises SqlError (2200H)."""
+        ...
+
+    def forget(self, sequence: int) -> None:
+        """It was changed: what was taken of it is not given out any more."""
+        ...
+
+
+class Analytic(Protocol):
+    """Joins, aggregates and large sorts (sqlproxy.analytic)."""
+
+    async def query(
+        self,
+        session: SqlSession,
+        prepared: Prepared,
+        values: Sequence[Any],
+        reads: Reads,
+        env: Env,
+    ) -> Batches:
+        """The rows of a SELECT. Raises SqlError."""
+        ...
+
+    async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
+        """A change whose rows have to be found by a join. Raises SqlError."""
+        ...
+
+
+class Plans:
+    """Bound statements with what was compiled for them, by text and everything that they depend on;
+    the least used ones go.
+    """
+
+    def __init__(self, most: int = SQL_PLANS_MAX) -> None:
+        self._known: OrderedDict[Any, Any] = OrderedDict()
+        self._most = most
+
+    def get(self, key: Any) -> Any:
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+        return found
+
+    def put(self, key: Any, plan: Any) -> None:
+        self._known[key] = plan
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Services:
+    """`cluster`: the databases and roles that there are. `random` and `uuid`: what gen_random_uuid
+    and random() ask; `token`: so many random bytes.
+    """
+
+    client: TxnClient
+    catalogs: Catalogs
+    system: SystemCatalog
+    run: Run
+    numbers: Numbers
+    clock: Clock
+    cluster: Callable[[], Awaitable[Cluster]]
+    cancel_after: Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+    random: Callable[[], float]
+    uuid: Callable[[], UUID]
+    token: Callable[[int], bytes]
+    analytic: Analytic | None = None
+    plans: Plans = field(default_factory=Plans)

@@ -1,0 +1,403 @@
+"""One client's session: statements in, portals out, and the transaction around them.
+
+    parse ─▶ Prepared (bound statement + what was compiled for it; remembered for all sessions)
+    bind  ─▶ Portal   ─ fetch ─▶ `running` (queries, changes), `commands`, `definitions`
+    sync  ─▶ an implicit transaction is committed
+
+A statement that is a transaction by itself is run again when its commit met a conflict, with the
+same values, until it fits or SQL_RUNS_MAX is reached; its rows went out already, so it may only end
+as it ended before: otherwise the client is told of the conflict (40001), as inside a block.
+
+Errors leave as SqlError; what the store refuses is translated in one place (`_translated`). A
+condition of an INSERT that did not hold at the commit is a duplicate key (23505).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kv.base.errors import ConditionFailed, KvorumError
+from kv.base.limits import SQL_RUNS_MAX
+from sqlproxy.answers import Channel, Notice, Portal, Statement, Status
+from sqlproxy.errors import (
+    IN_FAILED_TRANSACTION,
+    QUERY_CANCELED,
+    UNSUPPORTED,
+    SqlError,
+    from_store,
+)
+from sqlproxy.fast.reading import Touched
+from sqlproxy.fast.writing import Outcome
+from sqlproxy.front import front
+from sqlproxy.front import statements as s
+from sqlproxy.pg.style import Style
+from sqlproxy.pgcatalog.contents import Session as CatalogSession
+from sqlproxy.session import running
+from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
+from sqlproxy.session.environment import Told
+from sqlproxy.session.portals import Portal as CursorPortal
+from sqlproxy.session.prepared import Prepared, plan_of, prepare
+from sqlproxy.session.services import Services
+from sqlproxy.session.settings import Settings, zone_of
+from txn.terms import Terms
+
+PortalOf = Callable[["SqlSession", Prepared, Sequence[Any]], Awaitable[Portal]]
+_EXITS: Final = (s.Commit, s.Rollback, s.RollbackTo)
+_EXIT_KINDS: Final = frozenset(
+    {"TRANS_STMT_COMMIT", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
+)
+
+
+@dataclass(slots=True)
+class _Sole:
+    """The one statement of an implicit transaction, in case that it has to run again."""
+
+    again: Callable[[], Awaitable[Outcome]]
+    outcome: Outcome
+
+
+class SqlSession:
+    """See the module, and `sqlproxy.answers.Session` for what the wire calls."""
+
+    def __init__(
+        self,
+        services: Services,
+        user: str,
+        database: str,
+        given: Mapping[str, str],
+        portal_of: PortalOf,
+    ) -> None:
+        """`given`: settings of the client's start-up. `portal_of`: sqlproxy.session.dispatch."""
+        self.services = services
+        self.user, self.database = user, database
+        self._portal_of = portal_of
+        self.settings = Settings(given)
+        self.settings.told("session_authorization", user)
+        self.statements: MutableMapping[str, Statement] = {}
+        self.portals: MutableMapping[str, Portal] = {}
+        self.channel = Channel(parameters=self.settings.reported())
+        self.block = Block(services.client)
+        self.currvals: dict[str, int] = {}
+        self.told = Told(self)
+        self.held: set[str] = set()  # cursors WITH HOLD
+        self.sole: _Sole | None = None
+        self.outcomes: list[Outcome] = []  # of the transaction: what a refused condition may mean
+        self.began_us = services.clock.now_ms() * 1000
+        self.transaction_us = 0  # when the transaction began, for now()
+        self._running: asyncio.Task[Any] | None = None
+        self._why: SqlError | None = None  # why the running task is being cancelled
+        self._deaf = False  # a commit is under way, which nothing cancels
+
+    # -- what the wire asks
+
+    @property
+    def status(self) -> Status:
+        return self.block.status
+
+    @property
+    def idle_ms_max(self) -> int:
+        name = "idle_session_timeout"
+        if self.block.explicit:
+            name = "idle_in_transaction_session_timeout"
+        return self.settings.ms(name)
+
+    def split(self, text: str) -> list[str]:
+        return front.split(text)
+
+    async def parse(self, text: str, oids: Sequence[int]) -> Prepared:
+        parsed = front.parse(text)
+        self._check_allowed(parsed)
+        found: Prepared = await self._guarded(prepare(self, text, parsed, tuple(oids)))
+        return found
+
+    def _check_allowed(self, parsed: Any) -> None:
+        """Raises SqlError (25P02): nothing but an end is allowed in a failed transaction."""
+        if self.block.status != "E" or parsed is None:
+            return
+        if parsed.kind == "TransactionStmt" and parsed.body["kind"] in _EXIT_KINDS:
+            return
+        raise SqlError(
+            IN_FAILED_TRANSACTION,
+            "current transaction is aborted, commands ignored until end of transaction block",
+        )
+
+    async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
+        assert isinstance(statement, Prepared)
+        if self.block.status == "E" and not isinstance(statement.bound, (*_EXITS, s.Empty)):
+            raise SqlError(
+                IN_FAILED_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+        current = await self._current(statement)
+        return await self._portal_of(self, current, tuple(values))
+
+    async def _current(self, statement: Prepared) -> Prepared:
+        """The statement as it is bound to what is declared now."""
+        declared = await self.declared()
+        if statement.declared is None or statement.declared is declared:
+            return statement
+        again = await prepare(self, statement.text, front.parse(statement.text), statement.oids)
+        if again.fields != statement.fields:
+            raise SqlError(UNSUPPORTED, "cached plan must not change result type")
+        return again
+
+    async def failed(self, error: BaseException) -> None:
+        self.sole = None
+        self.outcomes.clear()
+        explicit = self.block.explicit
+        await self.block.fail()
+        if not explicit:
+            self._told(self.settings.end(committed=False))
+            await self._close_portals()
+
+    async def sync(self) -> None:
+        if self.block.explicit:
+            return
+        if self.block.transaction is not None:
+            await self.commit()
+        self._told(self.settings.end(committed=True))
+        self.transaction_us = 0
+        if self.portals.keys() - self.held:
+            kept = {n: p for n, p in self.portals.items() if n in self.held}
+            for name in kept:
+                del self.portals[name]
+            await self._close_portals()
+            self.portals.update(kept)
+
+    def cancel(self) -> None:
+        self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
+
+    async def close(self) -> None:
+        await self._close_portals()
+        await self.block.roll_back()
+        self.statements.clear()
+
+    # -- for those who run statements
+
+    async def declared(self) -> Any:
+        """What the database declares now."""
+        catalogs = self.services.catalogs
+        return catalogs.fresh(self.database) or await catalogs.declared(self.database)
+
+    @property
+    def style(self) -> Style:
+        """Of the text of values."""
+        return Style(zone_of(self.settings.get("TimeZone")), self.now)
+
+    def now(self) -> datetime:
+        """When the transaction began."""
+        if not self.transaction_us:
+            self.transaction_us = self.services.clock.now_ms() * 1000
+        return _moment(self.transaction_us)
+
+    def modes(self) -> Modes:
+        """Of a transaction that begins now."""
+        found = with_changes(
+            Modes(terms=self._terms()),
+            self.settings.get("default_transaction_isolation"),
+            self.settings.get("default_transaction_read_only") == "on",
+        )
+        return replace(found)
+
+    def _terms(self) -> Terms:
+        return Terms(lock_wait_ms=self.settings.ms("lock_timeout") or None, owner=self._owner())
+
+    def _owner(self) -> str:
+        name = self.settings.get("application_name")
+        return f"sql {self.user}@{self.database}" + (f" ({name})" if name else "")
+
+    def notice(self, message: str, severity: str = "NOTICE", sqlstate: str = "00000") -> None:
+        """Tell the client."""
+        levels = ("debug", "log", "info", "notice", "warning", "error")
+        wanted = self.settings.get("client_min_messages").rstrip("12345")
+        if severity == "INFO" or levels.index(severity.lower()) >= levels.index(wanted):
+            self.channel.notices.append(Notice(severity, sqlstate, message))
+
+    def _told(self, changed: Mapping[str, str]) -> None:
+        self.channel.parameters.update(changed)
+
+    def changed(self, name: str) -> None:
+        """A setting was set: the client is told if it is one of those."""
+        reported = self.settings.reported()
+        if name in reported:
+            self.channel.parameters[name] = reported[name]
+
+    def clock_time(self) -> datetime:
+        """Now, each time it is asked."""
+        return _moment(self.services.clock.now_ms() * 1000)
+
+    def raised(self) -> None:
+        """A lower isolation level was asked for; clients that look find what they have."""
+
+    def set_sole(self, again: Callable[[], Awaitable[Outcome]], outcome: Outcome) -> None:
+        """The statement under way is a transaction by itself, which may run again."""
+        self.sole = _Sole(again, outcome)
+
+    def tell_settings(self, changed: Mapping[str, str]) -> None:
+        """What the client is told of settings."""
+        self._told(changed)
+
+    async def ask_catalog(self, system: Any, values: Sequence[Any]) -> list[Any]:
+        """The rows of a query over the system's relations. Raises SqlError."""
+        services = self.services
+        declared = await self.declared()
+        who = CatalogSession(
+            user=self.user,
+            database=self.database,
+            settings={name: value for name, value, _ in self.settings.all()},
+            now_us=self.transaction_us or services.clock.now_ms() * 1000,
+            started_us=self.began_us,
+        )
+        answer = await services.system.execute(
+            system, values, who, await services.cluster(), declared.contents
+        )
+        for change in answer.changes:
+            self.settings.set(change.name, change.value, local=change.local)
+            self.changed(change.name)
+        return answer.rows
+
+    async def fill(self, table: str, columns: Sequence[str], select: s.Select) -> int:
+        """INSERT INTO a table that was just made; the number of rows."""
+        declared = await self.declared()
+        there = declared.table(table)
+        assert there is not None
+        named = [there.column(name) for name in columns]
+        item = s.TableItem(alias=table, columns=(), offset=0, table=there)
+        insert = s.Insert(text="", tree={}, target=item, columns=tuple(named), select=select)
+        prepared = Prepared("", (), insert, declared, None, (), plan=plan_of(insert))
+        return (await running.change(self, prepared, (), Touched())).count
+
+    async def hold_cursors(self) -> None:
+        """Cursors WITH HOLD keep their rows beyond the transaction: all are read now."""
+        for name in self.held:
+            portal = self.portals.get(name)
+            if isinstance(portal, CursorPortal):
+                await portal.keep()
+
+    async def close_cursors(self) -> None:
+        """CLOSE ALL."""
+        self.held.clear()
+        await self._close_portals()
+
+    async def ended(self, *, committed: bool) -> None:
+        """A block is over."""
+        self._told(self.settings.end(committed=committed))
+        self.transaction_us = 0
+        self.sole = None
+        self.outcomes.clear()
+        kept = {n: p for n, p in self.portals.items() if committed and n in self.held}
+        for name in kept:
+            del self.portals[name]
+        if not committed:
+            self.held.clear()
+        await self._close_portals()
+        self.portals.update(kept)
+
+    async def commit(self) -> None:
+        """Commit the transaction, explicit or not. Raises SqlError; it is over anyway."""
+        sole, outcomes = self.sole, self.outcomes
+        self.sole, self.outcomes = None, []
+        self._deaf = True
+        try:
+            await self._commit(sole, outcomes)
+        finally:
+            self._deaf = False
+
+    async def _commit(self, sole: _Sole | None, outcomes: Sequence[Outcome]) -> None:
+        runs = 1
+        while True:
+            modes = self.block.modes
+            try:
+                await self.block.commit()
+                return
+            except KvorumError as error:
+                conflict = is_conflict(error) or _again(error, outcomes)
+                if sole is None or not conflict or runs >= SQL_RUNS_MAX:
+                    raise self._refused(error, outcomes) from error
+            runs += 1
+            await self.block.work(modes)
+            before = sole.outcome
+            outcome = await sole.again()
+            if (outcome.count, outcome.rows) != (before.count, before.rows):
+                await self.block.roll_back()
+                raise SqlError(
+                    "40001",
+                    "could not serialize access due to concurrent update",
+                    hint="Run the statement again.",
+                )
+            outcomes = [outcome]
+
+    @staticmethod
+    def _refused(error: KvorumError, outcomes: Sequence[Outcome]) -> SqlError:
+        if isinstance(error, ConditionFailed) and not _again(error, outcomes):
+            key = error.details.get("key")
+            for outcome in outcomes:
+                for writer in outcome.writers:
+                    if isinstance(key, bytes) and (told := writer.violated(key)) is not None:
+                        return told
+        if isinstance(error, ConditionFailed):
+            return SqlError(
+                "40001",
+                "could not serialize access due to concurrent update",
+                detail=error.message,
+                hint="Run the whole transaction again.",
+            )
+        return from_store(error)
+
+    async def _close_portals(self) -> None:
+        portals = list(self.portals.values())
+        self.portals.clear()
+        for portal in portals:
+            await portal.close()
+
+    # -- cancellation and deadlines
+
+    async def guard(self, work: Awaitable[Any]) -> Any:
+        """Await one piece of a statement: it can be cancelled, ends at statement_timeout, and what
+        the store refuses is SQL's error.
+        """
+        return await self._guarded(work)
+
+    async def _guarded(self, work: Awaitable[Any]) -> Any:
+        outer = self._running
+        task = asyncio.current_task()
+        self._running = task
+        ms = self.settings.ms("statement_timeout")
+        timer = None
+        if ms:
+            timer = self.services.cancel_after(ms / 1000, self._timed_out)
+        try:
+            return await work
+        except KvorumError as error:
+            raise self._refused(error, self.outcomes) from error
+        except asyncio.CancelledError:
+            if self._why is None or task is None:
+                raise
+            why, self._why = self._why, None
+            task.uncancel()
+            raise why from None
+        finally:
+            self._running = outer
+            if timer is not None:
+                timer.cancel()
+
+    def _timed_out(self) -> None:
+        self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to statement timeout"))
+
+    def _interrupt(self, why: SqlError) -> None:
+        if self._running is not None and not self._deaf and self._why is None:
+            self._why = why
+            self._running.cancel()
+
+
+def _again(error: KvorumError, outcomes: Sequence[Outcome]) -> bool:
+    """Whether a refused condition only says that somebody was faster than ON CONFLICT."""
+    return isinstance(error, ConditionFailed) and any(outcome.again for outcome in outcomes)
+
+
+def _moment(us: int) -> datetime:
+    return datetime.fromtimestamp(us / 1_000_000, UTC)

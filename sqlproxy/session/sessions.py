@@ -1,0 +1,51 @@
+"""Opens sessions for the wire: databases, roles, passwords (`sqlproxy.answers.Sessions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kv.base.errors import KvorumError
+from sqlproxy import roles
+from sqlproxy.errors import INVALID_AUTHORIZATION, SqlError, from_store
+from sqlproxy.session import dispatch
+from sqlproxy.session.services import Services
+from sqlproxy.session.session import SqlSession
+
+_CONNECTION: Final = frozenset({"user", "database", "replication", "options"})
+
+
+class SqlSessions:
+    """See the protocol."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+
+    async def open(self, user: str, database: str, settings: Mapping[str, str]) -> SqlSession:
+        try:
+            await self.services.catalogs.declared(database)
+            role = await roles.find(self.services.client, user)
+        except KvorumError as error:
+            raise from_store(error) from error
+        if role is not None and not role.login:
+            raise SqlError(INVALID_AUTHORIZATION, f'role "{user}" is not permitted to log in')
+        given = {name: value for name, value in settings.items() if name not in _CONNECTION}
+        return SqlSession(self.services, user, database, given, dispatch.portal)
+
+    async def verifier(self, user: str) -> str | None:
+        try:
+            role = await roles.find(self.services.client, user)
+        except KvorumError as error:
+            raise from_store(error) from error
+        if role is None:
+            raise SqlError(INVALID_AUTHORIZATION, f'role "{user}" does not exist')
+        return role.verifier
+
+    async def trusted(self, loopback: bool) -> bool:
+        if not loopback:
+            return False
+        try:
+            there = await roles.all_roles(self.services.client)
+        except KvorumError as error:
+            raise from_store(error) from error
+        return all(role.verifier is None for role in there)
