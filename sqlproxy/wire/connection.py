@@ -28,6 +28,7 @@ from typing import Any, Protocol, cast
 from kv.base.limits import (
     SQL_CANCEL_MS_MAX,
     SQL_LARGE_BYTES,
+    SQL_LINGER_MS,
     SQL_MESSAGE_MS_MAX,
     SQL_OUTPUT_BYTES,
     SQL_READ_AHEAD_BYTES,
@@ -48,7 +49,13 @@ class Host(startup.Host, Protocol):
 
     def opened(self, connection: Connection) -> None: ...
 
-    def closed(self, connection: Connection) -> None: ...
+    def closed(self, connection: Connection) -> None:
+        """Its socket is."""
+        ...
+
+    def finished(self, connection: Connection) -> None:
+        """So is its session."""
+        ...
 
     def watch(self, connection: Connection, ms: int) -> None:
         """`expired` is called if `deadline` is not changed until then."""
@@ -64,6 +71,7 @@ class Host(startup.Host, Protocol):
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_conversation",
+        "_deaf",
         "_decoder",
         "_ending",
         "_host",
@@ -94,6 +102,7 @@ class Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None  # the task waits for the client to read
         self._stalled = False  # the client has not read what was written
         self._paused = False  # the client is not read
+        self._deaf = False  # it has had our last words
         self._reserved = 0
         self._ending: Fatal | None = None
 
@@ -106,6 +115,8 @@ class Connection(asyncio.Protocol):
         self._host.watch(self, SQL_STARTUP_MS_MAX)
 
     def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
         self._decoder.push(data)
         if self._conversation is not None and not self._stalled:
             self.deadline = 0.0
@@ -133,6 +144,8 @@ class Connection(asyncio.Protocol):
         if self._task is None:
             if self._session is not None:
                 self._begin(self._close())
+            else:
+                self._host.finished(self)
             return
         if self._waiter is None and self._session is not None:
             self._session.cancel()
@@ -268,7 +281,7 @@ class Connection(asyncio.Protocol):
         except Gone:
             pass
         except Fatal as error:
-            self._say_goodbye(error)
+            self._say_goodbye(error, linger=error is not self._ending)
         except asyncio.CancelledError:
             self._hang_up()
             await self._close()
@@ -276,7 +289,7 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - the boundary: one client's end is nobody else's
             where = "".join(traceback.format_tb(error.__traceback__))
             log.error("internal error of a connection: %s\n%s", type(error).__name__, where)
-            self._say_goodbye(Fatal(INTERNAL_ERROR, "internal error"))
+            self._say_goodbye(Fatal(INTERNAL_ERROR, "internal error"), linger=True)
         if self._transport is None:
             await self._close()
         else:
@@ -355,7 +368,9 @@ class Connection(asyncio.Protocol):
     def end(self, error: Fatal) -> None:
         """Tell the client as soon as no statement runs, then hang up."""
         self._ending = error
-        if self._task is None:
+        if self._deaf:
+            self.abort()
+        elif self._task is None:
             self._say_goodbye(error)
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
@@ -389,16 +404,28 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
         self.abort()
 
-    def _say_goodbye(self, error: Fatal) -> None:
+    def _say_goodbye(self, error: Fatal, *, linger: bool = False) -> None:
         self.out += codec.error_response(error)
-        self._hang_up()
+        self._hang_up(linger=linger)
 
-    def _hang_up(self) -> None:
-        """What was written still goes out, if the client takes it in time."""
+    def _hang_up(self, *, linger: bool = False) -> None:
+        """What was written still goes out, if the client takes it in time. `linger`: the client is
+        still sending. To close on that would make the kernel throw our last words away, so it is
+        heard out, for SQL_LINGER_MS, and not listened to.
+        """
         self.flush()
-        if self._transport is not None:
-            self._transport.close()
-            self._stalled = True
+        transport = self._transport
+        if transport is None:
+            return
+        self._stalled = True
+        if linger and transport.can_write_eof():
+            self._deaf = True
+            self._decoder = Decoder()
+            transport.write_eof()
+            self._resume()
+            self._host.watch(self, SQL_LINGER_MS)
+        else:
+            transport.close()
             self._host.watch(self, STALL_MS_MAX)
 
     async def _close(self) -> None:
@@ -409,6 +436,8 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(Exception):
                 await session.close()
         self._task = None
+        if self._transport is None:
+            self._host.finished(self)
 
 
 def _cancel_if_running(task: asyncio.Task[None]) -> None:

@@ -57,6 +57,7 @@ class SqlServer:
         self._clock = clock
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
+        self._unfinished: set[Connection] = set()  # those, and whose session is being closed
         self._keys: dict[int, tuple[bytes, Connection]] = {}
         self._last_process = 0
         self._large_bytes = 0
@@ -100,7 +101,7 @@ class SqlServer:
             for connection in list(self._connections):
                 connection.cancel()
             if not await self._gone_within(SQL_CANCEL_MS_MAX / 1_000):
-                for connection in list(self._connections):
+                for connection in list(self._unfinished):
                     connection.kill()
                 await self._gone_within(SQL_CANCEL_MS_MAX / 1_000)
         if self._sweep is not None:
@@ -112,7 +113,7 @@ class SqlServer:
 
     async def _gone_within(self, seconds: float) -> bool:
         assert self._all_gone is not None
-        if not self._connections:
+        if not self._unfinished:
             return True
         try:
             async with asyncio.timeout(seconds):
@@ -130,6 +131,7 @@ class SqlServer:
     def opened(self, connection: Connection) -> None:
         self.counters.opened += 1
         self._connections.add(connection)
+        self._unfinished.add(connection)
         if len(self._connections) > self._connections_max + _UNGREETED_EXTRA:
             self.counters.refused += 1
             connection.abort()
@@ -138,7 +140,10 @@ class SqlServer:
         self._connections.discard(connection)
         self._watched.discard(connection)
         self._keys.pop(connection.process, None)
-        if self._all_gone is not None and not self._connections:
+
+    def finished(self, connection: Connection) -> None:
+        self._unfinished.discard(connection)
+        if self._all_gone is not None and not self._unfinished:
             self._all_gone.set()
 
     def admit(self) -> None:

@@ -51,6 +51,7 @@ class Shared:
     log: list[str] = field(default_factory=list)  # of INSERTs that are committed
     copied: list[Row] = field(default_factory=list)
     closed: int = 0
+    hidden: str = "secret"
     canceled: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     closed_portals: int = 0
@@ -181,7 +182,7 @@ class FakeSession:
             case "fail":
                 raise SqlError("22012", "division by zero", position=3, hint="Do not.")
             case "crash":
-                raise ZeroDivisionError("secret")
+                raise ZeroDivisionError(self.shared.hidden)
             case "notice":
                 self.channel.tell(Notice("NOTICE", "00000", "look here", hint="there"))
             case "set":
