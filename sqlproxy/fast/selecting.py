@@ -16,7 +16,7 @@ from sqlproxy.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
 from sqlproxy.fast.access import Access, Ordering, choose
 from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.fast.rules import Row
-from sqlproxy.front.compiling import Fn, compile
+from sqlproxy.front.compiling import Fn, compile, fold
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Column, Const, Order
 from sqlproxy.front.statements import Select, TableItem, shown
@@ -76,13 +76,16 @@ def _ordering(order: Sequence[Order], item: TableItem) -> tuple[list[Ordering], 
 
 def _kept_few(select: Select) -> bool:
     """Whether a LIMIT that is known now keeps what has to be held small."""
+    if select.limit is None:
+        return False
     total = 0
     for expr in (select.limit, select.offset):
-        if expr is select.offset and expr is None:
+        if expr is None:
             continue
-        if not (isinstance(expr, Const) and isinstance(expr.value, int)):
+        folded = fold(expr)
+        if not (isinstance(folded, Const) and isinstance(folded.value, int)):
             return False
-        total += expr.value
+        total += folded.value
     return 0 <= total <= SQL_SORTED_ROWS_MAX
 
 

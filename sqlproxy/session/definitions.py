@@ -153,6 +153,7 @@ async def create_index(session: SqlSession, bound: d.CreateIndex) -> str:
 
 
 async def create_view(session: SqlSession, bound: d.CreateView) -> str:
+    declared = await session.declared()
     await run(
         session,
         "CreateView",
@@ -160,7 +161,7 @@ async def create_view(session: SqlSession, bound: d.CreateView) -> str:
             "name": bound.name,
             "sql": bound.sql,
             "columns": [list(column) for column in bound.columns],
-            "uses": [[relation, list(columns)] for relation, columns in bound.uses],
+            "uses": [declared.named(number, columns) for number, columns in bound.uses],
             "replace": bound.replace,
         },
     )

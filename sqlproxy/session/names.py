@@ -85,6 +85,17 @@ class Declared:
             raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
         return found
 
+    def named(self, number: int, columns: Sequence[int]) -> tuple[str, list[str]]:
+        """A relation and its columns (ids; of a view places from 1) by their names."""
+        one = self.contents.relations[number]
+        match one:
+            case Table():
+                return one.name, [one.by_id(column).name for column in columns]
+            case View():
+                return one.name, [one.columns[place - 1][0] for place in columns]
+            case _:
+                return one.name, []
+
     def names_by_kind(self) -> dict[str, list[str]]:
         """Everything that a DROP DATABASE takes along, by the kind of its procedure."""
         owned = {s.name for s in self._sequences.values() if s.owned_by}
