@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlproxy.errors import (
     CANNOT_COERCE,
@@ -71,6 +71,7 @@ from sqlproxy.front.resolve import EXPLICIT, IMPLICIT
 from sqlproxy.front.scope import Names, Parameters, Scope
 from sqlproxy.front.syntax import TOO_DEEP, Node, at, strings, unwrap
 from sqlproxy.front.typenames import function_name, type_of
+from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
 
 if TYPE_CHECKING:
@@ -181,7 +182,9 @@ class Binder:
             allowed = (["public"], [self.names.database, "public"])
             if words[:-2] not in allowed:
                 raise SqlError(
-                    UNDEFINED_TABLE, f'missing FROM-clause entry for table "{words[-2]}"', position=pos
+                    UNDEFINED_TABLE,
+                    f'missing FROM-clause entry for table "{words[-2]}"',
+                    position=pos,
                 )
         return scope.qualified(words[-2], words[-1], pos)
 
@@ -197,7 +200,9 @@ class Binder:
 
     def _default(self, body: Node, scope: Scope) -> Expr:
         if not self.allow_default:
-            raise SqlError(SYNTAX_ERROR, "DEFAULT is not allowed in this context", position=at(body))
+            raise SqlError(
+                SYNTAX_ERROR, "DEFAULT is not allowed in this context", position=at(body)
+            )
         return Default(pos=at(body) - 1)
 
     # -- logic
@@ -211,7 +216,9 @@ class Binder:
         arg = self.expr(body["arg"], scope)
         negated = body.get("nulltesttype") == "IS_NOT_NULL"
         if isinstance(arg, RowExpr):
-            parts = tuple(IsNull(arg=self.decided(a), negated=negated, pos=arg.pos) for a in arg.args)
+            parts = tuple(
+                IsNull(arg=self.decided(a), negated=negated, pos=arg.pos) for a in arg.args
+            )
             return Logic(op="and", args=parts, pos=arg.pos) if len(parts) > 1 else parts[0]
         return IsNull(arg=self.decided(arg), negated=negated, pos=at(body) - 1)
 
@@ -230,7 +237,8 @@ class Binder:
         found = resolve.operator(name, left.oid if left is not None else 0, right.oid, pos)
         given = (right,) if left is None else (left, right)
         args = tuple(
-            self.casts.must(arg, oid, IMPLICIT, pos) for arg, oid in zip(given, found.args, strict=True)
+            self.casts.must(arg, oid, IMPLICIT, pos)
+            for arg, oid in zip(given, found.args, strict=True)
         )
         return Call(oid=found.result, proc=found.proc, args=args, operator=name, pos=pos - 1)
 
@@ -239,7 +247,9 @@ class Binder:
         words = strings(body.get("name"))
         name = words[-1] if words else "="
         if len(words) > 1 and words[0] != "pg_catalog":
-            raise SqlError(UNDEFINED_FUNCTION, f"operator does not exist: {'.'.join(words)}", position=at(body))
+            raise SqlError(
+                UNDEFINED_FUNCTION, f"operator does not exist: {'.'.join(words)}", position=at(body)
+            )
         return _A_EXPR[kind](self, body, name, scope)
 
     def _op(self, body: Node, name: str, scope: Scope) -> Expr:
@@ -248,7 +258,11 @@ class Binder:
             return self.operator(name, None, self.expr(body["rexpr"], scope), pos)
         right_kind, right_body = unwrap(body["rexpr"])
         left = self.expr(body["lexpr"], scope)
-        if right_kind == "SubLink" and right_body["subLinkType"] == "EXPR_SUBLINK" and isinstance(left, RowExpr):
+        if (
+            right_kind == "SubLink"
+            and right_body["subLinkType"] == "EXPR_SUBLINK"
+            and isinstance(left, RowExpr)
+        ):
             return self._row_subquery(left, name, right_body, scope, pos, "scalar")
         right = self.expr(body["rexpr"], scope)
         if isinstance(left, RowExpr) and isinstance(right, RowExpr):
@@ -257,7 +271,9 @@ class Binder:
 
     def _rows(self, name: str, left: RowExpr, right: RowExpr, pos: int) -> Expr:
         if len(left.args) != len(right.args):
-            raise SqlError(SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos)
+            raise SqlError(
+                SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos
+            )
         if not left.args:
             raise unsupported("comparing rows of zero length", position=pos)
         pairs = list(zip(left.args, right.args, strict=True))
@@ -267,11 +283,15 @@ class Binder:
         if name == "=":
             return Logic(op="and", args=equal, pos=pos - 1)
         if name in ("<>", "!="):
-            return Logic(op="or", args=tuple(self.operator("<>", a, b, pos) for a, b in pairs), pos=pos - 1)
+            return Logic(
+                op="or", args=tuple(self.operator("<>", a, b, pos) for a, b in pairs), pos=pos - 1
+            )
         if name not in _NEGATED:
             raise unsupported(f"the operator {name} between rows", position=pos)
         less = tuple(self.operator(name[0], a, b, pos) for a, b in pairs)
-        return RowCompare(op=name, left=left.args, right=right.args, equal=equal, less=less, pos=pos - 1)
+        return RowCompare(
+            op=name, left=left.args, right=right.args, equal=equal, less=less, pos=pos - 1
+        )
 
     def _row_subquery(
         self, left: RowExpr, name: str, body: Node, scope: Scope, pos: int, kind: str
@@ -282,7 +302,9 @@ class Binder:
             raise SqlError(SYNTAX_ERROR, f"subquery has too {few} columns", position=pos)
         for value, target in zip(left.args, select.targets, strict=True):
             resolve.operator(name, value.oid, target.expr.oid, pos)
-        return SubQuery(oid=BOOL, kind=kind, select=select, left=left.args, operator=name, pos=pos - 1)
+        return SubQuery(
+            oid=BOOL, kind=kind, select=select, left=left.args, operator=name, pos=pos - 1
+        )
 
     def _any(self, body: Node, name: str, scope: Scope) -> Expr:
         left, array = self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope)
@@ -296,7 +318,9 @@ class Binder:
             raise SqlError("42809", "op ANY/ALL (array) requires array on right side", position=pos)
         found = resolve.operator(name, left.oid, element, pos)
         if found.result != BOOL:
-            raise SqlError("42809", "op ANY/ALL (array) requires operator to yield boolean", position=pos)
+            raise SqlError(
+                "42809", "op ANY/ALL (array) requires operator to yield boolean", position=pos
+            )
         wanted = array_of(found.args[1])
         left = self.casts.must(left, found.args[0], IMPLICIT, pos)
         array = self.casts.must(array, wanted, IMPLICIT, pos)
@@ -317,7 +341,11 @@ class Binder:
         items = [self.expr(item, scope) for item in nodes]
         plain = [i for i in items if not any(isinstance(e, Column | SubQuery) for e in walk(i))]
         found: list[Expr] = []
-        if len(plain) > 1 and not isinstance(left, RowExpr) and not any(isinstance(i, RowExpr) for i in plain):
+        if (
+            len(plain) > 1
+            and not isinstance(left, RowExpr)
+            and not any(isinstance(i, RowExpr) for i in plain)
+        ):
             # One array if there is one type for all; else item by item.
             common = resolve._common([left.oid, *(i.oid for i in plain)])
             if common not in (None, RECORD) and array_of(common or 0):
@@ -329,7 +357,9 @@ class Binder:
         for item in items:
             if isinstance(left, RowExpr):
                 if not isinstance(item, RowExpr):
-                    raise SqlError(SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos)
+                    raise SqlError(
+                        SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos
+                    )
                 found.append(self._rows(name, left, item, pos))
             else:
                 found.append(self.operator(name, left, item, pos))
@@ -360,9 +390,12 @@ class Binder:
         left, right = self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope)
         if isinstance(left, RowExpr) and isinstance(right, RowExpr):
             if len(left.args) != len(right.args):
-                raise SqlError(SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos)
+                raise SqlError(
+                    SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos
+                )
             parts = tuple(
-                self._distinct_of(a, b, negated, pos) for a, b in zip(left.args, right.args, strict=True)
+                self._distinct_of(a, b, negated, pos)
+                for a, b in zip(left.args, right.args, strict=True)
             )
             return Logic(op="and" if negated else "or", args=parts, pos=pos - 1)
         return self._distinct_of(left, right, negated, pos)
@@ -377,7 +410,9 @@ class Binder:
 
     def _null_if(self, body: Node, name: str, scope: Scope) -> Expr:
         pos = at(body)
-        equal = self.operator("=", self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope), pos)
+        equal = self.operator(
+            "=", self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope), pos
+        )
         left = equal.args[0]
         return NullIf(oid=left.oid, typmod=left.typmod, equal=equal, left=left, pos=pos - 1)
 
@@ -414,9 +449,15 @@ class Binder:
                 conditions.append(self.condition(clause["expr"], scope, "CASE/WHEN"))
             else:
                 placeholder = CaseValue(oid=arg.oid, typmod=arg.typmod)
-                conditions.append(self.operator("=", placeholder, self.expr(clause["expr"], scope), at(clause)))
+                conditions.append(
+                    self.operator("=", placeholder, self.expr(clause["expr"], scope), at(clause))
+                )
             results.append(self.expr(clause["result"], scope))
-        default = self.expr(body["defresult"], scope) if "defresult" in body else Const(oid=UNKNOWN, value=None)
+        default = (
+            self.expr(body["defresult"], scope)
+            if "defresult" in body
+            else Const(oid=UNKNOWN, value=None)
+        )
         # PostgreSQL prefers the type of ELSE: it looks at that first.
         oid, converted = self.common([default, *results], "CASE")
         return Case(
@@ -431,7 +472,9 @@ class Binder:
     def _coalesce(self, body: Node, scope: Scope) -> Expr:
         args = [self.expr(a, scope) for a in body["args"]]
         oid, converted = self.common(args, "COALESCE")
-        return Coalesce(oid=oid, typmod=_one_typmod(converted), args=tuple(converted), pos=at(body) - 1)
+        return Coalesce(
+            oid=oid, typmod=_one_typmod(converted), args=tuple(converted), pos=at(body) - 1
+        )
 
     def _min_max(self, body: Node, scope: Scope) -> Expr:
         greatest = body.get("op", "IS_GREATEST") == "IS_GREATEST"
@@ -439,7 +482,11 @@ class Binder:
         oid, converted = self.common([self.expr(a, scope) for a in body["args"]], word)
         resolve.operator("<", oid, oid, at(body))
         return MinMax(
-            oid=oid, typmod=_one_typmod(converted), greatest=greatest, args=tuple(converted), pos=at(body) - 1
+            oid=oid,
+            typmod=_one_typmod(converted),
+            greatest=greatest,
+            args=tuple(converted),
+            pos=at(body) - 1,
         )
 
     # -- arrays and rows
@@ -454,7 +501,11 @@ class Binder:
         args: list[Expr] = []
         for node in body.get("elements", ()):
             kind, part = unwrap(node)
-            args.append(self._array_of(part, scope, wanted) if kind == "A_ArrayExpr" else self.expr(node, scope))
+            args.append(
+                self._array_of(part, scope, wanted)
+                if kind == "A_ArrayExpr"
+                else self.expr(node, scope)
+            )
         nested = bool(args) and all(element_of(a.oid) for a in args)
         if wanted:
             converted = []
@@ -500,7 +551,11 @@ class Binder:
             value = self.expr(node, scope)
             found = self.casts.coerce(value, oid, resolve.ASSIGNMENT, value.pos + 1)
             if found is None:
-                raise SqlError(DATATYPE_MISMATCH, "array subscript must have type integer", position=value.pos + 1)
+                raise SqlError(
+                    DATATYPE_MISMATCH,
+                    "array subscript must have type integer",
+                    position=value.pos + 1,
+                )
             return found
 
         if arg.oid == JSONB:
@@ -527,7 +582,9 @@ class Binder:
         """jsonb['a'][0]: as the operator -> does it."""
         for index in indices:
             if index.get("is_slice"):
-                raise SqlError(DATATYPE_MISMATCH, "jsonb subscript does not support slices", position=pos)
+                raise SqlError(
+                    DATATYPE_MISMATCH, "jsonb subscript does not support slices", position=pos
+                )
             key = self.expr(index["uidx"], scope)
             key = self.casts.must(key, INT4 if key.oid in (INT4, INT8) else TEXT, IMPLICIT, pos)
             arg = self.operator("->", arg, key, pos)
@@ -548,7 +605,9 @@ class Binder:
         found = self.casts.to(arg, oid, typmod, EXPLICIT, pos)
         if found is None:
             raise SqlError(
-                CANNOT_COERCE, f"cannot cast type {format_type(arg.oid)} to {format_type(oid)}", position=pos
+                CANNOT_COERCE,
+                f"cannot cast type {format_type(arg.oid)} to {format_type(oid)}",
+                position=pos,
             )
         return found
 
@@ -556,11 +615,15 @@ class Binder:
         arg = self.expr(body["arg"], scope)
         names = strings(body["collname"])
         if names[-1] not in ("C", "POSIX", "default", "ucs_basic"):
-            raise unsupported(f'the collation "{names[-1]}"', position=at(body), hint='There is "C" only.')
+            raise unsupported(
+                f'the collation "{names[-1]}"', position=at(body), hint='There is "C" only.'
+            )
         arg = self.decided(arg)
         if resolve.category(arg.oid) != "S":
             raise SqlError(
-                DATATYPE_MISMATCH, f"collations are not supported by type {format_type(arg.oid)}", position=at(body)
+                DATATYPE_MISMATCH,
+                f"collations are not supported by type {format_type(arg.oid)}",
+                position=at(body),
             )
         return arg
 
@@ -581,20 +644,37 @@ class Binder:
         pos = at(body)
         match body["subLinkType"]:
             case "EXISTS_SUBLINK":
-                return SubQuery(oid=BOOL, kind="exists", select=self._query(body["subselect"], scope), pos=pos - 1)
+                return SubQuery(
+                    oid=BOOL,
+                    kind="exists",
+                    select=self._query(body["subselect"], scope),
+                    pos=pos - 1,
+                )
             case "EXPR_SUBLINK" | "ARRAY_SUBLINK" as which:
                 select = self._query(body["subselect"], scope)
                 if len(select.targets) != 1:
-                    raise SqlError(SYNTAX_ERROR, "subquery must return only one column", position=pos)
+                    raise SqlError(
+                        SYNTAX_ERROR, "subquery must return only one column", position=pos
+                    )
                 value = select.targets[0].expr
                 if which == "EXPR_SUBLINK":
-                    return SubQuery(oid=value.oid, typmod=value.typmod, kind="scalar", select=select, pos=pos - 1)
+                    return SubQuery(
+                        oid=value.oid,
+                        typmod=value.typmod,
+                        kind="scalar",
+                        select=select,
+                        pos=pos - 1,
+                    )
                 oid = value.oid if element_of(value.oid) else resolve.array_type(value.oid, pos)
                 return SubQuery(oid=oid, kind="array", select=select, pos=pos - 1)
             case "ANY_SUBLINK" | "ALL_SUBLINK" as which:
                 name = (strings(body.get("operName")) or ["="])[-1]
                 left = self.expr(body["testexpr"], scope)
-                row = left if isinstance(left, RowExpr) else RowExpr(oid=RECORD, args=(left,), pos=left.pos)
+                row = (
+                    left
+                    if isinstance(left, RowExpr)
+                    else RowExpr(oid=RECORD, args=(left,), pos=left.pos)
+                )
                 kind = "any" if which == "ANY_SUBLINK" else "all"
                 return self._row_subquery(row, name, body, scope, pos, kind)
         raise unsupported("this form of subquery", position=pos)
@@ -613,8 +693,7 @@ def _number(text: str, pos: int) -> Const:
     elif digits.isdigit():
         value = int(plain)
     else:
-        found = Decimal(plain)
-        return Const(oid=NUMERIC, value=found if found else abs(found), pos=pos)
+        return Const(oid=NUMERIC, value=read_numeric(plain), pos=pos)
     if -(1 << 31) <= value < 1 << 31:
         return Const(oid=INT4, value=value, pos=pos)
     if -(1 << 63) <= value < 1 << 63:

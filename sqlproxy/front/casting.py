@@ -54,16 +54,40 @@ class Coercer:
             case "i":
                 return Cast(oid=target, arg=expr, how="text", explicit=explicit, pos=expr.pos)
             case "a":
-                inner = self.coerce(CaseValue(oid=element_of(expr.oid)), element_of(target), context)
-                return Cast(oid=target, arg=expr, how="array", explicit=explicit, element=inner, pos=expr.pos)
+                inner = self.coerce(
+                    CaseValue(oid=element_of(expr.oid)), element_of(target), context
+                )
+                return Cast(
+                    oid=target,
+                    arg=expr,
+                    how="array",
+                    explicit=explicit,
+                    element=inner,
+                    pos=expr.pos,
+                )
         proc = Proc(row.source, (expr.oid,), target, row.source)
-        return Call(oid=target, proc=proc, args=(expr,), cast="explicit" if explicit else "implicit", pos=expr.pos)
+        return Call(
+            oid=target,
+            proc=proc,
+            args=(expr,),
+            cast="explicit" if explicit else "implicit",
+            pos=expr.pos,
+        )
 
     def _literal(self, expr: Const, target: int, pos: int) -> Expr:
         if expr.value is None:
             return Const(oid=target, value=None, pos=expr.pos)
-        if target in (DATE, TIME, TIMESTAMP, TIMESTAMPTZ) and expr.value.strip().lower() in _MOMENTS:
-            return Cast(oid=target, arg=Const(oid=25, value=expr.value), how="text", explicit=True, pos=expr.pos)
+        if (
+            target in (DATE, TIME, TIMESTAMP, TIMESTAMPTZ)
+            and expr.value.strip().lower() in _MOMENTS
+        ):
+            return Cast(
+                oid=target,
+                arg=Const(oid=25, value=expr.value),
+                how="text",
+                explicit=True,
+                pos=expr.pos,
+            )
         try:
             value = read(target, self.style)(expr.value)
         except SqlError as error:
@@ -72,7 +96,9 @@ class Coercer:
             raise
         return Const(oid=target, value=value, pos=expr.pos)
 
-    def must(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0, what: str = "") -> Expr:
+    def must(
+        self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0, what: str = ""
+    ) -> Expr:
         """`coerce` that raises: 42846 or, with `what` (its name and `must be type`), 42804."""
         found = self.coerce(expr, target, context, pos)
         if found is not None:
@@ -84,7 +110,9 @@ class Coercer:
                 position=expr.pos + 1,
             )
         raise SqlError(
-            CANNOT_COERCE, f"cannot cast type {format_type(expr.oid)} to {format_type(target)}", position=pos
+            CANNOT_COERCE,
+            f"cannot cast type {format_type(expr.oid)} to {format_type(target)}",
+            position=pos,
         )
 
     def to(self, expr: Expr, target: int, typmod: int, context: str, pos: int = 0) -> Expr | None:

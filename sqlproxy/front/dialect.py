@@ -110,7 +110,11 @@ def _blank(raw: bytearray, start: int, end: int) -> None:
 def _as_of(raw: bytearray, tokens: list[_Token]) -> Extras:
     found: str | None = None
     for i, token in enumerate(tokens):
-        if token.text == "as" and [t.text for t in tokens[i + 1 : i + 4]] == ["of", "system", "time"]:
+        if token.text == "as" and [t.text for t in tokens[i + 1 : i + 4]] == [
+            "of",
+            "system",
+            "time",
+        ]:
             if i + 4 >= len(tokens):
                 raise SqlError(SYNTAX_ERROR, "syntax error at end of input", position=len(raw) + 1)
             end = i + 5 if tokens[i + 4].text == "-" else i + 4
@@ -124,7 +128,9 @@ def _as_of(raw: bytearray, tokens: list[_Token]) -> Extras:
                     position=tokens[i + 4].start + 1,
                 )
             if found not in (None, word):
-                raise SqlError(SYNTAX_ERROR, "a statement reads at one time only", position=token.start + 1)
+                raise SqlError(
+                    SYNTAX_ERROR, "a statement reads at one time only", position=token.start + 1
+                )
             found = word
             _blank(raw, token.start, tokens[end].end)
     return Extras(as_of=found)
@@ -154,10 +160,15 @@ def _table(raw: bytearray, tokens: list[_Token]) -> Extras:
             if token.text in ("auto_increment", "autoincrement") and i > 1:
                 auto.add(column)
                 _blank(raw, token.start, token.end)
-            elif following[:2] == ["on", "update"] and following[2:] and following[2] in (
-                "current_timestamp",
-                "now",
-                "localtimestamp",
+            elif (
+                following[:2] == ["on", "update"]
+                and following[2:]
+                and following[2]
+                in (
+                    "current_timestamp",
+                    "now",
+                    "localtimestamp",
+                )
             ):
                 end = i + 2
                 if [t.text for t in element[end + 1 : end + 2]] == ["("]:
@@ -199,7 +210,12 @@ def _key(element: list[_Token]) -> Key | None:
         name = _name(words[at])
         at += 1
     # `key int` is a column of that name.
-    if len(words) <= at or words[at] != "(" or words[-1] != ")" or element[-1].depth != element[at].depth:
+    if (
+        len(words) <= at
+        or words[at] != "("
+        or words[-1] != ")"
+        or element[-1].depth != element[at].depth
+    ):
         return None
     columns: list[tuple[str, bool]] = []
     part: list[str] = []

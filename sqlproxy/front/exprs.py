@@ -217,7 +217,7 @@ class Aggregate(Expr):
     direct: tuple[Expr, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Order:
     expr: Expr
     descending: bool = False
@@ -225,7 +225,7 @@ class Order:
     target: int = -1  # place in the select list, -1 = it is not there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WindowSpec:
     partition: tuple[Expr, ...] = ()
     order: tuple[Order, ...] = ()

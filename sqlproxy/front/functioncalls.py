@@ -17,8 +17,28 @@ from sqlproxy.errors import (
     unsupported,
 )
 from sqlproxy.front import resolve
-from sqlproxy.front.exprs import Aggregate, ArrayExpr, Call, Const, Expr, Order, Param, Window, WindowSpec, walk
-from sqlproxy.front.registry import FUNCTIONS, INT4, INTERVAL, TEXT, TYPE_BY_NAME, UNKNOWN, array_of, format_type
+from sqlproxy.front.exprs import (
+    Aggregate,
+    ArrayExpr,
+    Call,
+    Const,
+    Expr,
+    Order,
+    Param,
+    Window,
+    WindowSpec,
+    walk,
+)
+from sqlproxy.front.registry import (
+    FUNCTIONS,
+    INT4,
+    INTERVAL,
+    TEXT,
+    TYPE_BY_NAME,
+    UNKNOWN,
+    array_of,
+    format_type,
+)
 from sqlproxy.front.resolve import EXPLICIT, IMPLICIT, Resolved
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.syntax import Node, at, strings, unwrap
@@ -49,11 +69,16 @@ class FunctionCalls:
         words = strings(body["funcname"])
         if len(words) > 1 and words[-2] != "pg_catalog":
             if words[-2] in ("public", "kvorum"):
-                raise SqlError(UNDEFINED_FUNCTION, f"function {'.'.join(words)}() does not exist", position=pos)
+                raise SqlError(
+                    UNDEFINED_FUNCTION, f"function {'.'.join(words)}() does not exist", position=pos
+                )
             raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
         name = words[-1]
         kinds = {p.kind for p in FUNCTIONS.get(name, ())}
-        outer, self.inside = self.inside, self.inside or ("aggregate" if "a" in kinds and "over" not in body else "")
+        outer, self.inside = (
+            self.inside,
+            self.inside or ("aggregate" if "a" in kinds and "over" not in body else ""),
+        )
         try:
             args = self._arguments(name, body, scope)
         finally:
@@ -61,7 +86,9 @@ class FunctionCalls:
         variadic = bool(body.get("func_variadic"))
         ordered = [self._order(n, scope) for n in body.get("agg_order", ())]
         if body.get("agg_within_group"):
-            found = resolve.function(name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos)
+            found = resolve.function(
+                name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
+            )
             return self._ordered_set(found, args, ordered, body, scope)
         cast = self._as_cast(name, args, body)
         if cast is not None:
@@ -87,7 +114,11 @@ class FunctionCalls:
             if kind == "NamedArgExpr":
                 by_name[part["name"]] = self.binder.expr(part["arg"], scope)
             elif by_name:
-                raise SqlError(SYNTAX_ERROR, "positional argument cannot follow named argument", position=at(part))
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    "positional argument cannot follow named argument",
+                    position=at(part),
+                )
             else:
                 args.append(self.binder.expr(node, scope))
         if not by_name:
@@ -107,7 +138,10 @@ class FunctionCalls:
     def _with_defaults(found: Resolved, args: Sequence[Expr]) -> list[Expr]:
         values = _DEFAULTS[found.proc.name]
         rest = found.proc.args[len(args) :]
-        return [*args, *(Const(oid=oid, value=v) for oid, v in zip(rest, values[len(args) :], strict=True))]
+        return [
+            *args,
+            *(Const(oid=oid, value=v) for oid, v in zip(rest, values[len(args) :], strict=True)),
+        ]
 
     def _as_cast(self, name: str, args: Sequence[Expr], body: Node) -> Expr | None:
         """`float8(x)`: a type's name as a function is a cast, if no function fits as well."""
@@ -125,10 +159,14 @@ class FunctionCalls:
     def _converted(self, found: Resolved, args: Sequence[Expr], pos: int) -> tuple[Expr, ...]:
         casts = self.binder.casts
         converted = [
-            casts.must(arg, oid, IMPLICIT, pos) if oid else arg for arg, oid in zip(args, found.args, strict=True)
+            casts.must(arg, oid, IMPLICIT, pos) if oid else arg
+            for arg, oid in zip(args, found.args, strict=True)
         ]
         # `any` takes literals as they are: they are text then.
-        converted = [self.binder.decided(arg) if oid == 2276 else arg for arg, oid in zip(converted, found.args, strict=True)]
+        converted = [
+            self.binder.decided(arg) if oid == 2276 else arg
+            for arg, oid in zip(converted, found.args, strict=True)
+        ]
         if found.variadic and found.proc.variadic != 2276:
             fixed = len(found.proc.args) - 1
             rest = tuple(converted[fixed:])
@@ -145,29 +183,46 @@ class FunctionCalls:
             ("agg_distinct", f"DISTINCT specified, but {name} is not an aggregate function"),
             ("agg_order", f"ORDER BY specified, but {name} is not an aggregate function"),
             ("agg_filter", f"FILTER specified, but {name} is not an aggregate function"),
-            ("over", f"OVER specified, but {name} is not a window function nor an aggregate function"),
+            (
+                "over",
+                f"OVER specified, but {name} is not a window function nor an aggregate function",
+            ),
         ):
             if body.get(key):
                 raise SqlError(WRONG_OBJECT_TYPE, words, position=pos)
         if found.proc.returns_set:
             if self.forbidden:
                 raise SqlError(
-                    "0A000", f"set-returning functions are not allowed in {self.forbidden}", position=pos
+                    "0A000",
+                    f"set-returning functions are not allowed in {self.forbidden}",
+                    position=pos,
                 )
             self.sets = True
         return Call(oid=found.result, proc=found.proc, args=args, variadic=variadic, pos=pos - 1)
 
     def _aggregate(
-        self, found: Resolved, args: tuple[Expr, ...], ordered: list[Order], body: Node, scope: Scope
+        self,
+        found: Resolved,
+        args: tuple[Expr, ...],
+        ordered: list[Order],
+        body: Node,
+        scope: Scope,
     ) -> Expr:
         pos = at(body)
         proc = found.proc
         window = "over" in body
         if proc.kind == "w" and not window:
-            raise SqlError(WRONG_OBJECT_TYPE, f"window function {proc.name} requires an OVER clause", position=pos)
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f"window function {proc.name} requires an OVER clause",
+                position=pos,
+            )
         if proc.kind == "a" and not args and not body.get("agg_star") and proc.args == ():
-            raise SqlError(WRONG_OBJECT_TYPE, f"{proc.name}(*) must be used to call a parameterless aggregate function",
-                           position=pos)
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f"{proc.name}(*) must be used to call a parameterless aggregate function",
+                position=pos,
+            )
         self._place(window, pos)
         condition = None
         if "agg_filter" in body:
@@ -179,10 +234,20 @@ class FunctionCalls:
             if body.get("agg_distinct"):
                 raise unsupported("DISTINCT for a window function", position=pos)
             if ordered:
-                raise unsupported("ORDER BY inside the arguments of a window function", position=pos)
+                raise unsupported(
+                    "ORDER BY inside the arguments of a window function", position=pos
+                )
             self.windows = True
             spec = self.window(body["over"], scope)
-            return Window(oid=found.result, proc=proc, args=args, window=spec, star=star, filter=condition, pos=pos - 1)
+            return Window(
+                oid=found.result,
+                proc=proc,
+                args=args,
+                window=spec,
+                star=star,
+                filter=condition,
+                pos=pos - 1,
+            )
         self.aggregates = True
         distinct = bool(body.get("agg_distinct"))
         if distinct:
@@ -203,16 +268,28 @@ class FunctionCalls:
         """Raise 42803 or 42P20 where it may not stand."""
         if window:
             if self.forbidden:
-                raise SqlError(WINDOWING_ERROR, f"window functions are not allowed in {self.forbidden}", position=pos)
+                raise SqlError(
+                    WINDOWING_ERROR,
+                    f"window functions are not allowed in {self.forbidden}",
+                    position=pos,
+                )
             if self.inside:
                 raise SqlError(
-                    GROUPING_ERROR, "aggregate function calls cannot contain window function calls", position=pos
+                    GROUPING_ERROR,
+                    "aggregate function calls cannot contain window function calls",
+                    position=pos,
                 )
             return
         if self.forbidden and self.forbidden != "HAVING":
-            raise SqlError(GROUPING_ERROR, f"aggregate functions are not allowed in {self.forbidden}", position=pos)
+            raise SqlError(
+                GROUPING_ERROR,
+                f"aggregate functions are not allowed in {self.forbidden}",
+                position=pos,
+            )
         if self.inside == "aggregate":
-            raise SqlError(GROUPING_ERROR, "aggregate function calls cannot be nested", position=pos)
+            raise SqlError(
+                GROUPING_ERROR, "aggregate function calls cannot be nested", position=pos
+            )
 
     def _ordered_set(
         self, found: Resolved, args: Sequence[Expr], ordered: list[Order], body: Node, scope: Scope
@@ -221,19 +298,33 @@ class FunctionCalls:
         proc = found.proc
         if proc.aggregate_kind not in ("o", "h"):
             raise SqlError(
-                WRONG_OBJECT_TYPE, f"{proc.name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP",
+                WRONG_OBJECT_TYPE,
+                f"{proc.name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP",
                 position=pos,
             )
         self._place(False, pos)
         self.aggregates = True
         direct = tuple(
-            self.binder.casts.must(a, oid, IMPLICIT, pos) for a, oid in zip(args, found.args, strict=False)
+            self.binder.casts.must(a, oid, IMPLICIT, pos)
+            for a, oid in zip(args, found.args, strict=False)
         )
-        within = tuple(self.binder.casts.must(o.expr, oid, IMPLICIT, pos)
-                       for o, oid in zip(ordered, found.args[len(args):], strict=True))
-        condition = self.binder.condition(body["agg_filter"], scope, "FILTER") if "agg_filter" in body else None
+        within = tuple(
+            self.binder.casts.must(o.expr, oid, IMPLICIT, pos)
+            for o, oid in zip(ordered, found.args[len(args) :], strict=True)
+        )
+        condition = (
+            self.binder.condition(body["agg_filter"], scope, "FILTER")
+            if "agg_filter" in body
+            else None
+        )
         return Aggregate(
-            oid=found.result, proc=proc, args=within, order=tuple(ordered), filter=condition, direct=direct, pos=pos - 1
+            oid=found.result,
+            proc=proc,
+            args=within,
+            order=tuple(ordered),
+            filter=condition,
+            direct=direct,
+            pos=pos - 1,
         )
 
     # -- order and windows
@@ -248,7 +339,9 @@ class FunctionCalls:
         if "name" in body and "partitionClause" not in body and not body.get("refname"):
             found = self.named_windows.get(body["name"])
             if found is None:
-                raise SqlError(UNDEFINED_OBJECT, f'window "{body["name"]}" does not exist', position=at(body))
+                raise SqlError(
+                    UNDEFINED_OBJECT, f'window "{body["name"]}" does not exist', position=at(body)
+                )
             return found
         return self.window_spec(body, scope)
 
@@ -257,7 +350,9 @@ class FunctionCalls:
         base = WindowSpec()
         if name := body.get("refname"):
             if name not in self.named_windows:
-                raise SqlError(UNDEFINED_OBJECT, f'window "{name}" does not exist', position=at(body))
+                raise SqlError(
+                    UNDEFINED_OBJECT, f'window "{name}" does not exist', position=at(body)
+                )
             base = self.named_windows[name]
         partition = tuple(
             self.binder.decided(self.binder.expr(n, scope)) for n in body.get("partitionClause", ())
@@ -266,10 +361,16 @@ class FunctionCalls:
         if name := body.get("refname"):
             if partition:
                 raise SqlError(
-                    WINDOWING_ERROR, f'cannot override PARTITION BY clause of window "{name}"', position=at(body)
+                    WINDOWING_ERROR,
+                    f'cannot override PARTITION BY clause of window "{name}"',
+                    position=at(body),
                 )
             if order and base.order:
-                raise SqlError(WINDOWING_ERROR, f'cannot override ORDER BY clause of window "{name}"', position=at(body))
+                raise SqlError(
+                    WINDOWING_ERROR,
+                    f'cannot override ORDER BY clause of window "{name}"',
+                    position=at(body),
+                )
         for key in ("startOffset", "endOffset"):
             if key in body:
                 offset = self.binder.expr(body[key], scope)
@@ -281,7 +382,12 @@ class FunctionCalls:
     def _frame_offset(self, offset: Expr, order: Sequence[Order]) -> None:
         if isinstance(offset, Param) and offset.oid == UNKNOWN:
             self.binder.casts.must(offset, 20)
-        if isinstance(offset, Const) and offset.oid == UNKNOWN and order and order[0].expr.oid in (1082, 1114, 1184, 1083):
+        if (
+            isinstance(offset, Const)
+            and offset.oid == UNKNOWN
+            and order
+            and order[0].expr.oid in (1082, 1114, 1184, 1083)
+        ):
             self.binder.casts.must(offset, INTERVAL)
 
 

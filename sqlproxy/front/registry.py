@@ -51,7 +51,9 @@ ANYCOMPATIBLEARRAY: Final = 5078
 ANYCOMPATIBLENONARRAY: Final = 5079
 
 SIMPLE_POLYMORPHIC: Final = frozenset((ANYELEMENT, ANYARRAY, ANYNONARRAY))
-COMPATIBLE_POLYMORPHIC: Final = frozenset((ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY))
+COMPATIBLE_POLYMORPHIC: Final = frozenset(
+    (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY)
+)
 POLYMORPHIC: Final = SIMPLE_POLYMORPHIC | COMPATIBLE_POLYMORPHIC
 INTEGERS: Final = frozenset((INT2, INT4, INT8))
 
@@ -96,28 +98,81 @@ class Proc:
 
 
 def _load() -> tuple[
-    dict[int, TypeRow], dict[tuple[int, int], CastRow], dict[str, tuple[Proc, ...]], dict[str, tuple[Proc, ...]]
+    dict[int, TypeRow],
+    dict[tuple[int, int], CastRow],
+    dict[str, tuple[Proc, ...]],
+    dict[str, tuple[Proc, ...]],
 ]:
     data: dict[str, list[list[Any]]] = msgspec.json.decode(
         files("sqlproxy.front").joinpath("tables.json").read_bytes()
     )
     # int2vector and its like have elements but are not what ARRAY[…] makes.
-    types = {t[0]: TypeRow(t[0], t[1], t[2], t[3], t[4] if t[6] == -1 and t[2] == "A" else 0, t[5], t[6])
-             for t in data["types"]}
+    types = {
+        t[0]: TypeRow(t[0], t[1], t[2], t[3], t[4] if t[6] == -1 and t[2] == "A" else 0, t[5], t[6])
+        for t in data["types"]
+    }
     casts = {(c[0], c[1]): CastRow(c[2], c[3], c[4]) for c in data["casts"]}
     operators: dict[str, list[Proc]] = {}
     for name, left, right, result, source, volatile, commutator, negator in data["operators"]:
         args = (left, right) if left else (right,)
+        source = source or f"{name}({','.join(map(str, args))})"
         operators.setdefault(name, []).append(
-            Proc(name, args, result, source, "o", True, volatile, commutator=commutator, negator=negator)
+            Proc(
+                name,
+                args,
+                result,
+                source,
+                "o",
+                True,
+                volatile,
+                commutator=commutator,
+                negator=negator,
+            )
         )
     functions: dict[str, list[Proc]] = {}
-    for name, args, result, kind, strict, volatile, srf, source, defaults, variadic, agg, direct, out in data["functions"]:
-        outs = tuple((column.rpartition(" ")[0], int(column.rpartition(" ")[2])) for column in out or ())
-        functions.setdefault(name, []).append(
-            Proc(name, tuple(args), result, source, kind, strict, volatile, srf, defaults, variadic, agg, direct, outs)
+    for (
+        name,
+        args,
+        result,
+        kind,
+        strict,
+        volatile,
+        srf,
+        source,
+        defaults,
+        variadic,
+        agg,
+        direct,
+        out,
+    ) in data["functions"]:
+        outs = tuple(
+            (column.rpartition(" ")[0], int(column.rpartition(" ")[2])) for column in out or ()
         )
-    return types, casts, {k: tuple(v) for k, v in operators.items()}, {k: tuple(v) for k, v in functions.items()}
+        # Functions in SQL have no C name: theirs is their signature.
+        source = source or f"{name}({','.join(map(str, args))})"
+        functions.setdefault(name, []).append(
+            Proc(
+                name,
+                tuple(args),
+                result,
+                source,
+                kind,
+                strict,
+                volatile,
+                srf,
+                defaults,
+                variadic,
+                agg,
+                direct,
+                outs,
+            )
+        )
+    return (
+        types,
+        casts,
+        {k: tuple(v) for k, v in operators.items()},
+        {k: tuple(v) for k, v in functions.items()},
+    )
 
 
 _tables = _load()

@@ -48,12 +48,8 @@ IMPLICIT: Final = "i"
 ASSIGNMENT: Final = "a"
 EXPLICIT: Final = "e"
 _RANK: Final = {"i": 0, "a": 1, "e": 2}
-NO_MATCH_OPERATOR: Final = (
-    "No operator matches the given name and argument types. You might need to add explicit type casts."
-)
-NO_MATCH_FUNCTION: Final = (
-    "No function matches the given name and argument types. You might need to add explicit type casts."
-)
+NO_MATCH_OPERATOR: Final = "No operator matches the given name and argument types. You might need to add explicit type casts."
+NO_MATCH_FUNCTION: Final = "No function matches the given name and argument types. You might need to add explicit type casts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,11 @@ def operator(name: str, left: int, right: int, pos: int = 0) -> Resolved:
     found = _operator(name, left, right)
     if isinstance(found, Resolved):
         return found
-    shown = f"{format_type(left)} {name} {format_type(right)}" if left else f"{name} {format_type(right)}"
+    shown = (
+        f"{format_type(left)} {name} {format_type(right)}"
+        if left
+        else f"{name} {format_type(right)}"
+    )
     if found == "ambiguous":
         raise SqlError(
             AMBIGUOUS_FUNCTION,
@@ -114,7 +114,12 @@ def operator(name: str, left: int, right: int, pos: int = 0) -> Resolved:
             hint="Could not choose a best candidate operator. You might need to add explicit type casts.",
             position=pos,
         )
-    raise SqlError(UNDEFINED_FUNCTION, f"operator does not exist: {shown}", hint=NO_MATCH_OPERATOR, position=pos)
+    raise SqlError(
+        UNDEFINED_FUNCTION,
+        f"operator does not exist: {shown}",
+        hint=NO_MATCH_OPERATOR,
+        position=pos,
+    )
 
 
 @lru_cache(maxsize=8_192)
@@ -164,7 +169,9 @@ def function(name: str, given: Sequence[int], pos: int = 0, *, variadic: bool = 
             hint="Could not choose a best candidate function. You might need to add explicit type casts.",
             position=pos,
         )
-    raise SqlError(UNDEFINED_FUNCTION, f"function {shown} does not exist", hint=NO_MATCH_FUNCTION, position=pos)
+    raise SqlError(
+        UNDEFINED_FUNCTION, f"function {shown} does not exist", hint=NO_MATCH_FUNCTION, position=pos
+    )
 
 
 @lru_cache(maxsize=8_192)
@@ -285,34 +292,48 @@ def _polymorphic(
         elif want in COMPATIBLE_POLYMORPHIC:
             if want == ANYCOMPATIBLEARRAY:
                 if not element_of(have):
-                    return _contradiction(quiet, f"argument declared {format_type(want)} is not an array but type "
-                                                 f"{format_type(have)}")
+                    return _contradiction(
+                        quiet,
+                        f"argument declared {format_type(want)} is not an array but type "
+                        f"{format_type(have)}",
+                    )
                 have = element_of(have)
             elif want == ANYCOMPATIBLENONARRAY and element_of(have):
                 return None
             compatible.append(have)
         elif want == ANYARRAY:
             if array not in (0, have):
-                return _contradiction(quiet, "arguments declared \"anyarray\" are not all alike")
+                return _contradiction(quiet, 'arguments declared "anyarray" are not all alike')
             array = have
         else:
             if element not in (0, have):
-                return _contradiction(quiet, "arguments declared \"anyelement\" are not all alike")
+                return _contradiction(quiet, 'arguments declared "anyelement" are not all alike')
             element = have
     if array:
         inner = element_of(array)
         if not inner:
-            return _contradiction(quiet, f"argument declared anyarray is not an array but type {format_type(array)}")
+            return _contradiction(
+                quiet, f"argument declared anyarray is not an array but type {format_type(array)}"
+            )
         if element not in (0, inner):
-            return _contradiction(quiet, "argument declared anyarray is not consistent with argument declared anyelement")
+            return _contradiction(
+                quiet,
+                "argument declared anyarray is not consistent with argument declared anyelement",
+            )
         element = inner
     if ANYNONARRAY in wanted and element_of(element):
-        return _contradiction(quiet, "type matched to anynonarray is an array type: " + format_type(element))
+        return _contradiction(
+            quiet, "type matched to anynonarray is an array type: " + format_type(element)
+        )
     common = _common(compatible) if compatible else 0
     if common is None:
-        return _contradiction(quiet, "arguments of anycompatible family cannot be cast to a common type")
+        return _contradiction(
+            quiet, "arguments of anycompatible family cannot be cast to a common type"
+        )
     if common and any(not can_coerce(t, common) for t in compatible):
-        return _contradiction(quiet, "arguments of anycompatible family cannot be cast to a common type")
+        return _contradiction(
+            quiet, "arguments of anycompatible family cannot be cast to a common type"
+        )
     if quiet:
         return (), 0
     if undecided and not common:
@@ -376,7 +397,11 @@ def array_type(oid: int, pos: int = 0) -> int:
     """Raises SqlError 42704: nothing is an array of it."""
     if found := array_of(oid):
         return found
-    raise SqlError(UNDEFINED_OBJECT, f"could not find array type for data type {format_type(oid)}", position=pos)
+    raise SqlError(
+        UNDEFINED_OBJECT,
+        f"could not find array type for data type {format_type(oid)}",
+        position=pos,
+    )
 
 
 def length_function(oid: int) -> bool:

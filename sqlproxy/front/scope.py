@@ -78,7 +78,9 @@ class Parameters:
         """All types. Raises 42P18: one is still open."""
         for number, oid in enumerate(self.types, 1):
             if oid in (0, UNKNOWN):
-                raise SqlError(INDETERMINATE_TYPE, f"could not determine data type of parameter ${number}")
+                raise SqlError(
+                    INDETERMINATE_TYPE, f"could not determine data type of parameter ${number}"
+                )
         return tuple(self.types)
 
 
@@ -115,7 +117,9 @@ class Scope:
 
     def add(self, rel: Rel, pos: int) -> None:
         if rel.alias and any(other.alias == rel.alias and other.named for other in self.rels):
-            raise SqlError(DUPLICATE_ALIAS, f'table name "{rel.alias}" specified more than once', position=pos)
+            raise SqlError(
+                DUPLICATE_ALIAS, f'table name "{rel.alias}" specified more than once', position=pos
+            )
         self.rels.append(rel)
 
     def column(self, name: str, pos: int) -> Expr | None:
@@ -123,10 +127,16 @@ class Scope:
         level, scope = 0, self
         while True:
             found = [
-                rel.exprs[i] for rel in scope.rels if rel.open for i, n in enumerate(rel.names) if n == name
+                rel.exprs[i]
+                for rel in scope.rels
+                if rel.open
+                for i, n in enumerate(rel.names)
+                if n == name
             ]
             if len(found) > 1:
-                raise SqlError(AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos)
+                raise SqlError(
+                    AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos
+                )
             if found:
                 return _seen_from(found[0], level, pos)
             if scope.parent is None:
@@ -138,9 +148,13 @@ class Scope:
         rel, level = self.relation(relation, pos)
         found = [rel.exprs[i] for i, n in enumerate(rel.names) if n == name]
         if len(found) > 1:
-            raise SqlError(AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos)
+            raise SqlError(
+                AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos
+            )
         if not found:
-            raise SqlError(UNDEFINED_COLUMN, f"column {relation}.{name} does not exist", position=pos)
+            raise SqlError(
+                UNDEFINED_COLUMN, f"column {relation}.{name} does not exist", position=pos
+            )
         return _seen_from(found[0], level, pos)
 
     def relation(self, name: str, pos: int) -> tuple[Rel, int]:

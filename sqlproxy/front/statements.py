@@ -92,7 +92,9 @@ class JoinItem(Item):
 @dataclass(frozen=True, slots=True)
 class Cte:
     name: str
-    statement: Select | Insert | Update | Delete | None  # None: the recursive one, while it is bound
+    statement: (
+        Select | Insert | Update | Delete | None
+    )  # None: the recursive one, while it is bound
     columns: tuple[ItemColumn, ...]
     recursive: bool = False
     materialized: bool | None = None

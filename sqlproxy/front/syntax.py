@@ -43,9 +43,27 @@ class Parsed:
     kind: str
     body: Node
     extras: dialect.Extras = field(default_factory=dialect.Extras)
+
+
 _PARTS: Final = (
     *"+-*/<>=~!@#%^&|?[",
-    *"not null union except intersect case collate join select values like similar between with overlaps".split(),
+    *[
+        "not",
+        "null",
+        "union",
+        "except",
+        "intersect",
+        "case",
+        "collate",
+        "join",
+        "select",
+        "values",
+        "like",
+        "similar",
+        "between",
+        "with",
+        "overlaps",
+    ],
     *("::", "is", "in", "at"),
 )
 
@@ -183,13 +201,17 @@ def _parsed(text: str, shown: str) -> Node:
         if result.error:
             problem = result.error.contents
             message = problem.message.decode(errors="replace")
-            state = STATEMENT_TOO_COMPLEX if message.startswith("memory exhausted") else SYNTAX_ERROR
+            state = (
+                STATEMENT_TOO_COMPLEX if message.startswith("memory exhausted") else SYNTAX_ERROR
+            )
             raise in_characters(SqlError(state, message, position=problem.cursorpos), shown)
         tree: Node = msgspec.json.decode(result.parse_tree)
         return tree
     except RecursionError:
         raise SqlError(
-            STATEMENT_TOO_COMPLEX, TOO_DEEP, hint="Write the expression in parts that are nested less deeply."
+            STATEMENT_TOO_COMPLEX,
+            TOO_DEEP,
+            hint="Write the expression in parts that are nested less deeply.",
         ) from None
     finally:
         lib.pg_query_free_parse_result(result)

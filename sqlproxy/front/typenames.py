@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlproxy.errors import INVALID_PARAMETER, SYNTAX_ERROR, UNDEFINED_OBJECT, UNDEFINED_SCHEMA, SqlError, unsupported
+from sqlproxy.errors import (
+    INVALID_PARAMETER,
+    SYNTAX_ERROR,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    SqlError,
+    unsupported,
+)
 from sqlproxy.front.registry import (
     BPCHAR,
     INTERVAL,
@@ -48,7 +55,9 @@ def type_of(node: Node) -> tuple[int, int]:
     if node.get("arrayBounds"):
         oid = array_of(oid)
         if not oid:
-            raise SqlError(UNDEFINED_OBJECT, f'could not find array type for data type "{name}"', position=pos)
+            raise SqlError(
+                UNDEFINED_OBJECT, f'could not find array type for data type "{name}"', position=pos
+            )
     return oid, typmod
 
 
@@ -59,7 +68,9 @@ def _constant(node: Node) -> int:
         return value
     if kind == "A_Expr" and "lexpr" not in body and strings(body.get("name")) == ["-"]:
         return -_constant(body["rexpr"])
-    raise SqlError(SYNTAX_ERROR, "type modifiers must be simple constants or identifiers", position=at(body))
+    raise SqlError(
+        SYNTAX_ERROR, "type modifiers must be simple constants or identifiers", position=at(body)
+    )
 
 
 def _modifier(oid: int, given: list[int], pos: int) -> int:
@@ -68,21 +79,39 @@ def _modifier(oid: int, given: list[int], pos: int) -> int:
     if oid in (VARCHAR, BPCHAR):
         word = "varchar" if oid == VARCHAR else "char"
         if given[0] < 1:
-            raise SqlError(INVALID_PARAMETER, f"length for type {word} must be at least 1", position=pos)
+            raise SqlError(
+                INVALID_PARAMETER, f"length for type {word} must be at least 1", position=pos
+            )
         if given[0] > _LENGTH_MAX:
-            raise SqlError(INVALID_PARAMETER, f"length for type {word} cannot exceed {_LENGTH_MAX}", position=pos)
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"length for type {word} cannot exceed {_LENGTH_MAX}",
+                position=pos,
+            )
         return given[0] + 4
     if oid == NUMERIC:
         precision, scale = given[0], given[1] if len(given) > 1 else 0
         if not 1 <= precision <= 1_000:
-            raise SqlError(INVALID_PARAMETER, f"NUMERIC precision {precision} must be between 1 and 1000", position=pos)
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"NUMERIC precision {precision} must be between 1 and 1000",
+                position=pos,
+            )
         if not -1_000 <= scale <= 1_000:
-            raise SqlError(INVALID_PARAMETER, f"NUMERIC scale {scale} must be between -1000 and 1000", position=pos)
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"NUMERIC scale {scale} must be between -1000 and 1000",
+                position=pos,
+            )
         return (precision << 16 | scale & 0x7FF) + 4
     if oid in (TIME, TIMESTAMP, TIMESTAMPTZ):
         if given[0] < 0:
             word = "TIME" if oid == TIME else "TIMESTAMP"
-            raise SqlError(INVALID_PARAMETER, f"{word}({given[0]}) precision must not be negative", position=pos)
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"{word}({given[0]}) precision must not be negative",
+                position=pos,
+            )
         return min(given[0], 6)
     if oid == INTERVAL:
         precision = given[1] if len(given) > 1 else 0xFFFF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
@@ -26,6 +27,7 @@ from sqlproxy.front.registry import (
     NUMERIC,
     OID,
     RECORD,
+    REGCLASS,
     TEXT,
     TIME,
     TIMESTAMP,
@@ -64,7 +66,11 @@ def read_bytea(text: str) -> bytes:
             return bytes.fromhex(digits)
         except ValueError:
             bad = next((c for c in digits if c not in "0123456789abcdefABCDEF"), None)
-            what = f'invalid hexadecimal digit: "{bad}"' if bad else "invalid hexadecimal data: odd number of digits"
+            what = (
+                f'invalid hexadecimal digit: "{bad}"'
+                if bad
+                else "invalid hexadecimal data: odd number of digits"
+            )
             raise SqlError("22023", what) from None
     raw, out, at = text.encode(), bytearray(), 0
     while at < len(raw):
@@ -74,7 +80,11 @@ def read_bytea(text: str) -> bytes:
         elif raw[at + 1 : at + 2] == b"\\":
             out.append(0x5C)
             at += 2
-        elif len(octal := raw[at + 1 : at + 4]) == 3 and octal[0] in b"0123" and all(c in b"01234567" for c in octal):
+        elif (
+            len(octal := raw[at + 1 : at + 4]) == 3
+            and octal[0] in b"0123"
+            and all(c in b"01234567" for c in octal)
+        ):
             out.append(int(octal, 8))
             at += 4
         else:
@@ -96,6 +106,13 @@ def read_uuid(text: str) -> Uuid:
 def read_name(text: str) -> str:
     raw = text.encode()
     return text if len(raw) < 64 else raw[:63].decode(errors="ignore")
+
+
+def _read_relation(text: str) -> str:
+    """A relation's name as regclass reads it: its value here is the name, without schema public."""
+    parts = re.findall(r'"(?:[^"]|"")*"|[^."]+', text.strip())
+    word = parts[-1] if parts else ""
+    return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
 
 
 def _same(text: str) -> str:
@@ -151,6 +168,7 @@ _READERS: Final[dict[int, Reader]] = {
     NAME: read_name,
     BYTEA: read_bytea,
     UUID: read_uuid,
+    REGCLASS: _read_relation,
     INTERVAL: intervals.read_interval,
     JSON: jsons.read_json,
     JSONB: jsons.read_jsonb,
@@ -180,5 +198,16 @@ _WRITERS: Final[dict[int, Writer]] = {
     JSONB: _same,
     VOID: lambda value: "",
     RECORD: str,
+    REGCLASS: _same,
 }
-__all__ = ["Interval", "Reader", "Writer", "read_bool", "read_bytea", "read_name", "read_uuid", "reader", "writer"]
+__all__ = [
+    "Interval",
+    "Reader",
+    "Writer",
+    "read_bool",
+    "read_bytea",
+    "read_name",
+    "read_uuid",
+    "reader",
+    "writer",
+]

@@ -1,0 +1,688 @@
+"""Bound expressions → closures over a row and an `Env`, with PostgreSQL's semantics.
+
+A closure per node; strict functions of columns, parameters and constants are one closure together with their
+arguments (`_strict` makes one of sixteen shapes), so that `column = $1` costs one call. What is constant is computed
+once. NULL is None; errors are SqlError as PostgreSQL raises them.
+
+Not for closures: subqueries, aggregates, windows, functions that return sets: `CannotCompile` says which, and the
+statement goes to what can do them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from sqlproxy.errors import UNSUPPORTED, SqlError
+from sqlproxy.front import comparing, lengths
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import (
+    AnyAll,
+    ArrayExpr,
+    Call,
+    Case,
+    CaseValue,
+    Cast,
+    Coalesce,
+    Column,
+    Const,
+    Distinct,
+    Expr,
+    IsBool,
+    IsNull,
+    Length,
+    Logic,
+    MinMax,
+    Named,
+    NullIf,
+    Param,
+    RowCompare,
+    Subscript,
+)
+from sqlproxy.front.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
+from sqlproxy.front.registry import (
+    BOOL,
+    BPCHAR,
+    REGCLASS,
+    TEXT,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    VARCHAR,
+    array_of,
+    element_of,
+    format_type,
+)
+from sqlproxy.front.values import reader, writer
+from sqlproxy.pg.oids import PgType, by_oid
+from sqlproxy.pg.style import DEFAULT
+
+Fn = Callable[[Sequence[Any], Env], Any]
+_SEQUENCE_CALLS: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid"))
+
+
+class CannotCompile(SqlError):
+    """0A000: the expression needs more than a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """`sequences`: names whose values are taken; reserve them before. `constant`: whether `fn` needs neither row nor
+    env; `value` is then its value.
+    """
+
+    oid: int
+    typmod: int
+    fn: Fn
+    sequences: frozenset[str] = frozenset()
+    volatile: bool = False
+    constant: bool = False
+    value: Any = None
+
+    @property
+    def type(self) -> PgType:
+        found = by_oid(self.oid)
+        assert found is not None, self.oid
+        return found
+
+
+Kind = Literal["col", "par", "con", "fun"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A compiled node before it is a closure: a column's index, a parameter's, a constant, or a closure."""
+
+    kind: Kind
+    at: Any
+
+    @property
+    def fn(self) -> Fn:
+        at = self.at
+        match self.kind:
+            case "col":
+                return lambda row, env: row[at]
+            case "par":
+                return lambda row, env: env.params[at]
+            case "con":
+                return lambda row, env: at
+            case "fun":
+                fn: Fn = at
+                return fn
+
+
+def compile(expr: Expr) -> Compiled:
+    """Raises CannotCompile, and SqlError 0A000 for a function that is not known here."""
+    compiler = _Compiler()
+    part = compiler.part(expr)
+    return Compiled(
+        expr.oid,
+        expr.typmod,
+        part.fn,
+        frozenset(compiler.sequences),
+        compiler.volatile,
+        part.kind == "con",
+        part.at if part.kind == "con" else None,
+    )
+
+
+def fold(expr: Expr) -> Expr:
+    """The constant that an expression is, else the expression."""
+    if isinstance(expr, Const):
+        return expr
+    try:
+        part = _Compiler().part(expr)
+    except SqlError:
+        return expr
+    if part.kind != "con":
+        return expr
+    return Const(oid=expr.oid, typmod=expr.typmod, pos=expr.pos, value=part.at)
+
+
+class _Compiler:
+    def __init__(self) -> None:
+        self.sequences: set[str] = set()
+        self.volatile = False
+        # The value of CaseValue, innermost last: a cell that the node around fills.
+        self.cells: list[list[Any]] = []
+
+    def part(self, expr: Expr) -> _Part:
+        handler = _PARTS.get(type(expr))
+        if handler is None:
+            raise CannotCompile(
+                UNSUPPORTED,
+                f"{type(expr).__name__.lower()} in an expression over one row is not supported",
+            )
+        return handler(self, expr)
+
+    def fn(self, expr: Expr) -> Fn:
+        return self.part(expr).fn
+
+    # -- leaves
+
+    def _const(self, expr: Const) -> _Part:
+        return _Part("con", expr.value)
+
+    def _param(self, expr: Param) -> _Part:
+        return _Part("par", expr.number - 1)
+
+    def _column(self, expr: Column) -> _Part:
+        if expr.level:
+            raise CannotCompile(UNSUPPORTED, "a column of the query around is not supported here")
+        return _Part("col", expr.index)
+
+    def _case_value(self, expr: CaseValue) -> _Part:
+        cell = self.cells[-1]
+        return _Part("fun", lambda row, env: cell[0])
+
+    def _named(self, expr: Named) -> _Part:
+        found = _NAMED.get(expr.name)
+        if found is None:
+            raise CannotCompile(UNSUPPORTED, f"{expr.name} is not supported here")
+        if expr.typmod >= 0:
+            digits = expr.typmod
+            return _Part("fun", lambda row, env: lengths.round_time(found(env), digits))
+        return _Part("fun", lambda row, env: found(env))
+
+    # -- functions
+
+    def _call(self, expr: Call) -> _Part:
+        proc = expr.proc
+        if proc.returns_set:
+            raise CannotCompile(
+                UNSUPPORTED, f"the set-returning function {proc.name} is not supported here"
+            )
+        self.volatile = self.volatile or proc.volatile == "v"
+        args = [self.part(a) for a in expr.args]
+        if proc.source in _SEQUENCE_CALLS and args[0].kind == "con":
+            self.sequences.add(str(args[0].at))
+        types = tuple(a.oid for a in expr.args)
+        if (of_types := WITH_TYPES.get(proc.source)) is not None:
+            function = of_types(types, expr.oid, expr.variadic)
+            return self._strict_or_not(expr, function, args, proc.source not in NON_STRICT)
+        if (with_env := WITH_ENV.get(proc.source)) is not None:
+            return self._with_env(with_env, args, proc.source not in NON_STRICT)
+        if proc.kind == "o" and proc.name in comparing.OPERATORS:
+            if comparing.zoned(*types):
+                zoned = comparing.zoned_test(proc.name)
+                return self._with_env(lambda env, a, b: zoned(a, b, env.style.zone), args, True)
+            test = comparing.test(proc.name, *types)
+            if test is not None:
+                return self._strict_or_not(expr, test, args, True)
+        pure = PURE.get(proc.source)
+        if pure is None:
+            shown = f"{proc.name}({', '.join(map(format_type, types))})"
+            raise CannotCompile(UNSUPPORTED, f"the function {shown} is not supported")
+        return self._strict_or_not(expr, pure, args, proc.source not in NON_STRICT)
+
+    def _strict_or_not(self, expr: Expr, function: Any, args: list[_Part], strict: bool) -> _Part:
+        if strict and any(a.kind == "con" and a.at is None for a in args):
+            return _Part("con", None)
+        volatile = isinstance(expr, Call) and expr.proc.volatile != "i"
+        if not volatile and all(a.kind == "con" for a in args):
+            try:
+                return _Part("con", function(*(a.at for a in args)))
+            except SqlError:
+                pass  # it fails when it is reached, as in PostgreSQL's CASE
+        if not strict:
+            fns = [a.fn for a in args]
+            return _Part("fun", lambda row, env: function(*[f(row, env) for f in fns]))
+        return _Part("fun", _strict(function, args))
+
+    def _with_env(self, function: Any, args: list[_Part], strict: bool) -> _Part:
+        fns = [a.fn for a in args]
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            values = [f(row, env) for f in fns]
+            if strict and None in values:
+                return None
+            return function(env, *values)
+
+        return _Part("fun", call)
+
+    # -- casts
+
+    def _cast(self, expr: Cast) -> _Part:
+        arg = self.part(expr.arg)
+        source, target = expr.arg.oid, expr.oid
+        if expr.how == "array":
+            return self._array_cast(expr, arg)
+        if expr.how == "relabel":
+            return arg
+        if target in (REGCLASS, 2206) or source in (REGCLASS, 2206):
+            raise CannotCompile(
+                UNSUPPORTED,
+                f"a cast from {format_type(source)} to {format_type(target)} is not supported here",
+            )
+        pure = DEFAULT
+        into_text = _category_s(target)
+        if _zoned_text(source) or _zoned_text(target) or _dated(target):
+            if into_text:
+                return self._with_env(lambda env, v: writer(source, env.style)(v), [arg], True)
+            return self._with_env(
+                lambda env, v: reader(target, env.style)(writer(source, env.style)(v)), [arg], True
+            )
+        write = writer(source, pure)
+        if into_text and target != 19:
+            return self._strict_or_not(expr, write, [arg], True)
+        read = reader(target, pure)
+        return self._strict_or_not(expr, lambda v: read(write(v)), [arg], True)
+
+    def _array_cast(self, expr: Cast, arg: _Part) -> _Part:
+        assert expr.element is not None
+        cell: list[Any] = [None]
+        self.cells.append(cell)
+        one = self.fn(expr.element)
+        self.cells.pop()
+        whole = arg.fn
+
+        def convert(value: Any, row: Sequence[Any], env: Env) -> Any:
+            if isinstance(value, list):
+                return [convert(v, row, env) for v in value]
+            cell[0] = value
+            return one(row, env)
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            value = whole(row, env)
+            return None if value is None else convert(value, row, env)
+
+        return _Part("fun", call)
+
+    def _length(self, expr: Length) -> _Part:
+        arg = self.part(expr.arg)
+        return self._strict_or_not(
+            expr, lengths.fitter(expr.oid, expr.typmod, expr.explicit), [arg], True
+        )
+
+    # -- logic
+
+    def _logic(self, expr: Logic) -> _Part:
+        parts = [self.part(a) for a in expr.args]
+        if expr.op == "not":
+            return self._strict_or_not(expr, lambda v: not v, parts, True)
+        decisive = expr.op == "or"
+        if any(p.kind == "con" and p.at is decisive for p in parts):
+            return _Part("con", decisive)
+        parts = [p for p in parts if not (p.kind == "con" and p.at is (not decisive))]
+        if not parts:
+            return _Part("con", not decisive)
+        if len(parts) == 1:
+            return parts[0]
+        fns = [p.fn for p in parts]
+        return _Part("fun", _any_of(fns) if decisive else _all_of(fns))
+
+    def _is_null(self, expr: IsNull) -> _Part:
+        arg = self.part(expr.arg)
+        negated = expr.negated
+        if arg.kind == "con":
+            return _Part("con", (arg.at is None) is not negated)
+        if arg.kind == "col":
+            at = arg.at
+            if negated:
+                return _Part("fun", lambda row, env: row[at] is not None)
+            return _Part("fun", lambda row, env: row[at] is None)
+        fn = arg.fn
+        return _Part("fun", lambda row, env: (fn(row, env) is None) is not negated)
+
+    def _is_bool(self, expr: IsBool) -> _Part:
+        fn, value, negated = self.fn(expr.arg), expr.value, expr.negated
+        return _Part("fun", lambda row, env: (fn(row, env) is value) is not negated)
+
+    def _distinct(self, expr: Distinct) -> _Part:
+        left, right = self.fn(expr.left), self.fn(expr.right)
+        equal = self._binary(expr.equal)
+        negated = expr.negated
+
+        def call(row: Sequence[Any], env: Env) -> bool:
+            a, b = left(row, env), right(row, env)
+            same = (a is None and b is None) if a is None or b is None else bool(equal(env, a, b))
+            return same is negated
+
+        return _Part("fun", call)
+
+    def _binary(self, expr: Expr) -> Callable[[Env, Any, Any], Any]:
+        """An operator's function of two values, its arguments already converted."""
+        assert isinstance(expr, Call)
+        types = [a.oid for a in expr.args]
+        cells: list[list[Any]] = [[None], [None]]
+        probe = Call(
+            oid=expr.oid,
+            proc=expr.proc,
+            args=tuple(Column(oid=t, index=i, name="") for i, t in enumerate(types)),
+        )
+        fn = _Compiler().fn(probe)
+        del cells
+        return lambda env, a, b: fn((a, b), env)
+
+    def _null_if(self, expr: NullIf) -> _Part:
+        assert isinstance(expr.equal, Call)
+        left, right = self.fn(expr.equal.args[0]), self.fn(expr.equal.args[1])
+        equal = self._binary(expr.equal)
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            a, b = left(row, env), right(row, env)
+            return None if a is not None and b is not None and equal(env, a, b) else a
+
+        return _Part("fun", call)
+
+    # -- conditional values
+
+    def _case(self, expr: Case) -> _Part:
+        cell: list[Any] = [None]
+        subject = self.fn(expr.arg) if expr.arg is not None else None
+        self.cells.append(cell)
+        whens = [(self.fn(c), self.fn(r)) for c, r in expr.whens]
+        self.cells.pop()
+        default = self.fn(expr.default) if expr.default is not None else _nothing
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            if subject is not None:
+                value = subject(row, env)
+            for condition, result in whens:
+                if subject is not None:
+                    cell[0] = value
+                if condition(row, env) is True:
+                    return result(row, env)
+            return default(row, env)
+
+        return _Part("fun", call)
+
+    def _coalesce(self, expr: Coalesce) -> _Part:
+        fns = [self.fn(a) for a in expr.args]
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            for fn in fns:
+                value = fn(row, env)
+                if value is not None:
+                    return value
+            return None
+
+        return _Part("fun", call)
+
+    def _min_max(self, expr: MinMax) -> _Part:
+        fns = [self.fn(a) for a in expr.args]
+        key = comparing.key_of(expr.oid)
+        best = max if expr.greatest else min
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            values = [v for v in (fn(row, env) for fn in fns) if v is not None]
+            return best(values, key=key) if values else None
+
+        return _Part("fun", call)
+
+    # -- arrays and rows
+
+    def _array(self, expr: ArrayExpr) -> _Part:
+        parts = [self.part(a) for a in expr.args]
+        if expr.nested:
+            fns = [p.fn for p in parts]
+            return _Part("fun", lambda row, env: _nested([f(row, env) for f in fns]))
+        if all(p.kind == "con" for p in parts):
+            return _Part("con", [p.at for p in parts])
+        fns = [p.fn for p in parts]
+        return _Part("fun", lambda row, env: [f(row, env) for f in fns])
+
+    def _any_all(self, expr: AnyAll) -> _Part:
+        left, array = self.fn(expr.left), self.part(expr.array)
+        every = expr.all
+        element = element_of(expr.array.oid)
+        if (
+            array.kind == "con"
+            and array.at is not None
+            and not every
+            and expr.test.operator == "="
+            and comparing.hashable(expr.left.oid)
+            and comparing.hashable(element)
+        ):
+            return _Part("fun", _member(left, array.at))
+        equal = self._binary(expr.test)
+        whole = array.fn
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            values = whole(row, env)
+            if values is None:
+                return None
+            flat = _flat(values)
+            a = left(row, env)
+            if a is None:
+                return None if flat else every
+            unknown = False
+            for b in flat:
+                if b is None:
+                    unknown = True
+                    continue
+                found = equal(env, a, b)
+                if found is None:
+                    unknown = True
+                elif bool(found) is not every:
+                    return not every
+            return None if unknown else every
+
+        return _Part("fun", call)
+
+    def _subscript(self, expr: Subscript) -> _Part:
+        whole = self.fn(expr.arg)
+        if expr.slices:
+            bounds = [
+                (self.fn(a) if a is not None else None, self.fn(b) if b is not None else None)
+                for a, b in expr.slices
+            ]
+            return _Part("fun", lambda row, env: _slice(whole(row, env), bounds, row, env))
+        indexes = [self.fn(i) for i in expr.indexes]
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            value = whole(row, env)
+            for fn in indexes:
+                at = fn(row, env)
+                if at is None or not isinstance(value, list) or not 1 <= at <= len(value):
+                    return None
+                value = value[at - 1]
+            return None if isinstance(value, list) else value
+
+        return _Part("fun", call)
+
+    def _row_compare(self, expr: RowCompare) -> _Part:
+        equal = [self.fn(e) for e in expr.equal]
+        less = [self.fn(e) for e in expr.less]
+        or_equal = expr.op.endswith("=")
+
+        def call(row: Sequence[Any], env: Env) -> Any:
+            for same, first in zip(equal, less, strict=True):
+                found = same(row, env)
+                if found is None:
+                    return None
+                if not found:
+                    return first(row, env)
+            return or_equal
+
+        return _Part("fun", call)
+
+
+# -- shapes of closures
+
+
+def _strict(function: Any, parts: list[_Part]) -> Fn:
+    """One closure for a strict function and its arguments."""
+    if 1 <= len(parts) <= 2:
+        made: Fn = _shape(tuple(p.kind for p in parts))(function, *(p.at for p in parts))
+        return made
+    fns = [p.fn for p in parts]
+
+    def call(row: Sequence[Any], env: Env) -> Any:
+        values = []
+        for fn in fns:
+            value = fn(row, env)
+            if value is None:
+                return None
+            values.append(value)
+        return function(*values)
+
+    return call
+
+
+_READS: Final[dict[Kind, str]] = {
+    "col": "row[{}]",
+    "par": "env.params[{}]",
+    "con": "{}",
+    "fun": "{}(row, env)",
+}
+
+
+@lru_cache(maxsize=32)
+def _shape(kinds: tuple[Kind, ...]) -> Any:
+    """Makes closures for arguments of these kinds. The text is ours alone: no user's text goes in."""
+    names = ("a", "b")[: len(kinds)]
+    lines = [
+        f"def make(function, {', '.join(f'at_{n}' for n in names)}):",
+        "    def call(row, env):",
+    ]
+    for name, kind in zip(names, kinds, strict=True):
+        lines.append(f"        {name} = {_READS[kind].format(f'at_{name}')}")
+        if kind != "con":
+            lines.append(f"        if {name} is None: return None")
+    lines += [f"        return function({', '.join(names)})", "    return call"]
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    return scope["make"]
+
+
+def _all_of(fns: Sequence[Fn]) -> Fn:
+    def call(row: Sequence[Any], env: Env) -> Any:
+        unknown = False
+        for fn in fns:
+            value = fn(row, env)
+            if value is None:
+                unknown = True
+            elif not value:
+                return False
+        return None if unknown else True
+
+    return call
+
+
+def _any_of(fns: Sequence[Fn]) -> Fn:
+    def call(row: Sequence[Any], env: Env) -> Any:
+        unknown = False
+        for fn in fns:
+            value = fn(row, env)
+            if value is None:
+                unknown = True
+            elif value:
+                return True
+        return None if unknown else False
+
+    return call
+
+
+def _member(left: Fn, values: list[Any]) -> Fn:
+    flat = _flat(values)
+    known = frozenset(v for v in flat if v is not None)
+    missing = None if len(known) < len(flat) and None in flat else False
+
+    def call(row: Sequence[Any], env: Env) -> Any:
+        value = left(row, env)
+        if value is None:
+            return None if flat else False
+        return True if value in known else missing
+
+    return call
+
+
+def _flat(values: list[Any]) -> list[Any]:
+    if not any(isinstance(v, list) for v in values):
+        return values
+    return [one for part in values for one in (_flat(part) if isinstance(part, list) else [part])]
+
+
+def _nested(values: list[Any]) -> list[Any]:
+    """Of ARRAY[[…], …]: all parts must have the same dimensions. Raises 2202E."""
+    parts = [v for v in values if v]
+    if len(parts) not in (0, len(values)):
+        raise _ragged()
+    if len({_shape_of(p) for p in parts}) > 1:
+        raise _ragged()
+    return parts
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    return (len(value), *_shape_of(value[0])) if isinstance(value, list) and value else ()
+
+
+def _ragged() -> SqlError:
+    return SqlError(
+        "2202E", "multidimensional arrays must have array expressions with matching dimensions"
+    )
+
+
+def _slice(
+    value: Any, bounds: Sequence[tuple[Fn | None, Fn | None]], row: Sequence[Any], env: Env
+) -> Any:
+    if value is None:
+        return None
+    if not bounds:
+        return value
+    (low, high), rest = bounds[0], bounds[1:]
+    first = low(row, env) if low is not None else 1
+    last = high(row, env) if high is not None else len(value)
+    if first is None or last is None:
+        return None
+    part = value[max(first, 1) - 1 : max(last, 0)]
+    if not rest:
+        return part
+    inner = [_slice(v, rest, row, env) for v in part]
+    return None if any(v is None for v in inner) else [v for v in inner if v]
+
+
+def _nothing(row: Sequence[Any], env: Env) -> None:
+    return None
+
+
+def _category_s(oid: int) -> bool:
+    return oid in (TEXT, VARCHAR, BPCHAR, 19, UNKNOWN)
+
+
+def _zoned_text(oid: int) -> bool:
+    return (element_of(oid) or oid) == TIMESTAMPTZ
+
+
+def _dated(oid: int) -> bool:
+    """Whose text may be `now` or `today`."""
+    return oid in (1082, 1083, 1114)
+
+
+_NAMED: Final[dict[str, Callable[[Env], Any]]] = {
+    "current_timestamp": lambda env: env.now,
+    "localtimestamp": lambda env: env.now.astimezone(env.style.zone).replace(tzinfo=None),
+    "current_date": lambda env: env.now.astimezone(env.style.zone).date(),
+    "localtime": lambda env: env.now.astimezone(env.style.zone).time(),
+    "current_user": lambda env: env.session.get("user", ""),
+    "current_role": lambda env: env.session.get("user", ""),
+    "user": lambda env: env.session.get("user", ""),
+    "session_user": lambda env: env.session.get("session_user", env.session.get("user", "")),
+    "current_catalog": lambda env: env.session.get("database", ""),
+    "current_schema": lambda env: "public",
+}
+_PARTS: Final[dict[type, Any]] = {
+    Const: _Compiler._const,
+    Param: _Compiler._param,
+    Column: _Compiler._column,
+    CaseValue: _Compiler._case_value,
+    Named: _Compiler._named,
+    Call: _Compiler._call,
+    Cast: _Compiler._cast,
+    Length: _Compiler._length,
+    Logic: _Compiler._logic,
+    IsNull: _Compiler._is_null,
+    IsBool: _Compiler._is_bool,
+    Distinct: _Compiler._distinct,
+    NullIf: _Compiler._null_if,
+    Case: _Compiler._case,
+    Coalesce: _Compiler._coalesce,
+    MinMax: _Compiler._min_max,
+    ArrayExpr: _Compiler._array,
+    AnyAll: _Compiler._any_all,
+    Subscript: _Compiler._subscript,
+    RowCompare: _Compiler._row_compare,
+}
+__all__ = ["BOOL", "CannotCompile", "Compiled", "Env", "array_of", "compile", "fold"]

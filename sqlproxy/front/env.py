@@ -1,0 +1,43 @@
+"""What an expression may ask beside its row: parameters, the time, the session, sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlproxy.errors import unsupported
+from sqlproxy.pg.style import DEFAULT, Style
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _no_sequences(*args: Any) -> int:
+    raise unsupported("a sequence here")
+
+
+def _no_chance() -> Any:
+    raise unsupported("chance here")
+
+
+@dataclass(slots=True)
+class Env:
+    """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name, qualified text)` and its
+    like never wait: whoever executes has reserved the values (`Compiled.sequences`). `session` holds settings, `user`,
+    `session_user`, `database`.
+    """
+
+    params: Sequence[Any] = ()
+    now: datetime = _EPOCH
+    statement_now: datetime = _EPOCH
+    session: Mapping[str, str] = field(default_factory=dict)
+    style: Style = DEFAULT
+    clock: Callable[[], datetime] = lambda: _EPOCH
+    random: Callable[[], float] = _no_chance
+    uuid: Callable[[], UUID] = _no_chance
+    nextval: Callable[[str], int] = _no_sequences
+    currval: Callable[[str], int] = _no_sequences
+    lastval: Callable[[], int] = _no_sequences
+    setval: Callable[[str, int, bool], int] = _no_sequences

@@ -1,0 +1,222 @@
+"""Arrays: lists, nested for more dimensions, counted from 1 (other lower bounds are not kept)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlproxy.errors import SqlError, unsupported
+from sqlproxy.front import comparing
+from sqlproxy.front.f_text import output
+from sqlproxy.front.registry import element_of
+
+
+def shape(value: Any) -> list[int]:
+    found = []
+    while isinstance(value, list) and value:
+        found.append(len(value))
+        value = value[0]
+    return found
+
+
+def flat(value: Sequence[Any]) -> list[Any]:
+    return [x for part in value for x in (flat(part) if isinstance(part, list) else [part])]
+
+
+def _mismatch(what: str = "") -> SqlError:
+    return SqlError("2202E", "cannot concatenate incompatible arrays", detail=what)
+
+
+def _append(value: list[Any] | None, item: Any) -> list[Any]:
+    if value and len(shape(value)) > 1:
+        raise SqlError("22000", "argument must be empty or one-dimensional array")
+    return [*(value or ()), item]
+
+
+def _prepend(item: Any, value: list[Any] | None) -> list[Any]:
+    if value and len(shape(value)) > 1:
+        raise SqlError("22000", "argument must be empty or one-dimensional array")
+    return [item, *(value or ())]
+
+
+def _cat(a: list[Any] | None, b: list[Any] | None) -> list[Any] | None:
+    if a is None or b is None:
+        return b if a is None else a
+    if not a or not b:
+        return b if not a else a
+    one, two = shape(a), shape(b)
+    if len(one) == len(two) and one[1:] == two[1:]:
+        return [*a, *b]
+    if len(one) == len(two) + 1 and one[1:] == two:
+        return [*a, b]
+    if len(two) == len(one) + 1 and two[1:] == one:
+        return [a, *b]
+    raise _mismatch()
+
+
+def _length(value: list[Any], dimension: int) -> int | None:
+    found = shape(value)
+    return found[dimension - 1] if 1 <= dimension <= len(found) else None
+
+
+def _dims(value: list[Any]) -> str | None:
+    found = shape(value)
+    return "".join(f"[1:{n}]" for n in found) if found else None
+
+
+def _with_key(
+    function: Callable[..., Any],
+) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+    """A function that compares elements: it is given what tells equal ones."""
+
+    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+        key = comparing.key_of(element_of(types[0]))
+
+        def same(a: Any, b: Any) -> bool:
+            if a is None or b is None:
+                return a is b
+            return bool(key(a) == key(b))
+
+        return lambda *args: function(same, *args)
+
+    return of_types
+
+
+Same = Callable[[Any, Any], bool]
+
+
+def _flat_only(value: list[Any], what: str) -> None:
+    if len(shape(value)) > 1:
+        raise unsupported(f"{what} in multidimensional arrays")
+
+
+def _position(same: Same, value: list[Any] | None, item: Any, start: int | None = 1) -> int | None:
+    if value is None:
+        return None
+    _flat_only(value, "searching for elements")
+    if start is None:
+        raise SqlError("22004", "initial position must not be null")
+    for i in range(max(start, 1) - 1, len(value)):
+        if same(value[i], item):
+            return i + 1
+    return None
+
+
+def _positions(same: Same, value: list[Any] | None, item: Any) -> list[int] | None:
+    if value is None:
+        return None
+    _flat_only(value, "searching for elements")
+    return [i for i, v in enumerate(value, 1) if same(v, item)]
+
+
+def _remove(same: Same, value: list[Any] | None, item: Any) -> list[Any] | None:
+    if value is None:
+        return None
+    _flat_only(value, "removing elements")
+    return [v for v in value if not same(v, item)]
+
+
+def _replace(same: Same, value: list[Any] | None, old: Any, new: Any) -> list[Any] | None:
+    if value is None:
+        return None
+    return [
+        _replace(same, v, old, new) if isinstance(v, list) else new if same(v, old) else v
+        for v in value
+    ]
+
+
+def _contains(same: Same, value: list[Any], other: list[Any]) -> bool:
+    have = flat(value)
+    return all(
+        w is not None and any(h is not None and same(h, w) for h in have) for w in flat(other)
+    )
+
+
+def _overlap(same: Same, value: list[Any], other: list[Any]) -> bool:
+    have = flat(value)
+    return any(
+        w is not None and any(h is not None and same(h, w) for h in have) for w in flat(other)
+    )
+
+
+def _to_text(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    write = output(element_of(types[0]))
+
+    def call(value: list[Any] | None, separator: str | None, null: str | None = None) -> str | None:
+        if value is None or separator is None:
+            return None
+        shown = [null if v is None else write(v) for v in flat(value)]
+        return separator.join(v for v in shown if v is not None)
+
+    return call
+
+
+def _from_text(
+    value: str | None, separator: str | None, null: str | None = None
+) -> list[Any] | None:
+    if value is None:
+        return None
+    if value == "":
+        return []
+    parts = (
+        list(value) if separator is None else [value] if separator == "" else value.split(separator)
+    )
+    return [None if null is not None and p == null else p for p in parts]
+
+
+def _trim(value: list[Any], n: int) -> list[Any]:
+    if not 0 <= n <= len(value):
+        raise SqlError("2202E", f"number of elements to trim must be between 0 and {len(value)}")
+    return value[: len(value) - n]
+
+
+def _fill(item: Any, sizes: list[int]) -> list[Any]:
+    if not sizes:
+        return []
+    if any(s is None for s in sizes):
+        raise SqlError("22004", "dimension values cannot be null")
+    if any(s < 0 for s in sizes) or len(sizes) > 6:
+        raise SqlError("54000", f"array size exceeds the maximum allowed ({134_217_727})")
+    inner = _fill(item, sizes[1:]) if len(sizes) > 1 else item
+    return [inner for _ in range(sizes[0])]
+
+
+def _bucket(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    from bisect import bisect_right
+
+    key = comparing.key_of(types[0])
+    return lambda value, bounds: bisect_right([key(b) for b in bounds], key(value))
+
+
+FUNCTIONS: Final[dict[str, Any]] = {
+    "array_append": _append,
+    "array_prepend": _prepend,
+    "array_cat": _cat,
+    "array_length": _length,
+    "array_upper": _length,
+    "array_lower": lambda v, n: 1 if _length(v, n) is not None else None,
+    "array_ndims": lambda v: len(shape(v)) or None,
+    "array_dims": _dims,
+    "array_cardinality": lambda v: len(flat(v)),
+    "text_to_array": _from_text,
+    "text_to_array_null": _from_text,
+    "trim_array": _trim,
+    "array_fill": _fill,
+}
+OF_TYPES: Final[dict[str, Any]] = {
+    "array_position": _with_key(_position),
+    "array_position_start": _with_key(_position),
+    "array_positions": _with_key(_positions),
+    "array_remove": _with_key(_remove),
+    "array_replace": _with_key(_replace),
+    "arraycontains": _with_key(_contains),
+    "arraycontained": _with_key(lambda same, a, b: _contains(same, b, a)),
+    "arrayoverlap": _with_key(_overlap),
+    "array_to_text": _to_text,
+    "array_to_text_null": _to_text,
+    "width_bucket_array": _bucket,
+}
+NON_STRICT: Final = frozenset((
+    "array_append", "array_prepend", "array_cat", "array_position", "array_position_start", "array_positions",
+    "array_remove", "array_replace", "array_to_text_null", "text_to_array", "text_to_array_null", "array_fill",
+))  # fmt: skip

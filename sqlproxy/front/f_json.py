@@ -1,0 +1,546 @@
+"""json and jsonb: operators and functions over their text. jsonb's text is canonical (`sqlproxy.jsonb`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlproxy import jsonb
+from sqlproxy.errors import INVALID_PARAMETER, SqlError
+from sqlproxy.front.f_numbers import result
+from sqlproxy.front.registry import (
+    BOOL,
+    DATE,
+    INTEGERS,
+    JSON,
+    JSONB,
+    NUMERIC,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    element_of,
+)
+from sqlproxy.front.values import writer
+from sqlproxy.pg.style import DEFAULT
+
+_MISSING: Final = object()
+
+
+def load(text: str) -> Any:
+    return jsonb.parse(text)
+
+
+dump = jsonb.dumps
+
+
+# -- json keeps its text: parts of it are cut out as they stand
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SCALAR: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,\]}]+', re.DOTALL)
+
+
+def _parts(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The first character of a JSON text and its members: (key, text), keys "" in an array."""
+    at = _skip(text, 0)
+    opening = text[at]
+    if opening not in "{[":
+        return opening, []
+    found, at = [], _skip(text, at + 1)
+    while text[at] not in "}]":
+        key = ""
+        if opening == "{":
+            mark = _SCALAR.match(text, at)
+            assert mark is not None
+            key = json.loads(mark[0])
+            at = _skip(text, _skip(text, mark.end()) + 1)
+        end = _end(text, at)
+        found.append((key, text[at:end]))
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return opening, found
+
+
+def _skip(text: str, at: int) -> int:
+    mark = _SPACE.match(text, at)
+    assert mark is not None
+    return mark.end()
+
+
+def _end(text: str, at: int) -> int:
+    if text[at] not in "{[":
+        mark = _SCALAR.match(text, at)
+        assert mark is not None
+        return mark.end()
+    depth = 0
+    while True:
+        char = text[at]
+        if char == '"':
+            mark = _SCALAR.match(text, at)
+            assert mark is not None
+            at = mark.end()
+            continue
+        depth += (char in "{[") - (char in "}]")
+        at += 1
+        if depth == 0:
+            return at
+
+
+def _json_member(text: str, key: str | int) -> str | None:
+    opening, parts = _parts(text)
+    if isinstance(key, int):
+        if opening != "[":
+            return None
+        at = key if key >= 0 else len(parts) + key
+        return parts[at][1] if 0 <= at < len(parts) else None
+    if opening != "{":
+        return None
+    return next((value for k, value in reversed(parts) if k == key), None)
+
+
+def _json_text(part: str | None) -> str | None:
+    if part is None or part == "null":
+        return None
+    if part.startswith('"'):
+        text: str = json.loads(part)
+        return text
+    return part
+
+
+def _json_path(text: str, path: Sequence[str | None]) -> str | None:
+    found: str | None = text.strip()
+    for step in path:
+        if step is None or found is None:
+            return None
+        if found.startswith("[") and re.fullmatch(r"[+-]?\d+", step):
+            found = _json_member(found, int(step))
+        else:
+            found = _json_member(found, step)
+    return found
+
+
+# -- jsonb
+
+
+def _member(value: Any, key: str | int) -> Any:
+    if isinstance(key, int):
+        if not isinstance(value, list):
+            return _MISSING
+        at = key if key >= 0 else len(value) + key
+        return value[at] if 0 <= at < len(value) else _MISSING
+    return value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
+
+
+def _field(as_text: bool) -> Callable[[str, str | int], str | None]:
+    def call(text: str, key: str | int) -> str | None:
+        return _shown(_member(load(text), key), as_text)
+
+    return call
+
+
+def _shown(value: Any, as_text: bool) -> str | None:
+    if value is _MISSING:
+        return None
+    if as_text:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return value
+    return dump(value)
+
+
+def _at_path(value: Any, path: Sequence[str | None]) -> Any:
+    for step in path:
+        if step is None:
+            return _MISSING
+        if isinstance(value, list):
+            if not re.fullmatch(r"[+-]?\d+", step):
+                return _MISSING
+            value = _member(value, int(step))
+        else:
+            value = _member(value, step)
+        if value is _MISSING:
+            return value
+    return value
+
+
+def _path(as_text: bool) -> Callable[[str, Sequence[str | None]], str | None]:
+    return lambda text, path: _shown(_at_path(load(text), path), as_text)
+
+
+def _contains(a: Any, b: Any) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return all(k in a and _contains(a[k], v) for k, v in b.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return all(any(_contains(x, y) for x in a) for y in b)
+    if isinstance(a, dict | list) or isinstance(b, dict | list):
+        return False
+    return type(a) is type(b) and bool(a == b)
+
+
+def _contained_in(text: str, other: str) -> bool:
+    a, b = load(text), load(other)
+    if isinstance(a, list) and not isinstance(b, list | dict):
+        return any(_contains(x, b) for x in a)
+    return _contains(a, b)
+
+
+def _exists(text: str, key: str) -> bool:
+    value = load(text)
+    if isinstance(value, dict):
+        return key in value
+    if isinstance(value, list):
+        return any(v == key and isinstance(v, str) for v in value)
+    return bool(value == key)
+
+
+def _concat(text: str, other: str) -> str:
+    a, b = load(text), load(other)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return dump(jsonb.ordered([*a.items(), *b.items()]))
+    if isinstance(a, dict) != isinstance(b, dict) and not (
+        isinstance(a, list) or isinstance(b, list)
+    ):
+        raise SqlError(INVALID_PARAMETER, "invalid concatenation of jsonb objects")
+    left = a if isinstance(a, list) else [a]
+    right = b if isinstance(b, list) else [b]
+    return dump([*left, *right])
+
+
+def _scalar_error(what: str) -> SqlError:
+    return SqlError(INVALID_PARAMETER, what)
+
+
+def _delete(text: str, key: str) -> str:
+    value = load(text)
+    if isinstance(value, dict):
+        return dump({k: v for k, v in value.items() if k != key})
+    if isinstance(value, list):
+        return dump([v for v in value if not (isinstance(v, str) and v == key)])
+    raise _scalar_error("cannot delete from scalar")
+
+
+def _delete_all(text: str, keys: Sequence[str | None]) -> str:
+    for key in keys:
+        if key is not None:
+            text = _delete(text, key)
+    if not isinstance(load(text), dict | list):
+        raise _scalar_error("cannot delete from scalar")
+    return text
+
+
+def _delete_index(text: str, at: int) -> str:
+    value = load(text)
+    if isinstance(value, dict):
+        raise _scalar_error("cannot delete from object using integer index")
+    if not isinstance(value, list):
+        raise _scalar_error("cannot delete from scalar")
+    place = at if at >= 0 else len(value) + at
+    if 0 <= place < len(value):
+        del value[place]
+    return dump(value)
+
+
+def _delete_path(text: str, path: Sequence[str | None]) -> str:
+    value = load(text)
+    if not isinstance(value, dict | list):
+        raise _scalar_error("cannot delete path in scalar")
+    return dump(_changed(value, list(path), _MISSING, False, False, False)) if path else text
+
+
+def _set(text: str, path: Sequence[str | None], new: str, create: bool = True) -> str:
+    value = load(text)
+    if not isinstance(value, dict | list):
+        raise _scalar_error("cannot set path in scalar")
+    return dump(_changed(value, list(path), load(new), create, False, False)) if path else text
+
+
+def _insert(text: str, path: Sequence[str | None], new: str, after: bool = False) -> str:
+    value = load(text)
+    if not isinstance(value, dict | list):
+        raise _scalar_error("cannot set path in scalar")
+    return dump(_changed(value, list(path), load(new), True, True, after)) if path else text
+
+
+def _changed(
+    value: Any, path: list[str | None], new: Any, create: bool, insert: bool, after: bool
+) -> Any:
+    step, rest = path[0], path[1:]
+    if step is None:
+        raise SqlError("22004", "path element at position 1 is null")
+    if isinstance(value, dict):
+        out = dict(value)
+        if rest:
+            if step in out:
+                out[step] = _changed(out[step], rest, new, create, insert, after)
+        elif new is _MISSING:
+            out.pop(step, None)
+        elif step in out and insert:
+            raise SqlError(
+                INVALID_PARAMETER,
+                "cannot replace existing key",
+                hint="Try using the function jsonb_set to replace key value.",
+            )
+        elif step in out or create:
+            out[step] = new
+        return jsonb.ordered(list(out.items()))
+    if not isinstance(value, list):
+        return value
+    if not re.fullmatch(r"[+-]?\d+", step):
+        raise SqlError("22P02", f'path element at position 1 is not an integer: "{step}"')
+    return _changed_list(list(value), int(step), rest, new, create, insert, after)
+
+
+def _changed_list(
+    out: list[Any],
+    at: int,
+    rest: list[str | None],
+    new: Any,
+    create: bool,
+    insert: bool,
+    after: bool,
+) -> list[Any]:
+    place = at if at >= 0 else len(out) + at
+    if not 0 <= place < len(out):
+        if not rest and new is not _MISSING and create:
+            out.insert(len(out) if place >= 0 else 0, new)
+        return out
+    if rest:
+        out[place] = _changed(out[place], rest, new, create, insert, after)
+    elif new is _MISSING:
+        del out[place]
+    elif insert:
+        out.insert(place + after, new)
+    else:
+        out[place] = new
+    return out
+
+
+_TYPES: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "boolean"), (str, "string"), (Decimal, "number"), (list, "array"), (dict, "object"), (type(None), "null"),
+)  # fmt: skip
+
+
+def _typeof(text: str) -> str:
+    value = load(text)
+    return next(name for kind, name in _TYPES if isinstance(value, kind))
+
+
+def _length(text: str) -> int:
+    value = load(text)
+    if isinstance(value, list):
+        return len(value)
+    what = "a non-array" if isinstance(value, dict) else "a scalar"
+    raise SqlError(INVALID_PARAMETER, f"cannot get array length of {what}")
+
+
+def _stripped(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _stripped(v) for k, v in value.items() if v is not None}
+    return [_stripped(v) for v in value] if isinstance(value, list) else value
+
+
+def _pretty(text: str) -> str:
+    def show(value: Any, indent: str) -> str:
+        inner = indent + "    "
+        if isinstance(value, dict):
+            if not value:
+                return "{\n" + indent + "}"
+            lines = [f"{inner}{dump(k)}: {show(v, inner)}" for k, v in value.items()]
+            return "{\n" + ",\n".join(lines) + "\n" + indent + "}"
+        if isinstance(value, list):
+            if not value:
+                return "[\n" + indent + "]"
+            return "[\n" + ",\n".join(inner + show(v, inner) for v in value) + "\n" + indent + "]"
+        return dump(value)
+
+    return show(load(text), "")
+
+
+# -- to JSON, by the values' types
+
+
+def json_writer(oid: int) -> Callable[[Any], str]:
+    """A value of a type as JSON text, as to_json writes it. None is null."""
+    if oid in (JSON, JSONB):
+        return lambda v: "null" if v is None else v
+    if element := element_of(oid):
+        inner = json_writer(element)
+
+        def each(value: Any) -> str:
+            if value is None:
+                return "null"
+            return "[" + ",".join(each(v) if isinstance(v, list) else inner(v) for v in value) + "]"
+
+        return each
+    if oid == BOOL:
+        return lambda v: "null" if v is None else "true" if v else "false"
+    if oid in INTEGERS:
+        return lambda v: "null" if v is None else str(v)
+    write = writer(oid, DEFAULT)
+    if oid in (NUMERIC, 700, 701):
+        return lambda v: "null" if v is None else write(v) if v - v == 0 else dump(write(v))
+    if oid in (DATE, TIMESTAMP, TIMESTAMPTZ):
+        return lambda v: "null" if v is None else dump(_iso(write(v), oid))
+    return lambda v: "null" if v is None else dump(write(v))
+
+
+def _iso(text: str, oid: int) -> str:
+    text = text.replace(" ", "T", 1)
+    if oid == TIMESTAMPTZ and re.search(r"[+-]\d\d$", text):
+        text += ":00"
+    return text
+
+
+def _to(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
+        write = json_writer(types[0])
+        return (lambda v: jsonb.canonical(write(v))) if canonical else write
+
+    return of_types
+
+
+def _build_array(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
+        writers = [json_writer(t) for t in types]
+
+        def call(*values: Any) -> str:
+            text = "[" + ", ".join(w(v) for w, v in zip(writers, values, strict=True)) + "]"
+            return jsonb.canonical(text) if canonical else text
+
+        return call
+
+    return of_types
+
+
+def _build_object(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
+        if len(types) % 2:
+            raise SqlError(
+                INVALID_PARAMETER,
+                "argument list must have even number of elements",
+                hint=f"The arguments of {'jsonb' if canonical else 'json'}_build_object() must consist of alternating "
+                "keys and values.",
+            )
+        keys = [writer(t, DEFAULT) for t in types[::2]]
+        writers = [json_writer(t) for t in types[1::2]]
+
+        def call(*values: Any) -> str:
+            parts = []
+            for i, (key, write) in enumerate(zip(keys, writers, strict=True)):
+                if values[2 * i] is None:
+                    raise SqlError(
+                        INVALID_PARAMETER,
+                        f"argument {2 * i + 1} cannot be null"
+                        if not canonical
+                        else f"argument {2 * i + 1}: key must not be null",
+                        hint="Object keys should be text.",
+                    )
+                parts.append(f"{dump(key(values[2 * i]))} : {write(values[2 * i + 1])}")
+            text = "{" + ", ".join(parts) + "}"
+            return jsonb.canonical(text) if canonical else text
+
+        return call
+
+    return of_types
+
+
+def _object(pairs: Sequence[str | None], values: Sequence[str | None] | None = None) -> str:
+    if values is None:
+        if len(pairs) % 2:
+            raise SqlError("2202E", "array must have even number of elements")
+        keys, found = pairs[::2], pairs[1::2]
+    else:
+        if len(pairs) != len(values):
+            raise SqlError("2202E", "mismatched array dimensions")
+        keys, found = pairs, values
+    if any(k is None for k in keys):
+        raise SqlError("22004", "null value not allowed for object key")
+    return "{" + ", ".join(f"{dump(k)} : {dump(v)}" for k, v in zip(keys, found, strict=True)) + "}"
+
+
+def _to_type(name: str, kind: type, convert: Callable[[Any], Any]) -> Callable[[str], Any]:
+    def call(text: str) -> Any:
+        value = load(text)
+        if isinstance(value, bool) is not (kind is bool) or not isinstance(value, kind):
+            what = next(n for k, n in _TYPES if isinstance(value, k))
+            what = {"number": "numeric"}.get(what, what)
+            raise SqlError("22023", f"cannot cast jsonb {what} to type {name}")
+        return convert(value)
+
+    return call
+
+
+def casts(numbers: dict[str, Any]) -> dict[str, Any]:
+    """jsonb → numbers and bool, by way of numeric."""
+    return {
+        "jsonb_bool": _to_type("boolean", bool, bool),
+        "jsonb_numeric": _to_type("numeric", Decimal, result),
+        **{
+            f"jsonb_{short}": _to_type(name, Decimal, numbers[f"numeric_{short}"])
+            for short, name in (
+                ("int2", "smallint"),
+                ("int4", "integer"),
+                ("int8", "bigint"),
+                ("float4", "real"),
+                ("float8", "double precision"),
+            )
+        },
+    }
+
+
+FUNCTIONS: Final[dict[str, Any]] = {
+    "json_object_field": _json_member,
+    "json_array_element": _json_member,
+    "json_object_field_text": lambda t, k: _json_text(_json_member(t, k)),
+    "json_array_element_text": lambda t, k: _json_text(_json_member(t, k)),
+    "json_extract_path": _json_path,
+    "json_extract_path_text": lambda t, p: _json_text(_json_path(t, p)),
+    "json_typeof": _typeof,
+    "json_array_length": _length,
+    "json_strip_nulls": lambda t: dump(_stripped(load(t))).replace(", ", ",").replace(": ", ":"),
+    "jsonb_object_field": _field(False),
+    "jsonb_array_element": _field(False),
+    "jsonb_object_field_text": _field(True),
+    "jsonb_array_element_text": _field(True),
+    "jsonb_extract_path": _path(False),
+    "jsonb_extract_path_text": _path(True),
+    "jsonb_contains": _contained_in,
+    "jsonb_contained": lambda a, b: _contained_in(b, a),
+    "jsonb_exists": _exists,
+    "jsonb_exists_any": lambda t, keys: any(k is not None and _exists(t, k) for k in keys),
+    "jsonb_exists_all": lambda t, keys: all(k is None or _exists(t, k) for k in keys),
+    "jsonb_concat": _concat,
+    "jsonb_delete": _delete,
+    "jsonb_delete_array": _delete_all,
+    "jsonb_delete_idx": _delete_index,
+    "jsonb_delete_path": _delete_path,
+    "jsonb_set": _set,
+    "jsonb_insert": _insert,
+    "jsonb_typeof": _typeof,
+    "jsonb_array_length": _length,
+    "jsonb_strip_nulls": lambda t: dump(_stripped(load(t))),
+    "jsonb_pretty": _pretty,
+    "json_object": _object,
+    "json_object_two_arg": _object,
+    "jsonb_object": lambda p: jsonb.canonical(_object(p)),
+    "jsonb_object_two_arg": lambda k, v: jsonb.canonical(_object(k, v)),
+}
+OF_TYPES: Final[dict[str, Any]] = {
+    "to_json": _to(False),
+    "to_jsonb": _to(True),
+    "array_to_json": _to(False),
+    "json_build_array": _build_array(False),
+    "json_build_array_noargs": _build_array(False),
+    "jsonb_build_array": _build_array(True),
+    "jsonb_build_array_noargs": _build_array(True),
+    "json_build_object": _build_object(False),
+    "json_build_object_noargs": _build_object(False),
+    "jsonb_build_object": _build_object(True),
+    "jsonb_build_object_noargs": _build_object(True),
+}
+NON_STRICT: Final = frozenset((
+    "json_build_array", "jsonb_build_array", "json_build_object", "jsonb_build_object",
+))  # fmt: skip

@@ -1,0 +1,728 @@
+"""Arithmetic and mathematics: integers with PostgreSQL's overflows, floats, numeric with its rules of scale."""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    ROUND_CEILING,
+    ROUND_DOWN,
+    ROUND_FLOOR,
+    ROUND_HALF_UP,
+    Context,
+    Decimal,
+    Inexact,
+    InvalidOperation,
+)
+from typing import Any, Final
+
+from sqlproxy.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
+
+# Exact for all that numeric holds: 131,072 digits before the point, 16,383 behind it.
+EXACT: Final = Context(prec=300_000, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+_SCALE_MAX: Final = 16_383
+_RESULT_SCALE_MAX: Final = 1_000
+_SIGNIFICANT: Final = 16
+_DIGITS_MAX: Final = 131_072
+_PACK4: Final = struct.Struct("f")
+_RANGES: Final = {"smallint": 15, "integer": 31, "bigint": 63}
+NAN: Final = Decimal("NaN")
+
+
+def out_of_range(name: str) -> SqlError:
+    return SqlError(OUT_OF_RANGE, f"{name} out of range")
+
+
+def _by_zero() -> SqlError:
+    return SqlError(DIVISION_BY_ZERO, "division by zero")
+
+
+def checked(function: Callable[..., int], name: str) -> Callable[..., int]:
+    """An integer function whose result must fit the type."""
+    high = (1 << _RANGES[name]) - 1
+    low = -high - 1
+
+    def call(*args: int) -> int:
+        value = function(*args)
+        if low <= value <= high:
+            return value
+        raise out_of_range(name)
+
+    return call
+
+
+def _binary(name: str, function: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    high = (1 << _RANGES[name]) - 1
+    low = -high - 1
+
+    def call(a: int, b: int) -> int:
+        value = function(a, b)
+        if low <= value <= high:
+            return value
+        raise out_of_range(name)
+
+    return call
+
+
+def _div(a: int, b: int) -> int:
+    if b == 0:
+        raise _by_zero()
+    value = abs(a) // abs(b)
+    return value if (a < 0) == (b < 0) else -value
+
+
+def _mod(a: int, b: int) -> int:
+    if b == 0:
+        raise _by_zero()
+    return int(math.fmod(a, b)) if abs(a) < 1 << 53 and abs(b) < 1 << 53 else a - b * _div(a, b)
+
+
+def _shifted(bits: int, left: bool) -> Callable[[int, int], int]:
+    mask = (1 << bits) - 1
+
+    def call(a: int, n: int) -> int:
+        n %= 32 if bits <= 32 else 64
+        if not left:
+            return a >> n
+        value = a << n & mask
+        return value - (1 << bits) if value >> bits - 1 else value
+
+    return call
+
+
+# -- floats
+
+
+def _float(function: Callable[..., float], single: bool = False) -> Callable[..., float]:
+    """A function of floats: overflow and underflow are errors."""
+
+    def call(*args: float) -> float:
+        try:
+            value = function(*args)
+        except OverflowError:
+            raise SqlError(OUT_OF_RANGE, "value out of range: overflow") from None
+        if single:
+            value = float4(value)
+        if math.isinf(value) and not any(map(math.isinf, args)):
+            raise SqlError(OUT_OF_RANGE, "value out of range: overflow")
+        return value
+
+    return call
+
+
+def float4(value: float) -> float:
+    """Rounded to single precision. Raises 22003."""
+    try:
+        found: float = _PACK4.unpack(_PACK4.pack(value))[0]
+    except OverflowError:
+        raise SqlError(OUT_OF_RANGE, "value out of range: overflow") from None
+    if found == 0 and value != 0:
+        raise SqlError(OUT_OF_RANGE, "value out of range: underflow")
+    return found
+
+
+def _fmul(a: float, b: float) -> float:
+    value = a * b
+    if value == 0 and a != 0 and b != 0:
+        raise SqlError(OUT_OF_RANGE, "value out of range: underflow")
+    return value
+
+
+def _fdiv(a: float, b: float) -> float:
+    if b == 0 and a == a:
+        raise _by_zero()
+    if b == 0:
+        return math.nan
+    value = a / b
+    if value == 0 and a != 0 and not math.isinf(b):
+        raise SqlError(OUT_OF_RANGE, "value out of range: underflow")
+    return value
+
+
+def _of_domain(function: Callable[..., float]) -> Callable[..., float]:
+    """A function of libm: outside of its domain 22003, NaN stays NaN."""
+
+    def call(*args: float) -> float:
+        if any(a != a for a in args):
+            return math.nan
+        try:
+            return function(*args)
+        except ValueError:
+            raise SqlError(OUT_OF_RANGE, "input is out of range") from None
+        except OverflowError:
+            raise SqlError(OUT_OF_RANGE, "value out of range: overflow") from None
+
+    return call
+
+
+def _dsqrt(a: float) -> float:
+    if a < 0:
+        raise SqlError("2201F", "cannot take square root of a negative number")
+    return math.sqrt(a)
+
+
+def _log(function: Callable[[float], float]) -> Callable[[float], float]:
+    def call(a: float) -> float:
+        if a == 0:
+            raise SqlError("2201E", "cannot take logarithm of zero")
+        if a < 0:
+            raise SqlError("2201E", "cannot take logarithm of a negative number")
+        return function(a)
+
+    return call
+
+
+def _dpow(a: float, b: float) -> float:
+    if a != a or b != b:
+        return 1.0 if a == 1 or b == 0 else math.nan
+    if a == 0 and b < 0:
+        raise SqlError("2201F", "zero raised to a negative power is undefined")
+    if a < 0 and not math.isinf(b) and b != math.floor(b):
+        raise SqlError(
+            "2201F", "a negative number raised to a non-integer power yields a complex result"
+        )
+    try:
+        value: float = math.pow(a, b)
+    except OverflowError:
+        raise SqlError(OUT_OF_RANGE, "value out of range: overflow") from None
+    if value == 0 and a != 0 and not math.isinf(a) and not math.isinf(b):
+        raise SqlError(OUT_OF_RANGE, "value out of range: underflow")
+    return value
+
+
+def _dexp(a: float) -> float:
+    if math.isinf(a) or a != a:
+        return 0.0 if a < 0 else a
+    value = math.exp(a)
+    if value == 0:
+        raise SqlError(OUT_OF_RANGE, "value out of range: underflow")
+    return value
+
+
+def _dround(a: float) -> float:
+    return a if math.isinf(a) or a != a else math.copysign(float(round(a)), a)
+
+
+def _dcbrt(a: float) -> float:
+    return math.cbrt(a)
+
+
+def _dsign(a: float) -> float:
+    return math.nan if a != a else float((a > 0) - (a < 0))
+
+
+def _float_to_int(name: str) -> Callable[[float], int]:
+    high = 1 << _RANGES[name]
+
+    def call(a: float) -> int:
+        if a != a or math.isinf(a):
+            raise out_of_range(name)
+        value = round(a)
+        if -high <= value < high:
+            return value
+        raise out_of_range(name)
+
+    return call
+
+
+def _degrees(function: Callable[[float], float]) -> Callable[[float], float]:
+    """A trigonometric function of degrees; exact where school knows the value."""
+
+    def call(a: float) -> float:
+        if math.isinf(a):
+            raise SqlError(OUT_OF_RANGE, "input is out of range")
+        value = function(math.radians(math.fmod(a, 360)))
+        return round(value, 15) + 0.0 if abs(value - round(value, 1)) < 1e-15 else value
+
+    return call
+
+
+# -- numeric
+
+
+def scale_of(value: Decimal) -> int:
+    exponent = value.as_tuple().exponent
+    return max(-exponent, 0) if isinstance(exponent, int) else 0
+
+
+def result(value: Decimal) -> Decimal:
+    """A numeric as PostgreSQL keeps it. Raises 22003."""
+    if not value.is_finite():
+        return value
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    if value and value.adjusted() >= _DIGITS_MAX:
+        raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
+    if exponent > 0:
+        return value.quantize(Decimal(1), context=EXACT)
+    if exponent < -_SCALE_MAX:
+        return quantized(value, _SCALE_MAX)
+    return value if value else value.copy_abs()
+
+
+def quantized(value: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
+    """With so many digits behind the point; a negative scale rounds before it."""
+    if not value.is_finite():
+        return value
+    found = value.quantize(Decimal((0, (1,), -scale)), rounding=rounding, context=EXACT)
+    if scale < 0:
+        found = found.quantize(Decimal(1), context=EXACT)
+    return found if found else found.copy_abs()
+
+
+def _nadd(a: Decimal, b: Decimal) -> Decimal:
+    return result(EXACT.add(a, b))
+
+
+def _nsub(a: Decimal, b: Decimal) -> Decimal:
+    return result(EXACT.subtract(a, b))
+
+
+def _nmul(a: Decimal, b: Decimal) -> Decimal:
+    return result(EXACT.multiply(a, b))
+
+
+def _weight(value: Decimal) -> tuple[int, int]:
+    """The power of 10,000 of its first digit in that base, and the digit."""
+    if not value:
+        return 0, 0
+    weight = value.adjusted() // 4
+    return weight, int(abs(value).scaleb(-4 * weight, context=EXACT))
+
+
+def division_scale(a: Decimal, b: Decimal) -> int:
+    """select_div_scale: at least 16 significant digits, and no fewer than the inputs have."""
+    weight_a, first_a = _weight(a)
+    weight_b, first_b = _weight(b)
+    quotient = weight_a - weight_b - (first_a <= first_b)
+    scale = max(_SIGNIFICANT - 4 * quotient, scale_of(a), scale_of(b), 0)
+    return min(scale, _RESULT_SCALE_MAX)
+
+
+def _ndiv(a: Decimal, b: Decimal) -> Decimal:
+    if a.is_nan() or b.is_nan():
+        return NAN
+    if b.is_finite() and not b:
+        raise _by_zero()
+    if not a.is_finite():
+        return NAN if not b.is_finite() else (a if b > 0 else -a)
+    if not b.is_finite():
+        return Decimal(0)
+    scale = division_scale(a, b)
+    return quantized(_quotient(a, b, scale), scale)
+
+
+def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
+    """a / b, cut three digits behind those wanted and marked if it went on: rounds as the true one."""
+    digits = max(a.adjusted() - b.adjusted() + scale + 4, 4) if a else 4
+    context = Context(prec=digits, rounding=ROUND_DOWN, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+    found = context.divide(a, b)
+    if context.flags[Inexact] and found:
+        # A digit that rounds nothing up that should stay: the quotient was cut, never a tie.
+        found = EXACT.add(found, Decimal((int(found.is_signed()), (1,), -(scale + 10))))
+    return found
+
+
+def _nmod(a: Decimal, b: Decimal) -> Decimal:
+    if a.is_nan() or b.is_nan():
+        return NAN
+    if b.is_finite() and not b:
+        raise _by_zero()
+    if not a.is_finite():
+        return NAN
+    if not b.is_finite():
+        return a
+    found = EXACT.remainder(a, b)
+    return quantized(found, max(scale_of(a), scale_of(b)))
+
+
+def _ndiv_trunc(a: Decimal, b: Decimal) -> Decimal:
+    if b.is_finite() and not b:
+        raise _by_zero()
+    if not (a.is_finite() and b.is_finite()):
+        return _ndiv(a, b)
+    return quantized(EXACT.divide_int(a, b), 0)
+
+
+def _nround(value: Decimal, places: int = 0) -> Decimal:
+    return quantized(value, max(-_DIGITS_MAX, min(places, _SCALE_MAX)))
+
+
+def _ntrunc(value: Decimal, places: int = 0) -> Decimal:
+    return quantized(value, max(-_DIGITS_MAX, min(places, _SCALE_MAX)), ROUND_DOWN)
+
+
+def _nceil(value: Decimal) -> Decimal:
+    return quantized(value, 0, ROUND_CEILING)
+
+
+def _nfloor(value: Decimal) -> Decimal:
+    return quantized(value, 0, ROUND_FLOOR)
+
+
+def _nsqrt(value: Decimal) -> Decimal:
+    if value.is_nan() or not value:
+        return value
+    if value < 0:
+        raise SqlError("2201F", "cannot take square root of a negative number")
+    if not value.is_finite():
+        return value
+    weight, _ = _weight(value)
+    half = (weight + 1) * 2 - 1 if weight >= 0 else 1 - (1 - weight) * 2
+    scale = min(max(_SIGNIFICANT - half, scale_of(value), 0), _RESULT_SCALE_MAX)
+    digits = max(value.adjusted() // 2, 0) + scale + 8
+    return quantized(_context(digits).sqrt(value), scale)
+
+
+def _context(digits: int) -> Context:
+    return Context(prec=digits, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+
+
+def _ln_weight(value: Decimal) -> int:
+    """The power of ten of ln(value), estimated as estimate_ln_dweight does."""
+    if Decimal("0.9") <= value <= Decimal("1.1"):
+        rest = EXACT.subtract(value, Decimal(1))
+        return rest.adjusted() if rest else 0
+    found = abs(
+        value.adjusted() * math.log(10)
+        + math.log(float(value.scaleb(-value.adjusted(), context=EXACT)))
+    )
+    return int(math.floor(math.log10(found))) if found else 0
+
+
+def _nln(value: Decimal) -> Decimal:
+    if value.is_nan():
+        return value
+    if value <= 0:
+        what = "zero" if value == 0 else "a negative number"
+        raise SqlError("2201E", f"cannot take logarithm of {what}")
+    if not value.is_finite():
+        return value
+    scale = min(max(_SIGNIFICANT - _ln_weight(value), scale_of(value), 0), _RESULT_SCALE_MAX)
+    return quantized(_context(scale + 30).ln(value), scale)
+
+
+def _nexp(value: Decimal) -> Decimal:
+    if not value.is_finite():
+        return value if value.is_nan() or value > 0 else Decimal(0)
+    estimate = float(value) * 0.434294481903252
+    if estimate > 131_072:
+        raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
+    scale = min(
+        max(_SIGNIFICANT - int(max(min(estimate, 1000), -1000)), scale_of(value), 0),
+        _RESULT_SCALE_MAX,
+    )
+    digits = max(int(estimate), 0) + scale + 10
+    return quantized(_context(digits).exp(value), scale)
+
+
+def _nlog(base: Decimal, value: Decimal) -> Decimal:
+    lower, upper = _nln(base), _nln(value)
+    if not lower:
+        raise _by_zero()
+    estimate = _ln_weight(value) - _ln_weight(base)
+    scale = min(max(_SIGNIFICANT - estimate, scale_of(base), scale_of(value), 0), _RESULT_SCALE_MAX)
+    context = _context(scale + 40)
+    return (
+        quantized(context.divide(context.ln(value), context.ln(base)), scale)
+        if upper
+        else Decimal(0).quantize(Decimal((0, (1,), -scale)))
+    )
+
+
+def _npower(base: Decimal, power: Decimal) -> Decimal:
+    if base.is_nan() or power.is_nan():
+        return Decimal(1) if base == 1 or power == 0 else NAN
+    if base == 0 and power < 0:
+        raise SqlError("2201F", "zero raised to a negative power is undefined")
+    whole = power == power.to_integral_value() if power.is_finite() else False
+    if base < 0 and not whole and power.is_finite():
+        raise SqlError(
+            "2201F", "a negative number raised to a non-integer power yields a complex result"
+        )
+    if not (base.is_finite() and power.is_finite()):
+        return EXACT.power(base, power)
+    if not power:
+        return quantized(Decimal(1), max(_SIGNIFICANT, scale_of(base)))
+    if not base:
+        return quantized(Decimal(0), max(_SIGNIFICANT, scale_of(base)))
+    # The result's power of ten, from which the digits behind the point follow.
+    estimate = float(power) * float(_context(20).log10(abs(base)))
+    if estimate > 131_072:
+        raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
+    weight = math.trunc(max(min(estimate, 2000), -2000))
+    least = max(_SIGNIFICANT - weight, 0)
+    if whole:
+        scale = max(least, scale_of(base), 0)
+    else:
+        scale = max(least, scale_of(base), scale_of(power), 0)
+    scale = min(scale, _RESULT_SCALE_MAX)
+    digits = max(weight, 0) + scale + 20
+    return quantized(_context(digits).power(base, power), scale)
+
+
+def _factorial(n: int) -> Decimal:
+    if n < 0:
+        raise SqlError(OUT_OF_RANGE, "factorial of a negative number is undefined")
+    if n > 32_177:
+        raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
+    return Decimal(math.factorial(n))
+
+
+def _nsign(value: Decimal) -> Decimal:
+    return value if value.is_nan() else Decimal((value > 0) - (value < 0))
+
+
+def _min_scale(value: Decimal) -> int | None:
+    if not value.is_finite():
+        return None
+    return scale_of(_trim_scale(value))
+
+
+def _trim_scale(value: Decimal) -> Decimal:
+    if not value.is_finite():
+        return value
+    found = value.normalize(EXACT)
+    return quantized(found, max(scale_of(found), 0))
+
+
+def _numeric_gcd(a: Decimal, b: Decimal) -> Decimal:
+    if not (a.is_finite() and b.is_finite()):
+        return NAN
+    scale = max(scale_of(a), scale_of(b))
+    whole = math.gcd(int(a.scaleb(scale, context=EXACT)), int(b.scaleb(scale, context=EXACT)))
+    return Decimal(whole).scaleb(-scale, context=EXACT)
+
+
+def _numeric_lcm(a: Decimal, b: Decimal) -> Decimal:
+    if not (a.is_finite() and b.is_finite()):
+        return NAN
+    scale = max(scale_of(a), scale_of(b))
+    whole = math.lcm(int(a.scaleb(scale, context=EXACT)), int(b.scaleb(scale, context=EXACT)))
+    return Decimal(whole).scaleb(-scale, context=EXACT)
+
+
+def _numeric_to_int(name: str) -> Callable[[Decimal], int]:
+    high = 1 << _RANGES[name]
+
+    def call(value: Decimal) -> int:
+        if not value.is_finite():
+            what = "NaN" if value.is_nan() else "infinity"
+            raise SqlError("0A000", f"cannot convert {what} to {name}")
+        found = int(quantized(value, 0))
+        if -high <= found < high:
+            return found
+        raise out_of_range(name)
+
+    return call
+
+
+def _to_float(value: Decimal) -> float:
+    try:
+        found = float(value)
+    except (OverflowError, InvalidOperation):
+        found = math.inf
+    if math.isinf(found) and value.is_finite():
+        raise SqlError(
+            OUT_OF_RANGE, f'"{format(value, "f")}" is out of range for type double precision'
+        )
+    return found
+
+
+def _from_float(digits: int) -> Callable[[float], Decimal]:
+    """By the digits that the type surely has, as PostgreSQL: 15, or 6 of single precision."""
+
+    def call(value: float) -> Decimal:
+        if value != value:
+            return NAN
+        if math.isinf(value):
+            return Decimal("Infinity") if value > 0 else Decimal("-Infinity")
+        return result(Decimal(f"{value:.{digits}g}"))
+
+    return call
+
+
+def _width_bucket(value: Any, low: Any, high: Any, count: int) -> int:
+    if count <= 0:
+        raise SqlError("2201G", "count must be greater than zero")
+    if value != value or low != low or high != high:
+        raise SqlError("2201G", "operand, lower bound, and upper bound cannot be NaN")
+    if low == high:
+        raise SqlError("2201G", "lower bound cannot equal upper bound")
+    if low < high:
+        if value < low:
+            return 0
+        return count + 1 if value >= high else int((value - low) * count / (high - low)) + 1
+    if value > low:
+        return 0
+    return count + 1 if value <= high else int((low - value) * count / (low - high)) + 1
+
+
+def _bool_of(value: int) -> bool:
+    return value != 0
+
+
+def integers() -> dict[str, Any]:
+    """The functions whose names tell their widths: int4pl, int48pl, …"""
+    found: dict[str, Any] = {}
+    names = {"2": "smallint", "4": "integer", "8": "bigint"}
+    operations: dict[str, Callable[[int, int], int]] = {
+        "pl": operator.add,
+        "mi": operator.sub,
+        "mul": operator.mul,
+        "div": _div,
+    }
+    for a in "248":
+        for b in "248":
+            name = names[max(a, b)]
+            for suffix, function in operations.items():
+                found[f"int{a if a == b else a + b}{suffix}"] = _binary(name, function)
+        name = names[a]
+        bits = _RANGES[name] + 1
+        found |= {
+            f"int{a}mod": _mod,
+            f"int{a}and": operator.and_,
+            f"int{a}or": operator.or_,
+            f"int{a}xor": operator.xor,
+            f"int{a}not": operator.invert,
+            f"int{a}shl": _shifted(bits, True),
+            f"int{a}shr": _shifted(bits, False),
+            f"int{a}up": operator.pos,
+            f"int{a}um": checked(operator.neg, name),
+            f"int{a}abs": checked(abs, name),
+            f"int{a}gcd": checked(math.gcd, name),
+            f"int{a}lcm": checked(math.lcm, name),
+            f"numeric_int{a}": _numeric_to_int(name),
+            f"int{a}_numeric": Decimal,
+            f"dtoi{a}": _float_to_int(name),
+            f"ftoi{a}": _float_to_int(name),
+            f"i{a}tod": float,
+            f"i{a}tof": lambda v: float4(float(v)),
+        }
+    found |= {
+        "int82": checked(operator.pos, "smallint"),
+        "int84": checked(operator.pos, "integer"),
+        "i4toi2": checked(operator.pos, "smallint"),
+        "i2toi4": operator.pos,
+        "int28": operator.pos,
+        "int48": operator.pos,
+        "int4_bool": _bool_of,
+        "bool_int4": int,
+        "oidtoi8": operator.pos,
+        "i8tooid": _to_oid,
+    }
+    return found
+
+
+def _to_oid(value: int) -> int:
+    if 0 <= value < 1 << 32:
+        return value
+    raise SqlError(OUT_OF_RANGE, "OID out of range")
+
+
+def floats() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for kind in ("4", "8", "48", "84"):
+        single = kind == "4"
+        found |= {
+            f"float{kind}pl": _float(operator.add, single),
+            f"float{kind}mi": _float(operator.sub, single),
+            f"float{kind}mul": _float(_fmul, single),
+            f"float{kind}div": _float(_fdiv, single),
+        }
+    for kind in ("4", "8"):
+        found |= {
+            f"float{kind}um": operator.neg,
+            f"float{kind}up": operator.pos,
+            f"float{kind}abs": abs,
+        }
+    found |= {
+        "ftod": float,
+        "dtof": float4,
+        "dsqrt": _dsqrt,
+        "dcbrt": _dcbrt,
+        "dpow": _dpow,
+        "dexp": _float(_dexp),
+        "dlog1": _log(math.log),
+        "dlog10": _log(math.log10),
+        "dceil": lambda v: v if math.isinf(v) or v != v else math.copysign(float(math.ceil(v)), v),
+        "dfloor": lambda v: v if math.isinf(v) or v != v else float(math.floor(v)),
+        "dround": _dround,
+        "dtrunc": lambda v: (
+            v if math.isinf(v) or v != v else math.copysign(float(math.trunc(v)), v)
+        ),
+        "dsign": _dsign,
+        "dpi": lambda: math.pi,
+        "degrees": math.degrees,
+        "radians": math.radians,
+        "dcot": _of_domain(lambda v: math.inf if v == 0 else 1 / math.tan(v)),
+        "dsind": _degrees(math.sin),
+        "dcosd": _degrees(math.cos),
+        "dtand": _degrees(math.tan),
+        "dasind": _of_domain(lambda v: math.degrees(math.asin(v))),
+        "dacosd": _of_domain(lambda v: math.degrees(math.acos(v))),
+        "datand": lambda v: math.degrees(math.atan(v)),
+        "datan2d": lambda a, b: math.degrees(math.atan2(a, b)),
+        "datan2": math.atan2,
+        "width_bucket_float8": _width_bucket,
+    }
+    for name in (
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+    ):
+        found["d" + name] = _of_domain(getattr(math, name))
+    return found
+
+
+NUMERICS: Final[dict[str, Any]] = {
+    "numeric_add": _nadd,
+    "numeric_sub": _nsub,
+    "numeric_mul": _nmul,
+    "numeric_div": _ndiv,
+    "numeric_mod": _nmod,
+    "numeric_div_trunc": _ndiv_trunc,
+    "numeric_uminus": lambda v: result(v.copy_negate()),
+    "numeric_uplus": lambda v: v,
+    "numeric_abs": lambda v: v.copy_abs(),
+    "numeric_round": _nround,
+    "round(1700)": _nround,
+    "numeric_trunc": _ntrunc,
+    "trunc(1700)": _ntrunc,
+    "numeric_ceil": _nceil,
+    "numeric_floor": _nfloor,
+    "numeric_sqrt": _nsqrt,
+    "numeric_power": _npower,
+    "numeric_exp": _nexp,
+    "numeric_ln": _nln,
+    "numeric_log": _nlog,
+    "log(1700)": lambda v: _nlog(Decimal(10), v),
+    "log10(1700)": lambda v: _nlog(Decimal(10), v),
+    "numeric_sign": _nsign,
+    "numeric_fac": _factorial,
+    "numeric_scale": lambda v: scale_of(v) if v.is_finite() else None,
+    "numeric_min_scale": _min_scale,
+    "numeric_trim_scale": _trim_scale,
+    "numeric_gcd": _numeric_gcd,
+    "numeric_lcm": _numeric_lcm,
+    "numeric_float8": _to_float,
+    "numeric_float4": lambda v: float4(_to_float(v)),
+    "float8_numeric": _from_float(15),
+    "float4_numeric": _from_float(6),
+    "width_bucket_numeric": _width_bucket,
+}
+FUNCTIONS: Final[dict[str, Any]] = {**integers(), **floats(), **NUMERICS}
+__all__ = ["FUNCTIONS", "INVALID_PARAMETER", "quantized"]

@@ -1,0 +1,898 @@
+"""Functions of text and bytea: PostgreSQL's, by the names of its C functions."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from kv.base.limits import SQL_VALUE_BYTES_MAX
+from sqlproxy.errors import (
+    INVALID_ESCAPE,
+    INVALID_PARAMETER,
+    INVALID_REGEX,
+    LIMIT_EXCEEDED,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.front.values import writer
+from sqlproxy.pg.style import DEFAULT
+
+_NEGATIVE: Final = "negative substring length not allowed"
+
+
+# -- patterns
+
+
+@lru_cache(maxsize=1_024)
+def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) -> re.Pattern[str]:
+    """LIKE's pattern as a regular expression. Raises 22025."""
+    out, at = [], 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape and escape:
+            at += 1
+            if at >= len(pattern):
+                raise SqlError(INVALID_ESCAPE, "LIKE pattern must not end with escape character")
+            out.append(re.escape(pattern[at]))
+        elif char == "%":
+            out.append(".*")
+        elif char == "_":
+            out.append(".")
+        else:
+            out.append(re.escape(char))
+        at += 1
+    return re.compile("".join(out), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+
+
+def _like(negated: bool, ignore_case: bool = False) -> Callable[[str, str], bool]:
+    def call(value: str, pattern: str) -> bool:
+        found = like_pattern(pattern, "\\", ignore_case).fullmatch(value) is not None
+        return found is not negated
+
+    return call
+
+
+def _bytea_like(negated: bool) -> Callable[[bytes, bytes], bool]:
+    def call(value: bytes, pattern: bytes) -> bool:
+        found = like_pattern(pattern.decode("latin-1")).fullmatch(value.decode("latin-1"))
+        return (found is not None) is not negated
+
+    return call
+
+
+def _like_escape(pattern: str, escape: str) -> str:
+    """LIKE … ESCAPE 'x': the pattern with backslash for the escape character."""
+    if len(escape) > 1:
+        raise SqlError(
+            INVALID_ESCAPE,
+            "invalid escape string",
+            hint="Escape string must be empty or one character.",
+        )
+    if escape == "\\":
+        return pattern
+    out, at = [], 0
+    while at < len(pattern):
+        char = pattern[at]
+        if escape and char == escape:
+            at += 1
+            if at >= len(pattern):
+                raise SqlError(INVALID_ESCAPE, "LIKE pattern must not end with escape character")
+            out.append("\\" + pattern[at])
+        elif char == "\\":
+            out.append("\\\\")
+        else:
+            out.append(char)
+        at += 1
+    return "".join(out)
+
+
+_CLASSES: Final = {
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s",
+    "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f",
+    "print": r"\x20-\x7e", "graph": r"\x21-\x7e", "word": r"\w",
+}  # fmt: skip
+_ESCAPES: Final = {
+    "m": r"\b(?=\w)",
+    "M": r"\b(?<=\w)",
+    "y": r"\b",
+    "Y": r"\B",
+    "A": r"\A",
+    "Z": r"\Z",
+}
+
+
+@lru_cache(maxsize=1_024)
+def regex(pattern: str, flags: str = "") -> re.Pattern[str]:
+    """PostgreSQL's advanced regular expression as Python's. Raises 2201B; 0A000 for what Python lacks."""
+    bits = 0
+    for flag in flags:
+        match flag:
+            case "i":
+                bits |= re.IGNORECASE
+            case "c":
+                bits &= ~re.IGNORECASE
+            case "n" | "m":
+                bits |= re.MULTILINE
+            case "x":
+                bits |= re.VERBOSE
+            case "s":
+                bits |= re.DOTALL
+            case "g" | "t" | "e" | "b" | "q" | "p" | "w":
+                if flag in "bpw":
+                    raise unsupported(f'the option "{flag}" of regular expressions')
+            case _:
+                raise SqlError(INVALID_PARAMETER, f'invalid regular expression option: "{flag}"')
+    if "q" in flags:
+        pattern = re.escape(pattern)
+    elif pattern.startswith("***="):
+        pattern = re.escape(pattern[4:])
+    else:
+        pattern = _translated(pattern.removeprefix("***:"))
+    if not bits & re.MULTILINE:
+        bits |= re.DOTALL
+    try:
+        return re.compile(pattern, bits)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SqlError(INVALID_REGEX, f"invalid regular expression: {_words(str(error))}") from None
+
+
+def _words(problem: str) -> str:
+    """Python's complaint in PostgreSQL's words, where the two say the same."""
+    for mine, theirs in (
+        ("missing ), unterminated subpattern", "parentheses () not balanced"),
+        ("unbalanced parenthesis", "parentheses () not balanced"),
+        ("unterminated character set", "brackets [] not balanced"),
+        ("nothing to repeat", "quantifier operand invalid"),
+        ("multiple repeat", "quantifier operand invalid"),
+        ("min repeat greater than max repeat", "invalid repetition count(s)"),
+        ("bad character range", "invalid character range"),
+        ("invalid group reference", "invalid backreference number"),
+        ("bad escape (end of pattern)", "invalid escape \\ sequence"),
+    ):
+        if problem.startswith(mine):
+            return theirs
+    return problem
+
+
+def _translated(pattern: str) -> str:
+    out: list[str] = []
+    at, inside = 0, False
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\" and at + 1 < len(pattern):
+            following = pattern[at + 1]
+            out.append(
+                _ESCAPES[following] if following in _ESCAPES and not inside else char + following
+            )
+            at += 2
+            continue
+        if inside and pattern.startswith("[:", at):
+            end = pattern.find(":]", at)
+            name = pattern[at + 2 : end] if end > 0 else ""
+            if name not in _CLASSES:
+                raise SqlError(INVALID_REGEX, "invalid regular expression: invalid character class")
+            out.append(_CLASSES[name])
+            at = end + 2
+            continue
+        if not inside and pattern.startswith(("[[:<:]]", "[[:>:]]"), at):
+            out.append(_ESCAPES["m" if pattern[at + 3] == "<" else "M"])
+            at += 7
+            continue
+        if char == "[" and not inside:
+            inside = True
+            out.append(char)
+            at += 1
+            if pattern[at : at + 1] == "^":
+                out.append("^")
+                at += 1
+            if pattern[at : at + 1] == "]":
+                out.append(r"\]")
+                at += 1
+            continue
+        if char == "]" and inside:
+            inside = False
+        elif char == "[" and inside:
+            out.append("\\")
+        out.append(char)
+        at += 1
+    return "".join(out)
+
+
+def _matches(negated: bool, flags: str = "") -> Callable[[str, str], bool]:
+    def call(value: str, pattern: str) -> bool:
+        return (regex(pattern, flags).search(value) is not None) is not negated
+
+    return call
+
+
+def similar_to(pattern: str, escape: str | None = "\\") -> str | None:
+    """SIMILAR TO's pattern as an advanced regular expression (similar_escape)."""
+    if escape is None:
+        return None
+    if len(escape) > 1:
+        raise SqlError(
+            INVALID_ESCAPE,
+            "invalid escape string",
+            hint="Escape string must be empty or one character.",
+        )
+    out = ["^(?:"]
+    at, inside = 0, False
+    while at < len(pattern):
+        char = pattern[at]
+        if escape and char == escape and at + 1 < len(pattern):
+            if pattern[at + 1] == '"':
+                raise unsupported("substring by SIMILAR with separators")
+            out.append("\\" + pattern[at + 1])
+            at += 1
+        elif inside:
+            out.append("\\\\" if char == "\\" else char)
+            inside = char != "]"
+        elif char == "[":
+            out.append(char)
+            inside = True
+        elif char == "%":
+            out.append(".*")
+        elif char == "_":
+            out.append(".")
+        elif char == "(":
+            out.append("(?:")
+        elif char in "\\.^$":
+            out.append("\\" + char)
+        else:
+            out.append(char)
+        at += 1
+    return "".join([*out, ")$"])
+
+
+def _replacement(text: str) -> Callable[[re.Match[str]], str]:
+    parts = re.split(r"\\(.)", text, flags=re.DOTALL)
+
+    def call(found: re.Match[str]) -> str:
+        out = [parts[0]]
+        for i in range(1, len(parts), 2):
+            mark = parts[i]
+            if mark == "&":
+                out.append(found[0])
+            elif mark.isdigit() and mark != "0":
+                out.append((found[int(mark)] or "") if int(mark) <= (found.re.groups) else "")
+            elif mark == "\\":
+                out.append("\\")
+            else:
+                out.append("\\" + mark)
+            out.append(parts[i + 1])
+        return "".join(out)
+
+    return call
+
+
+def _regexp_replace(value: str, pattern: str, text: str, flags: str = "") -> str:
+    if flags[:1].isdigit():
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'invalid regular expression option: "{flags[0]}"',
+            hint="If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer "
+            "explicitly.",
+        )
+    return regex(pattern, flags).sub(_replacement(text), value, count=0 if "g" in flags else 1)
+
+
+def _regexp_replace_nth(
+    value: str, pattern: str, text: str, start: int, nth: int = 1, flags: str = ""
+) -> str:
+    if start < 1:
+        raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "start": {start}')
+    if nth < 0:
+        raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "n": {nth}')
+    head, rest = value[: start - 1], value[start - 1 :]
+    compiled = regex(pattern, flags)
+    make = _replacement(text)
+    if nth == 0:
+        return head + compiled.sub(make, rest)
+    for i, found in enumerate(compiled.finditer(rest), 1):
+        if i == nth:
+            return head + rest[: found.start()] + make(found) + rest[found.end() :]
+    return value
+
+
+def _regexp_match(value: str, pattern: str, flags: str = "") -> list[Any] | None:
+    if "g" in flags:
+        raise SqlError(
+            INVALID_PARAMETER,
+            'regexp_match() does not support the "global" option',
+            hint="Use the regexp_matches function instead.",
+        )
+    found = regex(pattern, flags).search(value)
+    if found is None:
+        return None
+    return list(found.groups()) if found.re.groups else [found[0]]
+
+
+def _regexp_substring(value: str, pattern: str) -> str | None:
+    found = regex(pattern).search(value)
+    if found is None:
+        return None
+    text: str | None = found[1] if found.re.groups else found[0]
+    return text
+
+
+def _regexp_split(value: str, pattern: str, flags: str = "") -> list[str]:
+    out, last = [], 0
+    for found in regex(pattern, flags).finditer(value):
+        if found.end() == found.start() and found.start() in (0, len(value), last):
+            if found.start() != last or found.start() in (0, len(value)):
+                continue
+            continue
+        out.append(value[last : found.start()])
+        last = found.end()
+    out.append(value[last:])
+    return out
+
+
+def _regexp_count(value: str, pattern: str, start: int = 1, flags: str = "") -> int:
+    if start < 1:
+        raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "start": {start}')
+    return sum(1 for _ in regex(pattern, flags).finditer(value[start - 1 :]))
+
+
+def _regexp_substr(
+    value: str, pattern: str, start: int = 1, nth: int = 1, flags: str = "", group: int = 0
+) -> str | None:
+    for word, given in (("start", start), ("n", nth)):
+        if given < 1:
+            raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "{word}": {given}')
+    for i, found in enumerate(regex(pattern, flags).finditer(value[start - 1 :]), 1):
+        if i == nth:
+            text: str | None = found[group] if group <= found.re.groups else None
+            return text
+    return None
+
+
+def _regexp_instr(
+    value: str,
+    pattern: str,
+    start: int = 1,
+    nth: int = 1,
+    end: int = 0,
+    flags: str = "",
+    group: int = 0,
+) -> int:
+    for word, given in (("start", start), ("n", nth)):
+        if given < 1:
+            raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "{word}": {given}')
+    for i, found in enumerate(regex(pattern, flags).finditer(value[start - 1 :]), 1):
+        if i == nth and group <= found.re.groups:
+            place = found.end(group) if end else found.start(group)
+            return place + start if place >= 0 else 0
+    return 0
+
+
+# -- parts of strings
+
+
+def bounded(size: int) -> None:
+    """Raise 54000 for a value that would be too large."""
+    if size > SQL_VALUE_BYTES_MAX:
+        raise SqlError(
+            LIMIT_EXCEEDED, f"requested length too large: more than {SQL_VALUE_BYTES_MAX} bytes"
+        )
+
+
+def _substr(value: Any, start: int, count: int | None = None) -> Any:
+    if count is None:
+        return value[max(start - 1, 0) :]
+    if count < 0:
+        raise SqlError("22011", _NEGATIVE)
+    end = start + count
+    return value[max(start - 1, 0) : max(end - 1, 0)]
+
+
+def _overlay(value: Any, new: Any, start: int, count: int | None = None) -> Any:
+    if start <= 0:
+        raise SqlError("22011", _NEGATIVE)
+    size = len(new) if count is None else count
+    return _substr(value, 1, start - 1) + new + value[max(start + size - 1, 0) :]
+
+
+def _left(value: str, n: int) -> str:
+    return value[:n] if n >= 0 else value[: max(len(value) + n, 0)]
+
+
+def _right(value: str, n: int) -> str:
+    if n >= 0:
+        return value[-n:] if n else ""
+    return value[-n:]
+
+
+def _repeat(value: str, n: int) -> str:
+    bounded(len(value) * max(n, 0))
+    return value * max(n, 0)
+
+
+def _pad(left: bool) -> Callable[..., str]:
+    def call(value: str, size: int, fill: str = " ") -> str:
+        if size <= 0:
+            return ""
+        bounded(size)
+        if len(value) >= size or not fill:
+            return value[:size]
+        missing = size - len(value)
+        padding = (fill * (missing // len(fill) + 1))[:missing]
+        return padding + value if left else value + padding
+
+    return call
+
+
+def _strip(which: str) -> Callable[..., Any]:
+    def call(value: Any, chars: Any = " ") -> Any:
+        if not chars:
+            return value
+        return getattr(value, which)(chars)
+
+    return call
+
+
+def _initcap(value: str) -> str:
+    return re.sub(r"[^\W_]+", lambda m: m[0][:1].upper() + m[0][1:].lower(), value)
+
+
+def _lower(value: str) -> str:
+    """By the C locale of PostgreSQL: ASCII only."""
+    return (
+        value.lower()
+        if value.isascii()
+        else "".join(c.lower() if c.isascii() else c for c in value)
+    )
+
+
+def _upper(value: str) -> str:
+    return (
+        value.upper()
+        if value.isascii()
+        else "".join(c.upper() if c.isascii() else c for c in value)
+    )
+
+
+def _split_part(value: str, delimiter: str, n: int) -> str:
+    if n == 0:
+        raise SqlError(INVALID_PARAMETER, "field position must not be zero")
+    if not value:
+        return ""
+    if not delimiter:
+        return value if n in (1, -1) else ""
+    parts = value.split(delimiter)
+    at = n - 1 if n > 0 else len(parts) + n
+    return parts[at] if 0 <= at < len(parts) else ""
+
+
+def _translate(value: str, source: str, target: str) -> str:
+    table: dict[int, str | None] = {}
+    for i, char in enumerate(source):
+        table.setdefault(ord(char), target[i] if i < len(target) else None)
+    return value.translate(table)
+
+
+def _ascii(value: str) -> int:
+    return ord(value[0]) if value else 0
+
+
+def _chr(n: int) -> str:
+    if n < 0:
+        raise SqlError("54000", "character number must be positive")
+    if n == 0:
+        raise SqlError("54000", "null character not permitted")
+    if n > 0x10FFFF or 0xD800 <= n <= 0xDFFF:
+        raise SqlError("54000", f"requested character too large for encoding: {n}")
+    return chr(n)
+
+
+def _replace(value: str, old: str, new: str) -> str:
+    if not old:
+        return value
+    bounded(len(value) + value.count(old) * len(new))
+    return value.replace(old, new)
+
+
+def _hex(bits: int) -> Callable[[int], str]:
+    return lambda value: format(value & (1 << bits) - 1, "x")
+
+
+_WORDS: Final = re.compile(r"[a-z_][a-z0-9_$]*")
+
+
+def quote_ident(value: str) -> str:
+    """Quoted unless it is a plain name that is no reserved word."""
+    if _WORDS.fullmatch(value) and value not in _reserved():
+        return value
+    return '"' + value.replace('"', '""') + '"'
+
+
+@lru_cache(maxsize=1)
+def _reserved() -> frozenset[str]:
+    return frozenset(
+        ["all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization", "between", "bigint", "binary", "bit", "boolean", "both", "case", "cast", "char", "character", "check", "coalesce", "collate", "collation", "column", "concurrently", "constraint", "create", "cross", "current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp", "current_user", "dec", "decimal", "default", "deferrable", "desc", "distinct", "do", "else", "end", "except", "exists", "extract", "false", "fetch", "float", "for", "foreign", "freeze", "from", "full", "grant", "greatest", "group", "grouping", "having", "ilike", "in", "initially", "inner", "inout", "int", "integer", "intersect", "interval", "into", "is", "isnull", "join", "lateral", "leading", "least", "left", "like", "limit", "localtime", "localtimestamp", "national", "natural", "nchar", "none", "normalize", "not", "notnull", "null", "nullif", "numeric", "offset", "on", "only", "or", "order", "out", "outer", "overlaps", "overlay", "placing", "position", "precision", "primary", "real", "references", "returning", "right", "row", "select", "session_user", "setof", "similar", "smallint", "some", "substring", "symmetric", "table", "tablesample", "then", "time", "timestamp", "to", "trailing", "treat", "trim", "true", "union", "unique", "user", "using", "values", "varchar", "variadic", "verbose", "when", "where", "window", "with", "xmlattributes", "xmlconcat", "xmlelement", "xmlexists", "xmlforest", "xmlnamespaces", "xmlparse", "xmlpi", "xmlroot", "xmlserialize", "xmltable"]
+    )
+
+
+def quote_literal(value: str) -> str:
+    quoted = "'" + value.replace("'", "''") + "'"
+    return "E" + quoted.replace("\\", "\\\\") if "\\" in value else quoted
+
+
+def _quote_nullable(value: str | None) -> str:
+    return "NULL" if value is None else quote_literal(value)
+
+
+def _encode(value: bytes, how: str) -> str:
+    match how.lower():
+        case "hex":
+            return value.hex()
+        case "base64":
+            text = base64.b64encode(value).decode()
+            return "\n".join(text[i : i + 76] for i in range(0, len(text), 76))
+        case "escape":
+            return "".join(
+                "\\\\" if b == 0x5C else f"\\{b:03o}" if b == 0 or b >= 0x80 else chr(b)
+                for b in value
+            )
+        case _:
+            raise SqlError(INVALID_PARAMETER, f'unrecognized encoding: "{how}"')
+
+
+def _decode(text: str, how: str) -> bytes:
+    from sqlproxy.front.values import read_bytea
+
+    match how.lower():
+        case "hex":
+            return read_bytea("\\x" + text)
+        case "base64":
+            try:
+                return base64.b64decode("".join(text.split()), validate=True)
+            except binascii.Error:
+                raise SqlError(INVALID_PARAMETER, "invalid base64 end sequence") from None
+        case "escape":
+            return read_bytea(text)
+        case _:
+            raise SqlError(INVALID_PARAMETER, f'unrecognized encoding: "{how}"')
+
+
+def _convert_from(value: bytes, encoding: str) -> str:
+    try:
+        return value.decode("utf-8" if encoding.upper() in ("UTF8", "UTF-8") else encoding)
+    except UnicodeDecodeError as error:
+        bad = value[error.start : error.start + 1].hex()
+        raise SqlError(
+            "22021", f'invalid byte sequence for encoding "{encoding.upper()}": 0x{bad}'
+        ) from None
+    except LookupError:
+        raise SqlError(INVALID_PARAMETER, f'invalid source encoding name "{encoding}"') from None
+
+
+def _convert_to(value: str, encoding: str) -> bytes:
+    try:
+        return value.encode("utf-8" if encoding.upper() in ("UTF8", "UTF-8") else encoding)
+    except LookupError:
+        raise SqlError(
+            INVALID_PARAMETER, f'invalid destination encoding name "{encoding}"'
+        ) from None
+    except UnicodeEncodeError:
+        raise SqlError(
+            "22P05", f'character has no equivalent in encoding "{encoding.upper()}"'
+        ) from None
+
+
+def _digest(name: str) -> Callable[[bytes], bytes]:
+    return lambda value: hashlib.new(name, value).digest()
+
+
+def _unistr(value: str) -> str:
+    def one(found: re.Match[str]) -> str:
+        if found[0] == "\\\\":
+            return "\\"
+        return chr(int(re.sub(r"^\\[+uU]?", "", found[0]), 16))
+
+    return re.sub(
+        r"\\\\|\\\+[0-9A-Fa-f]{6}|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\[0-9A-Fa-f]{4}", one, value
+    )
+
+
+# -- functions that take values of any type
+
+
+def output(oid: int) -> Callable[[Any], str]:
+    """The type's output function, as concat and format use it: bool is t or f."""
+    if oid == 16:
+        return lambda value: "t" if value else "f"
+    return writer(oid, DEFAULT)
+
+
+def _concat(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    if variadic:
+        writers = [writer_of_elements(types[-1])]
+        return lambda values: (
+            None if values is None else "".join(v for v in writers[0](values) if v is not None)
+        )
+    outputs = [output(t) for t in types]
+
+    def call(*values: Any) -> str:
+        return "".join(w(v) for w, v in zip(outputs, values, strict=True) if v is not None)
+
+    return call
+
+
+def writer_of_elements(array: int) -> Callable[[list[Any]], list[str | None]]:
+    from sqlproxy.front.registry import element_of
+
+    write = output(element_of(array))
+    return lambda values: [None if v is None else write(v) for v in values]
+
+
+def _concat_ws(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    if variadic:
+        spread = writer_of_elements(types[-1])
+
+        def of_array(separator: str | None, values: list[Any] | None) -> str | None:
+            if separator is None or values is None:
+                return None
+            return separator.join(v for v in spread(values) if v is not None)
+
+        return of_array
+    outputs = [output(t) for t in types[1:]]
+
+    def call(separator: str | None, *values: Any) -> str | None:
+        if separator is None:
+            return None
+        return separator.join(w(v) for w, v in zip(outputs, values, strict=True) if v is not None)
+
+    return call
+
+
+_FORMAT: Final = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|(\*)(?:(\d+)\$)?)?(.|$)", re.DOTALL)
+
+
+def _format(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    if variadic:
+        spread = writer_of_elements(types[-1])
+        return lambda text, values: None if text is None else _formatted(text, spread(values or []))
+    outputs = [output(t) for t in types[1:]]
+
+    def call(text: str | None, *values: Any) -> str | None:
+        if text is None:
+            return None
+        shown = [None if v is None else w(v) for w, v in zip(outputs, values, strict=True)]
+        return _formatted(text, shown)
+
+    return call
+
+
+def _formatted(text: str, values: Sequence[str | None]) -> str:
+    used = 0
+
+    def one(found: re.Match[str]) -> str:
+        nonlocal used
+        number, minus, width, star, star_number, kind = found.groups()
+        if kind == "%":
+            return "%"
+        if not kind:
+            raise SqlError(
+                INVALID_PARAMETER,
+                "unterminated format() type specifier",
+                hint='For a single "%" use "%%".',
+            )
+        size = int(width or 0)
+        if star:
+            used = int(star_number) if star_number else used + 1
+            size = int(_argument(values, used) or 0)
+            if size < 0:
+                minus, size = "-", -size
+        if kind not in "sIL":
+            raise SqlError(
+                INVALID_PARAMETER,
+                f'unrecognized format() type specifier "{kind}"',
+                hint='For a single "%" use "%%".',
+            )
+        if number == "0":
+            raise SqlError(
+                INVALID_PARAMETER, "format specifies argument 0, but arguments are numbered from 1"
+            )
+        used = int(number) if number else used + 1
+        value = _argument(values, used)
+        if kind == "I":
+            if value is None:
+                raise SqlError("22004", "null values cannot be formatted as an SQL identifier")
+            value = quote_ident(value)
+        elif kind == "L":
+            value = _quote_nullable(value)
+        value = value or ""
+        return value.ljust(size) if minus else value.rjust(size)
+
+    return _FORMAT.sub(one, text)
+
+
+def _argument(values: Sequence[str | None], number: int) -> str | None:
+    if number > len(values):
+        raise SqlError(INVALID_PARAMETER, "too few arguments for format()")
+    return values[number - 1]
+
+
+def _anycat(left: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+    """text || anything, and the other way round: the other as a cast to text writes it."""
+
+    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+        write = writer(types[0] if left else types[1], DEFAULT)
+        if left:
+            return lambda a, b: write(a) + b
+        return lambda a, b: a + write(b)
+
+    return of_types
+
+
+def _any_literal(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    write = writer(types[0], DEFAULT)
+    return lambda value: quote_literal(write(value))
+
+
+def _any_nullable(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    write = writer(types[0], DEFAULT)
+    return lambda value: "NULL" if value is None else quote_literal(write(value))
+
+
+def _nulls(count_null: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+        if variadic:
+            return lambda values: (
+                None if values is None else sum((v is None) is count_null for v in values)
+            )
+        return lambda *values: sum((v is None) is count_null for v in values)
+
+    return of_types
+
+
+FUNCTIONS: Final[dict[str, Any]] = {
+    "textcat": lambda a, b: a + b,
+    "byteacat": lambda a, b: a + b,
+    "textlike": _like(False),
+    "textnlike": _like(True),
+    "texticlike": _like(False, True),
+    "texticnlike": _like(True, True),
+    "namelike": _like(False),
+    "namenlike": _like(True),
+    "nameiclike": _like(False, True),
+    "nameicnlike": _like(True, True),
+    "bytealike": _bytea_like(False),
+    "byteanlike": _bytea_like(True),
+    "like_escape": _like_escape,
+    "textregexeq": _matches(False),
+    "textregexne": _matches(True),
+    "texticregexeq": _matches(False, "i"),
+    "texticregexne": _matches(True, "i"),
+    "nameregexeq": _matches(False),
+    "nameregexne": _matches(True),
+    "similar_to_escape_1": similar_to,
+    "similar_to_escape_2": similar_to,
+    "similar_escape": similar_to,
+    "regexp_match": _regexp_match,
+    "regexp_match_no_flags": _regexp_match,
+    "regexp_like": lambda v, p, f="": regex(p, f).search(v) is not None,
+    "regexp_like_no_flags": lambda v, p: regex(p).search(v) is not None,
+    "regexp_count": _regexp_count,
+    "regexp_count_no_flags": _regexp_count,
+    "regexp_count_no_start": _regexp_count,
+    "textregexsubstr": _regexp_substring,
+    "textregexreplace_noopt": _regexp_replace,
+    "textregexreplace": _regexp_replace,
+    "textregexreplace_extended": _regexp_replace_nth,
+    "textregexreplace_extended_no_flags": _regexp_replace_nth,
+    "textregexreplace_extended_no_n": _regexp_replace_nth,
+    "regexp_split_to_array": _regexp_split,
+    "regexp_split_to_array_no_flags": _regexp_split,
+    **{
+        f"regexp_substr{s}": _regexp_substr
+        for s in ("", "_no_flags", "_no_n", "_no_start", "_no_subexpr")
+    },
+    **{
+        f"regexp_instr{s}": _regexp_instr
+        for s in ("", "_no_endoption", "_no_flags", "_no_n", "_no_start", "_no_subexpr")
+    },
+    "textlen": len,
+    "bpcharlen": lambda v: len(v.rstrip(" ")),
+    "textoctetlen": lambda v: len(v.encode()),
+    "bpcharoctetlen": lambda v: len(v.encode()),
+    "byteaoctetlen": len,
+    "bit_length(25)": lambda v: 8 * len(v.encode()),
+    "bit_length(17)": lambda v: 8 * len(v),
+    "bytea_bit_count": lambda v: int.from_bytes(v).bit_count(),
+    "lower": _lower,
+    "upper": _upper,
+    "initcap": _initcap,
+    "text_substr": _substr,
+    "text_substr_no_len": _substr,
+    "bytea_substr": _substr,
+    "bytea_substr_no_len": _substr,
+    "textoverlay": _overlay,
+    "textoverlay_no_len": _overlay,
+    "byteaoverlay": _overlay,
+    "byteaoverlay_no_len": _overlay,
+    "textpos": lambda v, part: v.find(part) + 1,
+    "byteapos": lambda v, part: v.find(part) + 1,
+    "text_left": _left,
+    "text_right": _right,
+    "text_reverse": lambda v: v[::-1],
+    "repeat": _repeat,
+    "lpad": _pad(True),
+    "lpad(25,23)": _pad(True),
+    "rpad": _pad(False),
+    "rpad(25,23)": _pad(False),
+    "btrim": _strip("strip"),
+    "btrim1": _strip("strip"),
+    "ltrim": _strip("lstrip"),
+    "ltrim1": _strip("lstrip"),
+    "rtrim": _strip("rstrip"),
+    "rtrim1": _strip("rstrip"),
+    "byteatrim": _strip("strip"),
+    "bytealtrim": _strip("lstrip"),
+    "byteartrim": _strip("rstrip"),
+    "replace_text": _replace,
+    "split_part": _split_part,
+    "translate": _translate,
+    "ascii": _ascii,
+    "chr": _chr,
+    "text_starts_with": lambda v, part: v.startswith(part),
+    "to_hex32": _hex(32),
+    "to_hex64": _hex(64),
+    "quote_ident": quote_ident,
+    "quote_literal": quote_literal,
+    "quote_nullable": _quote_nullable,
+    "md5_text": lambda v: hashlib.md5(v.encode(), usedforsecurity=False).hexdigest(),
+    "md5_bytea": lambda v: hashlib.md5(v, usedforsecurity=False).hexdigest(),
+    "sha224_bytea": _digest("sha224"),
+    "sha256_bytea": _digest("sha256"),
+    "sha384_bytea": _digest("sha384"),
+    "sha512_bytea": _digest("sha512"),
+    "binary_encode": _encode,
+    "binary_decode": _decode,
+    "pg_convert_from": _convert_from,
+    "pg_convert_to": _convert_to,
+    "unistr": _unistr,
+    "unicode_normalize_func": lambda v, form: unicodedata.normalize(form.upper(), v),
+    "booltext": lambda v: "true" if v else "false",
+    "name_text": lambda v: v,
+    "text_name": lambda v: v.encode()[:63].decode(errors="ignore"),
+    "bpchar_name": lambda v: v.rstrip(" ").encode()[:63].decode(errors="ignore"),
+    "name_bpchar": lambda v: v,
+    "char_text": lambda v: v,
+    "text_char": lambda v: v[:1],
+    "char_bpchar": lambda v: v,
+    "text_pattern_lt": lambda a, b: a < b,
+    "text_pattern_le": lambda a, b: a <= b,
+    "text_pattern_gt": lambda a, b: a > b,
+    "text_pattern_ge": lambda a, b: a >= b,
+    "byteaGetByte": lambda v, n: _byte(v, n),
+}
+OF_TYPES: Final[dict[str, Any]] = {
+    "text_concat": _concat,
+    "text_concat_ws": _concat_ws,
+    "text_format": _format,
+    "text_format_nv": _format,
+    "select $1 operator(pg_catalog.||) $2::pg_catalog.text": _anycat(False),
+    "select $1::pg_catalog.text operator(pg_catalog.||) $2": _anycat(True),
+    "select pg_catalog.quote_literal($1::pg_catalog.text)": _any_literal,
+    "select pg_catalog.quote_nullable($1::pg_catalog.text)": _any_nullable,
+    "pg_num_nulls": _nulls(True),
+    "pg_num_nonnulls": _nulls(False),
+}
+NON_STRICT: Final = frozenset((
+    "text_concat", "text_concat_ws", "text_format", "text_format_nv", "quote_nullable", "pg_num_nulls",
+    "pg_num_nonnulls", "select pg_catalog.quote_nullable($1::pg_catalog.text)", "similar_escape",
+))  # fmt: skip
+
+
+def _byte(value: bytes, n: int) -> int:
+    if not 0 <= n < len(value):
+        raise SqlError("2202E", f"index {n} out of valid range, 0..{len(value) - 1}")
+    return value[n]

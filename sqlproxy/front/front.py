@@ -1,0 +1,329 @@
+"""The front door: a text becomes a bound statement.
+
+    split(text)                       the statements of a simple query
+    parse(text)                       its tree; None for an empty one
+    kind_of(parsed)                   what it needs: query, write, define, command or system
+    relations(parsed)                 the relations that it names, to be looked up before it is bound
+    bind(parsed, names, oids, style)  the bound statement, with its parameters' types
+
+`bind` is pure: for the same text, descriptors, declared types and style it answers the same, so what it answers may be
+kept under (text, oids, schema version, style).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from sqlproxy.answers import Field
+from sqlproxy.errors import SqlError, unsupported
+from sqlproxy.front import commands
+from sqlproxy.front import statements as s
+from sqlproxy.front.binder import Binder
+from sqlproxy.front.casting import Coercer
+from sqlproxy.front.commands import Commands
+from sqlproxy.front.ddl import Alterations, Definitions
+from sqlproxy.front.dml import Writes
+from sqlproxy.front.exprs import Expr
+from sqlproxy.front.query import Queries
+from sqlproxy.front.registry import TEXT, format_type
+from sqlproxy.front.resolve import ASSIGNMENT
+from sqlproxy.front.scope import Names, Parameters, Scope
+from sqlproxy.front.syntax import (
+    Node,
+    Parsed,
+    at,
+    find,
+    in_characters,
+    parse,
+    split,
+    strings,
+    unwrap,
+)
+from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
+from sqlproxy.pg.style import Style
+
+Kind = Literal["query", "write", "define", "command", "system"]
+SYSTEM_SCHEMAS: Final = frozenset(("pg_catalog", "information_schema", "kvorum"))
+_QUERIES: Final = frozenset(("SelectStmt",))
+_WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
+_DEFINES: Final = frozenset((
+    "CreateStmt", "CreateTableAsStmt", "IndexStmt", "ViewStmt", "CreateSeqStmt", "AlterSeqStmt", "AlterTableStmt",
+    "DropStmt", "RenameStmt", "CreatedbStmt", "DropdbStmt", "CreateSchemaStmt",
+))  # fmt: skip
+# Functions that only the catalog can answer.
+_CATALOG_FUNCTIONS: Final = frozenset((
+    "pg_get_expr", "pg_get_indexdef", "pg_get_constraintdef", "pg_get_viewdef", "format_type", "pg_table_is_visible",
+    "to_regclass", "to_regtype", "pg_get_userbyid", "obj_description", "col_description", "pg_relation_size",
+    "pg_total_relation_size", "pg_table_size", "pg_database_size", "has_table_privilege", "has_schema_privilege",
+    "has_database_privilege", "current_schemas", "pg_encoding_to_char", "version", "pg_is_in_recovery",
+    "pg_get_serial_sequence", "current_setting", "set_config", "pg_backend_pid", "inet_server_addr",
+    "pg_size_pretty", "txid_current", "pg_get_keywords", "pg_my_temp_schema", "pg_postmaster_start_time",
+))  # fmt: skip
+_REFUSED: Final = {
+    "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY", "UnlistenStmt": "UNLISTEN", "CreateFunctionStmt": "CREATE FUNCTION",
+    "CreateTrigStmt": "CREATE TRIGGER", "DoStmt": "DO", "CallStmt": "CALL", "CreateExtensionStmt": "CREATE EXTENSION",
+    "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE", "CreateRangeStmt": "CREATE TYPE",
+    "CreateDomainStmt": "CREATE DOMAIN", "GrantStmt": "GRANT and REVOKE: every user may do everything",
+    "GrantRoleStmt": "membership in roles", "CommentStmt": "COMMENT", "RuleStmt": "CREATE RULE",
+    "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW", "ClusterStmt": "CLUSTER",
+    "ReindexStmt": "REINDEX: indexes are kept by every write", "CheckPointStmt": "CHECKPOINT", "LoadStmt": "LOAD",
+    "AlterDatabaseSetStmt": "ALTER DATABASE … SET", "AlterRoleSetStmt": "ALTER ROLE … SET",
+    "AlterOwnerStmt": "ALTER … OWNER TO", "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
+    "AlterSystemStmt": "ALTER SYSTEM", "SecLabelStmt": "SECURITY LABEL", "AlterDatabaseStmt": "ALTER DATABASE",
+    "AlterDefaultPrivilegesStmt": "ALTER DEFAULT PRIVILEGES", "CreatePublicationStmt": "CREATE PUBLICATION",
+    "CreateSubscriptionStmt": "CREATE SUBSCRIPTION", "CreateStatsStmt": "CREATE STATISTICS",
+    "CreateForeignTableStmt": "CREATE FOREIGN TABLE", "CreateTableSpaceStmt": "CREATE TABLESPACE",
+    "DefineStmt": "CREATE TYPE, AGGREGATE and OPERATOR", "AlterEnumStmt": "ALTER TYPE",
+    "ReassignOwnedStmt": "REASSIGN OWNED", "DropOwnedStmt": "DROP OWNED",
+}  # fmt: skip
+
+
+def kind_of(parsed: Parsed, user_relation: Callable[[str], bool] = lambda name: False) -> Kind:
+    """What a statement needs. `user_relation`: whether an unqualified name is a relation of the user's; a name that
+    starts with pg_ and is none is the catalog's.
+    """
+    kind = parsed.kind
+    if kind in _QUERIES:
+        return "system" if is_system(parsed.body, user_relation) else "query"
+    if kind in _WRITES:
+        return "write"
+    return "define" if kind in _DEFINES else "command"
+
+
+def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: False) -> bool:
+    """Whether a query reads the system's relations, or nothing but functions that the catalog answers.
+
+    Raises 0A000 for a query that joins them with tables.
+    """
+    local = {c.get("ctename") for c in find(body, "CommonTableExpr")}
+    system, user = None, None
+    for relation in find(body, "RangeVar"):
+        name, schema = relation.get("relname", ""), relation.get("schemaname")
+        if schema in SYSTEM_SCHEMAS or (
+            schema is None and name.startswith("pg_") and not user_relation(name)
+        ):
+            system = relation
+        elif schema is not None or name not in local:
+            user = relation
+    if system is not None and user is not None:
+        raise unsupported(
+            f"joining {user['relname']} with the system's {system['relname']}",
+            hint="Ask for them in two statements.",
+            position=at(system),
+        )
+    if system is not None:
+        return True
+    return user is None and _asks_catalog(body)
+
+
+def _asks_catalog(body: Node) -> bool:
+    if any(
+        strings(f.get("funcname"))[-1:] and strings(f["funcname"])[-1] in _CATALOG_FUNCTIONS
+        for f in find(body, "FuncCall")
+    ):
+        return True
+    return any(
+        strings(t.get("names"))[-1:] and strings(t["names"])[-1].startswith("reg")
+        for t in find(body, "TypeName")
+    )
+
+
+def relations(parsed: Parsed) -> frozenset[str]:
+    """The names of relations in schema public that the statement may mean. Views name further ones."""
+    found = {
+        r["relname"]
+        for r in find(parsed.body, "RangeVar")
+        if r.get("schemaname") in (None, "public") and "relname" in r
+    }
+    for node in parsed.body.get("objects", ()):
+        _, body = unwrap(node)
+        found.update(strings(body.get("items"))[-1:])
+    for call in find(parsed.body, "FuncCall"):
+        # nextval('s'): the sequence is named by a literal.
+        for arg in call.get("args", ()):
+            for constant in find(arg, "A_Const"):
+                if "sval" in constant:
+                    found.add(constant["sval"].get("sval", "").rpartition(".")[2].strip('"'))
+    return frozenset(found)
+
+
+def bind(
+    parsed: Parsed | None, names: Names, oids: Sequence[int] = (), style: Style = DEFAULT_STYLE
+) -> Any:
+    """The bound statement (`statements`, `definitions`). Raises SqlError with the position in characters."""
+    if parsed is None:
+        return s.Empty()
+    try:
+        return _Bind(names, oids, style).statement(parsed)
+    except SqlError as error:
+        raise in_characters(error, parsed.text) from None
+    except RecursionError:
+        raise SqlError("54001", "stack depth limit exceeded") from None
+
+
+def coerce_to(expr: Expr, oid: int, number: int, style: Style = DEFAULT_STYLE) -> Expr:
+    """An argument of EXECUTE as its parameter's type. Raises 42804."""
+    found = Coercer(Parameters(), style).coerce(expr, oid, ASSIGNMENT, expr.pos + 1)
+    if found is None:
+        raise SqlError(
+            "42804",
+            f"parameter ${number} of type {format_type(oid)} cannot be coerced to the expected type "
+            f"{format_type(expr.oid)}",
+            hint="You will need to rewrite or cast the expression.",
+            position=expr.pos + 1,
+        )
+    return found
+
+
+class _Bind:
+    def __init__(self, names: Names, oids: Sequence[int], style: Style) -> None:
+        self.names = names
+        self.parameters = Parameters([0 if o == 705 else o for o in oids])
+        self.binder = Binder(names, self.parameters, style)
+        self.queries = Queries(self.binder)
+        self.writes = Writes(self.queries)
+
+    def statement(self, parsed: Parsed) -> Any:
+        bound = self._plain(parsed.kind, parsed.body, parsed)
+        if parsed.extras.as_of is not None:
+            if not isinstance(bound, s.Select):
+                raise unsupported("AS OF SYSTEM TIME in this statement", hint="SELECT has it.")
+            self._as_of_parameter(parsed.extras.as_of)
+            bound = replace(bound, as_of=parsed.extras.as_of)
+        if hasattr(bound, "parameters"):
+            return replace(bound, parameters=self.parameters.final())
+        self.parameters.final()
+        return bound
+
+    def _as_of_parameter(self, token: str) -> None:
+        if token.startswith("$"):
+            param = self.parameters.get(int(token[1:]), 0)
+            if param.oid == 705:
+                self.parameters.decide(param, TEXT, 0)
+
+    def _plain(self, kind: str, body: Node, parsed: Parsed) -> Any:
+        if kind in _QUERIES:
+            return self._query(body, parsed)
+        if kind in _WRITES:
+            return self._write(kind, body, parsed.text)
+        if kind in _DEFINES:
+            return self._define(kind, body, parsed)
+        return self._command(kind, body, parsed)
+
+    def _query(self, body: Node, parsed: Parsed) -> s.Select | s.System:
+        if is_system(body, self._is_users):
+            return s.System(parsed.text, {"SelectStmt": body})
+        return self.queries.select(body, None, text=parsed.text, tree={"SelectStmt": body})
+
+    def _is_users(self, name: str) -> bool:
+        return self.names.table(name) is not None or self.names.view(name) is not None
+
+    def _write(self, kind: str, body: Node, text: str) -> Any:
+        match kind:
+            case "InsertStmt":
+                return self.writes.insert(body, text=text)
+            case "UpdateStmt":
+                return self.writes.update(body, text=text)
+            case "DeleteStmt":
+                return self.writes.delete(body, text=text)
+            case _:
+                return self.writes.merge(body, text)
+
+    def _define(self, kind: str, body: Node, parsed: Parsed) -> Any:
+        ddl = Definitions(self.queries)
+        simple: dict[str, Callable[[Node], Any]] = {
+            "CreateTableAsStmt": ddl.create_table_as,
+            "IndexStmt": ddl.create_index,
+            "ViewStmt": ddl.create_view,
+            "CreateSeqStmt": ddl.create_sequence,
+            "AlterSeqStmt": ddl.alter_sequence,
+            "AlterTableStmt": Alterations(ddl).bind,
+            "DropStmt": ddl.drop,
+            "RenameStmt": ddl.rename,
+            "CreatedbStmt": ddl.create_database,
+            "DropdbStmt": ddl.drop_database,
+            "CreateSchemaStmt": ddl.create_schema,
+        }
+        if kind == "CreateStmt":
+            return ddl.create_table(body, parsed.extras)
+        return simple[kind](body)
+
+    def _command(self, kind: str, body: Node, parsed: Parsed) -> Any:
+        plain = _COMMANDS.get(kind)
+        if plain is not None:
+            return plain(body)
+        others = Commands(self.queries)
+        match kind:
+            case "TruncateStmt":
+                return others.truncate(body)
+            case "VacuumStmt":
+                return others.analyze(body)
+            case "LockStmt":
+                return others.lock(body)
+            case "PrepareStmt":
+                return others.prepare(body, parsed.text)
+            case "ExecuteStmt":
+                return s.Execute(body["name"], others.arguments(body.get("params", ())))
+            case "CopyStmt":
+                query = self._inside(body["query"], parsed) if "query" in body else None
+                return others.copy(body, query)
+            case "DeclareCursorStmt":
+                return self._cursor(body, parsed)
+            case "ExplainStmt":
+                options = commands.explain_options(body)
+                kind_of_plan = 114 if options.get("format") == "json" else TEXT
+                inner = self._inside(body["query"], parsed)
+                return s.Explain(inner, options, (Field("QUERY PLAN", kind_of_plan),))
+            case _:
+                raise unsupported(_REFUSED.get(kind, kind.removesuffix("Stmt")))
+
+    def _inside(self, node: Node, parsed: Parsed) -> Any:
+        kind, body = unwrap(node)
+        return self._plain(kind, body, replace(parsed, kind=kind, body=body))
+
+    def _cursor(self, body: Node, parsed: Parsed) -> s.DeclareCursor:
+        options = body.get("options", 0)
+        query = self._inside(body["query"], parsed)
+        scroll = True if options & 0x2 else False if options & 0x4 else None
+        return s.DeclareCursor(
+            body["portalname"], query, bool(options & 0x20), scroll, bool(options & 0x1)
+        )
+
+
+def _set_constraints(body: Node) -> s.SetConstraints:
+    return s.SetConstraints(bool(body.get("deferred")))
+
+
+def _deallocate(body: Node) -> s.Deallocate:
+    return s.Deallocate(body.get("name"))
+
+
+def _close(body: Node) -> s.ClosePortal:
+    return s.ClosePortal(body.get("portalname"))
+
+
+_COMMANDS: Final[dict[str, Callable[[Node], Any]]] = {
+    "TransactionStmt": commands.transaction,
+    "VariableSetStmt": commands.set_variable,
+    "VariableShowStmt": commands.show,
+    "DiscardStmt": commands.discard,
+    "DeallocateStmt": _deallocate,
+    "ClosePortalStmt": _close,
+    "FetchStmt": commands.fetch,
+    "ConstraintsSetStmt": _set_constraints,
+    "CreateRoleStmt": commands.create_role,
+    "AlterRoleStmt": commands.alter_role,
+    "DropRoleStmt": commands.drop_role,
+}
+__all__ = [
+    "Scope",
+    "bind",
+    "coerce_to",
+    "is_system",
+    "kind_of",
+    "parse",
+    "relations",
+    "split",
+]

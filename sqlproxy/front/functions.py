@@ -1,0 +1,55 @@
+"""What each function of PostgreSQL does, by the name of its C function (`registry.Proc.source`).
+
+PURE        of its arguments only
+WITH_TYPES  made from the arguments' types: f(types, result, variadic) → function
+WITH_ENV    with the Env as its first argument
+NON_STRICT  those that are called with NULLs, too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlproxy.front import f_arrays, f_json, f_numbers, f_text, f_times, formatting
+from sqlproxy.front.env import Env
+
+
+def _nextval(env: Env, name: str) -> int:
+    return env.nextval(name)
+
+
+def _setval(env: Env, name: str, value: int, called: bool = True) -> int:
+    return env.setval(name, value, called)
+
+
+PURE: Final[dict[str, Any]] = {
+    **f_numbers.FUNCTIONS,
+    **f_text.FUNCTIONS,
+    **f_times.FUNCTIONS,
+    **f_json.FUNCTIONS,
+    **f_json.casts(f_numbers.FUNCTIONS),
+    **f_arrays.FUNCTIONS,
+    **formatting.FUNCTIONS,
+}
+WITH_TYPES: Final[dict[str, Callable[..., Any]]] = {
+    **f_text.OF_TYPES,
+    **f_json.OF_TYPES,
+    **f_arrays.OF_TYPES,
+}
+WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
+    **f_times.WITH_ENV,
+    **formatting.WITH_ENV,
+    "drandom": lambda env: env.random(),
+    "gen_random_uuid": lambda env: env.uuid(),
+    "nextval_oid": _nextval,
+    "currval_oid": lambda env, name: env.currval(name),
+    "lastval": lambda env: env.lastval(),
+    "setval_oid": _setval,
+    "setval3_oid": _setval,
+    "current_user": lambda env: env.session.get("user", ""),
+    "session_user": lambda env: env.session.get("session_user", env.session.get("user", "")),
+    "current_database": lambda env: env.session.get("database", ""),
+    "current_schema": lambda env: "public",
+}
+NON_STRICT: Final = f_text.NON_STRICT | f_times.NON_STRICT | f_json.NON_STRICT | f_arrays.NON_STRICT
