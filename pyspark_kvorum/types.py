@@ -20,7 +20,12 @@ _SPARK: dict[str, T.DataType] = {
     "float4": T.FloatType(),
     "float8": T.DoubleType(),
     "text": T.StringType(),
+    "varchar": T.StringType(),
+    "char": T.StringType(),
+    "name": T.StringType(),
     "json": T.StringType(),
+    "jsonb": T.StringType(),
+    "oid": T.LongType(),
     "uuid": T.StringType(),
     "bytea": T.BinaryType(),
     "date": T.DateType(),
@@ -38,15 +43,22 @@ def spark_schema(table: Table) -> T.StructType:
     """
     if not table.columns:
         return PLAIN
-    return T.StructType([_field(table, column) for column in table.columns])
+    return T.StructType([_field(table, column) for column in table.visible])
 
 
 def _spark_type(kind: Type) -> T.DataType | None:
+    if kind.element is not None:
+        element = _spark_type(kind.element)
+        return None if element is None else T.ArrayType(element)
     if kind.base == "numeric":
-        from sqlproxy.arrow_rows import arrow_type  # a fifth of a second: most processes need none
+        import pyarrow as pa  # a fifth of a second: most processes need none
+
+        from sqlproxy.arrow_rows import arrow_type
 
         wanted = arrow_type(kind)
-        return T.DecimalType(wanted.precision, wanted.scale) if wanted.precision <= 38 else None
+        if isinstance(wanted, pa.Decimal128Type):
+            return T.DecimalType(wanted.precision, wanted.scale)
+        return None
     return _SPARK.get(kind.base)
 
 
@@ -75,6 +87,11 @@ def check_writable(table: Table, given: T.StructType) -> None:
     """A DataFrame's schema must fit the table: same names in any order, same types; a missing
     column must be
     nullable or have a default. Raises InvalidArgument that names the column."""
+    if table.ruled:
+        raise InvalidArgument(
+            f"table {table.namespace}.{table.name} has indexes, constraints or computed columns,"
+            " which are kept by SQL alone: write to it by SQL, or to a table without them"
+        )
     want = {f.name: f for f in spark_schema(table).fields}
     have = {f.name: f for f in given.fields}
     where = f"table {table.namespace}.{table.name}"

@@ -9,12 +9,14 @@ prefix.
 (pyarrow and numpy): only those who use it import this.
 
 Types: see `sqlproxy.types`. What Spark lacks goes as text (uuid, json). A plain table has the
-columns `key` and `value`, both binary.
+columns `key` and `value`, both binary. Columns that users do not see (hidden ones, those of a
+schema change under way) are not in a batch unless they are named. Arrays are lists of one
+dimension: others, and intervals of more than 292 years of µs, are refused with the row's value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Decimal, DecimalException
 from itertools import repeat
@@ -31,8 +33,9 @@ from kv.base.keys import TERMINATOR
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from sqlproxy import keys as key_codec
 from sqlproxy import rows
+from sqlproxy.interval import Interval
 from sqlproxy.schema import Column, Table
-from sqlproxy.types import Type
+from sqlproxy.types import ARRAY, TIME_DIGITS_MAX, Type
 
 _NUMERIC_DEFAULT: Final = (38, 18)  # as Spark reads PostgreSQL's numeric without precision
 _ARROW: Final = {
@@ -43,19 +46,29 @@ _ARROW: Final = {
     "float4": pa.float32(),
     "float8": pa.float64(),
     "text": pa.string(),
+    "varchar": pa.string(),
+    "char": pa.string(),
+    "name": pa.string(),
+    "oid": pa.int64(),
     "bytea": pa.binary(),
     "uuid": pa.string(),
     "date": pa.date32(),
     "time": pa.time64("us"),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
+    "interval": pa.month_day_nano_interval(),
     "json": pa.string(),
+    "jsonb": pa.string(),
 }
 # Arrow's own integers behind the types that we store as integers.
 _STORED_INT: Final = {
-    "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "date": pa.int32(),
+    "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "oid": pa.int64(),
+    "date": pa.int32(),
     "time": pa.int64(), "timestamp": pa.int64(), "timestamptz": pa.int64(),
 }  # fmt: skip
+_DECIMAL_DIGITS_MAX: Final = 76  # that Arrow can hold; a longer numeric goes as text
+_CHECKED: Final = frozenset({"uuid", "json", "jsonb", "varchar", "char", "name", "interval", ARRAY})
+"""Types whose values are checked, or converted, one by one."""
 _DAYS: Final = tuple((d - date(1970, 1, 1)).days for d in (date.min, date.max))
 _MICROSECONDS: Final = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 _RANGE: Final = {
@@ -71,9 +84,14 @@ _PLAIN = pa.schema(
 
 def arrow_type(kind: Type) -> pa.DataType:
     """The Arrow type of a column type."""
+    if kind.element is not None:
+        return pa.list_(arrow_type(kind.element))
     if kind.base != "numeric":
         return _ARROW[kind.base]
     precision, scale = (kind.precision, kind.scale) if kind.precision else _NUMERIC_DEFAULT
+    precision, scale = max(precision - min(scale, 0), scale), max(scale, 0)
+    if precision > _DECIMAL_DIGITS_MAX:
+        return pa.string()
     wide = pa.decimal128 if precision <= 38 else pa.decimal256
     return wide(precision, scale)
 
@@ -85,7 +103,7 @@ def arrow_schema(table: Table, columns: Sequence[str] | None = None) -> pa.Schem
             _PLAIN.field(name) for name in columns or _PLAIN.names if _plain_name(table, name)
         ]
         return pa.schema(fields)
-    wanted = table.columns if columns is None else [table.column(name) for name in columns]
+    wanted = table.visible if columns is None else [table.column(name) for name in columns]
     return pa.schema(
         [pa.field(c.name, arrow_type(c.resolved), nullable=c.nullable) for c in wanted]
     )
@@ -119,7 +137,7 @@ def encode_batch(table: Table, batch: pa.RecordBatch) -> tuple[list[bytes], list
     for column, values in zip(table.columns, stored, strict=True):
         slots[column.id] = values
     keys = _keys(
-        [(table.columns[i].resolved.base, arrays[i], stored[i]) for i in codec.key_positions],
+        [(table.columns[i].resolved, arrays[i], stored[i]) for i in codec.key_positions],
         batch.num_rows,
     )
     return _checked(table, keys, list(map(rows.encode_msgpack, zip(*slots, strict=True))))
@@ -158,7 +176,7 @@ def key_prefix(table: Table, text: str) -> bytes:
     column = table.column(table.primary_key[0])
     array = _cast(table, column.name, arrow_type(column.resolved), pa.array([text], pa.string()))
     stored = _stored(table, column, array)
-    return key_codec.encoder(column.resolved.base)(stored[0])
+    return key_codec.encoder_of(column.resolved)(stored[0])
 
 
 # -- columns in
@@ -177,6 +195,12 @@ def _column_array(table: Table, batch: pa.RecordBatch, column: Column) -> pa.Arr
     kind = arrow_type(column.resolved)
     if column.name in batch.schema.names:
         array = _cast(table, column.name, kind, _given(table, batch, column.name))
+    elif column.computed:
+        raise InvalidArgument(
+            f"the batch for table {table.path} lacks column {column.name!r}, which only SQL can "
+            "compute: give it a value, or write by SQL",
+            details={"column": column.name},
+        )
     elif column.default is not None or column.nullable:
         stored = [rows.stored_default(column)] * batch.num_rows
         return _from_stored(column.resolved, stored, kind)
@@ -249,7 +273,7 @@ def _refuse_nulls(table: Table, name: str, array: pa.Array) -> None:
 def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
     """The column in stored form, one Python object per row."""
     base = column.resolved.base
-    if base in _STORED_INT:
+    if base in _STORED_INT and not _rounded(column.resolved):
         numbers = array.view(_STORED_INT[base])
         if base in _RANGE:
             _check_range(table, column, numbers)
@@ -257,16 +281,45 @@ def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
     if base == "numeric":
         array = array.cast(pa.string())
     values: list[Any] = array.to_pylist()
-    if base in ("uuid", "json"):
+    as_text = base == "numeric" and pa.types.is_string(arrow_type(column.resolved))
+    if base in _CHECKED or as_text or _rounded(column.resolved):
         convert = column.resolved.to_stored
+        user = _user_form(column.resolved)
         try:
-            return [None if value is None else convert(value) for value in values]
-        except ValueError as error:
+            return [None if value is None else convert(user(value)) for value in values]
+        except (ValueError, TypeError, DecimalException) as error:
             raise InvalidArgument(
                 f"column {column.name} ({column.type}) of {table.path}: {error}",
                 details={"column": column.name},
             ) from error
     return values
+
+
+def _rounded(kind: Type) -> bool:
+    """Whether the type rounds its times: value by value, then."""
+    return kind.digits is not None and kind.digits < TIME_DIGITS_MAX
+
+
+def _user_form(kind: Type) -> Callable[[Any], Any]:
+    """From what Arrow gives to what `to_stored` wants."""
+    match kind.base:
+        case "interval":
+            return _interval
+        case "numeric":
+            return Decimal
+        case "array":
+            assert kind.element is not None
+            inner = _user_form(kind.element)
+            return lambda value: [None if one is None else inner(one) for one in value]
+        case _:
+            return lambda value: value
+
+
+def _interval(value: Any) -> Interval:
+    us, rest = divmod(value.nanoseconds, 1_000)
+    if rest:
+        raise ValueError("an interval has whole microseconds")
+    return Interval(value.months, value.days, us)
 
 
 def _check_range(table: Table, column: Column, numbers: pa.Array) -> None:
@@ -297,11 +350,11 @@ def _ints(array: pa.Array) -> list[Any]:
 # -- keys
 
 _WIDTH: Final = {"bool": 1, "date": 4} | dict.fromkeys(
-    ("int2", "int4", "int8", "float4", "float8", "time", "timestamp", "timestamptz"), 8
+    ("int2", "int4", "int8", "oid", "float4", "float8", "time", "timestamp", "timestamptz"), 8
 )
 
 
-def _keys(columns: Sequence[tuple[str, pa.Array, list[Any]]], count: int) -> list[bytes]:
+def _keys(columns: Sequence[tuple[Type, pa.Array, list[Any]]], count: int) -> list[bytes]:
     """Neighbouring columns of fixed width become one matrix, others a list; then one join per
     row.
     """
@@ -315,12 +368,12 @@ def _keys(columns: Sequence[tuple[str, pa.Array, list[Any]]], count: int) -> lis
             parts.append(matrix.view(f"V{matrix.shape[1]}").ravel().tolist())
             matrices.clear()
 
-    for base, array, stored in columns:
-        if base in _WIDTH:
-            matrices.append(_matrix(base, array))
+    for kind, array, stored in columns:
+        if kind.base in _WIDTH and not _rounded(kind):
+            matrices.append(_matrix(kind.base, array))
         else:
             flush()
-            parts.append(_components(base, array, stored))
+            parts.append(_components(kind, array, stored))
     flush()
     if len(parts) == 1:
         return parts[0]
@@ -356,12 +409,12 @@ def _big_endian(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return numbers.astype(f">u{width}").view(np.uint8).reshape(-1, width)
 
 
-def _components(base: str, array: pa.Array, stored: list[Any]) -> list[bytes]:
-    if base in ("text", "bytea") and not _has_zero(array):
-        head = bytes([key_codec.TAG[base]])
+def _components(kind: Type, array: pa.Array, stored: list[Any]) -> list[bytes]:
+    if kind.base in ("text", "bytea") and not _has_zero(array):
+        head = bytes([key_codec.TAG[kind.base]])
         raw = array.cast(pa.binary()).to_pylist()
         return [head + value + TERMINATOR for value in raw]
-    return list(map(key_codec.encoder(base), stored))
+    return list(map(key_codec.encoder_of(kind), stored))
 
 
 def _has_zero(array: pa.Array) -> bool:
@@ -402,6 +455,12 @@ def _from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array
         return pa.array(stored, _STORED_INT[kind.base]).view(wanted)
     if kind.base == "uuid":
         return pa.array([None if v is None else str(UUID(bytes=v)) for v in stored], wanted)
+    if kind.base == "numeric" and pa.types.is_string(wanted):
+        return pa.array(stored, wanted)
+    if kind.base == "char" and kind.from_stored is not None:
+        return pa.array([None if v is None else kind.from_stored(v) for v in stored], wanted)
+    if kind.base in ("interval", ARRAY):
+        return _converted(kind, stored, wanted)
     if kind.base == "numeric":
         try:
             return pa.array(_decimals(stored), wanted)
@@ -411,6 +470,37 @@ def _from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array
                 "that it needs, or read it by the SDK"
             ) from error
     return pa.array(stored, wanted)
+
+
+def _converted(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
+    """By way of values in user form. Raises InvalidArgument for what Arrow cannot hold."""
+    given = _arrow_form(kind)
+    try:
+        return pa.array([None if v is None else given(v) for v in stored], wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+        raise InvalidArgument(
+            f"a value of type {kind.name} does not fit {wanted} ({error}): read it by the SDK"
+        ) from error
+
+
+def _arrow_form(kind: Type) -> Callable[[Any], Any]:
+    """From a stored form to what `pa.array` takes."""
+    if kind.element is not None:
+        inner = _arrow_form(kind.element)
+        return lambda value: [None if one is None else inner(one) for one in value]
+    convert = kind.from_stored
+    match kind.base:
+        case "interval":
+            assert convert is not None
+            return lambda value: _month_day_nano(convert(value))
+        case "uuid":
+            return lambda value: str(UUID(bytes=value))
+        case _:
+            return convert or (lambda value: value)
+
+
+def _month_day_nano(value: Interval) -> tuple[int, int, int]:
+    return value.months, value.days, value.us * 1_000
 
 
 def _plain_name(table: Table, name: str) -> bool:

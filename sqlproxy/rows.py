@@ -202,6 +202,13 @@ class RowCodec:
             )
         if not self.table.columns:
             return [row.get(name) for name in self.names]
+        computed = [c.name for c in self.table.columns if c.computed and c.name not in row]
+        if computed:
+            raise InvalidArgument(
+                f"column {computed[0]} of {self.table.path} has a value that only SQL can compute: "
+                "give it one, or write by SQL",
+                details={"column": computed[0]},
+            )
         return [row.get(c.name, c.default) for c in self.table.columns]
 
     def _corrupt(self, key: bytes, why: str) -> Corruption:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX
 from sqlproxy import arrow_rows, rows
+from sqlproxy.interval import Interval
 from sqlproxy.schema import Column, Table
 
 KEYABLE: dict[str, st.SearchStrategy[Any]] = {
@@ -248,3 +250,40 @@ def test_decimals_are_rescaled_exactly() -> None:
     text = pa.record_batch([pa.array([1], pa.int32()), pa.array(["1e2"])], names=["c0", "c1"])
     keys, values = arrow_rows.encode_batch(table, text)
     assert rows.decode_row(table, keys[0], values[0])[1] == 100
+
+
+def test_every_type_of_sql_goes_through_arrow_and_back() -> None:
+    """Spark and DuckDB see values through Arrow: what changes on the way is another value."""
+    given_: dict[str, Any] = {
+        "varchar(3)": "ab ", "char(4)": "ab  ", "bpchar": "ab", "name": "n", "oid": 4_294_967_295,
+        "interval": Interval(1, -2, 3), "jsonb": '{"a": [1, 2.50]}', "timestamp(0)":
+        datetime(2020, 1, 1, 0, 0, 1), "numeric(3,5)": Decimal("0.00123"),  # noqa: DTZ001
+        "numeric(3,-2)": Decimal(12_300), "numeric(100,2)": Decimal("1.25"),
+        "int4[]": [1, None, 3], "text[]": [], "uuid[]": [UUID(int=7), None],
+        "interval[]": [Interval(0, 1, 2)], "numeric(5,2)[]": [Decimal("1.50")],
+        "char(3)[]": ["a  "], "timestamptz[]": [datetime(2020, 1, 1, tzinfo=UTC)],
+    }  # fmt: skip
+    table = declare(["int4", *given_], [0])
+    row = (1, *given_.values())
+    key, value = rows.encode_row(table, row)
+    assert rows.decode_row(table, key, value) == row
+    batch = arrow_rows.decode_batch(table, [key], [value])
+    assert batch.schema == arrow_rows.arrow_schema(table)
+    assert arrow_rows.encode_batch(table, batch) == ([key], [value])
+    nulls = rows.encode_row(table, (2, *([None] * len(given_))))
+    batch = arrow_rows.decode_batch(table, [nulls[0]], [nulls[1]])
+    assert arrow_rows.encode_batch(table, batch) == ([nulls[0]], [nulls[1]])
+    wide = declare(["int4", "int4[]"], [0])
+    key, value = rows.encode_row(wide, (1, [[1, 2], [3, 4]]))
+    with pytest.raises(InvalidArgument, match="int4"):
+        arrow_rows.decode_batch(wide, [key], [value])
+
+
+def test_values_that_only_sql_computes_are_not_made_up() -> None:
+    """A NULL in place of now() or of the next number would be stored without a word."""
+    columns = [Column(0, "k", "int4"), Column(0, "at", "timestamptz", default_sql="now()")]
+    table = Table.declare("default", "t", columns=columns, primary_key=["k"])
+    with pytest.raises(InvalidArgument, match="only SQL can compute"):
+        arrow_rows.encode_batch(table, pa.record_batch({"k": pa.array([1], pa.int32())}))
+    with pytest.raises(InvalidArgument, match="only SQL can compute"):
+        rows.encode_row(table, {"k": 1})
