@@ -23,6 +23,7 @@ from procedures.library.sink_records import attempt_key
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CATALOG_TTL_S
+from tests.library.sql_scenarios import SQL_SCENARIOS
 from tests.library.world import ROWS, TABLE, Place
 from tests.sink.world import Client, Task
 
@@ -556,6 +557,7 @@ SCENARIOS: dict[str, Scenario] = {
     "EnableNamespace": Scenario(_shut_namespace, _namespace_is_open, reads=False),
     "ModifyNamespace": Scenario(_heirs, _is_inherited),
     "ModifyTable": Scenario(_sql, _is_modified, "ALREADY_EXISTS"),
+    **{name: Scenario(*parts) for name, parts in SQL_SCENARIOS.items()},
     "kvorum.place_table": Scenario(_fewer, _two_copies),
     "AddReplica": Scenario(_lacking, _has, nodes=4, may_fail=True),
     "RemoveReplica": Scenario(_having, _has_not, may_fail=True),

@@ -1,0 +1,212 @@
+"""Scenarios of what SQL declares: tables with all their parts, views, sequences, names. Each is
+(prepare, check, how the same submission ends again).
+
+The checks look at everything of the namespace at once: whoever did half of something leaves a name,
+an id or a reference that leads nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlproxy import catalog, relations, sequences
+from sqlproxy.schema import DROPPING, Table
+from tests.library.world import Place
+
+NS: Final = {"namespace": "default"}
+PEOPLE: Final[dict[str, Any]] = {
+    **NS,
+    "name": "people",
+    "replicas": 3,
+    "columns": [
+        {"name": "id", "type": "int4", "sequence": {}},
+        {"name": "email", "type": "text", "nullable": False},
+        {"name": "age", "type": "int4"},
+    ],
+    "primary_key": ["id"],
+    "indexes": [{"columns": ["email"], "unique": True, "constraint": True}, {"columns": ["age"]}],
+    "checks": [{"sql": "age > 0", "columns": ["age"]}],
+}
+ORDERS: Final[dict[str, Any]] = {
+    **NS,
+    "name": "orders",
+    "replicas": 3,
+    "columns": [{"name": "n", "type": "int8"}, {"name": "who", "type": "int4"}],
+    "primary_key": ["n"],
+    "indexes": [{"columns": ["who"]}],
+    "foreign_keys": [{"columns": ["who"], "table": "people"}],
+}
+VIEW: Final[dict[str, Any]] = {
+    **NS,
+    "name": "mails",
+    "sql": "SELECT email FROM people",
+    "columns": [["email", "text"]],
+    "uses": [["people", ["email"]]],
+}
+NAMES: Final = {
+    "t", "people", "people_pkey", "people_email_key", "people_age_idx", "people_id_seq",
+}  # fmt: skip
+
+
+async def coherent(place: Place) -> Any:
+    """Every reference leads to something that is there."""
+    there = await relations.list_relations(place.txn, "default")
+    ids = {one.id for one in there}
+    for table in there.tables:
+        for number in table.storage_ids:
+            if await catalog.find_owner(place.txn, number) != table:
+                return f"the id {number} of {table.name} leads elsewhere"
+        if not {key.table for key in table.foreign_keys} | set(table.referenced_by) <= ids:
+            return f"{table.name} refers to what is not there"
+        if not {column.sequence for column in table.columns if column.sequence} <= ids:
+            return f"{table.name} takes numbers from what is not there"
+    for view in there.views:
+        if not {number for number, _ in view.uses} <= ids:
+            return f"view {view.name} reads what is not there"
+    for sequence in there.sequences:
+        if sequence.owned_by is not None and sequence.owned_by[0] not in ids:
+            return f"sequence {sequence.name} is owned by what is not there"
+    return None
+
+
+async def has(place: Place, names: set[str]) -> Any:
+    """Exactly these have a name, and all is coherent."""
+    found = await relations.taken(place.txn, "default")
+    for table in await catalog.list_tables(place.txn, "default"):
+        if table.state == DROPPING:
+            return f"{table.name} is being dropped"
+    if set(found) != names:
+        return f"{sorted(set(found) ^ names)}"
+    return await coherent(place)
+
+
+async def people(place: Place) -> Table:
+    return await catalog.lookup(place.txn, "default", "people")
+
+
+async def _made(place: Place, *more: tuple[str, dict[str, Any]]) -> None:
+    await place.table()
+    for name, args in (("CreateTable", PEOPLE), *more):
+        await place.run(name, args)
+
+
+async def _new_view(place: Place) -> Any:
+    await _made(place)
+    return VIEW
+
+
+async def _view_is_there(place: Place, args: Any, happened: bool) -> Any:
+    return await has(place, NAMES | ({"mails"} if happened else set()))
+
+
+async def _a_view(place: Place) -> Any:
+    await _made(place, ("CreateView", VIEW))
+    return {**NS, "names": ["mails"]}
+
+
+async def _view_is_gone(place: Place, args: Any, happened: bool) -> Any:
+    return await _view_is_there(place, args, not happened)
+
+
+async def _new_sequence(place: Place) -> Any:
+    await _made(place)
+    return {**NS, "name": "s", "options": {"start": 5}, "owned_by": ["people", "age"]}
+
+
+async def _sequence_is_there(place: Place, args: Any, happened: bool) -> Any:
+    return await has(place, NAMES | ({"s"} if happened else set()))
+
+
+async def _a_sequence(place: Place) -> Any:
+    await _made(place, ("CreateSequence", {**NS, "name": "s"}))
+    return {**NS, "names": ["s"]}
+
+
+async def _sequence_is_gone(place: Place, args: Any, happened: bool) -> Any:
+    return await _sequence_is_there(place, args, not happened)
+
+
+async def _altered(place: Place) -> Any:
+    await _made(place, ("CreateSequence", {**NS, "name": "s"}))
+    return {**NS, "name": "s", "options": {"increment": 3}, "restart": 40}
+
+
+async def _is_altered(place: Place, args: Any, happened: bool) -> Any:
+    there = await relations.find_relation(place.txn, "default", "s")
+    stand = await sequences.stand(place.txn, there)  # type: ignore[arg-type]
+    found = there.increment, tuple(stand)  # type: ignore[union-attr]
+    wanted = (3, (40, False)) if happened else (1, (1, False))
+    return None if found == wanted else f"{found}"
+
+
+async def _renamed(place: Place) -> Any:
+    await _made(place, ("CreateTable", ORDERS), ("CreateView", VIEW))
+    place.before["id"] = (await people(place)).id
+    views = {"mails": "SELECT email FROM folk"}
+    return {**NS, "name": "people", "to": "folk", "views": views}
+
+
+async def _is_renamed(place: Place, args: Any, happened: bool) -> Any:
+    name, other = ("folk", "people") if happened else ("people", "folk")
+    rest = {"orders", "orders_pkey", "orders_who_idx", "mails"}
+    if complaint := await has(place, NAMES - {"people"} | {name} | rest):
+        return complaint
+    table = await catalog.find(place.txn, "default", name)
+    view = await relations.find_relation(place.txn, "default", "mails")
+    if table is None or table.id != place.before["id"] or name not in view.sql:  # type: ignore[union-attr]
+        return f"{table}, {view}"
+    return await catalog.find(place.txn, "default", other)
+
+
+async def _column(place: Place) -> Any:
+    await _made(place)
+    checks = {"people_age_check": "years > 0"}
+    return {**NS, "name": "people", "column": "age", "to": "years", "checks": checks}
+
+
+async def _column_is_renamed(place: Place, args: Any, happened: bool) -> Any:
+    table = await people(place)
+    found = table.columns[2].name, table.checks[0].sql
+    wanted = ("years", "years > 0") if happened else ("age", "age > 0")
+    return f"{found}" if found != wanted else await coherent(place)
+
+
+async def _full(place: Place) -> Any:
+    await _made(place, ("CreateTable", ORDERS), ("CreateView", VIEW))
+    place.before["ids"] = (await people(place)).storage_ids
+    return {**NS, "names": ["people"], "cascade": True, "restart_identity": True}
+
+
+async def _is_empty(place: Place, args: Any, happened: bool) -> Any:
+    table = await people(place)
+    same = set(table.storage_ids) & set(place.before["ids"])
+    if bool(same) == happened:
+        return f"{table.storage_ids} after {place.before['ids']}"
+    count = 1 + 3 + 2  # t; people and orders with their indexes
+    if len(await place.map()) != count:
+        return f"{len(await place.map())} partitions"
+    return await coherent(place)
+
+
+async def _indexed(place: Place) -> Any:
+    await _made(place)
+    return {**NS, "names": ["people_age_idx"]}
+
+
+async def _index_is_gone(place: Place, args: Any, happened: bool) -> Any:
+    names = NAMES - {"people_age_idx"} if happened else NAMES
+    states = {index.state for index in (await people(place)).indexes}
+    return f"{states}" if states != {"public"} else await has(place, names)
+
+
+SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
+    "CreateView": (_new_view, _view_is_there, "ALREADY_EXISTS"),
+    "DropView": (_a_view, _view_is_gone, "KEY_NOT_FOUND"),
+    "CreateSequence": (_new_sequence, _sequence_is_there, "ALREADY_EXISTS"),
+    "AlterSequence": (_altered, _is_altered),
+    "DropSequence": (_a_sequence, _sequence_is_gone, "KEY_NOT_FOUND"),
+    "RenameTable": (_renamed, _is_renamed, "KEY_NOT_FOUND"),
+    "RenameColumn": (_column, _column_is_renamed, "KEY_NOT_FOUND"),
+    "TruncateTable": (_full, _is_empty),
+    "DropIndex": (_indexed, _index_is_gone, "KEY_NOT_FOUND"),
+}
