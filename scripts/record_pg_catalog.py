@@ -23,22 +23,25 @@ ROWS = ["pg_aggregate",
 SCHEMA_ROWS = ["sql_features", "sql_implementation_info", "sql_parts", "sql_sizing"]
 FUNCTIONS = {
     "pg_get_keywords": "select * from pg_get_keywords() order by word",
-    "pg_show_all_settings": "select * from pg_show_all_settings() order by name",
+    "pg_show_all_settings": "select *, current_setting(name) as _shown from pg_show_all_settings() order by name",
 }
 WHERE = {
     "pg_authid": "rolname ~ '^pg_'",
     "pg_collation": "collprovider <> 'i' and collnamespace = 11",
     "pg_class": "relnamespace in (11, 'information_schema'::regnamespace) and relkind in ('r','v','i')",
-    "pg_attribute": "attnum > 0 and attrelid in (select oid from pg_class where relkind in ('r','v')"
+    "pg_attribute": "attnum > 0 and attrelid in (select oid from pg_class where relkind in ('r','v','i')"
     " and relnamespace in (11, 'information_schema'::regnamespace))",
     "pg_index": "indrelid in (select oid from pg_class where relnamespace = 11)",
     "pg_namespace": "nspname in ('pg_catalog', 'pg_toast', 'information_schema', 'public')",
-    "pg_type": "typnamespace = 11 or typtype = 'd' or typname ~ '^_'",
+    "pg_type": "typnamespace in (11, 'information_schema'::regnamespace)",
 }
 # What functions tell of a row, kept beside it under a name that no client can see.
 TOLD = {
     "pg_index": {"_def": "pg_get_indexdef(indexrelid)"},
-    "pg_constraint": {"_def": "pg_get_constraintdef(oid)"},
+    "pg_constraint": {
+        "_def": "pg_get_constraintdef(oid)",
+        "_short": "pg_get_constraintdef(oid, true)",
+    },
     "pg_type": {"_text": "format_type(oid, null)"},
     "pg_proc": {
         "_result": "pg_get_function_result(oid)",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from zoneinfo import available_timezones
 
 import duckdb
 import pyarrow as pa
@@ -251,7 +252,7 @@ class SystemCatalog:
         names = [n for n, _ in feed["columns"]]
         for row in feed["rows"]:
             if row[names.index("name")].lower() == plain:
-                value: str | None = row[names.index("setting")]
+                value: str | None = row[names.index("_shown")]
                 return value
         if name.endswith("?"):
             return None
@@ -275,6 +276,8 @@ class SystemCatalog:
         relation = self._relations.all[CATALOG, name]
         layout = [(c.name, self._held(c.type)) for c in relation.columns]
         listed = told.get(name, ())
+        if name == "pg_timezone_names":
+            listed = [{"name": zone} for zone in sorted(available_timezones())]
         if name == "pg_stat_activity" and not listed:
             listed = [self._myself(session)]
         return _table(layout, [tuple(one.get(n) for n, _ in layout) for one in listed])
@@ -301,6 +304,8 @@ class SystemCatalog:
         listed = []
         for row in source["rows"]:
             row = list(row)
+            if feed == "kv_settings":
+                row[setting] = row[names.index("_shown")]
             _, row[setting] = own.pop(row[name].lower(), ("", row[setting]))
             listed.append(row)
         for key, value in sorted(own.values()):
@@ -311,8 +316,8 @@ class SystemCatalog:
                 [("name", "VARCHAR"), ("setting", "VARCHAR")],
                 [(row[name].lower(), row[setting]) for row in listed],
             )
-        layout = [(n, self._held(oid)) for n, oid in source["columns"]]
-        return _table(layout, listed)
+        layout = [(n, self._held(oid)) for n, oid in source["columns"] if n[0] != "_"]
+        return _table(layout, [row[: len(layout)] for row in listed])
 
     # -- about itself
 

@@ -108,8 +108,8 @@ class Coercion:
             return oids.OID
         if one in kinds.TIMES and other in kinds.TIMES:
             return max(one, other, key=kinds.TIMES.index)
-        if self.category(one) == "S":
-            return oids.TEXT if oids.TEXT in (one, other) else one
+        if one == oids.CHAR and other in (oids.TEXT, oids.NAME, oids.VARCHAR):
+            return oids.TEXT
         return one
 
     # -- casts
@@ -122,9 +122,12 @@ class Coercion:
         elif value.unknown:
             made = Expr(self._literal(value.literal, oid), oid)
         elif value.type == oid:
-            made = Expr(value.sql, oid, value.typmod)
+            made = Expr(value.sql, oid, value.typmod, reg=value.reg)
+        elif oid == oids.REGCLASS and value.reg:  # there and back again: no need to look it up
+            made = Expr(value.reg, oid)
         else:
-            made = Expr(self._cast(value, oid), oid)
+            there = value.sql if value.type == oids.REGCLASS and oid in kinds.STRINGS else ""
+            made = Expr(self._cast(value, oid), oid, reg=there)
         if typmod >= 4 and oid in (oids.VARCHAR, oids.BPCHAR):
             made = replace(made, sql=f"left({made.sql}, {typmod - 4})")
         elif typmod >= 4 and oid == oids.NUMERIC:
@@ -248,8 +251,9 @@ class Coercion:
         if kind == "regclass":
             self.needs.facts["visible"] = None
             found = (
-                f"(SELECT min(z.oid) FROM k_pg_class z WHERE (z.relname = {folded} AND "
-                f"list_contains({VISIBLE}, z.relnamespace)) OR z._path = {folded})"
+                f"coalesce((SELECT min(z.oid) FROM k_pg_class z WHERE z.relname = {folded} AND "
+                f"list_contains({VISIBLE}, z.relnamespace)), "
+                f"(SELECT min(z.oid) FROM k_pg_class z WHERE z._path = {folded}))"
             )
         elif kind == "regtype":
             found = (
@@ -266,7 +270,11 @@ class Coercion:
                 "regoperator": ("pg_operator", "oprname"),
                 "regconfig": ("pg_ts_config", "cfgname"),
             }[kind]
-            found = f"(SELECT min(z.oid) FROM k_{table} z WHERE z.{column} = {folded})"
+            several = failure("42725", f"'more than one function named \"' || {sql} || '\"'")
+            one = f"CASE WHEN count(*) > 1 THEN {several} ELSE min(z.oid) END"
+            picked = one if kind == "regproc" else "min(z.oid)"
+            bare = f"replace({folded}, 'pg_catalog.', '')"
+            found = f"(SELECT {picked} FROM k_{table} z WHERE z.{column} = {bare})"
         if not strict:
             return found
         what = words.get(kind, {"regrole": "role"}.get(kind, "function"))

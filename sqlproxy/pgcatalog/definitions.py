@@ -95,6 +95,11 @@ def check(sql: str) -> str:
     return f"CHECK ({sql})" if _wrapped(sql) else f"CHECK (({sql}))"
 
 
+def check_short(sql: str) -> str:
+    """As psql asks for it: without the second parentheses."""
+    return f"CHECK {sql}" if _wrapped(sql) else f"CHECK ({sql})"
+
+
 def _wrapped(sql: str) -> bool:
     """Whether the first parenthesis ends with the text."""
     if not sql.startswith("("):

@@ -22,6 +22,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
 from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS, Calls
 from sqlproxy.pgcatalog.coercion import Coercion
+from sqlproxy.pgcatalog.functions import SCALAR
 from sqlproxy.pgcatalog.kinds import quoted
 from sqlproxy.pgcatalog.model import UNNAMED, Col, Expr, Item, Query, Scope, missing_table
 
@@ -158,7 +159,7 @@ class Expressions:
         for col in item.columns:
             if col.name == name:
                 return self._column(item, col, where, position)
-        if name in _SYSTEM and item.schema:
+        if name in _SYSTEM and any(c.table for c in item.columns):
             return self._system(item, name)
         raise SqlError(UNDEFINED_COLUMN, f"column {alias}.{name} does not exist", position=position)
 
@@ -389,6 +390,10 @@ class Expressions:
         if left.unknown:
             left = self.types.to(left, element)
         every = body["kind"] == "AEXPR_OP_ALL"
+        if operator == "=" and not every:  # a function: DuckDB makes a join of ANY
+            return Expr(f"list_contains({listed.sql}, {left.sql})", oids.BOOL)
+        if operator in ("<>", "!=") and every:
+            return Expr(f"(NOT list_contains({listed.sql}, {left.sql}))", oids.BOOL)
         if operator in COMPARISONS:
             return Expr(
                 f"({left.sql} {operator} {'ALL' if every else 'ANY'}({listed.sql}))", oids.BOOL
@@ -795,6 +800,15 @@ class Expressions:
         return Expr(
             self.types.lookup(word, given.sql, strict=False), kind, name=f"to_{word}", strength=2
         )
+
+    def _call_pg_get_serial_sequence(self, body: Node, scope: Scope) -> Expr:
+        given = self._arguments(body, scope)
+        self.calls.resolve("pg_get_serial_sequence", given, at(body))
+        table = self.types.to(self.types.to(given[0], oids.TEXT), oids.REGCLASS)
+        column = self.types.to(given[1], oids.TEXT)
+        text = str(SCALAR["_serial"]).replace("{0}", table.sql).replace("{1}", column.sql)
+        oid = text.replace("min(q._qname)", "min(q.oid)")
+        return Expr(text, oids.TEXT, name="pg_get_serial_sequence", strength=2, reg=oid)
 
     def _call_current_setting(self, body: Node, scope: Scope) -> Expr:
         given = self._arguments(body, scope)

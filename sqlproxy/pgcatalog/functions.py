@@ -41,6 +41,13 @@ _INDEX_COLUMN: Final = (
     "FROM k_pg_index z WHERE z.indexrelid = {0})"
 )
 _CONSTRAINT: Final = "(SELECT z._def FROM k_pg_constraint z WHERE z.oid = {0})"
+_CONSTRAINT_SHORT: Final = (
+    "(SELECT CASE WHEN {1} THEN z._short ELSE z._def END FROM k_pg_constraint z WHERE z.oid = {0})"
+)
+_VISIBLE: Final = (
+    "(SELECT list_contains(CAST($visible AS BIGINT[]), z.{column}) "
+    "FROM k_{table} z WHERE z.oid = {{0}})"
+)
 _VIEW: Final = "(SELECT z._view FROM k_pg_class z WHERE z.oid = {0})"
 _SIZE: Final = (
     "coalesce((SELECT CAST(sum(z.bytes) AS BIGINT) FROM kv_sizes z WHERE z.oid = {0}), 0)"
@@ -93,11 +100,13 @@ SCALAR: Final[dict[str, Spec]] = {
         "FROM k_pg_class z WHERE z.oid = {0})"
     ),
     "pg_get_userbyid": f"coalesce({_ROLE}, 'unknown (OID=' || {{0}} || ')')",
-    "pg_get_expr": "{0}",
-    "pg_get_constraintdef": _CONSTRAINT,
+    "pg_get_expr": {2: "{0}", 3: "CASE WHEN {2} THEN kv_bare({0}) ELSE {0} END"},
+    "pg_type_is_visible": _VISIBLE.format(table="pg_type", column="typnamespace"),
+    "pg_function_is_visible": _VISIBLE.format(table="pg_proc", column="pronamespace"),
+    "pg_get_constraintdef": {1: _CONSTRAINT, 2: _CONSTRAINT_SHORT},
     "pg_get_indexdef": {1: _INDEX, 3: _INDEX_COLUMN},
     "pg_get_viewdef": _VIEW,
-    "pg_get_serial_sequence": _SERIAL,
+    "_serial": _SERIAL,
     "pg_get_function_result": "(SELECT z._result FROM k_pg_proc z WHERE z.oid = {0})",
     "pg_get_function_arguments": "(SELECT z._arguments FROM k_pg_proc z WHERE z.oid = {0})",
     "pg_get_function_identity_arguments": "(SELECT z._identity FROM k_pg_proc z WHERE z.oid = {0})",
@@ -136,6 +145,9 @@ SCALAR: Final[dict[str, Spec]] = {
     "ltrim": {1: "ltrim({0}, ' ')", 2: "ltrim({0}, {1})"},
     "rtrim": {1: "rtrim({0}, ' ')", 2: "rtrim({0}, {1})"},
     "position": "strpos({0}, {1})",
+    "substring": {2: "substring({0}, {1})", 3: "substring({0}, {1}, {2})"},
+    "nameconcatoid": "({0} || '_' || {1})",
+    "acldefault": "NULL",
     "substr": {2: "substring({0}, {1})", 3: "substring({0}, {1}, {2})"},
     "quote_ident": "kv_quoted({0})",
     "quote_literal": "('''' || replace({0}, '''', '''''') || '''')",
@@ -206,6 +218,10 @@ INFORMATION: Final[dict[str, tuple[str, str]]] = {
         "CASE WHEN {1} < 0 OR ({1} & 65535) = 65535 THEN 6 ELSE {1} & 65535 END END",
         "int4",
     ),
+    "_pg_index_position": (
+        "(SELECT list_position(z.indkey, {1}) FROM k_pg_index z WHERE z.indexrelid = {0})",
+        "int4",
+    ),
     "_pg_interval_type": ("CASE WHEN {0} = 1186 THEN NULL END", "text"),
 }
 
@@ -227,6 +243,9 @@ MACROS: Final = (
     """CREATE MACRO pgc.kv_quoted(s) AS CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') AND NOT
        list_contains(WORDS, s) THEN s
        ELSE '"' || replace(s, '"', '""') || '"' END""",
+    # An expression without parentheses around the whole.
+    """CREATE MACRO pgc.kv_bare(s) AS CASE WHEN regexp_full_match(s, '\\([^()]*\\)')
+       THEN s[2:-2] ELSE s END""",
     """CREATE MACRO pgc.kv_folded(s) AS CASE WHEN contains(s, '"') THEN replace(s, '"', '')
        ELSE lower(s) END""",
     """CREATE MACRO pgc.kv_array_item(s) AS CASE WHEN s IS NULL THEN 'NULL' WHEN s = '' OR

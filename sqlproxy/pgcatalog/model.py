@@ -34,6 +34,7 @@ class Expr:
     struct: Struct = ()
     many: bool = False
     listed: str = ""
+    reg: str = ""  # of a name: DuckDB's text of the OID that it was made from
 
     @property
     def unknown(self) -> bool:

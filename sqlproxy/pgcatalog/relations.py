@@ -88,7 +88,9 @@ class Relations:
 
     def function(self, name: str) -> Relation | None:
         """What a function of several columns returns."""
-        return self._functions.get(name)
+        return self._functions.get(name) or (
+            self.all[CATALOG, name] if name == "pg_timezone_names" else None
+        )
 
     def _system(self, static: Static, schema: str, name: str, layout: Sequence[Column]) -> Relation:
         oid = static.relations.get((schema, name), 0)
@@ -103,7 +105,7 @@ class Relations:
 
     def _function(self, static: Static, name: str, sql: str) -> Relation:
         listed = static.feeds[name]["columns"]
-        columns = tuple(Shown(n, f'"{n}"', oid) for n, oid in listed)
+        columns = tuple(Shown(n, f'"{n}"', oid) for n, oid in listed if n[0] != "_")
         return Relation(CATALOG, name, 0, columns, sql, feed=sql if sql.startswith("kv_") else "")
 
 

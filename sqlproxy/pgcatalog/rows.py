@@ -23,7 +23,7 @@ Rows = dict[str, list[Row]]
 HIDDEN: Final = {
     "pg_class": (("_name", "VARCHAR"), ("_qname", "VARCHAR"), ("_path", "VARCHAR"), ("_view", "VARCHAR")),
     "pg_index": (("_def", "VARCHAR"), ("_short", "VARCHAR"), ("_columns", "VARCHAR[]")),
-    "pg_constraint": (("_def", "VARCHAR"),),
+    "pg_constraint": (("_def", "VARCHAR"), ("_short", "VARCHAR")),
     "pg_type": (("_text", "VARCHAR"),),
     "pg_proc": (("_result", "VARCHAR"), ("_arguments", "VARCHAR"), ("_identity", "VARCHAR")),
 }  # fmt: skip
@@ -129,6 +129,8 @@ def of_relation(facts: Facts, contents: Contents, one: Named) -> Rows:
                     "description": text,
                 }
             )
+    for row in rows["pg_constraint"]:
+        row.setdefault("_short", row["_def"])
     for listed in rows.values():
         for row in listed:
             row["_owner"] = one.id
@@ -213,6 +215,7 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
                 **_CONSTRAINT, "oid": made, "conname": check.name, "contype": "c", "conrelid": oid,
                 "connoinherit": False, "conkey": key or None, "conbin": check.sql,
                 "_def": definitions.check(check.sql),
+                "_short": definitions.check_short(check.sql),
             }
         )  # fmt: skip
         for number in key:
