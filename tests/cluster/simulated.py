@@ -274,6 +274,7 @@ class SimCluster:
             cluster_secret="sixteen characters",
             engine="memory",
             http=False,
+            sql=False,
         )
 
     async def start(self, *numbers: int) -> None:
