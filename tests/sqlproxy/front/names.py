@@ -1,0 +1,89 @@
+"""Descriptors for tests of the front, and what it answers differently on purpose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kv.base.ids import TableId
+from sqlproxy.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
+
+
+class DifferentlyHere(Exception):
+    """The catalog would answer."""
+
+
+def known_differences() -> dict[str, list[Any]]:
+    """expression → what we answer instead; the reasons are in docs/reference/sql.md."""
+    path = Path(__file__).with_name("differences.json")
+    found: dict[str, list[Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _table(number: int, name: str, columns: tuple[Column, ...], **more: Any) -> Table:
+    return Table(
+        id=TableId(number),
+        namespace="postgres",
+        name=name,
+        state="public",
+        columns=columns,
+        primary_key=("a",),
+        primary_key_name=f"{name}_pkey",
+        **more,
+    )
+
+
+T = _table(
+    5,
+    "t",
+    (
+        Column(1, "a", "int4", nullable=False),
+        Column(2, "b", "text"),
+        Column(3, "c", "numeric(10,2)", default_sql="0"),
+        Column(4, "d", "timestamptz", default_sql="now()"),
+        Column(5, "g", "int4", generated="a + 1", uses=(1,)),
+    ),
+    indexes=(Index(TableId(9), "t_b_key", (IndexColumn(2),), unique=True, constraint=True),),
+    checks=(Check("t_c_check", "c >= 0", (3,)),),
+)
+U = _table(
+    6,
+    "u",
+    (
+        Column(1, "a", "int4", nullable=False),
+        Column(2, "x", "int8"),
+        Column(3, "v", "varchar(10)"),
+        Column(4, "arr", "int4[]"),
+        Column(5, "j", "jsonb"),
+    ),
+)
+W = View(7, "postgres", "w", "SELECT t.a AS a, t.b AS b FROM t", (("a", "int4"), ("b", "text")))
+S = Sequence(8, "postgres", "s")
+
+
+class FakeNames:
+    """One database, `postgres`: tables t and u, the view w, the sequence s."""
+
+    database = "postgres"
+
+    def __init__(self, *tables: Table) -> None:
+        self.tables = {t.name: t for t in (T, U, *tables)}
+
+    def table(self, name: str) -> Table | None:
+        return self.tables.get(name)
+
+    def view(self, name: str) -> View | None:
+        return W if name == "w" else None
+
+    def sequence(self, name: str) -> Sequence | None:
+        return S if name == "s" else None
+
+    def index(self, name: str) -> Table | None:
+        return next((t for t in self.tables.values() for i in t.indexes if i.name == name), None)
+
+    def table_by_id(self, table: int) -> Table | None:
+        return next((t for t in self.tables.values() if t.id == table), None)
+
+    def relation_oid(self, table: int) -> int:
+        return 16_384 + table

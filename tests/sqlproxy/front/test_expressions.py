@@ -1,0 +1,67 @@
+"""Expressions as PostgreSQL 15 answers them: recorded by scripts/record_sql_expressions.py."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from sqlproxy.errors import SqlError
+from sqlproxy.front import compiling, front
+from sqlproxy.front.env import Env
+from sqlproxy.front.f_text import output
+from sqlproxy.front.registry import TIMESTAMPTZ
+from sqlproxy.front.values import writer
+from sqlproxy.pg.style import DEFAULT
+from tests.sqlproxy.front.names import DifferentlyHere, FakeNames, known_differences
+
+RECORDED = json.loads(Path(__file__).with_name("expressions.json").read_text(encoding="utf-8"))
+DIFFERENT = known_differences()
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+ENV = Env(
+    now=NOW,
+    statement_now=NOW,
+    session={"user": "postgres", "database": "postgres"},
+    clock=lambda: NOW,
+    random=lambda: 0.5,
+    uuid=lambda: UUID(int=7),
+)
+
+
+def answer(expression: str) -> list[Any]:
+    """[OID, typmod, text] or [SQLSTATE, message]."""
+    try:
+        bound = front.bind(front.parse(f"SELECT {expression}"), FakeNames())
+        if isinstance(bound, front.s.System):
+            raise DifferentlyHere
+        field = bound.fields[0]
+        value = compiling.compile(bound.targets[0].expr).fn((), ENV)
+        write = writer(field.oid, DEFAULT) if field.oid == TIMESTAMPTZ else output(field.oid)
+        return [field.oid, field.typmod, None if value is None else write(value)]
+    except SqlError as error:
+        return [error.sqlstate, error.message, error.position]
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=[row[0] for row in RECORDED])
+def test_p1_expression_as_postgresql(row: list[Any]) -> None:
+    """A value, its type, its modifier or the error's SQLSTATE and words differ from PostgreSQL 15's."""
+    expression, *wanted = row
+    found = answer(expression)
+    if expression in DIFFERENT:
+        assert found[: len(DIFFERENT[expression])] == DIFFERENT[expression]
+        return
+    if isinstance(wanted[0], str):
+        assert found[:2] == wanted[:2]
+    else:
+        assert found == wanted
+
+
+def test_p1_enough_was_recorded() -> None:
+    """The record shrank: it is what holds the expressions to PostgreSQL's."""
+    failing = sum(isinstance(row[1], str) for row in RECORDED)
+    assert len(RECORDED) - failing >= 600
+    assert failing >= 200
