@@ -144,21 +144,23 @@ class _Lines:
     def _where(self, line: int, rest: str = "") -> str:
         return f"COPY {self._of.table}, line {line}{rest}"
 
-    def _check_header(self, cells: Sequence[str | None]) -> None:
+    def _check_header(self, cells: Sequence[str | None], line: str) -> None:
         self._header = False
         if not self._of.header_match:
             return
         if len(cells) != len(self._names):
             raise self._bad(
                 f"wrong number of fields in header line: got {len(cells)}, expected "
-                f"{len(self._names)}"
+                f"{len(self._names)}",
+                line,
             )
         for at, (found, name) in enumerate(zip(cells, self._names, strict=True), 1):
             if found != name:
                 shown = "null value" if found is None else f'"{found}"'
                 raise self._bad(
                     f"column name mismatch in header line field {at}: got {shown}, expected "
-                    f'"{name}"'
+                    f'"{name}"',
+                    line,
                 )
 
     def _bad(self, message: str, line: str | None = None) -> SqlError:
@@ -169,13 +171,17 @@ class _Lines:
         if len(cells) != len(self._readers):
             if len(cells) > len(self._readers):
                 raise self._bad("extra data after last expected column", line)
+            self._row_of(cells)  # a value that cannot be read is told first
             missing = self._names[len(cells)]
             raise self._bad(f'missing data for column "{missing}"', line)
+        return self._row_of(cells)
+
+    def _row_of(self, cells: Sequence[str | None]) -> Row:
         try:
             return tuple(
                 [
                     None if cell is None else read(cell)
-                    for read, cell in zip(self._readers, cells, strict=True)
+                    for read, cell in zip(self._readers, cells, strict=False)
                 ]
             )
         except SqlError as error:
@@ -184,7 +190,7 @@ class _Lines:
 
     def _culprit(self, cells: Sequence[str | None]) -> str:
         """The column whose value cannot be read: found only when there is one."""
-        for name, read, cell in zip(self._names, self._readers, cells, strict=True):
+        for name, read, cell in zip(self._names, self._readers, cells, strict=False):
             try:
                 if cell is not None:
                     read(cell)
@@ -214,7 +220,7 @@ class _TextReader(_Lines):
             else:
                 cells = self._cells(line)
             if self._header:
-                self._check_header(cells)
+                self._check_header(cells, line)
                 continue
             if not line and not self._readers:
                 rows.append(())
@@ -310,7 +316,7 @@ class _CsvReader(_Lines):
                 self._begun, self._begun_chars = [], 0
                 cells = self._cells(line)
             if self._header:
-                self._check_header(cells)
+                self._check_header(cells, line)
                 continue
             rows.append(self._row(cells, line))
         return rows

@@ -73,7 +73,38 @@ def record(conn: psycopg.Connection[Any]) -> dict[str, Any]:
         types.append([name, *(row.fetchone() or ())])
         conn.execute("drop table probe")
     version = (conn.execute("show server_version").fetchone() or [""])[0]
-    return {"version": version, "values": values, "types": types}
+    return {
+        "version": version,
+        "values": values,
+        "types": types,
+        "copy_out": [[options, copy_out(conn, options)] for options in inputs["copy_out"]],
+        "copy_in": [
+            [options, data, copy_in(conn, options, data)] for options, data in inputs["copy_in"]
+        ],
+    }
+
+
+def copy_out(conn: psycopg.Connection[Any], options: str) -> str:
+    """These rows in a format of COPY; latin-1, so that any bytes fit."""
+    rows = r"""(values (1, 'plain'), (2, null), (3, ''), (4, E'tab\tnew\nline\\back'),
+        (5, 'a,b;c|d'), (6, 'q"uo''te'), (7, E'\\.'), (8, 'NULL'), (9, E'\r\b\f\v'),
+        (null, 'ä€'), (10, ' x '))"""
+    with conn.cursor().copy(f"copy (select * from {rows} v(a, b)) to stdout {options}") as copy:
+        return b"".join(bytes(piece) for piece in copy).decode("latin-1")
+
+
+def copy_in(conn: psycopg.Connection[Any], options: str, data: str) -> Any:
+    """The rows, or the error with its context."""
+    conn.execute("create temp table t (a int4, b text)")
+    try:
+        with conn.cursor().copy(f"copy t from stdin {options}") as copy:
+            copy.write(data)
+        return [list(row) for row in conn.execute("select a, b from t").fetchall()]
+    except psycopg.Error as error:
+        diag = error.diag
+        return {"sqlstate": diag.sqlstate, "message": diag.message_primary, "where": diag.context}
+    finally:
+        conn.execute("drop table t")
 
 
 def ask(conn: psycopg.Connection[Any], name: str, given: str, zone: str) -> dict[str, Any]:

@@ -1,0 +1,151 @@
+"""The formats of COPY against PostgreSQL 15 (golden.json), in one piece and byte by byte."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sqlproxy.answers import CopyFormat, Field
+from sqlproxy.errors import SqlError
+from sqlproxy.pg import copying, oids
+from sqlproxy.pg.style import DEFAULT
+
+GOLDEN: dict[str, Any] = json.loads(pathlib.Path(__file__).with_name("golden.json").read_text())
+FIELDS = (Field("a", oids.INT4), Field("b", oids.TEXT))
+LIMIT = 1 << 20
+ROWS: list[tuple[Any, ...]] = [
+    (1, "plain"), (2, None), (3, ""), (4, "tab\tnew\nline\\back"), (5, "a,b;c|d"),
+    (6, "q\"uo'te"), (7, "\\."), (8, "NULL"), (9, "\r\b\fv"), (None, "ä€"), (10, " x "),
+]  # fmt: skip
+CSV = {"kind": "csv", "delimiter": ",", "null": ""}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "": {},
+    "(header)": {"header": True},
+    "(header match)": {"header_match": True},
+    "(delimiter '|')": {"delimiter": "|"},
+    "(null 'NIL')": {"null": "NIL"},
+    "(format binary)": {"kind": "binary"},
+    "(format csv)": CSV,
+    "(format csv, header)": CSV | {"header": True},
+    "(format csv, force_quote (b))": CSV | {"force_quote": frozenset({"b"})},
+    "(format csv, force_quote *)": CSV | {"force_quote_all": True},
+    "(format csv, quote '''', escape '\\')": CSV | {"quote": "'", "escape": "\\"},
+    "(format csv, delimiter ';')": CSV | {"delimiter": ";"},
+    "(format csv, delimiter ';', null 'NULL')": CSV | {"delimiter": ";", "null": "NULL"},
+    "(format csv, null 'NULL')": CSV | {"null": "NULL"},
+    "(format csv, force_null (b))": CSV | {"force_null": frozenset({"b"})},
+    "(format csv, force_not_null (b))": CSV | {"force_not_null": frozenset({"b"})},
+}
+
+
+def of_options(options: str) -> CopyFormat:
+    return CopyFormat(table="t", **OPTIONS[options])
+
+
+def written(of: CopyFormat, rows: list[tuple[Any, ...]]) -> bytes:
+    write = copying.row_writer(of, FIELDS, DEFAULT)
+    data = copying.header(of, FIELDS) + copying.rows_bytes(rows, write)
+    return data + copying.TRAILER if of.kind == "binary" else data
+
+
+def read(of: CopyFormat, data: bytes, piece: int) -> list[tuple[Any, ...]]:
+    reader = copying.reader(of, FIELDS, DEFAULT, LIMIT)
+    rows = []
+    for at in range(0, len(data), piece):
+        rows += reader.feed(data[at : at + piece])
+    return rows + reader.finish()
+
+
+@pytest.mark.parametrize(("options", "wanted"), GOLDEN["copy_out"])
+def test_rows_out_are_postgresqls_bytes(options: str, wanted: str) -> None:
+    """A file made by COPY TO could not be read by others, or held other values."""
+    assert written(of_options(options), ROWS).decode("latin-1") == wanted
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+@pytest.mark.parametrize(("options", "data", "wanted"), GOLDEN["copy_in"])
+def test_rows_in_are_postgresqls_rows(options: str, data: str, wanted: Any, piece: int) -> None:
+    """A file was read differently from PostgreSQL, or depending on how the network cut it."""
+    if isinstance(wanted, list):
+        assert read(of_options(options), data.encode(), piece) == [tuple(r) for r in wanted]
+        return
+    with pytest.raises(SqlError) as caught:
+        read(of_options(options), data.encode(), piece)
+    found = caught.value
+    assert (found.sqlstate, found.message) == (wanted["sqlstate"], wanted["message"])
+    if "unterminated" not in found.message:  # there PostgreSQL counts lines in its own way
+        assert found.where == wanted["where"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.integers(-(1 << 31), (1 << 31) - 1),
+            st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\x00")),
+        ),
+        max_size=20,
+    ),
+    st.sampled_from([o for o in OPTIONS if "force_null" not in o and "force_not" not in o]),
+    st.integers(1, 50),
+)
+def test_what_is_copied_out_comes_in_again(
+    rows: list[tuple[Any, ...]], options: str, piece: int
+) -> None:
+    """A dump and its restore made other rows."""
+    of = of_options(options)
+    if of.kind == "csv":  # a carriage return outside of quotes would say what all newlines are
+        rows = [(a, None if b is None else b.replace("\r", "")) for a, b in rows]
+    assert read(of, written(of, rows), piece) == rows
+
+
+@given(st.binary(max_size=80), st.sampled_from(sorted(OPTIONS)), st.integers(1, 30))
+def test_garbage_is_read_or_refused(data: bytes, options: str, piece: int) -> None:
+    """Bytes of a COPY crashed its reader: the client would see an internal error."""
+    prefix = copying.SIGNATURE + bytes(8) if "binary" in options else b""
+    with contextlib.suppress(SqlError):
+        for row in read(of_options(options), prefix + data, piece):
+            assert len(row) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "rest"),
+    [("", b"1", b"x"), ("(format csv)", b"1", b"x"), ("(format csv)", b'1,"\n', b"x\n")],
+)
+def test_rows_have_a_bound(options: str, first: bytes, rest: bytes) -> None:
+    """A COPY without newlines, or with an open quote, filled the memory."""
+    reader = copying.reader(of_options(options), FIELDS, DEFAULT, 1_000)
+    assert reader.feed(first) == []
+    with pytest.raises(SqlError) as caught:
+        feed_all(reader, rest * 2_000)
+    assert caught.value.sqlstate == "54000"
+
+
+def feed_all(reader: copying.Reader, data: bytes) -> None:
+    for at in range(0, len(data), 100):
+        reader.feed(data[at : at + 100])
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"PGCOPX", "signature not recognized"),
+        (b"", "signature not recognized"),
+        (copying.SIGNATURE + struct.pack(">II", 1 << 16, 0), "WITH OIDS"),
+        (copying.SIGNATURE + struct.pack(">II", 1 << 20, 0), "critical flags"),
+        (copying.SIGNATURE + bytes(8) + b"\x00\x03", "field count is 3, expected 2"),
+        (copying.SIGNATURE + bytes(8) + b"\x00\x02\xff\xff\xff\xfe", "invalid field size"),
+        (copying.SIGNATURE + bytes(8) + b"\x00\x02\x00\x00\x00\x04\x00", "unexpected EOF"),
+    ],
+)
+def test_binary_that_is_none_is_refused(data: bytes, words: str) -> None:
+    """A file of another format was taken for rows."""
+    with pytest.raises(SqlError, match=words) as caught:
+        read(of_options("(format binary)"), data, 3)
+    assert caught.value.sqlstate == "22P04"
