@@ -5,7 +5,7 @@
       ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
       ├─ HTTP on BASE+2                                   kvorum/http
-      └─ the PostgreSQL protocol on BASE+3                kvorum/sql.py
+      └─ the PostgreSQL protocol on BASE+3                kvorum/sql_door.py
 
 A node alone listens when it serves. One of several listens before, because the others need it to
 find out who leads; `not_ready` (and /readyz) says what it still waits for.
@@ -49,6 +49,7 @@ from kvorum.ports import Ports, Server
 from kvorum.roles import Master
 from kvorum.settling import Settling
 from kvorum.shaping import Shaping
+from kvorum.sql_door import SqlDoor
 from kvorum.stamped import StampedBackend
 from kvorum.stamps import StampLog
 from kvorum.stamps_native import NativeStamps
@@ -492,16 +493,17 @@ class Node:
             await self._serve_sql(stack, port + SQL_OFFSET)
 
     async def _serve_sql(self, stack: contextlib.AsyncExitStack, port: int) -> None:
-        # DuckDB and the parser cost 60 MB: only a node that serves SQL imports them.
-        from kvorum.sql import Front
-
-        sock = bound_socket(self.config.listen, port)
-        front = Front(
-            *(self.store.kv, self.store.txn, self.surface("sql")),
-            *(self.ports.clock, self.ports.rng, self.ports.timers),
+        door = SqlDoor(
+            self.store.kv,
+            self.store.txn,
+            self.surface("sql"),
+            clock=self.ports.clock,
+            rng=self.ports.rng,
+            timers=self.ports.timers,
+            in_thread=self.ports.in_thread,
         )
-        await front.start(sock)
-        stack.push_async_callback(front.stop)
+        door.open(bound_socket(self.config.listen, port), self._in_background)
+        stack.push_async_callback(door.close)
 
     def _submitter(self) -> Submitter:
         """What takes the requests of the native port."""
