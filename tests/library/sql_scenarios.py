@@ -201,12 +201,12 @@ async def _index_is_gone(place: Place, args: Any, happened: bool) -> Any:
 
 SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "CreateView": (_new_view, _view_is_there, "ALREADY_EXISTS"),
-    "DropView": (_a_view, _view_is_gone, "KEY_NOT_FOUND"),
+    "DropView": (_a_view, _view_is_gone, "NOT_FOUND"),
     "CreateSequence": (_new_sequence, _sequence_is_there, "ALREADY_EXISTS"),
     "AlterSequence": (_altered, _is_altered),
-    "DropSequence": (_a_sequence, _sequence_is_gone, "KEY_NOT_FOUND"),
-    "RenameTable": (_renamed, _is_renamed, "KEY_NOT_FOUND"),
-    "RenameColumn": (_column, _column_is_renamed, "KEY_NOT_FOUND"),
+    "DropSequence": (_a_sequence, _sequence_is_gone, "NOT_FOUND"),
+    "RenameTable": (_renamed, _is_renamed, "NOT_FOUND"),
+    "RenameColumn": (_column, _column_is_renamed, "NOT_FOUND"),
     "TruncateTable": (_full, _is_empty),
-    "DropIndex": (_indexed, _index_is_gone, "KEY_NOT_FOUND"),
+    "DropIndex": (_indexed, _index_is_gone, "NOT_FOUND"),
 }
