@@ -181,6 +181,7 @@ class NodeProcess:
             cluster_secret=SECRET,
             engine="memory",
             http=False,
+            sql=False,
             procedure_modules=plan.modules,
             gc_retention_ms=plan.gc_retention_ms,
             gc_interval_ms=plan.gc_interval_ms,
