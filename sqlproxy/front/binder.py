@@ -64,6 +64,7 @@ from sqlproxy.front.registry import (
     TIMESTAMPTZ,
     UNKNOWN,
     array_of,
+    category,
     element_of,
     format_type,
 )
@@ -347,7 +348,7 @@ class Binder:
             and not any(isinstance(i, RowExpr) for i in plain)
         ):
             # One array if there is one type for all; else item by item.
-            common = resolve._common([left.oid, *(i.oid for i in plain)])
+            common = resolve.common_or_none([left.oid, *(i.oid for i in plain)])
             if common not in (None, RECORD) and array_of(common or 0):
                 element = common or TEXT
                 parts = tuple(self.casts.must(i, element, IMPLICIT, pos) for i in plain)
@@ -355,11 +356,7 @@ class Binder:
                 found.append(self.any_all(name, left, array, every, pos))
                 items = [i for i in items if not any(i is p for p in plain)]
         for item in items:
-            if isinstance(left, RowExpr):
-                if not isinstance(item, RowExpr):
-                    raise SqlError(
-                        SYNTAX_ERROR, "unequal number of entries in row expressions", position=pos
-                    )
+            if isinstance(left, RowExpr) and isinstance(item, RowExpr):
                 found.append(self._rows(name, left, item, pos))
             else:
                 found.append(self.operator(name, left, item, pos))
@@ -423,7 +420,7 @@ class Binder:
         if not pos:
             # PostgreSQL points at the first expression that does not fit.
             known = [e for e in exprs if e.oid != UNKNOWN]
-            odd = [e for e in known if resolve._common([known[0].oid, e.oid]) is None]
+            odd = [e for e in known if resolve.common_or_none([known[0].oid, e.oid]) is None]
             pos = odd[0].pos + 1 if odd else 0
         oid = resolve.common_type([e.oid for e in exprs], context, pos)
         converted = []
@@ -619,7 +616,7 @@ class Binder:
                 f'the collation "{names[-1]}"', position=at(body), hint='There is "C" only.'
             )
         arg = self.decided(arg)
-        if resolve.category(arg.oid) != "S":
+        if category(arg.oid) != "S":
             raise SqlError(
                 DATATYPE_MISMATCH,
                 f"collations are not supported by type {format_type(arg.oid)}",
@@ -677,7 +674,8 @@ class Binder:
                 )
                 kind = "any" if which == "ANY_SUBLINK" else "all"
                 return self._row_subquery(row, name, body, scope, pos, kind)
-        raise unsupported("this form of subquery", position=pos)
+            case _:
+                raise unsupported("this form of subquery", position=pos)
 
 
 def _no_queries(node: Node, scope: Scope) -> Select:

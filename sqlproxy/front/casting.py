@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlproxy.errors import CANNOT_COERCE, DATATYPE_MISMATCH, SqlError
@@ -65,6 +67,8 @@ class Coercer:
                     element=inner,
                     pos=expr.pos,
                 )
+            case _:
+                pass
         proc = Proc(row.source, (expr.oid,), target, row.source)
         return Call(
             oid=target,
@@ -121,7 +125,8 @@ class Coercer:
             isinstance(expr, Const) and expr.oid == UNKNOWN and expr.value is not None
             and target == INTERVAL and typmod >= 0
         ):  # fmt: skip
-            return self.fit(self._literal(expr, target, pos), typmod, context == EXPLICIT)
+            literal = replace(expr, value=_with_unit(expr.value, typmod))
+            return self.fit(self._literal(literal, target, pos), typmod, context == EXPLICIT)
         found = self.coerce(expr, target, context, pos)
         return None if found is None else self.fit(found, typmod, context == EXPLICIT)
 
@@ -145,6 +150,26 @@ class Coercer:
                 position=pos,
             )
         return found
+
+
+_FIELDS: Final = (
+    (1 << 12, "second"),
+    (1 << 11, "minute"),
+    (1 << 10, "hour"),
+    (1 << 3, "day"),
+    (1 << 1, "month"),
+    (1 << 2, "year"),
+)
+
+
+def _with_unit(text: str, typmod: int) -> str:
+    """INTERVAL '1' DAY: a bare number counts the smallest unit that the type names."""
+    fields = typmod >> 16 & 0x7FFF
+    if fields != 0x7FFF and re.fullmatch(r"\s*[-+]?\d+(\.\d*)?\s*", text):
+        for bit, unit in _FIELDS:
+            if fields & bit:
+                return f"{text} {unit}"
+    return text
 
 
 def read(oid: int, style: Style) -> Reader:

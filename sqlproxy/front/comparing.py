@@ -97,8 +97,8 @@ def zoned_test(name: str) -> Callable[[Any, Any, Any], bool]:
 
 
 def _aware(value: Any, zone: Any) -> datetime:
-    value = _midnight(value)
-    return value if value.tzinfo is not None else value.replace(tzinfo=zone).astimezone(UTC)
+    moment = _midnight(value)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone).astimezone(UTC)
 
 
 def _by_key(plain: Test, key: Callable[[Any], Any]) -> Test:

@@ -45,6 +45,8 @@ from sqlproxy.front.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
 from sqlproxy.front.registry import (
     BOOL,
     BPCHAR,
+    INT4,
+    OID,
     REGCLASS,
     TEXT,
     TIMESTAMPTZ,
@@ -154,7 +156,8 @@ class _Compiler:
                 UNSUPPORTED,
                 f"{type(expr).__name__.lower()} in an expression over one row is not supported",
             )
-        return handler(self, expr)
+        made: _Part = handler(self, expr)
+        return made
 
     def fn(self, expr: Expr) -> Fn:
         return self.part(expr).fn
@@ -249,6 +252,8 @@ class _Compiler:
         if expr.how == "array":
             return self._array_cast(expr, arg)
         if expr.how == "relabel":
+            if target == OID and source == INT4:
+                return self._strict_or_not(expr, lambda v: v & 0xFFFF_FFFF, [arg], True)
             return arg
         if target in (REGCLASS, 2206) or source in (REGCLASS, 2206):
             raise CannotCompile(

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 import postgast
-from google.protobuf import json_format
+from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from sqlproxy.errors import (
     DUPLICATE_COLUMN,
@@ -64,13 +64,14 @@ def query_text(body: Node) -> str:
     result = postgast.ParseResult()
     whole = {"stmts": [{"stmt": {"SelectStmt": {"op": "SETOP_NONE", **body}}}]}
     try:
-        return postgast.deparse(json_format.ParseDict(whole, result))
+        text: str = postgast.deparse(json_format.ParseDict(whole, result))
     except (json_format.ParseError, RecursionError, postgast.PgQueryError) as error:
         if isinstance(error, postgast.PgQueryError):
             raise SqlError(
                 SYNTAX_ERROR, f"the expression cannot be kept: {error.message}"
             ) from None
         raise SqlError(STATEMENT_TOO_COMPLEX, TOO_DEEP) from None
+    return text
 
 
 class Definitions:
@@ -155,12 +156,12 @@ class Definitions:
             else:
                 raise unsupported("LIKE in CREATE TABLE")
         draft.finish()
-        for key in extras.keys:
-            parts = tuple(d.KeyPart(column, desc, desc) for column, desc in key.columns)
+        for more in extras.keys:
+            parts = tuple(d.KeyPart(column, desc, desc) for column, desc in more.columns)
             for one in parts:
                 draft.known(one.column, 0)
             draft.keys.append(
-                d.KeyDef(name=key.name, parts=parts, unique=key.unique, constraint=key.unique)
+                d.KeyDef(name=more.name, parts=parts, unique=more.unique, constraint=more.unique)
             )
         if not draft.columns:
             raise unsupported("a table without columns")
@@ -186,7 +187,7 @@ class Definitions:
         names = strings(into.get("colNames"))
         if len(names) > len(select.targets):
             raise SqlError(SYNTAX_ERROR, "too many column names were specified")
-        columns = []
+        columns: list[d.ColumnDef] = []
         for i, target in enumerate(select.targets):
             column = names[i] if i < len(names) else target.name
             if any(c.name == column for c in columns):

@@ -28,7 +28,7 @@ _SCALE_MAX: Final = 16_383
 _RESULT_SCALE_MAX: Final = 1_000
 _SIGNIFICANT: Final = 16
 _DIGITS_MAX: Final = 131_072
-_PACK4: Final = struct.Struct("f")
+_PACK4: Final = struct.Struct("<f")
 _RANGES: Final = {"smallint": 15, "integer": 31, "bigint": 63}
 NAN: Final = Decimal("NaN")
 
@@ -372,7 +372,7 @@ def _nsqrt(value: Decimal) -> Decimal:
     if not value.is_finite():
         return value
     weight, _ = _weight(value)
-    half = (weight + 1) * 2 - 1 if weight >= 0 else 1 - (1 - weight) * 2
+    half = (weight + 1) * 2 - 1
     scale = min(max(_SIGNIFICANT - half, scale_of(value), 0), _RESULT_SCALE_MAX)
     digits = max(value.adjusted() // 2, 0) + scale + 8
     return quantized(_context(digits).sqrt(value), scale)
@@ -391,7 +391,7 @@ def _ln_weight(value: Decimal) -> int:
         value.adjusted() * math.log(10)
         + math.log(float(value.scaleb(-value.adjusted(), context=EXACT)))
     )
-    return int(math.floor(math.log10(found))) if found else 0
+    return int(math.log10(found)) if found else 0
 
 
 def _nln(value: Decimal) -> Decimal:
@@ -457,7 +457,7 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
     weight = math.trunc(max(min(estimate, 2000), -2000))
     least = max(_SIGNIFICANT - weight, 0)
     if whole:
-        scale = max(least, scale_of(base), 0)
+        scale = max(_SIGNIFICANT, scale_of(base), scale_of(power))
     else:
         scale = max(least, scale_of(base), scale_of(power), 0)
     scale = min(scale, _RESULT_SCALE_MAX)
@@ -531,6 +531,14 @@ def _to_float(value: Decimal) -> float:
             OUT_OF_RANGE, f'"{format(value, "f")}" is out of range for type double precision'
         )
     return found
+
+
+def _to_float4(value: Decimal) -> float:
+    try:
+        return float4(_to_float(value))
+    except SqlError:
+        shown = format(value, "f")
+        raise SqlError(OUT_OF_RANGE, f'"{shown}" is out of range for type real') from None
 
 
 def _from_float(digits: int) -> Callable[[float], Decimal]:
@@ -719,7 +727,7 @@ NUMERICS: Final[dict[str, Any]] = {
     "numeric_gcd": _numeric_gcd,
     "numeric_lcm": _numeric_lcm,
     "numeric_float8": _to_float,
-    "numeric_float4": lambda v: float4(_to_float(v)),
+    "numeric_float4": _to_float4,
     "float8_numeric": _from_float(15),
     "float4_numeric": _from_float(6),
     "width_bucket_numeric": _width_bucket,

@@ -31,14 +31,15 @@ _NEGATIVE: Final = "negative substring length not allowed"
 
 @lru_cache(maxsize=1_024)
 def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) -> re.Pattern[str]:
-    """LIKE's pattern as a regular expression. Raises 22025."""
+    """LIKE's pattern as a regular expression; with the group `rest`: it ends in an escape character."""
     out, at = [], 0
     while at < len(pattern):
         char = pattern[at]
         if char == escape and escape:
             at += 1
             if at >= len(pattern):
-                raise SqlError(INVALID_ESCAPE, "LIKE pattern must not end with escape character")
+                out.append("(?P<rest>.*)")  # an error, if there is text left when it is reached
+                break
             out.append(re.escape(pattern[at]))
         elif char == "%":
             out.append(".*")
@@ -52,8 +53,10 @@ def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) ->
 
 def _like(negated: bool, ignore_case: bool = False) -> Callable[[str, str], bool]:
     def call(value: str, pattern: str) -> bool:
-        found = like_pattern(pattern, "\\", ignore_case).fullmatch(value) is not None
-        return found is not negated
+        found = like_pattern(pattern, "\\", ignore_case)
+        if found.groups and (start := found.match(value)) and start["rest"]:
+            raise SqlError(INVALID_ESCAPE, "LIKE pattern must not end with escape character")
+        return (found.fullmatch(value) is not None and not found.groups) is not negated
 
     return call
 
@@ -483,7 +486,7 @@ def _ascii(value: str) -> int:
 
 def _chr(n: int) -> str:
     if n < 0:
-        raise SqlError("54000", "character number must be positive")
+        raise SqlError(INVALID_PARAMETER, "character number must be positive")
     if n == 0:
         raise SqlError("54000", "null character not permitted")
     if n > 0x10FFFF or 0xD800 <= n <= 0xDFFF:
@@ -515,7 +518,159 @@ def quote_ident(value: str) -> str:
 @lru_cache(maxsize=1)
 def _reserved() -> frozenset[str]:
     return frozenset(
-        ["all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization", "between", "bigint", "binary", "bit", "boolean", "both", "case", "cast", "char", "character", "check", "coalesce", "collate", "collation", "column", "concurrently", "constraint", "create", "cross", "current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp", "current_user", "dec", "decimal", "default", "deferrable", "desc", "distinct", "do", "else", "end", "except", "exists", "extract", "false", "fetch", "float", "for", "foreign", "freeze", "from", "full", "grant", "greatest", "group", "grouping", "having", "ilike", "in", "initially", "inner", "inout", "int", "integer", "intersect", "interval", "into", "is", "isnull", "join", "lateral", "leading", "least", "left", "like", "limit", "localtime", "localtimestamp", "national", "natural", "nchar", "none", "normalize", "not", "notnull", "null", "nullif", "numeric", "offset", "on", "only", "or", "order", "out", "outer", "overlaps", "overlay", "placing", "position", "precision", "primary", "real", "references", "returning", "right", "row", "select", "session_user", "setof", "similar", "smallint", "some", "substring", "symmetric", "table", "tablesample", "then", "time", "timestamp", "to", "trailing", "treat", "trim", "true", "union", "unique", "user", "using", "values", "varchar", "variadic", "verbose", "when", "where", "window", "with", "xmlattributes", "xmlconcat", "xmlelement", "xmlexists", "xmlforest", "xmlnamespaces", "xmlparse", "xmlpi", "xmlroot", "xmlserialize", "xmltable"]
+        [
+            "all",
+            "analyse",
+            "analyze",
+            "and",
+            "any",
+            "array",
+            "as",
+            "asc",
+            "asymmetric",
+            "authorization",
+            "between",
+            "bigint",
+            "binary",
+            "bit",
+            "boolean",
+            "both",
+            "case",
+            "cast",
+            "char",
+            "character",
+            "check",
+            "coalesce",
+            "collate",
+            "collation",
+            "column",
+            "concurrently",
+            "constraint",
+            "create",
+            "cross",
+            "current_catalog",
+            "current_date",
+            "current_role",
+            "current_schema",
+            "current_time",
+            "current_timestamp",
+            "current_user",
+            "dec",
+            "decimal",
+            "default",
+            "deferrable",
+            "desc",
+            "distinct",
+            "do",
+            "else",
+            "end",
+            "except",
+            "exists",
+            "extract",
+            "false",
+            "fetch",
+            "float",
+            "for",
+            "foreign",
+            "freeze",
+            "from",
+            "full",
+            "grant",
+            "greatest",
+            "group",
+            "grouping",
+            "having",
+            "ilike",
+            "in",
+            "initially",
+            "inner",
+            "inout",
+            "int",
+            "integer",
+            "intersect",
+            "interval",
+            "into",
+            "is",
+            "isnull",
+            "join",
+            "lateral",
+            "leading",
+            "least",
+            "left",
+            "like",
+            "limit",
+            "localtime",
+            "localtimestamp",
+            "national",
+            "natural",
+            "nchar",
+            "none",
+            "normalize",
+            "not",
+            "notnull",
+            "null",
+            "nullif",
+            "numeric",
+            "offset",
+            "on",
+            "only",
+            "or",
+            "order",
+            "out",
+            "outer",
+            "overlaps",
+            "overlay",
+            "placing",
+            "position",
+            "precision",
+            "primary",
+            "real",
+            "references",
+            "returning",
+            "right",
+            "row",
+            "select",
+            "session_user",
+            "setof",
+            "similar",
+            "smallint",
+            "some",
+            "substring",
+            "symmetric",
+            "table",
+            "tablesample",
+            "then",
+            "time",
+            "timestamp",
+            "to",
+            "trailing",
+            "treat",
+            "trim",
+            "true",
+            "union",
+            "unique",
+            "user",
+            "using",
+            "values",
+            "varchar",
+            "variadic",
+            "verbose",
+            "when",
+            "where",
+            "window",
+            "with",
+            "xmlattributes",
+            "xmlconcat",
+            "xmlelement",
+            "xmlexists",
+            "xmlforest",
+            "xmlnamespaces",
+            "xmlparse",
+            "xmlpi",
+            "xmlroot",
+            "xmlserialize",
+            "xmltable",
+        ]
     )
 
 

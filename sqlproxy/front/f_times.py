@@ -493,6 +493,13 @@ def _fixed(step: Interval) -> Any:
     return timezone(timedelta(microseconds=step.us))
 
 
+def _zone(name: str) -> Any:
+    try:
+        return zone_named(name)
+    except SqlError:
+        raise SqlError(INVALID_PARAMETER, f'time zone "{name}" not recognized') from None
+
+
 def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool | None:
     """(a, b) OVERLAPS (c, d): half-open periods; a NULL end leaves open what it decides."""
     if a is None or (b is not None and b < a):
@@ -512,6 +519,22 @@ def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool | None:
     if b is None or d is None:
         return None
     return True
+
+
+def _overlaps_of(first: bool, second: bool) -> Callable[..., bool | None]:
+    """The forms of OVERLAPS whose ends are lengths."""
+
+    def end(env: Env, start: Any, length: Any) -> Any:
+        if start is None or length is None:
+            return None
+        if isinstance(start, time):
+            return time_of(time_us(start) + length.us)
+        return add(start, length) if start.tzinfo is None else _add_zoned(env, start, length)
+
+    def call(env: Env, a: Any, b: Any, c: Any, d: Any) -> bool | None:
+        return _overlaps(a, end(env, a, b) if first else b, c, end(env, c, d) if second else d)
+
+    return call
 
 
 def _float_part(function: Callable[..., Decimal]) -> Callable[..., float]:
@@ -574,8 +597,8 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "date_finite": lambda v: True,
     "timestamp_finite": lambda v: True,
     "interval_finite": lambda v: True,
-    "timestamp_zone": lambda zone, v: v.replace(tzinfo=zone_named(zone)).astimezone(UTC),
-    "timestamptz_zone": lambda zone, v: v.astimezone(zone_named(zone)).replace(tzinfo=None),
+    "timestamp_zone": lambda zone, v: v.replace(tzinfo=_zone(zone)).astimezone(UTC),
+    "timestamptz_zone": lambda zone, v: v.astimezone(_zone(zone)).replace(tzinfo=None),
     "timestamp_izone": lambda step, v: v.replace(tzinfo=_fixed(step)).astimezone(UTC),
     "timestamptz_izone": lambda step, v: v.astimezone(_fixed(step)).replace(tzinfo=None),
     "overlaps_timestamp": _overlaps,
@@ -585,6 +608,13 @@ FUNCTIONS: Final[dict[str, Any]] = {
     ),
 }
 WITH_ENV: Final[dict[str, Any]] = {
+    **{
+        f"overlaps({','.join(str(t) for t in (of, a, of, b))})": _overlaps_of(a == 1186, b == 1186)
+        for of in (1083, 1114, 1184)
+        for a in (of, 1186)
+        for b in (of, 1186)
+        if 1186 in (a, b)
+    },
     "now": lambda env: env.now,
     "statement_timestamp": lambda env: env.statement_now,
     "clock_timestamp": lambda env: env.clock(),
@@ -604,4 +634,10 @@ WITH_ENV: Final[dict[str, Any]] = {
     "age(1184)": lambda env, v: _age(_midnight(_local(env, env.now).date()), _local(env, v)),
     "age(1114)": lambda env, v: _age(_midnight(_local(env, env.now).date()), v),
 }
-NON_STRICT: Final = frozenset(("overlaps_timestamp", "overlaps_time"))
+NON_STRICT: Final = frozenset(
+    (
+        "overlaps_timestamp",
+        "overlaps_time",
+        *(name for name in WITH_ENV if name.startswith("overlaps(")),
+    )
+)

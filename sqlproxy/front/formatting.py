@@ -103,6 +103,8 @@ def _field(value: datetime, token: str) -> tuple[str, int]:
             return _cased("P.M." if value.hour >= 12 else "A.M.", token), 0
         case "BC" | "AD":
             return _cased("AD", token), 0
+        case _:
+            pass
     offset = value.utcoffset()
     if offset is None:
         return ("+00", 0) if upper in ("OF", "TZH") else ("00", 0) if upper == "TZM" else ("", 0)

@@ -82,7 +82,8 @@ class FromItems:
                 return self._join(body, scope)
             case "RangeTableSample":
                 raise unsupported("TABLESAMPLE", position=at(body))
-        raise unsupported(kind, position=at(body))
+            case _:
+                raise unsupported(kind, position=at(body))
 
     # -- relations
 

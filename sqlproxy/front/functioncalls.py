@@ -67,11 +67,7 @@ class FunctionCalls:
     def bind(self, body: Node, scope: Scope) -> Expr:
         pos = at(body)
         words = strings(body["funcname"])
-        if len(words) > 1 and words[-2] != "pg_catalog":
-            if words[-2] in ("public", "kvorum"):
-                raise SqlError(
-                    UNDEFINED_FUNCTION, f"function {'.'.join(words)}() does not exist", position=pos
-                )
+        if len(words) > 1 and words[-2] not in ("pg_catalog", "public", "kvorum"):
             raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
         name = words[-1]
         kinds = {p.kind for p in FUNCTIONS.get(name, ())}
@@ -90,10 +86,13 @@ class FunctionCalls:
                 name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
             )
             return self._ordered_set(found, args, ordered, body, scope)
-        cast = self._as_cast(name, args, body)
+        cast = self._as_cast(name, args, body) if words[0] != "public" else None
         if cast is not None:
             return cast
-        found = resolve.function(name, [a.oid for a in args], pos, variadic=variadic)
+        lookup = name if len(words) == 1 or words[-2] == "pg_catalog" else ""
+        found = resolve.function(
+            lookup, [a.oid for a in args], pos, variadic=variadic, written=".".join(words)
+        )
         if found.result == 2278 and name not in ("pg_sleep",):
             raise unsupported(f"the function {name}", position=pos)
         if found.proc.kind == "f" and found.proc.name in _DEFAULTS:

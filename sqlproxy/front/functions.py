@@ -8,11 +8,17 @@ NON_STRICT  those that are called with NULLs, too
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlproxy.front import f_arrays, f_json, f_numbers, f_text, f_times, formatting
 from sqlproxy.front.env import Env
+from sqlproxy.front.registry import format_type
+
+
+def _typeof(types: Sequence[int], result: int, variadic: bool) -> Callable[[Any], str]:
+    name = format_type(types[0])
+    return lambda value: name
 
 
 def _nextval(env: Env, name: str) -> int:
@@ -36,6 +42,7 @@ WITH_TYPES: Final[dict[str, Callable[..., Any]]] = {
     **f_text.OF_TYPES,
     **f_json.OF_TYPES,
     **f_arrays.OF_TYPES,
+    "pg_typeof": _typeof,
 }
 WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     **f_times.WITH_ENV,
@@ -52,4 +59,6 @@ WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     "current_database": lambda env: env.session.get("database", ""),
     "current_schema": lambda env: "public",
 }
-NON_STRICT: Final = f_text.NON_STRICT | f_times.NON_STRICT | f_json.NON_STRICT | f_arrays.NON_STRICT
+NON_STRICT: Final = (
+    f_text.NON_STRICT | f_times.NON_STRICT | f_json.NON_STRICT | f_arrays.NON_STRICT | {"pg_typeof"}
+)

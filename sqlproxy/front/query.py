@@ -28,12 +28,11 @@ from sqlproxy.front.exprs import (
     Default,
     Expr,
     Order,
-    SubQuery,
     walk,
 )
 from sqlproxy.front.fromitems import FromItems
 from sqlproxy.front.functioncalls import orderable, sorted_by
-from sqlproxy.front.registry import INT8, UNKNOWN, Proc
+from sqlproxy.front.registry import INT8, TEXT, UNKNOWN, format_type
 from sqlproxy.front.resolve import ASSIGNMENT, IMPLICIT
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.statements import (
@@ -45,7 +44,6 @@ from sqlproxy.front.statements import (
     JoinItem,
     Locking,
     Select,
-    SelectItem,
     SetOperation,
     Target,
     Update,
@@ -267,7 +265,7 @@ class Queries:
                     f"{clause} position {number} is not in select list",
                     position=at(body),
                 )
-            return number - 1
+            return int(number) - 1
         return None
 
     def _order(self, nodes: Sequence[Node], targets: Sequence[Target], scope: Scope) -> list[Order]:
@@ -382,7 +380,7 @@ class Queries:
             if value is None:
                 raise SqlError(
                     DATATYPE_MISMATCH,
-                    f"argument of {word} must be type bigint, not type {resolve.format_type(bound.oid)}",
+                    f"argument of {word} must be type bigint, not type {format_type(bound.oid)}",
                     position=bound.pos + 1,
                 )
             found.append(value)
@@ -442,11 +440,11 @@ class Queries:
         if any(isinstance(e, Default) for row in rows for e in row):
             raise SqlError(SYNTAX_ERROR, "DEFAULT is not allowed in this context")
         columns: list[list[Expr]] = []
-        for column in zip(*rows, strict=True):
-            if not decide and all(e.oid == UNKNOWN for e in column):
-                columns.append(list(column))
+        for one in zip(*rows, strict=True):
+            if not decide and all(e.oid == UNKNOWN for e in one):
+                columns.append(list(one))
             else:
-                columns.append(self.binder.common(column, "VALUES")[1])
+                columns.append(self.binder.common(one, "VALUES")[1])
         targets = []
         for i, column in enumerate(columns):
             typmod = column[0].typmod if all(e.typmod == column[0].typmod for e in column) else -1
@@ -517,7 +515,7 @@ class Queries:
         types, targets = [], []
         for i, (a, b) in enumerate(zip(left.targets, right.targets, strict=True)):
             if not decide and a.expr.oid == b.expr.oid == UNKNOWN:
-                oid = resolve.TEXT
+                oid = TEXT
             else:
                 oid = resolve.common_type([a.expr.oid, b.expr.oid], word, b.expr.pos + 1)
             typmod = (
@@ -647,8 +645,8 @@ class Queries:
             ):
                 raise SqlError(
                     DATATYPE_MISMATCH,
-                    f'recursive query "{name}" column {i} has type {resolve.format_type(a.expr.oid)} in non-recursive '
-                    f"term but type {resolve.format_type(b.expr.oid)} overall",
+                    f'recursive query "{name}" column {i} has type {format_type(a.expr.oid)} in non-recursive '
+                    f"term but type {format_type(b.expr.oid)} overall",
                     hint="Cast the output of the non-recursive term to the correct type.",
                     position=a.expr.pos + 1,
                 )
@@ -697,6 +695,3 @@ def leaves(item: Item) -> Iterator[Item]:
 
 def _volatile(expr: Expr) -> bool:
     return any(isinstance(e, Call) and e.proc.volatile == "v" for e in walk(expr))
-
-
-__all__ = ["Proc", "Queries", "SelectItem", "SubQuery", "leaves", "output"]

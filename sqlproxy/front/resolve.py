@@ -5,14 +5,13 @@ parse_coerce.c of version 15; chapter 10 of its manual) over the rows of `regist
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from sqlproxy.errors import (
     AMBIGUOUS_FUNCTION,
     DATATYPE_MISMATCH,
-    INDETERMINATE_TYPE,
     UNDEFINED_FUNCTION,
     UNDEFINED_OBJECT,
     SqlError,
@@ -25,7 +24,6 @@ from sqlproxy.front.registry import (
     ANYCOMPATIBLENONARRAY,
     ANYELEMENT,
     ANYNONARRAY,
-    BPCHAR,
     CASTS,
     COMPATIBLE_POLYMORPHIC,
     FUNCTIONS,
@@ -34,7 +32,6 @@ from sqlproxy.front.registry import (
     RECORD,
     TEXT,
     UNKNOWN,
-    VARCHAR,
     CastRow,
     Proc,
     array_of,
@@ -154,14 +151,17 @@ def _resolved(proc: Proc, given: Sequence[int]) -> Resolved:
 
 
 Candidate = tuple[Proc, tuple[int, ...]]
+_Types = tuple[tuple[int, ...], int]
 
 
-def function(name: str, given: Sequence[int], pos: int = 0, *, variadic: bool = False) -> Resolved:
-    """The function of that name for these types. Raises SqlError 42883, 42725."""
+def function(
+    name: str, given: Sequence[int], pos: int = 0, *, variadic: bool = False, written: str = ""
+) -> Resolved:
+    """The function of that name for these types; `written`: with its schema. Raises 42883, 42725."""
     found = _function(name, tuple(given), variadic)
     if isinstance(found, Resolved):
         return found
-    shown = f"{name}({', '.join(format_type(t) for t in given)})"
+    shown = f"{written or name}({', '.join(format_type(t) for t in given)})"
     if found == "ambiguous":
         raise SqlError(
             AMBIGUOUS_FUNCTION,
@@ -279,7 +279,7 @@ def _by_category(candidates: list[Candidate], known: Sequence[bool]) -> list[Can
 
 def _polymorphic(
     given: Sequence[int], wanted: Sequence[int], result: int, *, quiet: bool = False
-) -> tuple[tuple[int, ...], int] | None:
+) -> _Types | None:
     """The types behind anyelement and its like. None (quiet): they contradict each other; else raises SqlError."""
     element = array = 0
     compatible: list[int] = []
@@ -325,7 +325,7 @@ def _polymorphic(
         return _contradiction(
             quiet, "type matched to anynonarray is an array type: " + format_type(element)
         )
-    common = _common(compatible) if compatible else 0
+    common = common_or_none(compatible) if compatible else 0
     if common is None:
         return _contradiction(
             quiet, "arguments of anycompatible family cannot be cast to a common type"
@@ -341,7 +341,7 @@ def _polymorphic(
     needs = {ANYELEMENT, ANYARRAY, ANYNONARRAY} & {*wanted, result}
     if needs and not element:
         raise SqlError(
-            DATATYPE_MISMATCH if not undecided else INDETERMINATE_TYPE,
+            DATATYPE_MISMATCH,
             "could not determine polymorphic type because input has type unknown",
         )
     types = {
@@ -355,12 +355,13 @@ def _polymorphic(
     return tuple(types.get(w, w) for w in wanted), types.get(result, result)
 
 
-def _contradiction(quiet: bool, message: str) -> None:
+def _contradiction(quiet: bool, message: str) -> _Types | None:
     if not quiet:
         raise SqlError(DATATYPE_MISMATCH, message)
+    return None
 
 
-def _common(types: Sequence[int]) -> int | None:
+def common_or_none(types: Sequence[int]) -> int | None:
     """select_common_type without words; None: there is none."""
     types = [t for t in types if t != UNKNOWN]
     if not types:
@@ -380,7 +381,7 @@ def _common(types: Sequence[int]) -> int | None:
 
 def common_type(types: Sequence[int], context: str, pos: int = 0) -> int:
     """The one type of all branches of CASE, VALUES, UNION, ARRAY, …; literals alone are text. Raises 42804."""
-    found = _common(types)
+    found = common_or_none(types)
     if found is not None:
         return found
     known = [t for t in types if t != UNKNOWN]
@@ -407,11 +408,3 @@ def array_type(oid: int, pos: int = 0) -> int:
 def length_function(oid: int) -> bool:
     """Whether a modifier of this type changes values."""
     return (oid, oid) in CASTS
-
-
-def text_like(oid: int) -> bool:
-    return oid in (TEXT, VARCHAR, BPCHAR)
-
-
-def with_result(resolved: Resolved, result: int) -> Resolved:
-    return replace(resolved, result=result)

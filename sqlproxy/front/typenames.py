@@ -185,6 +185,8 @@ def _figure(node: Node) -> tuple[int, str]:
             return 2, "greatest" if body.get("op", "IS_GREATEST") == "IS_GREATEST" else "least"
         case "SQLValueFunction":
             return 2, _FUNCTION_LIKE[body["op"]]
+        case _:
+            pass
     return 0, ""
 
 
@@ -201,4 +203,6 @@ def _of_subquery(body: dict[str, Any]) -> tuple[int, str]:
             if targets := select.get("targetList"):
                 target = targets[0]["ResTarget"]
                 return (2, target["name"]) if "name" in target else _figure(target["val"])
+        case _:
+            pass
     return 0, ""

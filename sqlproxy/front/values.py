@@ -28,6 +28,7 @@ from sqlproxy.front.registry import (
     OID,
     RECORD,
     REGCLASS,
+    REGTYPE,
     TEXT,
     TIME,
     TIMESTAMP,
@@ -88,7 +89,7 @@ def read_bytea(text: str) -> bytes:
             out.append(int(octal, 8))
             at += 4
         else:
-            raise invalid_syntax("bytea", text)
+            raise SqlError(INVALID_TEXT, "invalid input syntax for type bytea")
     return bytes(out)
 
 
@@ -133,6 +134,8 @@ def reader(oid: int, style: Style) -> Reader:
             return lambda text: datetimes.read_timestamp(text, style)
         case 1184:
             return lambda text: datetimes.read_timestamptz(text, style)
+        case _:
+            pass
     if found := _READERS.get(oid):
         return found
     raise unsupported(f"the type {format_type(oid)}")
@@ -199,6 +202,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     VOID: lambda value: "",
     RECORD: str,
     REGCLASS: _same,
+    REGTYPE: _same,
 }
 __all__ = [
     "Interval",
