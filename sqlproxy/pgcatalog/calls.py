@@ -30,10 +30,35 @@ FACTS: Final = {
 _ANY_ELEMENT: Final = (2283, 2776, 5077)  # anyelement, anynonarray, anycompatible
 _ANY_ARRAY: Final = (2277, 5078)  # anyarray, anycompatiblearray
 AGGREGATES: Final = frozenset(
-    ["count", "sum", "min", "max", "avg", "bool_and", "bool_or", "every", "string_agg", "array_agg", "json_agg", "jsonb_agg", "any_value"]
+    [
+        "count",
+        "sum",
+        "min",
+        "max",
+        "avg",
+        "bool_and",
+        "bool_or",
+        "every",
+        "string_agg",
+        "array_agg",
+        "json_agg",
+        "jsonb_agg",
+        "any_value",
+    ]
 )
 WINDOWS: Final = frozenset(
-    ["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value"]
+    [
+        "row_number",
+        "rank",
+        "dense_rank",
+        "percent_rank",
+        "cume_dist",
+        "ntile",
+        "lag",
+        "lead",
+        "first_value",
+        "last_value",
+    ]
 )
 _SUM: Final = {oids.INT2: oids.INT8, oids.INT4: oids.INT8, oids.INT8: oids.NUMERIC}
 

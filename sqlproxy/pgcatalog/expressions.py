@@ -144,7 +144,11 @@ class Expressions:
             try:
                 return self._column(*scope.column(names[0], position), position)
             except SqlError as error:
-                if error.sqlstate != UNDEFINED_COLUMN or not scope.item(names[0]):
+                if error.sqlstate != UNDEFINED_COLUMN:
+                    raise
+                if names[0] in _SYSTEM and scope.items and scope.items[0].columns[0].table:
+                    return self._system(scope.items[0], names[0])
+                if not scope.item(names[0]):
                     raise
                 raise unsupported(
                     "a row as a value over the system catalog", position=position
@@ -809,6 +813,28 @@ class Expressions:
         text = str(SCALAR["_serial"]).replace("{0}", table.sql).replace("{1}", column.sql)
         oid = text.replace("min(q._qname)", "min(q.oid)")
         return Expr(text, oids.TEXT, name="pg_get_serial_sequence", strength=2, reg=oid)
+
+    def _call__pg_truetypid(self, body: Node, scope: Scope) -> Expr:
+        return self._true_type(body, scope, "atttypid", "typbasetype")
+
+    def _call__pg_truetypmod(self, body: Node, scope: Scope) -> Expr:
+        return self._true_type(body, scope, "atttypmod", "typtypmod")
+
+    def _true_type(self, body: Node, scope: Scope, plain: str, domain: str) -> Expr:
+        """information_schema's functions of a row of pg_attribute and one of pg_type: of a domain
+        what it is made of.
+        """
+
+        def column(argument: Node, name: str) -> Expr:
+            fields = [*argument["ColumnRef"]["fields"][:-1], {"String": {"sval": name}}]
+            return self._columnref({"fields": fields}, scope)
+
+        row, of = body["args"]
+        value = column(row, plain)
+        test = f"{column(of, 'typtype').sql} = 'd'"
+        return Expr(
+            f"(CASE WHEN {test} THEN {column(of, domain).sql} ELSE {value.sql} END)", value.type
+        )
 
     def _call_current_setting(self, body: Node, scope: Scope) -> Expr:
         given = self._arguments(body, scope)

@@ -23,7 +23,7 @@ from sqlproxy.errors import (
 from sqlproxy.front.syntax import Node, at, parse, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
-from sqlproxy.pgcatalog.calls import Calls
+from sqlproxy.pgcatalog.calls import AGGREGATES, Calls
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.expressions import Expressions
 from sqlproxy.pgcatalog.model import (
@@ -38,7 +38,7 @@ from sqlproxy.pgcatalog.model import (
     missing_table,
 )
 from sqlproxy.pgcatalog.relations import Relations
-from sqlproxy.pgcatalog.static import CATALOG, Static
+from sqlproxy.pgcatalog.static import Static
 
 _SETOPS: Final = {"SETOP_UNION": "UNION", "SETOP_INTERSECT": "INTERSECT", "SETOP_EXCEPT": "EXCEPT"}
 _JOINS: Final = {
@@ -308,6 +308,8 @@ class Translation(Expressions):
         """The GROUP BY; from then on the scope checks what is used outside of aggregates."""
         clauses = body.get("groupClause", ())
         if not clauses:
+            if "havingClause" in body or _aggregates(body.get("targetList", [])):
+                scope.grouped = set()
             return ""
         texts: list[str] = []
         for clause in clauses:
@@ -530,6 +532,18 @@ class Translation(Expressions):
         return [joined, *left, *right], " AND ".join(conditions) or "true"
 
 
+def _aggregates(node: object) -> bool:
+    """Whether an aggregate is called, subqueries and windows left out."""
+    if isinstance(node, list):
+        return any(_aggregates(one) for one in node)
+    if not isinstance(node, dict):
+        return False
+    call = node.get("FuncCall")
+    if call and "over" not in call and strings(call.get("funcname"))[-1] in AGGREGATES:
+        return True
+    return any(_aggregates(one) for kind, one in node.items() if kind != "SelectStmt")
+
+
 def uses(body: Node, ctes: frozenset[str] = frozenset()) -> list[tuple[str, str]]:
     """The relations that a statement names (schema or "", name), its own WITH queries left out."""
     found: list[tuple[str, str]] = []
@@ -550,6 +564,3 @@ def _uses(node: object, ctes: frozenset[str], found: list[tuple[str, str]]) -> N
             return
         for one in node.values():
             _uses(one, ctes, found)
-
-
-CATALOG_SCHEMA: Final = CATALOG
