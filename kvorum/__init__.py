@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kvorum.sync_tables import Snapshot, Table, Transaction
     from kvorum.tables import AsyncTable, AsyncTransaction
     from kvorum.watching import AsyncWatch, Change, Event, Watch
+    from procedures.bus.workers import operation
     from procedures.engine.procedure import (
         again,
         children,
@@ -92,6 +93,7 @@ _HOMES = {
     "kvorum.sync_tables": "Snapshot Table Transaction",
     "kvorum.watching": "AsyncWatch Change Event Watch",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
+    "procedures.bus.workers": "operation",
     "procedures.engine.registry": "procedure step undo",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -151,6 +153,7 @@ __all__ = [
     "fail",
     "next",
     "open",
+    "operation",
     "procedure",
     "shared",
     "step",

@@ -27,6 +27,7 @@ from kv.base.ports import Rng, Timers
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
 from kvorum.native import CATALOG_TTL_S
+from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import ProcedureType, declaration, declared_in
 from procedures.pools.worker import Worker
@@ -128,6 +129,7 @@ async def serve(
 ) -> None:
     """Work until SIGTERM or SIGINT. Raises KvorumError if it cannot begin."""
     types = load_types(modules)
+    handlers = handlers_in(modules)
     loop = asyncio.get_running_loop()
     timers, rng, clock = LoopTimers(loop), SystemRng(), SystemClock()
     host = socket.gethostname()
@@ -155,20 +157,27 @@ async def serve(
         threads=threads,
         host=host,
         pid=os.getpid(),
+        operations=tuple(handlers),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
+    bus = WorkerBus(name, handlers, calls, timers)
+    asking = loop.create_task(bus.run()) if handlers else None
     working = loop.create_task(worker.run())
     entered = loop.create_task(worker.entered.wait())
     try:
         await asyncio.wait([working, entered], return_when=asyncio.FIRST_COMPLETED)
         if entered.done():
             on_ready(worker)
-        await working
+        lives = [working] if asking is None else [working, asking]  # asking never ends by itself
+        ended, _ = await asyncio.wait(lives, return_when=asyncio.FIRST_COMPLETED)
+        for one in ended:
+            await one
     finally:
-        for task in (working, entered):
+        tasks = [task for task in (working, entered, asking) if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.wait([working, entered])
+        await asyncio.wait(tasks)
         await txn.close()
         for client in (tso_kv, calls, kv):
             client.close()

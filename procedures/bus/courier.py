@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from kv.base import limits
@@ -52,6 +52,8 @@ class Courier:
         self._soon: dict[str, Handle] = {}  # operations whose answers wait to be recorded together
         self._waiters: dict[str, asyncio.Future[None]] = {}
         self._shut = False
+        self._since_s = timers.monotonic()
+        self._heard: dict[str, float] = {}  # when targets that ask by themselves did so last
 
     def __len__(self) -> int:
         return len(self._outbox)
@@ -84,6 +86,13 @@ class Courier:
         """Attempts, progress and last error of the targets that have not answered."""
         return self._outbox.shown(op)
 
+    def silent(self, targets: Iterable[str]) -> list[str]:
+        """Those of them that have asked for nothing for a lease, as long as this node is the
+        master: what they had staged has ended.
+        """
+        early_s = self._timers.monotonic() - limits.BUS_LEASE_MS / 1000
+        return [one for one in targets if self._heard.get(one, self._since_s) <= early_s]
+
     async def wait(self, op: str, seconds: float) -> None:
         """Until all have answered, or for so long."""
         if self._outbox.answered(op):
@@ -96,6 +105,8 @@ class Courier:
     def begin(self) -> None:
         """This node is the master now."""
         self._shut = False
+        self._since_s = self._timers.monotonic()
+        self._heard.clear()
 
     def shut(self) -> None:
         """This node is not the master."""
@@ -119,6 +130,9 @@ class Courier:
 
     def asked(self, target: str) -> list[Order]:
         """The orders for a target that is talking to us: they go with the answer."""
+        if len(self._heard) >= limits.WORKERS_MAX and target not in self._heard:
+            self._heard.pop(min(self._heard, key=lambda one: self._heard[one]))
+        self._heard[target] = self._timers.monotonic()
         return self._outbox.ask(target, self._timers.monotonic())
 
     def _tell(self, op: str) -> None:

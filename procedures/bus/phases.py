@@ -36,7 +36,7 @@ from procedures.bus.courier import Courier, event_of
 from procedures.bus.messages import Verb
 from procedures.engine import plain
 from procedures.engine.context import StepContext
-from procedures.engine.procedure import Outcome, State, done, fail, suspend
+from procedures.engine.procedure import Lock, Outcome, State, done, fail, shared, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
@@ -109,7 +109,7 @@ class OnePhase(ABC):
     async def take_back(self, ctx: StepContext) -> None:
         """Raises Busy: somebody has not done it yet."""
         op = core.turned(core.from_plain(ctx.state["bus"]), Verb.UNDO)
-        op = core.without(op, await targets.gone(ctx))
+        op = core.without(op, await targets.gone(ctx, self.courier.silent(op.targets)))
         self.courier.open(op)
         wait_s = limits.BUS_UNDO_WAIT_MS / 1000
         if self.courier.age_s(op.id) < 2 * wait_s:
@@ -174,7 +174,9 @@ class TwoPhase(OnePhase):
     @step
     async def settle(self, ctx: StepContext) -> Outcome:
         before = core.from_plain(ctx.state["bus"])
-        op = self._heard(ctx, core.without(before, await targets.gone(ctx)))
+        op = self._heard(
+            ctx, core.without(before, await targets.gone(ctx, self.courier.silent(before.targets)))
+        )
         match core.verdict(op, ctx.now_ms):
             case AllDone(results):
                 self.courier.close(op.id)
@@ -201,12 +203,25 @@ class _Generic(OnePhase):
         return kind
 
 
-@procedure("kvorum.bus_one_phase")
+def table_lock(args: Any) -> list[Lock]:
+    """The table that an operation is about, shared: DDL on it waits, and this for DDL. Who has
+    other arguments has no lock; whether they are right is seen in the first step.
+    """
+    match args:
+        case {"targets": {"table": {"namespace": str(namespace), "name": str(name)}}}:
+            return [shared(f"table/{namespace}/{name}")]
+        case {"namespace": str(namespace), "table": str(name)}:
+            return [shared(f"table/{namespace}/{name}")]
+        case _:
+            return []
+
+
+@procedure("kvorum.bus_one_phase", locks=table_lock)
 class BusOnePhase(_Generic):
     """Any one-phase operation that the targets know."""
 
 
-@procedure("kvorum.bus_two_phase")
+@procedure("kvorum.bus_two_phase", locks=table_lock)
 class BusTwoPhase(_Generic, TwoPhase):
     """Any two-phase operation that the targets know."""
 

@@ -3,10 +3,11 @@
     kvorum.flush_table    {namespace, table} or {partitions}, timeout_ms?   memory into files
     kvorum.compact_table  the same                                          rewrite the files
 
-Each host is asked for the partitions that it has; one that moves meanwhile is done at its new
-hosts, too. Both are harmless to repeat, and there is nothing to take back: an operation that fails
-stops at those who have not begun. What is flushed is the whole database of a host, since its tables
-share it; compaction rewrites the ranges of the partitions alone.
+Both lock the table, shared: DDL on it and they exclude each other. Given partitions they lock
+nothing. Each host is asked for the partitions that it has; one that moves meanwhile is done at its
+new hosts, too. Both are harmless to repeat, and there is nothing to take back: an operation that
+fails stops at those who have not begun. What is flushed is the whole database of a host, since its
+tables share it; compaction rewrites the ranges of the partitions alone.
 
 Results: {targets: {node: {partitions, took_ms}}}.
 """
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 
 from kv.base.errors import InvalidArgument
 from procedures.bus import targets
-from procedures.bus.phases import OnePhase
+from procedures.bus.phases import OnePhase, table_lock
 from procedures.engine.context import StepContext
 from procedures.engine.registry import procedure
 
@@ -41,7 +42,7 @@ class _OfTable(OnePhase):
                 )
 
 
-@procedure("kvorum.flush_table")
+@procedure("kvorum.flush_table", locks=table_lock)
 class FlushTable(_OfTable):
     """See the module."""
 
@@ -49,7 +50,7 @@ class FlushTable(_OfTable):
     leaves_nothing: ClassVar[bool] = True
 
 
-@procedure("kvorum.compact_table")
+@procedure("kvorum.compact_table", locks=table_lock)
 class CompactTable(_OfTable):
     """See the module."""
 

@@ -7,8 +7,10 @@ nodes come and go and partitions move.
                                        ids as body["partitions"]
     {"partitions": [5, 7]}             the same for these partitions
     {"workers": ["worker/a", …]}       these, by the names under which they report
+    {"pool": "shop"}                   the workers of a pool that carry out operations and are here
 
-A node is named "node/3". Nodes that were decommissioned are nobody's targets.
+A node is named "node/3", a worker "worker/NAME". Nodes that were decommissioned are nobody's
+targets.
 """
 
 from __future__ import annotations
@@ -19,17 +21,26 @@ from typing import Any, Final
 from kv.base import limits
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, NotFound
+from kv.base.keys import unescape
 from procedures.engine.context import StepContext
 from procedures.master.moves import MasterTxn
 from procedures.master.nodes import NodeRow, NodeState, all_nodes
 from procedures.master.partitions import partitions_of, placed_partitions
+from procedures.pools import rows
+from procedures.pools.messages import Entry, entry
 
-_FORMS: Final = "nodes, table, partitions, workers"
+_FORMS: Final = "nodes, table, partitions, workers, pool"
+_WORKER: Final = "worker/"
 
 
 def node_target(node: int) -> str:
     """The name of a node on the bus."""
     return f"node/{node}"
+
+
+def worker_target(name: str) -> str:
+    """The name of a worker on the bus."""
+    return f"{_WORKER}{name}"
 
 
 def node_of(target: str) -> int | None:
@@ -59,14 +70,18 @@ async def wanted(
             table = await ctx.txn.table_id((namespace, name))
             return by_host(await partitions_of(MasterTxn(ctx.txn), table), base)
         case {"partitions": list(ids)} if ids and all(_is_id(one) for one in ids):
-            rows = await placed_partitions(MasterTxn(ctx.txn))
-            found = [row.descriptor for row in rows if row.descriptor.id in ids]
+            placed = await placed_partitions(MasterTxn(ctx.txn))
+            found = [row.descriptor for row in placed if row.descriptor.id in ids]
             missing = sorted(set(ids) - {descriptor.id for descriptor in found})
             if missing:
                 raise NotFound(f"there is no partition {missing[0]}", code="PARTITION_NOT_FOUND")
             return by_host(found, base)
         case {"workers": list(names)} if names and all(_is_worker(one) for one in names):
             return dict.fromkeys(sorted(set(names)), base)
+        case {"pool": str(pool)} if pool:
+            here = await _workers(ctx)
+            able = [name for name, of in here.items() if of.pool == pool and of.operations]
+            return {worker_target(name): base for name in sorted(able)}
     raise InvalidArgument(
         f"targets must be one of {_FORMS} (docs/guides/bus.md), got {spec!r:.120}"
     )
@@ -83,15 +98,37 @@ def by_host(
     return {node_target(node): {**base, "partitions": sorted(ids)} for node, ids in hosts.items()}
 
 
-async def gone(ctx: StepContext) -> frozenset[str]:
-    """The nodes that were decommissioned: nothing is there to be committed or taken back."""
-    rows = await all_nodes(MasterTxn(ctx.txn))
-    return frozenset(node_target(row.id) for row in rows if row.state is NodeState.GONE)
+async def gone(ctx: StepContext, silent: Iterable[str] = ()) -> frozenset[str]:
+    """The nodes that were decommissioned, and those of the `silent` ones that are workers without a
+    lease: nothing is there to be committed or taken back.
+    """
+    nodes = await all_nodes(MasterTxn(ctx.txn))
+    found = {node_target(row.id) for row in nodes if row.state is NodeState.GONE}
+    for target in silent:
+        if target.startswith(_WORKER):
+            row = await ctx.txn.get(rows.worker(target.removeprefix(_WORKER)))
+            if row is None:
+                found.add(target)
+    return frozenset(found)
+
+
+async def _workers(ctx: StepContext) -> dict[str, Entry]:
+    """Everybody whose lease lasts, by name."""
+    start: bytes | None
+    start, end = rows.ALL_WORKERS
+    prefix = len(start)
+    found: dict[str, Entry] = {}
+    while start is not None:
+        page = await ctx.txn.scan(start, end, limit=limits.PROCEDURE_PAGE_MAX)
+        for key, value, _ in page.items:
+            found[unescape(key, prefix)[0].decode()] = entry(value)
+        start = page.resume
+    return found
 
 
 async def _living(ctx: StepContext) -> list[NodeRow]:
-    rows = await all_nodes(MasterTxn(ctx.txn))
-    return [row for row in rows if row.state is not NodeState.GONE]
+    nodes = await all_nodes(MasterTxn(ctx.txn))
+    return [row for row in nodes if row.state is not NodeState.GONE]
 
 
 def _is_id(value: Any) -> bool:
@@ -100,7 +137,5 @@ def _is_id(value: Any) -> bool:
 
 def _is_worker(value: Any) -> bool:
     return (
-        isinstance(value, str)
-        and value.startswith("worker/")
-        and len(value) <= limits.NAME_CHARS_MAX
+        isinstance(value, str) and value.startswith(_WORKER) and len(value) <= limits.NAME_CHARS_MAX
     )

@@ -60,6 +60,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     held: tuple[tuple[int, int], ...] = ()  # (procedure, version of its record)
     host: str = ""
     pid: int = 0
+    operations: tuple[str, ...] = ()  # of the bus, that it carries out (procedures/bus/workers.py)
 
 
 # ---------------------------------------------------------------------- the master's orders

@@ -95,6 +95,7 @@ class Worker:
         threads: int = limits.PROCEDURE_THREADS_DEFAULT,
         host: str = "",
         pid: int = 0,
+        operations: Sequence[str] = (),
     ) -> None:
         self.name = name
         self._pool = pool
@@ -109,6 +110,7 @@ class Worker:
         self._timers = timers
         self._slots = slots
         self._host, self._pid = host, pid
+        self._operations = tuple(operations)
         self._runner = Runner(threads)
         self._jobs: dict[int, _Job] = {}
         self._reports: list[Report] = []
@@ -186,6 +188,7 @@ class Worker:
                 tuple(sorted(held.items())),
                 self._host,
                 self._pid,
+                self._operations,
             )
             try:
                 answer = await self._unless_over(

@@ -50,6 +50,18 @@ def test_h1_one_above_the_limit_is_cut_in_the_middle() -> None:
     assert "64.0 MiB" in plan.splits[0].reason
 
 
+def test_h1_a_table_may_have_a_limit_of_its_own() -> None:
+    """The cluster's limit cut its partitions too late, or merged what it had just cut."""
+    small = {"table": b"s", "bytes_max": MAX // 8}
+    plan = _after(Decider(), 0, [_part(1, MAX // 8 + 1, **small), _part(3, MAX // 8 + 1)])
+    assert [(s.partition, s.how) for s in plan.splits] == [(1, MIDDLE)]
+    assert "8.0 MiB" in plan.splits[0].reason
+    halves = [_part(i, MAX // 16, **small) for i in (1, 2)]
+    assert _after(Decider(), 1_000, halves).merges == (), "they would be cut again"
+    rest = [_part(i, MAX // 64, **small) for i in (1, 2)]
+    assert [(m.left, m.right) for m in _after(Decider(), 1_000, rest).merges] == [(1, 2)]
+
+
 def test_h7_one_that_is_appended_to_is_cut_at_its_end_a_little_earlier() -> None:
     """The middle would leave a half-empty partition behind each time."""
     decider = Decider()

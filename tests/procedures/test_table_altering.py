@@ -177,3 +177,81 @@ def test_j19_a_namespace_is_disabled_with_all_its_tables() -> None:
             await place.run("DisableNamespace", {"namespace": "nowhere"})
 
     placed(scenario)
+
+
+def test_n10_operations_of_a_table_and_ddl_exclude_each_other() -> None:
+    """A table was dropped or disabled under an operation that was rewriting its files."""
+
+    async def scenario(place: Place) -> None:
+        await place.table()
+        of_table = {"namespace": "default", "table": "t"}
+        generic = {"kind": "flush", "targets": {"table": NAME}}
+        calls = [
+            ("kvorum.flush_table", of_table),
+            ("kvorum.compact_table", of_table),
+            ("kvorum.bus_one_phase", generic),
+        ]
+        async with place.db.lock("table/default/t"):  # as DDL has it
+            ids = [await place.submit(name, args, name) for name, args in calls]
+            await asyncio.sleep(5)
+            for id_ in ids:
+                assert not (await place.db.procedure(id_)).finished
+        for id_ in ids:
+            assert (await place.end_of(id_)).state == "SUCCESS"
+        async with place.db.lock("table/default/t", exclusive=False):  # as these have it
+            for name, args in calls:
+                await place.run(name, args)
+            shut = await place.submit("DisableTable", NAME, "shut")
+            await asyncio.sleep(2 * SETTLE_MS / 1000)
+            assert not (await place.db.procedure(shut)).finished
+        assert (await place.end_of(shut)).state == "SUCCESS"
+
+    placed(scenario)
+
+
+def test_j19_tables_follow_their_namespace() -> None:
+    """A change of a namespace missed a table, or overruled what the table says itself."""
+
+    async def scenario(place: Place) -> None:
+        async def replicas() -> dict[str, int]:
+            tables = {t.id: t.name for t in await place.db.tables("shop")}
+            rows = (await place.map()).values()
+            found = {int.from_bytes(row.descriptor.start[:4]): row.replicas for row in rows}
+            return {name: found[id_] for id_, name in tables.items()}
+
+        await place.db.create_namespace("shop", replicas=2)
+        await place.db.create_table("shop", "heir")
+        await place.db.create_table("shop", "own", replicas=3)
+        assert await replicas() == {"heir": 2, "own": 3}
+        await place.db.modify_namespace("shop", replicas=1)
+        assert await replicas() == {"heir": 1, "own": 3}
+        await place.db.modify_table("shop", "own", replicas=0)
+        await place.db.modify_table("shop", "heir", replicas=2)
+        assert await replicas() == {"heir": 2, "own": 1}
+        await place.db.modify_namespace("shop", replicas=0)
+        assert await replicas() == {"heir": 2, "own": 0}
+        assert await code(place.db.modify_namespace("shop", tags=["tape"])) == "NO_NODE_WITH_TAGS"
+        assert (await place.db.namespace("shop")).tags == ()
+        assert await code(place.db.modify_namespace("shop")) == "INVALID_ARGUMENT"
+        await place.settled(set())
+
+    placed(scenario)
+
+
+def test_h1_a_table_may_have_smaller_partitions() -> None:
+    """`partition_bytes` did not reach the map, was lost by a split, or changed other tables."""
+
+    async def scenario(place: Place) -> None:
+        await place.table(partition_bytes=1 << 20)
+        await place.db.create_table("default", "usual", replicas=3)
+        sizes = sorted(row.bytes_max for row in (await place.map()).values())
+        assert sizes == [0, 1 << 20]
+        first = next(id_ for id_, row in (await place.map()).items() if row.bytes_max)
+        halves = await place.db.split(first, at="m")
+        rows = await place.map()
+        assert {rows[halves[name]].bytes_max for name in ("partition", "new")} == {1 << 20}
+        changed = await place.db.modify_table(*TABLE, partition_bytes=0)
+        assert changed.partition_bytes is None
+        assert {row.bytes_max for row in (await place.map()).values()} == {0}
+
+    placed(scenario)
