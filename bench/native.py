@@ -155,34 +155,31 @@ class Txn:
 
 
 class Txn2:
-    """A start timestamp, two keys read at it in one request, both written unless somebody was
-    faster: a transaction within one partition.
+    """Two keys read at a fresh timestamp in one request, both written unless somebody was faster:
+    a transaction within one partition.
     """
 
-    __slots__ = ("_keys", "_ops", "_rng", "_spec", "_start_ts", "_step", "_value")
+    __slots__ = ("_keys", "_ops", "_rng", "_value", "_where")
 
     def __init__(self, spec: Spec, keys: Sequence[bytes], rng: Random, value: bytes) -> None:
-        self._spec, self._keys, self._rng, self._value = spec, keys, rng, value
+        self._keys, self._rng, self._value = keys, rng, value
         self._ops: list[list[Any]] = []
-        self._start_ts = self._step = 0
+        self._where = (spec.partition, spec.epoch)
 
     def begin(self) -> bytes:
         keys = self._rng.sample(self._keys, 2)
         self._ops = [[m.OP_PUT, key, self._value, None, 0] for key in keys]
-        self._step = 0
-        return ASK
+        return frame(m.READ_NOW, *self._where, keys, 0, None)
 
     def reply(self, data: bytes | bytearray) -> bytes | None:
         result = rest_of(data)
-        where = (self._spec.partition, self._spec.epoch)
-        self._step += 1
-        if self._step == 1:
-            self._start_ts = result[0]
-            keys = [op[1] for op in self._ops]
-            return frame(m.MGET, *where, keys, self._start_ts, None)
-        if self._step == 2:
-            return frame(m.WRITE, *where, self._ops, self._start_ts, 0)
-        return None
+        ops, self._ops = self._ops, []
+        if not ops:  # it was written
+            return None
+        rows, start_ts = result
+        if None in rows:
+            raise Failed("a loaded key is not there")
+        return frame(m.WRITE, *self._where, ops, start_ts, 0)
 
 
 SCRIPTS: dict[str, Callable[[Spec, Sequence[bytes], Random, bytes], Script]] = {
@@ -195,7 +192,7 @@ SCRIPTS: dict[str, Callable[[Spec, Sequence[bytes], Random, bytes], Script]] = {
 }
 
 
-ASKING = frozenset({"txn", "txn2"})  # scripts that ask for timestamps
+ASKING = frozenset({"txn"})  # scripts that ask for timestamps
 
 
 class NativeConnection(Connection):

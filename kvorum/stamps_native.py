@@ -51,6 +51,7 @@ _PLACES.update(
         m.DELETE: (_one, -1, -1, -1),
         m.WRITE: (_ops(0), 1, -1, -1),
         m.MGET: (_many(0), -1, 1, -1),
+        m.READ_NOW: (_many(0), -1, 1, -1),
         m.SCAN: (_one, -1, 2, -1),
         m.CHANGES: (_one, -1, 2, -1),
         m.AWAIT_CHANGES: (_one, -1, -1, -1),
@@ -70,7 +71,7 @@ _Found = tuple[Sequence[Key], Sequence[int | str], int, int, int, int, int, int]
 _NOTHING: Final[_Found] = ((), (), 0, 0, 0, 0, 0, 0)
 _NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
 _VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})
-_READS: Final = frozenset({m.GET, m.MGET, m.SCAN})
+_READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.READ_NOW})
 _PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
 _MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
 

@@ -117,8 +117,11 @@ class TxnClient:
         self, keys: Sequence[bytes], at: int = 0, *, budget_ms: int = 0
     ) -> tuple[list[tuple[bytes, int] | None], int]:
         """Value and version of each key (None: absent), all of one snapshot, and its timestamp."""
-        at = await self.reader.past(at) if at else await self.reader.now()
-        return await self.reader.multi_get(keys, at, budget_ms or self._budget_ms), at
+        budget_ms = budget_ms or self._budget_ms
+        if not at:
+            return await self.reader.multi_get_now(keys, budget_ms)
+        at = await self.reader.past(at)
+        return await self.reader.multi_get(keys, at, budget_ms), at
 
     async def scan(
         self,

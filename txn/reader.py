@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KeyLocked, KvorumError, Moved, TooLarge
@@ -25,7 +26,7 @@ from kv.base.limits import (
     SCAN_PAGE_BYTES_MAX,
     SCAN_ROWS_MAX,
 )
-from kv.base.methods import GET, MGET, SCAN
+from kv.base.methods import GET, MGET, READ_NOW, SCAN
 from kv.base.ports import Timers
 from kv.base.timestamps import MAX
 from kv.client.calls import Started
@@ -117,7 +118,7 @@ class Reader:
                 details={"what": "keys", "limit": MULTI_KEYS_MAX, "actual": len(keys)},
             )
         reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
-        if (first := self._start_alone(keys, read_ts, budget_ms)) is not None:
+        if (first := self._start_alone(MGET, keys, read_ts, budget_ms)) is not None:
             try:
                 (rows,) = await first.reply
                 return [None if row is None else (row[0], row[1]) for row in rows]
@@ -162,14 +163,30 @@ class Reader:
                 return found
             await reading.moved()
 
-    def _start_alone(self, keys: Sequence[bytes], read_ts: int, budget_ms: int) -> Started | None:
+    async def multi_get_now(
+        self, keys: Sequence[bytes], budget_ms: int
+    ) -> tuple[list[tuple[bytes, int] | None], int]:
+        """`multi_get` at a fresh timestamp, and that. In one partition its leader takes it along;
+        whatever stands in the way of that, is asked for as usual.
+        """
+        if (first := self._start_alone(READ_NOW, keys, 0, budget_ms)) is not None:
+            with suppress(KvorumError, LinkLost, LinkExpired):
+                rows, read_ts = await first.reply
+                self._seen = max(self._seen, read_ts)
+                return [None if row is None else (row[0], row[1]) for row in rows], read_ts
+        read_ts = await self.now()
+        return await self.multi_get(keys, read_ts, budget_ms), read_ts
+
+    def _start_alone(
+        self, method: int, keys: Sequence[bytes], read_ts: int, budget_ms: int
+    ) -> Started | None:
         """Ask for few keys of one partition that is known; None: that takes more."""
         if self._quick is None or self._located is None or not 0 < len(keys) <= _FEW_KEYS:
             return None
         here = self._located(keys[0])
         if here is None or not all(map(here.covers, keys)):
             return None
-        return self._quick.start(MGET, keys[0], (list(keys), read_ts, None), budget_ms)
+        return self._quick.start(method, keys[0], (list(keys), read_ts, None), budget_ms)
 
     async def _at_once(
         self,

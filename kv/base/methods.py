@@ -41,6 +41,9 @@ SCAN: Final = 6
 CHANGES: Final = 7
 # start, end, mark, wait_ms → mark. Answered when something may be new since `mark`, or in time
 AWAIT_CHANGES: Final = 8
+# keys, 0, ignore → [[value, version] | None, …], read_ts. MGET at a fresh timestamp, which the
+# leader takes after the request came, for this reader alone: a transaction may begin with it
+READ_NOW: Final = 9
 # start_ts, anchor, ttl_ms, ops, flags[, options] → min_commit_ts; with option fence also: whether
 # that bound lies in the intents and, at the anchor, the record is STAGING; with options reads or
 # ranges also: that, the timestamp below which they hold (0 = all), how many ranges are not wholly
@@ -274,7 +277,7 @@ MASTER_METHODS: Final = frozenset(
 # idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
-    | {CHANGES, AWAIT_CHANGES}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}
     | {PING, LOOKUP, TSO}
@@ -293,7 +296,7 @@ REPEATABLE: Final = frozenset(
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
-    | {CHANGES, AWAIT_CHANGES}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST}
     | {LOCK_BEAT, LOCK_END}

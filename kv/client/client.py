@@ -58,6 +58,7 @@ from kv.base.methods import (
     MGET,
     PREWRITE,
     PREWRITE_ROWS,
+    READ_NOW,
     RECOVER,
     RESOLVE,
     SCAN,
@@ -73,7 +74,7 @@ from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
-    | {FINISH}
+    | {FINISH, READ_NOW}
 )
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may

@@ -17,6 +17,7 @@ from kv.base.methods import (
     MGET,
     PREWRITE,
     PUT,
+    READ_NOW,
     SCAN,
     WRITE,
 )
@@ -25,7 +26,7 @@ from kv.partition.ports import Connection
 from kv.partition.request_writes import outer_reads
 from kv.partition.requests import check_request, first_and_last, plain
 
-READS: Final = frozenset({GET, MGET, SCAN, CHANGES, AWAIT_CHANGES})
+READS: Final = frozenset({GET, MGET, READ_NOW, SCAN, CHANGES, AWAIT_CHANGES})
 _RANGES: Final = frozenset({SCAN, CHANGES, AWAIT_CHANGES})
 READ_AHEAD_BYTES: Final = 16 * MiB
 _KEYS_AT_ONCE: Final = 64  # any of their records may be the largest

@@ -40,8 +40,10 @@ from kv.base.members import Alone, Members
 from kv.base.methods import (
     FENCED,
     NEW_WRITES,
+    READ_NOW,
 )
 from kv.base.ports import Timers
+from kv.base.timestamps import MAX
 from kv.base.waits import Waits
 from kv.feed.recent import Budget, Recent
 from kv.mvcc.gc import Due, OldVersions
@@ -137,6 +139,7 @@ class PartitionMachine:
         self._queue: list[Item] = []
         self._scheduled = False
         self._confirming = self._confirmed = False  # whether we lead, while there is no lease
+        self._newborn = False  # its first leader is being elected: this replica, most likely
         self._held: list[Item] = []  # writes that do not fit the open entry while another one flies
         self._held_bytes = 0  # of them and of what was queued since
         self._room = False  # an entry landed since they were held
@@ -367,6 +370,8 @@ class PartitionMachine:
 
     def _waits_for_lease(self) -> bool:
         """Without a lease, a leader asks the others once before it refuses; this is that time."""
+        if self._newborn and not self._replica.leads():
+            return True
         if not self._confirming:
             if self._confirmed or not self._replica.leads():
                 self._confirmed = False
@@ -374,6 +379,12 @@ class PartitionMachine:
             self._confirming = True
             self._replica.confirm(self._lease_known)
         return True
+
+    def wait_for_leader(self, *, waits: bool) -> None:
+        """Of a partition that was split off here: whether requests wait while nobody leads it."""
+        self._newborn = waits
+        if not waits and self._queue and not self._scheduled:
+            self._touch()
 
     def _lease_known(self) -> None:
         self._confirming, self._confirmed = False, True
@@ -423,7 +434,7 @@ class PartitionMachine:
         """
         reads, self._reader.unsure = self._reader.unsure, []
         asked = self._asked = Asked(reads, writes, n)
-        self._timestamps.request(n, lambda first, error: self._told(asked, first, error))
+        self._timestamps.request(asked.n, lambda first, error: self._told(asked, first, error))
         if self._asked is not asked:
             return
         asked.late = True
@@ -468,17 +479,27 @@ class PartitionMachine:
         self._reader.known_ts = max(self._reader.known_ts, first + asked.n - 1)
         self.view.recorded.heard(first)
         if asked.reads:
-            over = []
-            for item in asked.reads:
-                # A timestamp that is not over yet may get commits below it after it was read.
-                if (read_ts := read_ts_of(item[1])) < first:
-                    over.append(item)
-                else:
-                    self._replies.refuse(item, future_read(read_ts, first))
-            self._serve(over, now_ms)
+            self._serve(self._dated(asked.reads, first), now_ms)
+            first += asked.fresh
         floor = max(self._reader.high, self._evaluator.top_ts)
         behind = oracle_behind(first, floor) if first <= floor else None
         self._evaluate(asked.writes, first, behind, now_ms)
+
+    def _dated(self, reads: list[Item], first: int) -> list[Item]:
+        """Those that may be served now that `first` and the following ones were handed out: each
+        READ_NOW gets one of them. The writes' ones lie above, so no commit comes below a read.
+        """
+        over, fresh = [], first
+        for item in reads:
+            r = item[1]
+            if (read_ts := read_ts_of(r)) == MAX and r[1] == READ_NOW:
+                r[6], fresh = fresh, fresh + 1
+            elif read_ts >= first:
+                # A timestamp that is not over yet may get commits below it after it was read.
+                self._replies.refuse(item, future_read(read_ts, first))
+                continue
+            over.append(item)
+        return over
 
     def _ask_again(self, now_ms: int, now_s: float) -> None:
         """Serve what came while a request was out, or make the next one for it."""

@@ -1,4 +1,5 @@
-"""GET, MGET, SCAN and CHANGES: answered from the applied state, in the synchronous step that looks.
+"""GET, MGET, READ_NOW, SCAN and CHANGES: answered from the applied state, in the synchronous step
+that looks.
 
 A read at R must wait while a version at or below R is in flight on its keys: its timestamp was
 taken before, so the snapshot contains it. The same for an intent of a parallel commit whose bound
@@ -16,7 +17,7 @@ from typing import Any
 from kv.base import methods
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_STEP_ROWS_MAX
-from kv.base.methods import CHANGES, GET, MGET, SCAN
+from kv.base.methods import CHANGES, GET, MGET, READ_NOW, SCAN
 from kv.base.timestamps import MAX
 from kv.feed import serve
 from kv.feed.recent import Recent
@@ -28,9 +29,13 @@ from kv.partition.ports import AppliedState
 
 
 def read_ts_of(r: list[Any]) -> int:
-    """The timestamp that decides what a read must wait for, 0 = the newest."""
+    """The timestamp that decides what a read must wait for, 0 = the newest. MAX: it is to be taken
+    yet.
+    """
     if r[1] == CHANGES:
         return serve.read_ts_of(r)
+    if r[1] == READ_NOW:
+        return r[6] or MAX
     ts: int = r[7] if r[1] == SCAN else r[6]
     return ts
 
@@ -39,14 +44,14 @@ def rows_of(r: list[Any]) -> int:
     """How many rows a read may look at in one step."""
     if r[1] == SCAN or r[1] == CHANGES:
         return min(int(r[8]), SCAN_STEP_ROWS_MAX)
-    return len(r[5]) if r[1] == MGET else 1
+    return len(r[5]) if r[1] == MGET or r[1] == READ_NOW else 1
 
 
 def bytes_of(r: list[Any], result: list[Any]) -> int:
     """The bytes of keys and values in the answer to a read."""
     if r[1] == GET:
         return len(result[0] or b"")
-    if r[1] == MGET:
+    if r[1] == MGET or r[1] == READ_NOW:
         return sum(len(found[0]) for found in result[0] if found is not None)
     if r[1] == CHANGES:
         return serve.bytes_of(result)
@@ -71,7 +76,7 @@ def _touches(pending: Collection[bytes], r: list[Any]) -> bool:
     match r[1]:
         case methods.GET:
             return r[5] in pending
-        case methods.MGET:
+        case methods.MGET | methods.READ_NOW:
             return any(map(pending.__contains__, r[5]))
         case _:
             start, end = r[5], r[6]
@@ -83,7 +88,7 @@ def _meets(bounds: Mapping[bytes, int], r: list[Any], read_ts: int) -> bool:
     match r[1]:
         case methods.GET:
             return bounds.get(r[5], MAX) <= read_ts
-        case methods.MGET:
+        case methods.MGET | methods.READ_NOW:
             return any(bounds.get(key, MAX) <= read_ts for key in r[5])
         case _:
             return _touches([key for key, low in bounds.items() if low <= read_ts], r)
@@ -106,9 +111,10 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
         return serve.changes(state, recent, r)
     if r[1] == GET:
         return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms))
-    if r[1] == MGET:
+    if r[1] == MGET or r[1] == READ_NOW:
         found = multi_get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)
-        return [[None if value is None else [value, version] for value, version in found]]
+        rows = [None if value is None else [value, version] for value, version in found]
+        return [rows] if r[1] == MGET else [rows, r[6]]
     page = scan(
         state,
         r[5],

@@ -31,6 +31,7 @@ from kv.base.methods import (
     PREWRITE,
     PREWRITE_ROWS,
     PUT,
+    READ_NOW,
     RECOVER,
     RESOLVE,
     ROLLBACK,
@@ -50,6 +51,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     DELETE: (2, writes.delete),
     WRITE: (3, writes.write),
     MGET: (3, reads.mget),
+    READ_NOW: (3, reads.mget),
     SCAN: (6, reads.scan),
     CHANGES: (8, reads.changes),
     AWAIT_CHANGES: (4, reads.await_changes),
@@ -90,7 +92,7 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     if method in _OWN_KEYS:  # nearly always
         return (min(keys), max(keys)) if keys else None
     match method:
-        case methods.MGET:
+        case methods.MGET | methods.READ_NOW:
             keys = r[5]
         case methods.RECOVER:
             keys = r[7]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kv.base.errors import KvorumError
-from kv.base.methods import FINISH, RESOLVE
+from kv.base.methods import FINISH, READ_NOW, RESOLVE
 from kv.partition.admission import Item
 from kv.partition.ports import Taken
 from kv.partition.writes import NEEDS_TIMESTAMP
@@ -37,10 +37,11 @@ class AtOnce:
 class Asked:
     """A request for timestamps, and the commands that it was made for."""
 
-    __slots__ = ("late", "n", "reads", "writes")
+    __slots__ = ("fresh", "late", "n", "reads", "writes")
 
     def __init__(self, reads: list[Item], writes: list[Item], n: int) -> None:
-        self.reads = reads  # at timestamps that may not be over yet
+        self.reads = reads  # at timestamps that may not be over yet, or at one of these
         self.writes = writes  # in order of arrival
-        self.n = n
+        self.fresh = sum(r[1] == READ_NOW and not r[6] for _, r in reads)
+        self.n = self.fresh + n  # the first ones are for those reads
         self.late = False  # the answer comes in a later step
