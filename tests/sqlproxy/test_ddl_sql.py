@@ -12,7 +12,7 @@ import pytest
 from kv.base.ids import NodeId, TableId
 from procedures.engine import plain
 from procedures.engine.submission import Submission
-from procedures.master.partitions import Partitions, partitions_of
+from procedures.master.partitions import Partitions, partitions_of, placed_of
 from sqlproxy import altering, catalog, ddl, ddl_objects, emptying, relations, sequences
 from sqlproxy.schema import Column, Index, IndexColumn, Table
 from sqlproxy.steps import DdlServices
@@ -472,6 +472,18 @@ def test_p3_a_database_goes_with_everything_in_it() -> None:
         assert (await world.do("DropNamespace", {**old, "if_exists": True}))["missing"] == ["old"]
         await world.do("CreateNamespace", old)
         assert await relations.taken(world.reader, "old") == {}
+
+    shop(test)
+
+
+def test_p3_indexes_follow_their_table() -> None:
+    """An index with fewer copies than its table is lost before it."""
+
+    async def test(world: Shop) -> None:
+        await world.do("CreateTable", {**PEOPLE, "replicas": 3, "tags": ["fast"]})
+        table = await world.table("people")
+        rows = [row for n in table.storage_ids for row in await placed_of(world.reader, n)]
+        assert [(row.replicas, row.tags) for row in rows] == [(3, ("fast",))] * 3
 
     shop(test)
 
