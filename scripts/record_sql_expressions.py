@@ -1,9 +1,10 @@
-"""Asks a real PostgreSQL 15 for the values, types and errors of tests/sqlproxy/front/expressions.txt.
+"""Asks a real PostgreSQL 15 for the values, types and errors of
+tests/sqlproxy/front/expressions.txt.
 
     python scripts/record_sql_expressions.py "host=127.0.0.1 port=5432 user=postgres"
 
-Writes tests/sqlproxy/front/expressions.json: [expression, OID, typmod, text | null] or [expression, SQLSTATE, message,
-position]. The server must have UTF8, the C locale and the time zone UTC.
+Writes tests/sqlproxy/front/expressions.json: [expression, OID, typmod, text | null] or [expression,
+SQLSTATE, message, position]. The server must have UTF8, the C locale and the time zone UTC.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ def main(address: str) -> None:
                 recorded.append([line, result.ftype(0), result.fmod(0), text])
             else:
                 state = (result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b"").decode()
-                words = (result.error_field(psycopg.pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode()
-                place = (result.error_field(psycopg.pq.DiagnosticField.STATEMENT_POSITION) or b"0").decode()
+                words = (
+                    result.error_field(psycopg.pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+                ).decode()
+                place = (
+                    result.error_field(psycopg.pq.DiagnosticField.STATEMENT_POSITION) or b"0"
+                ).decode()
                 recorded.append([line, state, words, int(place)])
     with (HERE / "expressions.json").open("w", encoding="utf-8") as out:
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in recorded)

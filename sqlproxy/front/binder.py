@@ -1,7 +1,8 @@
-"""Trees of expressions → bound expressions: names to columns, operators and functions to PostgreSQL's, casts put in.
+"""Trees of expressions → bound expressions: names to columns, operators and functions to
+PostgreSQL's, casts put in.
 
-The source is PostgreSQL's parse_expr.c, function by function; errors have its words and SQLSTATEs. Positions in errors
-count bytes from 1 here (`syntax.in_characters` corrects them once, at the end).
+The source is PostgreSQL's parse_expr.c, function by function; errors have its words and SQLSTATEs.
+Positions in errors count bytes from 1 here (`syntax.in_characters` corrects them once, at the end).
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ _NEGATED: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 class Binder:
-    """Binds the expressions of one statement. `subselect` binds a query inside, seen from a scope."""
+    """Binds one statement's expressions. `subselect` binds a query inside, seen from a scope."""
 
     def __init__(self, names: Names, parameters: Parameters, style: Style) -> None:
         self.names = names
@@ -429,7 +430,8 @@ class Binder:
             if found is None:
                 raise SqlError(
                     CANNOT_COERCE,
-                    f"{context} could not convert type {format_type(expr.oid)} to {format_type(oid)}",
+                    f"{context} could not convert type {format_type(expr.oid)} to "
+                    f"{format_type(oid)}",
                     position=expr.pos + 1,
                 )
             converted.append(found)
@@ -492,7 +494,9 @@ class Binder:
         return self._array_of(body, scope, 0)
 
     def _array_of(self, body: Node, scope: Scope, wanted: int) -> Expr:
-        """ARRAY[…]; `wanted`: an array type it is cast to, whose elements the literals inside then are."""
+        """ARRAY[…]; `wanted`: an array type it is cast to, whose elements the literals inside then
+        are.
+        """
         pos = at(body)
         inner = element_of(wanted)
         args: list[Expr] = []
@@ -561,7 +565,8 @@ class Binder:
         if not element:
             raise SqlError(
                 DATATYPE_MISMATCH,
-                f"cannot subscript type {format_type(arg.oid)} because it does not support subscripting",
+                f"cannot subscript type {format_type(arg.oid)} because it does not support "
+                f"subscripting",
                 position=pos,
             )
         if sliced:

@@ -110,7 +110,8 @@ class Coercer:
         if what:
             raise SqlError(
                 DATATYPE_MISMATCH,
-                f"argument of {what} must be type {format_type(target)}, not type {format_type(expr.oid)}",
+                f"argument of {what} must be type {format_type(target)}, not type "
+                f"{format_type(expr.oid)}",
                 position=expr.pos + 1,
             )
         raise SqlError(

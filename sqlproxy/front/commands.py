@@ -1,4 +1,6 @@
-"""Statements of the session: transactions, settings, prepared statements, cursors, COPY, roles, maintenance."""
+"""Statements of the session: transactions, settings, prepared statements, cursors, COPY, roles,
+maintenance.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ _LOCK_MODES: Final = (
 )  # fmt: skip
 _ALL: Final = 0x7FFF_FFFF_FFFF_FFFF  # FETCH ALL's count in PostgreSQL's tree
 _ROLE_FLAGS: Final = {
-    "superuser": "superuser", "createdb": "createdb", "createrole": "createrole", "inherit": "inherit",
+    "superuser": "superuser", "createdb": "createdb", "createrole": "createrole",
+    "inherit": "inherit",
     "canlogin": "login", "isreplication": "replication", "bypassrls": "bypassrls",
 }  # fmt: skip
 
@@ -346,7 +349,7 @@ def copy_options(nodes: Sequence[Node]) -> tuple[dict[str, Any], bool]:
     return given, freeze
 
 
-def copy_format(given: Mapping[str, Any], columns: Sequence[str], source: bool) -> CopyFormat:
+def copy_format(given: Mapping[str, Any], columns: Sequence[str], source: bool) -> CopyFormat:  # noqa: C901 - PostgreSQL's checks, in its order
     """The options checked as PostgreSQL checks them (ProcessCopyOptions)."""
     for name in given:
         if name not in _COPY_OPTIONS:
@@ -407,7 +410,8 @@ def copy_format(given: Mapping[str, Any], columns: Sequence[str], source: bool) 
 
 
 _COPY_OPTIONS: Final = frozenset((
-    "format", "freeze", "delimiter", "null", "header", "quote", "escape", "force_quote", "force_not_null",
+    "format", "freeze", "delimiter", "null", "header", "quote", "escape", "force_quote",
+    "force_not_null",
     "force_null", "encoding",
 ))  # fmt: skip
 

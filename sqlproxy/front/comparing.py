@@ -1,4 +1,6 @@
-"""Comparisons by type: = <> < <= > >= as PostgreSQL orders values (NaN equals NaN and is greatest; text by bytes)."""
+"""Comparisons by type: = <> < <= > >= as PostgreSQL orders values (NaN equals NaN and is greatest;
+text by bytes).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ _STRINGS: Final = frozenset((TEXT, VARCHAR, NAME, CHAR))
 
 @lru_cache(maxsize=1_024)
 def test(name: str, left: int, right: int) -> Test | None:
-    """What tests `left name right`; None: PostgreSQL has no such comparison, or only with a time zone."""
+    """What tests `left name right`; None: PostgreSQL has no such comparison, or only with a time
+    zone.
+    """
     plain = _PLAIN[name]
     both = {left, right}
     if left in _NATIVE and right in _NATIVE:
@@ -171,12 +175,12 @@ def _same(value: Any) -> Any:
 
 
 def hashable(oid: int) -> bool:
-    """Whether equal values of the type are equal as Python sees them, so that sets may hold them."""
+    """Whether equal values are equal as Python sees them, so that sets may hold them."""
     return oid in _NATIVE or oid in (DATE, TIMESTAMP, TIMESTAMPTZ)
 
 
 def json_key(text: str) -> Any:
-    """The order of jsonb: null < string < number < false < true < array < object, by length first."""
+    """jsonb's order: null < string < number < false < true < array < object, by length first."""
     return _json_key(jsonb.parse(text))
 
 

@@ -1,11 +1,11 @@
 """Bound expressions → closures over a row and an `Env`, with PostgreSQL's semantics.
 
-A closure per node; strict functions of columns, parameters and constants are one closure together with their
-arguments (`_strict` makes one of sixteen shapes), so that `column = $1` costs one call. What is constant is computed
-once. NULL is None; errors are SqlError as PostgreSQL raises them.
+A closure per node; strict functions of columns, parameters and constants are one closure together
+with their arguments (`_strict` makes one of sixteen shapes), so that `column = $1` costs one call.
+What is constant is computed once. NULL is None; errors are SqlError as PostgreSQL raises them.
 
-Not for closures: subqueries, aggregates, windows, functions that return sets: `CannotCompile` says which, and the
-statement goes to what can do them.
+Not for closures: subqueries, aggregates, windows, functions that return sets: `CannotCompile` says
+which, and the statement goes to what can do them.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class CannotCompile(SqlError):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`sequences`: names whose values are taken; reserve them before. `constant`: whether `fn` needs neither row nor
-    env; `value` is then its value.
+    """`sequences`: names whose values are taken; reserve them before. `constant`: whether `fn`
+    needs neither row nor env; `value` is then its value.
     """
 
     oid: int
@@ -94,7 +94,9 @@ Kind = Literal["col", "par", "con", "fun"]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A compiled node before it is a closure: a column's index, a parameter's, a constant, or a closure."""
+    """A compiled node before it is a closure: a column's index, a parameter's, a constant, or a
+    closure.
+    """
 
     kind: Kind
     at: Any
@@ -536,7 +538,7 @@ _READS: Final[dict[Kind, str]] = {
 
 @lru_cache(maxsize=32)
 def _shape(kinds: tuple[Kind, ...]) -> Any:
-    """Makes closures for arguments of these kinds. The text is ours alone: no user's text goes in."""
+    """Makes closures for arguments of these kinds. No user's text goes into the source."""
     names = ("a", "b")[: len(kinds)]
     lines = [
         f"def make(function, {', '.join(f'at_{n}' for n in names)}):",

@@ -1,4 +1,6 @@
-"""CREATE, ALTER, DROP → bound definitions. Expressions are bound here, so that mistakes show when they are declared."""
+"""CREATE, ALTER, DROP → bound definitions. Expressions are bound here, so that mistakes show when
+they are declared.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,8 @@ class Definitions:
         if found is None:
             raise SqlError(
                 "42804",
-                f'column "{column}" is of type {format_type(oid)} but default expression is of type '
+                f'column "{column}" is of type {format_type(oid)} but default expression is of '
+                f"type "
                 f"{format_type(expr.oid)}",
                 hint="You will need to rewrite or cast the expression.",
             )
@@ -416,7 +419,8 @@ class _Draft:
             if column.default_sql is not None or column.serial:
                 raise SqlError(
                     SYNTAX_ERROR,
-                    f'multiple default values specified for column "{column.name}" of table "{self.name}"',
+                    f'multiple default values specified for column "{column.name}" of table '
+                    f'"{self.name}"',
                     position=at(body),
                 )
             value, sql = self.ddl._default(body["raw_expr"], column.name, oid, typmod)
@@ -427,7 +431,8 @@ class _Draft:
             if not column.nullable:
                 raise SqlError(
                     SYNTAX_ERROR,
-                    f'conflicting NULL/NOT NULL declarations for column "{column.name}" of table "{self.name}"',
+                    f'conflicting NULL/NOT NULL declarations for column "{column.name}" of '
+                    f'table "{self.name}"',
                     position=at(body),
                 )
         elif kind in ("CONSTR_ATTR_DEFERRABLE", "CONSTR_ATTR_DEFERRED"):
@@ -551,7 +556,8 @@ class _Draft:
         if made.default_sql is not None or made.identity or made.serial:
             raise SqlError(
                 SYNTAX_ERROR,
-                f'both default and generation expression specified for column "{column}" of table "{self.name}"',
+                f'both default and generation expression specified for column "{column}" of '
+                f'table "{self.name}"',
                 position=at(body),
             )
         self.columns[place] = made
@@ -657,7 +663,8 @@ class Alterations:
                 f'{word} "{column.name}" cannot be cast automatically to type {format_type(oid)}',
                 hint=""
                 if using
-                else f'You might need to specify "USING {column.name}::{format_type(oid, typmod)}".',
+                else f'You might need to specify "USING '
+                f'{column.name}::{format_type(oid, typmod)}".',
             )
         return [d.SetType(column.name, canonical(oid, typmod), using)]
 

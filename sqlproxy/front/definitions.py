@@ -1,5 +1,6 @@
-"""Bound DDL: what is to be declared or changed, by name. Types are canonical names (`sqlproxy.types`), expressions are
-checked and kept as SQL. A name of None is PostgreSQL's to make (`sqlproxy.naming`) when the others are known.
+"""Bound DDL: what is to be declared or changed, by name. Types are canonical names
+(`sqlproxy.types`), expressions are checked and kept as SQL. A name of None is PostgreSQL's to make
+(`sqlproxy.naming`) when the others are known.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from sqlproxy.schema import Sequence, Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDef:
-    """`default`: the value if it is a constant, with its `default_sql`; an expression has `default_sql` alone.
-    `identity` "always" or "by default", with `sequence`'s options; `serial`: as serial and AUTO_INCREMENT do.
+    """`default`: the value if it is a constant, with its `default_sql`; an expression has
+    `default_sql` alone. `identity` "always" or "by default", with `sequence`'s options; `serial`:
+    as serial and AUTO_INCREMENT do.
     """
 
     name: str
@@ -60,7 +62,7 @@ class CheckDef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyDef:
-    """`referenced` empty: the primary key of `table`, which is this one if `table` is its own name."""
+    """`referenced` empty: the primary key of `table`, which may be the table itself."""
 
     name: str | None
     columns: tuple[str, ...]
@@ -117,7 +119,9 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateSequence:
-    """`options`: start, increment, minvalue, maxvalue (None: NO …), cycle, cache, as, owned_by, restart."""
+    """`options`: start, increment, minvalue, maxvalue (None: NO …), cycle, cache, as, owned_by,
+    restart.
+    """
 
     name: str
     options: Mapping[str, Any]
@@ -155,7 +159,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`kind`: table, view, sequence, index, column, constraint; `part`: the column or constraint."""
+    """`kind`: table, view, sequence, index, column, constraint; `part`: of the last two."""
 
     kind: str
     relation: str

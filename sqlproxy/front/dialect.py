@@ -1,11 +1,12 @@
-"""What Kvorum takes beside PostgreSQL's grammar, taken out of the text before PostgreSQL's parser sees it.
+"""What Kvorum takes beside PostgreSQL's grammar, taken out of the text before PostgreSQL's parser
+sees it.
 
     CREATE TABLE t (id int AUTO_INCREMENT, at timestamp ON UPDATE CURRENT_TIMESTAMP,
                     KEY [name] (a, b), INDEX [name] (…), UNIQUE KEY [name] (…))
     SELECT … FROM t AS OF SYSTEM TIME '2026-01-31 12:00' | '-10s' | 1234567 | $1
 
-Words are replaced by blanks of the same length, so positions in errors stay true. The words are looked for among the
-tokens of PostgreSQL's own scanner, never in literals or comments.
+Words are replaced by blanks of the same length, so positions in errors stay true. The words are
+looked for among the tokens of PostgreSQL's own scanner, never in literals or comments.
 """
 
 from __future__ import annotations

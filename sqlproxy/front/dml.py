@@ -184,7 +184,9 @@ class Writes:
     def _from_select(
         self, select: Select, columns: Sequence[TableColumn]
     ) -> tuple[Select, tuple[Expr, ...]]:
-        """Literals and parameters without a type take the column's, whatever else is converted row by row."""
+        """Literals and parameters without a type take the column's, whatever else is converted row
+        by row.
+        """
         casts, binder = self.binder.casts, self.binder
         targets: list[Target] = []
         conversions: list[Expr] = []

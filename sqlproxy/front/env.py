@@ -24,9 +24,9 @@ def _no_chance() -> Any:
 
 @dataclass(slots=True)
 class Env:
-    """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name, qualified text)` and its
-    like never wait: whoever executes has reserved the values (`Compiled.sequences`). `session` holds settings, `user`,
-    `session_user`, `database`.
+    """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name,
+    qualified text)` and its like never wait: whoever executes has reserved the values
+    (`Compiled.sequences`). `session` holds settings, `user`, `session_user`, `database`.
     """
 
     params: Sequence[Any] = ()

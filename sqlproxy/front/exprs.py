@@ -1,7 +1,9 @@
-"""Bound expressions: every node knows its type. Immutable; what executors, planners and compilers read.
+"""Bound expressions: every node knows its type. Immutable; what executors, planners and compilers
+read.
 
-`oid`, `typmod`: the type of the value; `pos`: the byte of the statement where it stands, -1 = nowhere.
-A column is known by its place in the row that the scope makes: the columns of all FROM items, one after another.
+`oid`, `typmod`: the type of the value; `pos`: the byte of the statement where it stands, -1 =
+nowhere. A column is known by its place in the row that the scope makes: the columns of all FROM
+items, one after another.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class Expr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Const(Expr):
-    """`value` in user form; of type unknown: the text of a literal whose type nothing has decided. None = NULL."""
+    """`value` in user form; of type unknown: the text of a literal whose type nothing has decided.
+    None = NULL.
+    """
 
     value: Any
 
@@ -54,7 +58,9 @@ class Column(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Expr):
-    """A function, or an operator when `operator` names one. `explicit`: a cast that was written, by function."""
+    """A function, or an operator when `operator` names one. `explicit`: a cast that was written, by
+    function.
+    """
 
     proc: Proc
     args: tuple[Expr, ...]
@@ -65,8 +71,8 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cast(Expr):
-    """`how`: relabel (the same value), text (by output and input), array (each element by `element`, a cast of
-    CaseValue).
+    """`how`: relabel (the same value), text (by output and input), array (each element by
+    `element`, a cast of CaseValue).
     """
 
     arg: Expr
@@ -166,7 +172,9 @@ class RowExpr(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCompare(Expr):
-    """(a, b) op (c, d); `pairs` are the comparisons column by column: `equal` and, for orderings, `less`."""
+    """(a, b) op (c, d); `pairs` are the comparisons column by column: `equal` and, for orderings,
+    `less`.
+    """
 
     op: str
     left: tuple[Expr, ...]
@@ -198,7 +206,9 @@ class Subscript(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubQuery(Expr):
-    """`kind`: exists, scalar, any, all, array. Not for closures: executors give it to what can join."""
+    """`kind`: exists, scalar, any, all, array. Not for closures: executors give it to what can
+    join.
+    """
 
     kind: str
     select: Select

@@ -43,7 +43,7 @@ def _cat(a: list[Any] | None, b: list[Any] | None) -> list[Any] | None:
     if a is None or b is None:
         return b if a is None else a
     if not a or not b:
-        return b if not a else a
+        return a or b
     one, two = shape(a), shape(b)
     if len(one) == len(two) and one[1:] == two[1:]:
         return [*a, *b]
@@ -217,6 +217,8 @@ OF_TYPES: Final[dict[str, Any]] = {
     "width_bucket_array": _bucket,
 }
 NON_STRICT: Final = frozenset((
-    "array_append", "array_prepend", "array_cat", "array_position", "array_position_start", "array_positions",
-    "array_remove", "array_replace", "array_to_text_null", "text_to_array", "text_to_array_null", "array_fill",
+    "array_append", "array_prepend", "array_cat", "array_position", "array_position_start",
+    "array_positions",
+    "array_remove", "array_replace", "array_to_text_null", "text_to_array", "text_to_array_null",
+    "array_fill",
 ))  # fmt: skip

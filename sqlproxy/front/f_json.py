@@ -1,4 +1,6 @@
-"""json and jsonb: operators and functions over their text. jsonb's text is canonical (`sqlproxy.jsonb`)."""
+"""json and jsonb: operators and functions over their text. jsonb's text is canonical
+(`sqlproxy.jsonb`).
+"""
 
 from __future__ import annotations
 
@@ -319,7 +321,8 @@ def _changed_list(
 
 
 _TYPES: Final[tuple[tuple[type, str], ...]] = (
-    (bool, "boolean"), (str, "string"), (Decimal, "number"), (list, "array"), (dict, "object"), (type(None), "null"),
+    (bool, "boolean"), (str, "string"), (Decimal, "number"), (list, "array"), (dict, "object"),
+    (type(None), "null"),
 )  # fmt: skip
 
 
@@ -421,7 +424,8 @@ def _build_object(canonical: bool) -> Callable[[Sequence[int], int, bool], Calla
             raise SqlError(
                 INVALID_PARAMETER,
                 "argument list must have even number of elements",
-                hint=f"The arguments of {'jsonb' if canonical else 'json'}_build_object() must consist of alternating "
+                hint=f"The arguments of {'jsonb' if canonical else 'json'}_build_object() must "
+                f"consist of alternating "
                 "keys and values.",
             )
         keys = [writer(t, DEFAULT) for t in types[::2]]

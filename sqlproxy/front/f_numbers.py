@@ -1,4 +1,6 @@
-"""Arithmetic and mathematics: integers with PostgreSQL's overflows, floats, numeric with its rules of scale."""
+"""Arithmetic and mathematics: integers with PostgreSQL's overflows, floats, numeric with its rules
+of scale.
+"""
 
 from __future__ import annotations
 
@@ -317,7 +319,7 @@ def _ndiv(a: Decimal, b: Decimal) -> Decimal:
 
 
 def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
-    """a / b, cut three digits behind those wanted and marked if it went on: rounds as the true one."""
+    """a / b, cut behind the digits wanted and marked if it went on: rounds as the true one."""
     digits = max(a.adjusted() - b.adjusted() + scale + 4, 4) if a else 4
     context = Context(prec=digits, rounding=ROUND_DOWN, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
     found = context.divide(a, b)

@@ -31,7 +31,9 @@ _NEGATIVE: Final = "negative substring length not allowed"
 
 @lru_cache(maxsize=1_024)
 def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) -> re.Pattern[str]:
-    """LIKE's pattern as a regular expression; with the group `rest`: it ends in an escape character."""
+    """LIKE's pattern as a regular expression; with the group `rest`: it ends in an escape
+    character.
+    """
     out, at = [], 0
     while at < len(pattern):
         char = pattern[at]
@@ -96,7 +98,8 @@ def _like_escape(pattern: str, escape: str) -> str:
 
 
 _CLASSES: Final = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s",
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z",
+    "space": r"\s",
     "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f",
     "print": r"\x20-\x7e", "graph": r"\x21-\x7e", "word": r"\w",
 }  # fmt: skip
@@ -111,8 +114,10 @@ _ESCAPES: Final = {
 
 
 @lru_cache(maxsize=1_024)
-def regex(pattern: str, flags: str = "") -> re.Pattern[str]:
-    """PostgreSQL's advanced regular expression as Python's. Raises 2201B; 0A000 for what Python lacks."""
+def regex(pattern: str, flags: str = "") -> re.Pattern[str]:  # noqa: C901 - a table of flags
+    """PostgreSQL's advanced regular expression as Python's. Raises 2201B; 0A000 for what Python
+    lacks.
+    """
     bits = 0
     for flag in flags:
         match flag:
@@ -279,7 +284,8 @@ def _regexp_replace(value: str, pattern: str, text: str, flags: str = "") -> str
         raise SqlError(
             INVALID_PARAMETER,
             f'invalid regular expression option: "{flags[0]}"',
-            hint="If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer "
+            hint="If you meant to use regexp_replace() with a start parameter, cast the fourth "
+            "argument to integer "
             "explicitly.",
         )
     return regex(pattern, flags).sub(_replacement(text), value, count=0 if "g" in flags else 1)
@@ -1042,7 +1048,8 @@ OF_TYPES: Final[dict[str, Any]] = {
     "pg_num_nonnulls": _nulls(False),
 }
 NON_STRICT: Final = frozenset((
-    "text_concat", "text_concat_ws", "text_format", "text_format_nv", "quote_nullable", "pg_num_nulls",
+    "text_concat", "text_concat_ws", "text_format", "text_format_nv", "quote_nullable",
+    "pg_num_nulls",
     "pg_num_nonnulls", "select pg_catalog.quote_nullable($1::pg_catalog.text)", "similar_escape",
 ))  # fmt: skip
 

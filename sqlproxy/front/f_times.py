@@ -1,4 +1,6 @@
-"""Dates, times, intervals: arithmetic, extract, date_trunc, age, make_…, casts. Casts that need a zone take the env."""
+"""Dates, times, intervals: arithmetic, extract, date_trunc, age, make_…, casts. Casts that need a
+zone take the env.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def interval(months: int = 0, days: int = 0, us: int = 0) -> Interval:
 
 
 def add(value: datetime, step: Interval, sign: int = 1) -> datetime:
-    """timestamp + interval: months first, the day clipped to the month's last, then days, then the rest."""
+    """timestamp + interval: months first, the day clipped to the month's last, then days, then the
+    rest.
+    """
     try:
         if step.months:
             whole = value.year * 12 + value.month - 1 + sign * step.months
@@ -204,18 +208,27 @@ def _make_interval(
 # -- extract
 
 _ALIASES: Final = {
-    "years": "year", "y": "year", "yr": "year", "yrs": "year", "months": "month", "mon": "month", "mons": "month",
-    "days": "day", "d": "day", "hours": "hour", "h": "hour", "hr": "hour", "hrs": "hour", "minutes": "minute",
-    "min": "minute", "mins": "minute", "m": "minute", "seconds": "second", "sec": "second", "secs": "second",
-    "s": "second", "milliseconds": "milliseconds", "millisecond": "milliseconds", "ms": "milliseconds",
-    "msec": "milliseconds", "msecs": "milliseconds", "microseconds": "microseconds", "us": "microseconds",
-    "microsecond": "microseconds", "usec": "microseconds", "usecs": "microseconds", "decades": "decade", "dec": "decade",
-    "centuries": "century", "c": "century", "cent": "century", "millennia": "millennium", "mil": "millennium",
+    "years": "year", "y": "year", "yr": "year", "yrs": "year", "months": "month", "mon": "month",
+    "mons": "month",
+    "days": "day", "d": "day", "hours": "hour", "h": "hour", "hr": "hour", "hrs": "hour",
+    "minutes": "minute",
+    "min": "minute", "mins": "minute", "m": "minute", "seconds": "second", "sec": "second",
+    "secs": "second",
+    "s": "second", "milliseconds": "milliseconds", "millisecond": "milliseconds",
+    "ms": "milliseconds",
+    "msec": "milliseconds", "msecs": "milliseconds", "microseconds": "microseconds",
+    "us": "microseconds",
+    "microsecond": "microseconds", "usec": "microseconds", "usecs": "microseconds",
+    "decades": "decade", "dec": "decade",
+    "centuries": "century", "c": "century", "cent": "century", "millennia": "millennium",
+    "mil": "millennium",
     "mils": "millennium", "weeks": "week", "w": "week", "qtr": "quarter",
 }  # fmt: skip
 _UNITS: Final = frozenset((
-    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year", "decade",
-    "century", "millennium", "dow", "isodow", "doy", "isoyear", "epoch", "julian", "timezone", "timezone_hour",
+    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter",
+    "year", "decade",
+    "century", "millennium", "dow", "isodow", "doy", "isoyear", "epoch", "julian", "timezone",
+    "timezone_hour",
     "timezone_minute",
 ))  # fmt: skip
 
@@ -251,7 +264,7 @@ def _of_time(unit: str, us: int) -> Decimal | None:
             return None
 
 
-def _of_date(unit: str, value: date) -> Decimal | None:
+def _of_date(unit: str, value: date) -> Decimal | None:  # noqa: C901 - a table of units
     year = value.year
     match unit:
         case "day":
@@ -378,7 +391,7 @@ def _extract_interval(text: str, value: Interval) -> Decimal:
 # -- date_trunc
 
 
-def _trunc(text: str, value: datetime, type_name: str = "timestamp without time zone") -> datetime:
+def _trunc(text: str, value: datetime, type_name: str = "timestamp without time zone") -> datetime:  # noqa: C901 - a table of units
     unit = _unit(text, type_name)
     day = value.replace(hour=0, minute=0, second=0, microsecond=0)
     match unit:
@@ -513,9 +526,7 @@ def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool | None:
     if a < c:
         if b is None:
             return None
-        if c < b:
-            return True
-        return False
+        return bool(c < b)
     if b is None or d is None:
         return None
     return True

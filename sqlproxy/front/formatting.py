@@ -1,4 +1,5 @@
-"""to_char, to_date, to_timestamp, to_number: the patterns that are in common use (PostgreSQL's formatting.c).
+"""to_char, to_date, to_timestamp, to_number: the patterns that are in common use (PostgreSQL's
+formatting.c).
 
 Deliberately missing: Roman numerals, TM, localized names, V, EEEE; they are 0A000.
 """
@@ -17,7 +18,8 @@ from sqlproxy.front.f_numbers import quantized
 from sqlproxy.interval import Interval
 
 _MONTHS: Final = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November",
     "December",
 )  # fmt: skip
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -63,24 +65,27 @@ def _cased(name: str, like: str) -> str:
     return name.upper() if like.isupper() else name.lower() if like.islower() else name
 
 
-def _field(value: datetime, token: str) -> tuple[str, int]:
+def _field(value: datetime, token: str) -> tuple[str, int]:  # noqa: C901 - a table of patterns
     """Its text, and the width to fill: with zeros, negative with blanks behind."""
     upper = token.upper()
     iso = value.isocalendar()
     us = value.microsecond
     hour12 = str(value.hour % 12 or 12)
     numbers: dict[str, tuple[str, int]] = {
-        "HH24": (str(value.hour), 2), "HH12": (hour12, 2), "HH": (hour12, 2), "MI": (str(value.minute), 2),
+        "HH24": (str(value.hour), 2), "HH12": (hour12, 2), "HH": (hour12, 2),
+        "MI": (str(value.minute), 2),
         "SS": (str(value.second), 2), "MS": (str(us // 1000), 3), "US": (str(us), 6),
         "SSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
         "SSSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
         "Y,YYY": (f"{value.year // 1000},{value.year % 1000:03d}", 0), "YYYY": (str(value.year), 4),
-        "YYY": (str(value.year % 1000), 3), "YY": (str(value.year % 100), 2), "Y": (str(value.year % 10), 1),
+        "YYY": (str(value.year % 1000), 3), "YY": (str(value.year % 100), 2),
+        "Y": (str(value.year % 10), 1),
         "IYYY": (str(iso[0]), 4), "IYY": (str(iso[0] % 1000), 3), "IY": (str(iso[0] % 100), 2),
         "I": (str(iso[0] % 10), 1), "IW": (str(iso[1]), 2), "ID": (str(iso[2]), 1),
         "IDDD": (str((iso[1] - 1) * 7 + iso[2]), 3), "MM": (str(value.month), 2),
         "DDD": (str(value.timetuple().tm_yday), 3), "DD": (str(value.day), 2),
-        "D": (str(value.isoweekday() % 7 + 1), 1), "WW": (str((value.timetuple().tm_yday - 1) // 7 + 1), 2),
+        "D": (str(value.isoweekday() % 7 + 1), 1),
+        "WW": (str((value.timetuple().tm_yday - 1) // 7 + 1), 2),
         "W": (str((value.day - 1) // 7 + 1), 1), "CC": (str((value.year + 99) // 100), 2),
         "J": (str(value.toordinal() + 1_721_425), 0), "Q": (str((value.month + 2) // 3), 0),
     }  # fmt: skip
@@ -126,7 +131,8 @@ def _interval_text(value: Interval, pattern: str) -> str | None:
     values = {
         "HH24": (hours, 2), "HH12": (abs(hours) % 12 or 12, 2), "HH": (abs(hours) % 12 or 12, 2),
         "MI": (sign * (us // 60_000_000 % 60), 2), "SS": (sign * (us // 1_000_000 % 60), 2),
-        "MS": (us // 1000 % 1000, 3), "US": (us % 1_000_000, 6), "YYYY": (years, 4), "YY": (years % 100, 2),
+        "MS": (us // 1000 % 1000, 3), "US": (us % 1_000_000, 6), "YYYY": (years, 4),
+        "YY": (years % 100, 2),
         "MM": (months, 2), "DD": (value.days, 2), "DDD": (value.days, 3), "Y": (years % 10, 1),
     }  # fmt: skip
 
@@ -166,7 +172,7 @@ def number_text(value: Decimal, pattern: str) -> str:
     negative = value < 0 and bool(rounded)
     text = format(rounded, "f")
     head, _, tail = text.partition(".")
-    overflow = len(head) > whole_places and not (head == "0")
+    overflow = len(head) > whole_places and head != "0"
     if head == "0" and (whole_places == 0 or decimals):
         head = ""
     zero_from = next(
@@ -185,8 +191,9 @@ def _nth(digits: list[int], point: int, k: int) -> int:
     return [d for d in digits if d < point][k]
 
 
-def _digits_out(
-    names: list[str], tokens: list[str], point: int, head: str, tail: str, places: int, zero_from: int | None,
+def _digits_out(  # noqa: C901 - one pass over the pattern
+    names: list[str], tokens: list[str], point: int, head: str, tail: str, places: int,
+    zero_from: int | None,
     overflow: bool, fill: bool,
 ) -> list[str]:  # fmt: skip
     out: list[str] = []
@@ -238,7 +245,8 @@ def _digits_out(
             out.append(_ordinal(head or "0", tokens[i])[len(head or "0") :])
         else:
             out.append(tokens[i].strip('"') if tokens[i].startswith('"') else tokens[i])
-    # 0 before a bare point: PostgreSQL writes the last 9 as 0 only when nothing is behind the point.
+    # 0 before a bare point: PostgreSQL writes the last 9 as 0 only when nothing is behind the
+    # point.
     if not head and not started and places and not tail:
         for k in range(len(out) - 1, -1, -1):
             if out[k] == " ":
@@ -249,7 +257,7 @@ def _digits_out(
     return out
 
 
-def _signed(out: list[str], names: list[str], negative: bool, fill: bool) -> str:
+def _signed(out: list[str], names: list[str], negative: bool, fill: bool) -> str:  # noqa: C901 - one pass over the pattern
     marks = [n for n in names if n in ("S", "SG", "MI", "PL", "PR")]
     if not marks:
         text = "".join(o for o in out if not o.startswith("\0"))
@@ -313,8 +321,10 @@ def _to_number(text: str, pattern: str) -> Decimal:
 # -- to_date, to_timestamp
 
 _DIGITS: Final = {
-    "YYYY": 4, "YYY": 3, "YY": 2, "Y": 1, "MM": 2, "DD": 2, "DDD": 3, "HH24": 2, "HH12": 2, "HH": 2, "MI": 2, "SS": 2,
-    "MS": 3, "US": 6, "FF1": 1, "FF2": 2, "FF3": 3, "FF4": 4, "FF5": 5, "FF6": 6, "J": 7, "SSSS": 5, "SSSSS": 5, "Q": 1,
+    "YYYY": 4, "YYY": 3, "YY": 2, "Y": 1, "MM": 2, "DD": 2, "DDD": 3, "HH24": 2, "HH12": 2,
+    "HH": 2, "MI": 2, "SS": 2,
+    "MS": 3, "US": 6, "FF1": 1, "FF2": 2, "FF3": 3, "FF4": 4, "FF5": 5, "FF6": 6, "J": 7,
+    "SSSS": 5, "SSSSS": 5, "Q": 1,
     "D": 1, "ID": 1,
 }  # fmt: skip
 
@@ -444,7 +454,7 @@ def _to_timestamp(env: Env, text: str, pattern: str) -> datetime:
             us = int(found[f"FF{n}"].ljust(6, "0"))
     seconds = int(found.get("SSSS", found.get("SSSSS", 0)))
     try:
-        local = datetime(
+        local = datetime(  # noqa: DTZ001
             day.year, day.month, day.day, hour, int(found.get("MI", 0)), int(found.get("SS", 0)), us
         )
     except ValueError:

@@ -1,4 +1,6 @@
-"""FROM: tables, views, subqueries, functions, joins → items and the names that they make visible (parse_relation.c)."""
+"""FROM: tables, views, subqueries, functions, joins → items and the names that they make visible
+(parse_relation.c).
+"""
 
 from __future__ import annotations
 
@@ -425,7 +427,8 @@ def _renamed(
     if len(names) > len(columns):
         raise SqlError(
             INVALID_COLUMN_REFERENCE,
-            f'table "{alias}" has {len(columns)} columns available but {len(names)} columns specified',
+            f'table "{alias}" has {len(columns)} columns available but {len(names)} columns '
+            f"specified",
             position=pos,
         )
     return tuple(replace(c, name=names[i]) if i < len(names) else c for i, c in enumerate(columns))

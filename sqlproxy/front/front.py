@@ -3,11 +3,12 @@
     split(text)                       the statements of a simple query
     parse(text)                       its tree; None for an empty one
     kind_of(parsed)                   what it needs: query, write, define, command or system
-    relations(parsed)                 the relations that it names, to be looked up before it is bound
+    relations(parsed)                 the relations that it names, to be looked up before it is
+                                      bound
     bind(parsed, names, oids, style)  the bound statement, with its parameters' types
 
-`bind` is pure: for the same text, descriptors, declared types and style it answers the same, so what it answers may be
-kept under (text, oids, schema version, style).
+`bind` is pure: for the same text, descriptors, declared types and style it answers the same, so
+what it answers may be kept under (text, oids, schema version, style).
 """
 
 from __future__ import annotations
@@ -49,30 +50,44 @@ SYSTEM_SCHEMAS: Final = frozenset(("pg_catalog", "information_schema", "kvorum")
 _QUERIES: Final = frozenset(("SelectStmt",))
 _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
 _DEFINES: Final = frozenset((
-    "CreateStmt", "CreateTableAsStmt", "IndexStmt", "ViewStmt", "CreateSeqStmt", "AlterSeqStmt", "AlterTableStmt",
+    "CreateStmt", "CreateTableAsStmt", "IndexStmt", "ViewStmt", "CreateSeqStmt", "AlterSeqStmt",
+    "AlterTableStmt",
     "DropStmt", "RenameStmt", "CreatedbStmt", "DropdbStmt", "CreateSchemaStmt",
 ))  # fmt: skip
 # Functions that only the catalog can answer.
 _CATALOG_FUNCTIONS: Final = frozenset((
-    "pg_get_expr", "pg_get_indexdef", "pg_get_constraintdef", "pg_get_viewdef", "format_type", "pg_table_is_visible",
-    "to_regclass", "to_regtype", "pg_get_userbyid", "obj_description", "col_description", "pg_relation_size",
-    "pg_total_relation_size", "pg_table_size", "pg_database_size", "has_table_privilege", "has_schema_privilege",
-    "has_database_privilege", "current_schemas", "pg_encoding_to_char", "version", "pg_is_in_recovery",
+    "pg_get_expr", "pg_get_indexdef", "pg_get_constraintdef", "pg_get_viewdef", "format_type",
+    "pg_table_is_visible",
+    "to_regclass", "to_regtype", "pg_get_userbyid", "obj_description", "col_description",
+    "pg_relation_size",
+    "pg_total_relation_size", "pg_table_size", "pg_database_size", "has_table_privilege",
+    "has_schema_privilege",
+    "has_database_privilege", "current_schemas", "pg_encoding_to_char", "version",
+    "pg_is_in_recovery",
     "pg_get_serial_sequence", "current_setting", "set_config", "pg_backend_pid", "inet_server_addr",
-    "pg_size_pretty", "txid_current", "pg_get_keywords", "pg_my_temp_schema", "pg_postmaster_start_time",
+    "pg_size_pretty", "txid_current", "pg_get_keywords", "pg_my_temp_schema",
+    "pg_postmaster_start_time",
 ))  # fmt: skip
 _REFUSED: Final = {
-    "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY", "UnlistenStmt": "UNLISTEN", "CreateFunctionStmt": "CREATE FUNCTION",
-    "CreateTrigStmt": "CREATE TRIGGER", "DoStmt": "DO", "CallStmt": "CALL", "CreateExtensionStmt": "CREATE EXTENSION",
-    "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE", "CreateRangeStmt": "CREATE TYPE",
-    "CreateDomainStmt": "CREATE DOMAIN", "GrantStmt": "GRANT and REVOKE: every user may do everything",
+    "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY", "UnlistenStmt": "UNLISTEN",
+    "CreateFunctionStmt": "CREATE FUNCTION",
+    "CreateTrigStmt": "CREATE TRIGGER", "DoStmt": "DO", "CallStmt": "CALL",
+    "CreateExtensionStmt": "CREATE EXTENSION",
+    "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE",
+    "CreateRangeStmt": "CREATE TYPE",
+    "CreateDomainStmt": "CREATE DOMAIN", "GrantStmt": "GRANT and REVOKE: every user may do "
+    "everything",
     "GrantRoleStmt": "membership in roles", "CommentStmt": "COMMENT", "RuleStmt": "CREATE RULE",
-    "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW", "ClusterStmt": "CLUSTER",
-    "ReindexStmt": "REINDEX: indexes are kept by every write", "CheckPointStmt": "CHECKPOINT", "LoadStmt": "LOAD",
+    "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
+    "ClusterStmt": "CLUSTER",
+    "ReindexStmt": "REINDEX: indexes are kept by every "
+    "write", "CheckPointStmt": "CHECKPOINT", "LoadStmt": "LOAD",
     "AlterDatabaseSetStmt": "ALTER DATABASE … SET", "AlterRoleSetStmt": "ALTER ROLE … SET",
     "AlterOwnerStmt": "ALTER … OWNER TO", "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
-    "AlterSystemStmt": "ALTER SYSTEM", "SecLabelStmt": "SECURITY LABEL", "AlterDatabaseStmt": "ALTER DATABASE",
-    "AlterDefaultPrivilegesStmt": "ALTER DEFAULT PRIVILEGES", "CreatePublicationStmt": "CREATE PUBLICATION",
+    "AlterSystemStmt": "ALTER SYSTEM", "SecLabelStmt": "SECURITY LABEL",
+    "AlterDatabaseStmt": "ALTER DATABASE",
+    "AlterDefaultPrivilegesStmt": "ALTER DEFAULT PRIVILEGES",
+    "CreatePublicationStmt": "CREATE PUBLICATION",
     "CreateSubscriptionStmt": "CREATE SUBSCRIPTION", "CreateStatsStmt": "CREATE STATISTICS",
     "CreateForeignTableStmt": "CREATE FOREIGN TABLE", "CreateTableSpaceStmt": "CREATE TABLESPACE",
     "DefineStmt": "CREATE TYPE, AGGREGATE and OPERATOR", "AlterEnumStmt": "ALTER TYPE",
@@ -81,8 +96,8 @@ _REFUSED: Final = {
 
 
 def kind_of(parsed: Parsed, user_relation: Callable[[str], bool] = lambda name: False) -> Kind:
-    """What a statement needs. `user_relation`: whether an unqualified name is a relation of the user's; a name that
-    starts with pg_ and is none is the catalog's.
+    """What a statement needs. `user_relation`: whether an unqualified name is a relation of the
+    user's; a name that starts with pg_ and is none is the catalog's.
     """
     kind = parsed.kind
     if kind in _QUERIES:
@@ -93,7 +108,8 @@ def kind_of(parsed: Parsed, user_relation: Callable[[str], bool] = lambda name: 
 
 
 def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: False) -> bool:
-    """Whether a query reads the system's relations, or nothing but functions that the catalog answers.
+    """Whether a query reads the system's relations, or nothing but functions that the catalog
+    answers.
 
     Raises 0A000 for a query that joins them with tables.
     """
@@ -131,7 +147,7 @@ def _asks_catalog(body: Node) -> bool:
 
 
 def relations(parsed: Parsed) -> frozenset[str]:
-    """The names of relations in schema public that the statement may mean. Views name further ones."""
+    """The relations in schema public that a statement may mean. Views name further ones."""
     found = {
         r["relname"]
         for r in find(parsed.body, "RangeVar")
@@ -152,7 +168,9 @@ def relations(parsed: Parsed) -> frozenset[str]:
 def bind(
     parsed: Parsed | None, names: Names, oids: Sequence[int] = (), style: Style = DEFAULT_STYLE
 ) -> Any:
-    """The bound statement (`statements`, `definitions`). Raises SqlError with the position in characters."""
+    """The bound statement (`statements`, `definitions`). Raises SqlError with the position in
+    characters.
+    """
     if parsed is None:
         return s.Empty()
     try:
@@ -169,7 +187,8 @@ def coerce_to(expr: Expr, oid: int, number: int, style: Style = DEFAULT_STYLE) -
     if found is None:
         raise SqlError(
             "42804",
-            f"parameter ${number} of type {format_type(oid)} cannot be coerced to the expected type "
+            f"parameter ${number} of type {format_type(oid)} cannot be coerced to the expected "
+            f"type "
             f"{format_type(expr.oid)}",
             hint="You will need to rewrite or cast the expression.",
             position=expr.pos + 1,

@@ -1,4 +1,6 @@
-"""Calls of functions, aggregates and window functions (PostgreSQL's ParseFuncOrColumn and parse_agg.c)."""
+"""Calls of functions, aggregates and window functions (PostgreSQL's ParseFuncOrColumn and
+parse_agg.c).
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ _NAMED: Final = {"make_interval": _MAKE_INTERVAL}
 
 
 class FunctionCalls:
-    """`inside` says what encloses the call being bound: an aggregate or a window function may not be in another."""
+    """`inside` says what encloses the call being bound: an aggregate or a window function may not
+    be in another.
+    """
 
     def __init__(self, binder: Binder) -> None:
         self.binder = binder

@@ -1,4 +1,6 @@
-"""What may stand beside aggregates: only what is grouped by, or depends on it (PostgreSQL's parse_agg.c)."""
+"""What may stand beside aggregates: only what is grouped by, or depends on it (PostgreSQL's
+parse_agg.c).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def _check(expr: Expr, known: set[Expr], dependent: set[str]) -> None:
         shown = f"{expr.relation}.{expr.name}" if expr.relation else expr.name
         raise SqlError(
             GROUPING_ERROR,
-            f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function',
+            f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate '
+            f"function",
             position=expr.pos + 1,
         )
     for child in children(expr):
@@ -73,7 +76,9 @@ def _outer(expr: SubQuery) -> Iterator[Column]:
 
 
 def _determined(items: Sequence[Item], group: Sequence[Expr]) -> set[str]:
-    """The tables whose whole primary key is grouped by: all their columns have one value in a group."""
+    """The tables whose whole primary key is grouped by: all their columns have one value in a
+    group.
+    """
     found = set()
     for item in items:
         for leaf in _tables(item):

@@ -1,4 +1,6 @@
-"""Fitting values into modifiers: varchar(n), char(n), numeric(p,s), time(p), timestamp(p), interval(p)."""
+"""Fitting values into modifiers: varchar(n), char(n), numeric(p,s), time(p), timestamp(p),
+interval(p).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""SELECT, VALUES, set operations and WITH → `Select` (PostgreSQL's analyze.c, parse_clause.c, parse_agg.c, parse_cte.c)."""
+"""SELECT, VALUES, set operations and WITH → `Select` (PostgreSQL's analyze.c, parse_clause.c,
+parse_agg.c, parse_cte.c).
+"""
 
 from __future__ import annotations
 
@@ -399,7 +401,8 @@ class Queries:
                 if name not in known:
                     raise SqlError(
                         UNDEFINED_TABLE,
-                        f'relation "{name}" in FOR {strength.upper()} clause not found in FROM clause',
+                        f'relation "{name}" in FOR {strength.upper()} clause not found in FROM '
+                        f"clause",
                         position=at(clause["lockedRels"][i]["RangeVar"]),
                     )
             found.append(
@@ -485,7 +488,8 @@ class Queries:
                     "0A000",
                     "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
                     detail="Only result column names can be used, not expressions or functions.",
-                    hint="Add the expression/function to every SELECT, or move the UNION into a FROM clause.",
+                    hint="Add the expression/function to every SELECT, or move the UNION into a "
+                    "FROM clause.",
                     position=at(part),
                 )
             found.append(sorted_by(body, targets[place].expr, place))
@@ -629,7 +633,8 @@ class Queries:
         if body.get("op") != "SETOP_UNION":
             raise SqlError(
                 "42P19",
-                f'recursive query "{name}" does not have the form non-recursive-term UNION [ALL] recursive-term',
+                f'recursive query "{name}" does not have the form non-recursive-term UNION '
+                f"[ALL] recursive-term",
                 position=at(part),
             )
         inner = Scope(parent=scope)
@@ -645,7 +650,8 @@ class Queries:
             ):
                 raise SqlError(
                     DATATYPE_MISMATCH,
-                    f'recursive query "{name}" column {i} has type {format_type(a.expr.oid)} in non-recursive '
+                    f'recursive query "{name}" column {i} has type {format_type(a.expr.oid)} in '
+                    f"non-recursive "
                     f"term but type {format_type(b.expr.oid)} overall",
                     hint="Cast the output of the non-recursive term to the correct type.",
                     position=a.expr.pos + 1,
@@ -672,7 +678,8 @@ def _renamed(
     if len(names) > len(columns):
         raise SqlError(
             INVALID_COLUMN_REFERENCE,
-            f'WITH query "{alias}" has {len(columns)} columns available but {len(names)} columns specified',
+            f'WITH query "{alias}" has {len(columns)} columns available but {len(names)} '
+            f"columns specified",
             position=pos,
         )
     return tuple(replace(c, name=names[i]) if i < len(names) else c for i, c in enumerate(columns))

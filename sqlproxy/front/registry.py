@@ -1,8 +1,9 @@
-"""PostgreSQL's tables of types, casts, operators and functions, as far as they are about types that Kvorum has.
+"""PostgreSQL's tables of types, casts, operators and functions, as far as they are about types that
+Kvorum has.
 
-The rows are PostgreSQL 15's own (tables.json, written by scripts/record_sql_tables.py), so that a name means here
-what it means there. A type is its OID. `Proc.source` is PostgreSQL's name of the C function behind a row: the key of
-what `sqlproxy.front.functions` does for it.
+The rows are PostgreSQL 15's own (tables.json, written by scripts/record_sql_tables.py), so that a
+name means here what it means there. A type is its OID. `Proc.source` is PostgreSQL's name of the C
+function behind a row: the key of what `sqlproxy.front.functions` does for it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class CastRow:
 
 @dataclass(frozen=True, slots=True)
 class Proc:
-    """A function or what an operator calls. `kind`: f function, a aggregate, w window function, o operator."""
+    """A function or what an operator calls. `kind`: f function, a aggregate, w window function, o
+    operator.
+    """
 
     name: str
     args: tuple[int, ...]
@@ -183,10 +186,20 @@ FUNCTIONS: Final[Mapping[str, tuple[Proc, ...]]] = _tables[3]
 TYPE_BY_NAME: Final[Mapping[str, int]] = {row.name: row.oid for row in TYPES.values()}
 
 _LONG_NAMES: Final = {
-    BOOL: "boolean", INT2: "smallint", INT4: "integer", INT8: "bigint", FLOAT4: "real", FLOAT8: "double precision",
-    VARCHAR: "character varying", BPCHAR: "character", CHAR: '"char"', TIME: "time without time zone",
-    TIMESTAMP: "timestamp without time zone", TIMESTAMPTZ: "timestamp with time zone", 1266: "time with time zone",
-}  # fmt: skip
+    BOOL: "boolean",
+    INT2: "smallint",
+    INT4: "integer",
+    INT8: "bigint",
+    FLOAT4: "real",
+    FLOAT8: "double precision",
+    VARCHAR: "character varying",
+    BPCHAR: "character",
+    CHAR: '"char"',
+    TIME: "time without time zone",
+    TIMESTAMP: "timestamp without time zone",
+    TIMESTAMPTZ: "timestamp with time zone",
+    1266: "time with time zone",
+}
 
 
 def element_of(oid: int) -> int:

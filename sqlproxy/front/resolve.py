@@ -1,5 +1,6 @@
-"""Which operator or function is meant, and which casts are implied: PostgreSQL's rules (parse_func.c, parse_oper.c,
-parse_coerce.c of version 15; chapter 10 of its manual) over the rows of `registry`.
+"""Which operator or function is meant, and which casts are implied: PostgreSQL's rules
+(parse_func.c, parse_oper.c, parse_coerce.c of version 15; chapter 10 of its manual) over the rows
+of `registry`.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ IMPLICIT: Final = "i"
 ASSIGNMENT: Final = "a"
 EXPLICIT: Final = "e"
 _RANK: Final = {"i": 0, "a": 1, "e": 2}
-NO_MATCH_OPERATOR: Final = "No operator matches the given name and argument types. You might need to add explicit type casts."
-NO_MATCH_FUNCTION: Final = "No function matches the given name and argument types. You might need to add explicit type casts."
+NO_MATCH_OPERATOR: Final = "No operator matches the given name and argument types. You might "
+"need to add explicit type casts."
+NO_MATCH_FUNCTION: Final = "No function matches the given name and argument types. You might "
+"need to add explicit type casts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ class Resolved:
 
 @lru_cache(maxsize=8_192)
 def pathway(source: int, target: int, context: str) -> CastRow | None:
-    """How a value of one type becomes one of another in a context; None: not at all. Method `a`: each element."""
+    """How a value of one type becomes one of another in a context; None: not at all. Method `a`:
+    each element.
+    """
     if source == target:
         return CastRow("i", "b", "")
     if row := CASTS.get((source, target)):
@@ -108,7 +113,8 @@ def operator(name: str, left: int, right: int, pos: int = 0) -> Resolved:
         raise SqlError(
             AMBIGUOUS_FUNCTION,
             f"operator is not unique: {shown}",
-            hint="Could not choose a best candidate operator. You might need to add explicit type casts.",
+            hint="Could not choose a best candidate operator. You might need to add explicit "
+            "type casts.",
             position=pos,
         )
     raise SqlError(
@@ -125,7 +131,8 @@ def _operator(name: str, left: int, right: int) -> Resolved | str:
     candidates = [p for p in OPERATORS.get(name, ()) if len(p.args) == arity]
     given = (left, right) if left else (right,)
     if left and UNKNOWN in given and left != right:
-        # One of the two is an undecided literal: take it for the other's type if such an operator exists.
+        # One of the two is an undecided literal: take it for the other's type if such an operator
+        # exists.
         known = right if left == UNKNOWN else left
         if exact := _exact(candidates, (known, known)):
             return _resolved(exact, (known, known))
@@ -157,7 +164,7 @@ _Types = tuple[tuple[int, ...], int]
 def function(
     name: str, given: Sequence[int], pos: int = 0, *, variadic: bool = False, written: str = ""
 ) -> Resolved:
-    """The function of that name for these types; `written`: with its schema. Raises 42883, 42725."""
+    """The function for these types; `written`: with its schema. Raises 42883, 42725."""
     found = _function(name, tuple(given), variadic)
     if isinstance(found, Resolved):
         return found
@@ -166,7 +173,8 @@ def function(
         raise SqlError(
             AMBIGUOUS_FUNCTION,
             f"function {shown} is not unique",
-            hint="Could not choose a best candidate function. You might need to add explicit type casts.",
+            hint="Could not choose a best candidate function. You might need to add explicit "
+            "type casts.",
             position=pos,
         )
     raise SqlError(
@@ -255,7 +263,9 @@ def _best(candidates: list[Candidate], score: Callable[[Candidate], int]) -> lis
 
 
 def _by_category(candidates: list[Candidate], known: Sequence[bool]) -> list[Candidate] | None:
-    """Narrow by the category that the undecided arguments' candidates accept: string, if any does; None: no way."""
+    """Narrow by the category that the undecided arguments' candidates accept: string, if any does;
+    None: no way.
+    """
     slots: dict[int, tuple[str, bool]] = {}
     for i, is_known in enumerate(known):
         if is_known:
@@ -277,10 +287,12 @@ def _by_category(candidates: list[Candidate], known: Sequence[bool]) -> list[Can
     ] or None
 
 
-def _polymorphic(
+def _polymorphic(  # noqa: C901 - PostgreSQL's rule, in its order
     given: Sequence[int], wanted: Sequence[int], result: int, *, quiet: bool = False
 ) -> _Types | None:
-    """The types behind anyelement and its like. None (quiet): they contradict each other; else raises SqlError."""
+    """The types behind anyelement and its like. None (quiet): they contradict each other; else
+    raises SqlError.
+    """
     element = array = 0
     compatible: list[int] = []
     undecided = False
@@ -380,7 +392,9 @@ def common_or_none(types: Sequence[int]) -> int | None:
 
 
 def common_type(types: Sequence[int], context: str, pos: int = 0) -> int:
-    """The one type of all branches of CASE, VALUES, UNION, ARRAY, …; literals alone are text. Raises 42804."""
+    """The one type of all branches of CASE, VALUES, UNION, ARRAY, …; literals alone are text.
+    Raises 42804.
+    """
     found = common_or_none(types)
     if found is not None:
         return found

@@ -1,4 +1,6 @@
-"""Names of columns: what each FROM item makes visible, what an unqualified name means, and the parameters' types."""
+"""Names of columns: what each FROM item makes visible, what an unqualified name means, and the
+parameters' types.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from sqlproxy.schema import Table, View
 
 
 class Names(Protocol):
-    """What one database declares, as of one moment. Lookups by name answer None for what is not there."""
+    """What one database declares, as of one moment. Lookups by name answer None for what is not
+    there.
+    """
 
     @property
     def database(self) -> str: ...
@@ -86,8 +90,8 @@ class Parameters:
 
 @dataclass(slots=True)
 class Rel:
-    """One name in FROM: `names[i]` is the column that `exprs[i]` reads. Qualified access needs `named`, unqualified
-    `open`.
+    """One name in FROM: `names[i]` is the column that `exprs[i]` reads. Qualified access needs
+    `named`, unqualified `open`.
     """
 
     alias: str

@@ -1,4 +1,5 @@
-"""Bound statements: what a session runs. Immutable; names are resolved, types decided, literals read.
+"""Bound statements: what a session runs. Immutable; names are resolved, types decided, literals
+read.
 
     Query     Select                                          rows out
     Write     Insert, Update, Delete, Merge                   rows changed, and out with RETURNING
@@ -6,9 +7,10 @@
     Command   Begin, Commit, SetVariable, Copy, …             of the session
     System    over pg_catalog, information_schema or kvorum.*: text for the catalog
 
-The row that an expression's columns index (`exprs.Column.index`) is the columns of the FROM items one after another,
-each item's from its `offset` on. Of UPDATE, DELETE and MERGE the target is the first item. In ON CONFLICT DO UPDATE the
-row is the existing row's columns, then the proposed row's (EXCLUDED). RETURNING sees the target's columns first.
+The row that an expression's columns index (`exprs.Column.index`) is the columns of the FROM items
+one after another, each item's from its `offset` on. Of UPDATE, DELETE and MERGE the target is the
+first item. In ON CONFLICT DO UPDATE the row is the existing row's columns, then the proposed row's
+(EXCLUDED). RETURNING sees the target's columns first.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class FunctionItem(Item):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinItem(Item):
-    """`kind`: inner, left, right, full, cross. Its columns are those of both sides; `offset` is the left one's."""
+    """`kind`: inner, left, right, full, cross. Its columns are those of both sides; `offset` is the
+    left one's.
+    """
 
     kind: str
     left: Item
@@ -112,7 +116,9 @@ class SetOperation:
 
 @dataclass(frozen=True, slots=True)
 class Locking:
-    """`strength`: update, no key update, share, key share; `wait`: block, skip, error; `tables` empty = all."""
+    """`strength`: update, no key update, share, key share; `wait`: block, skip, error; `tables`
+    empty = all.
+    """
 
     strength: str
     wait: str
@@ -121,7 +127,9 @@ class Locking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
-    """`text` and `tree` are the statement's as given: of the whole statement for the outermost one, else ""."""
+    """`text` and `tree` are the statement's as given: of the whole statement for the outermost one,
+    else "".
+    """
 
     text: str
     tree: Mapping[str, Any]
@@ -157,7 +165,9 @@ class Select:
 
     @property
     def table(self) -> TableItem | None:
-        """The one table that it reads, with nothing that needs more than filter, order and limit; else None."""
+        """The one table that it reads, with nothing that needs more than filter, order and limit;
+        else None.
+        """
         simple = not (
             self.operation
             or self.ctes
@@ -177,7 +187,9 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`value` is of the column's type already, and fits its modifier; Default: the column's default."""
+    """`value` is of the column's type already, and fits its modifier; Default: the column's
+    default.
+    """
 
     column: TableColumn
     value: Expr
@@ -185,8 +197,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """ON CONFLICT. `columns`: ids of the unique columns meant, () = any; `constraint`: by name. No assignments: DO
-    NOTHING. Expressions see the existing row, then the proposed one.
+    """ON CONFLICT. `columns`: ids of the unique columns meant, () = any; `constraint`: by name. No
+    assignments: DO NOTHING. Expressions see the existing row, then the proposed one.
     """
 
     columns: tuple[int, ...] = ()
@@ -197,8 +209,9 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
-    """`columns` are those named, in the order of the values; each value is an expression without columns of the
-    column's type, or Default. With `select`: its rows, converted by `conversions`, whose columns index its row.
+    """`columns` are those named, in the order of the values; each value is an expression without
+    columns of the column's type, or Default. With `select`: its rows, converted by `conversions`,
+    whose columns index its row.
     """
 
     text: str
@@ -261,7 +274,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeWhen:
-    """`action`: insert, update, delete, nothing. Expressions see the target's row, then the source's."""
+    """`action`: insert, update, delete, nothing. Expressions see the target's row, then the
+    source's.
+    """
 
     matched: bool
     action: str
@@ -333,7 +348,9 @@ class RollbackTo:
 
 @dataclass(frozen=True, slots=True)
 class SetTransaction:
-    """SET TRANSACTION …; `session`: SET SESSION CHARACTERISTICS AS TRANSACTION …; `snapshot`: SET TRANSACTION SNAPSHOT."""
+    """SET TRANSACTION …; `session`: SET SESSION CHARACTERISTICS AS TRANSACTION …; `snapshot`: SET
+    TRANSACTION SNAPSHOT.
+    """
 
     modes: Begin
     session: bool = False
@@ -375,7 +392,9 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """`arguments` are expressions without columns; the session converts them to the parameters' types (`coerce_to`)."""
+    """`arguments` are expressions without columns; the session converts them to the parameters'
+    types (`coerce_to`).
+    """
 
     name: str
     arguments: tuple[Expr, ...]
@@ -398,7 +417,9 @@ class DeclareCursor:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """`direction`: forward, backward, absolute, relative; `count` None: all. `move`: MOVE, no rows come."""
+    """`direction`: forward, backward, absolute, relative; `count` None: all. `move`: MOVE, no rows
+    come.
+    """
 
     cursor: str
     direction: str
@@ -413,7 +434,7 @@ class ClosePortal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """COPY table or (query); only FROM STDIN and TO STDOUT. `fields` are the columns that travel."""
+    """COPY table or (query), FROM STDIN or TO STDOUT. `fields` are the columns that travel."""
 
     source: bool  # FROM: rows come in
     format: CopyFormat
@@ -462,8 +483,8 @@ class SetConstraints:
 
 @dataclass(frozen=True, slots=True)
 class CreateRole:
-    """`options` of what is accepted: login, superuser, …; `password` None: none given, "" with `no_password`: PASSWORD
-    NULL. CREATE USER has login.
+    """`options` of what is accepted: login, superuser, …; `password` None: none given, "" with
+    `no_password`: PASSWORD NULL. CREATE USER has login.
     """
 
     name: str
@@ -488,8 +509,8 @@ class DropRole:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Accepted and without effect, because it says what is so anyway; `tag` is its command tag, `notice` what the
-    client is told.
+    """Accepted and without effect, because it says what is so anyway; `tag` is its command tag,
+    `notice` what the client is told.
     """
 
     tag: str

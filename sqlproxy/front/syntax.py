@@ -1,10 +1,12 @@
-"""Text → syntax trees of PostgreSQL's own grammar (libpg_query's, as plain dicts), and its syntax errors.
+"""Text → syntax trees of PostgreSQL's own grammar (libpg_query's, as plain dicts), and its syntax
+errors.
 
-A node is `{"A_Expr": {…}}`: one entry, the kind and its fields, exactly libpg_query's JSON; fields that have their
-zero value are missing. `location` counts bytes of UTF-8 from 0 (missing = 0, -1 = unknown).
+A node is `{"A_Expr": {…}}`: one entry, the kind and its fields, exactly libpg_query's JSON; fields
+that have their zero value are missing. `location` counts bytes of UTF-8 from 0 (missing = 0, -1 =
+unknown).
 
-The JSON form, not the protobuf one: it is read three times as fast (13 against 37 µs for a short SELECT), and
-protobuf's reader refuses what is nested more than about 45 operators deep.
+The JSON form, not the protobuf one: it is read three times as fast (13 against 37 µs for a short
+SELECT), and protobuf's reader refuses what is nested more than about 45 operators deep.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from sqlproxy.front import dialect
 
 Node = dict[str, Any]
 TOO_DEEP: Final = "stack depth limit exceeded"
-# libpg_query writes its trees by recursion in C and does not look how much stack is left: chains of about 100,000
-# operators end the process (8 MiB of stack). What has more than this is refused before it is parsed.
+# libpg_query writes its trees by recursion in C and does not look how much stack is left: chains of
+# about 100,000
+# operators end the process (8 MiB of stack). What has more than this is refused before it is
+# parsed.
 _CHAIN_MAX: Final = 20_000
 _MAKES_DEPTH: Final = re.compile(
     r"[-+*/<>=~!@#%^&|?]+|::|\[|\b(?:not|is|isnull|notnull|union|except|intersect|case|collate|join|select|values|like"
@@ -82,7 +86,8 @@ def split(text: str) -> list[str]:
 
 
 def parse(text: str) -> Parsed | None:
-    """The one statement in a text; None: there is none. Raises SqlError: syntax, or more than one statement.
+    """The one statement in a text; None: there is none. Raises SqlError: syntax, or more than one
+    statement.
 
     Short texts are remembered.
     """
@@ -119,13 +124,15 @@ def unwrap(node: Node) -> tuple[str, Node]:
 
 
 def at(body: Node) -> int:
-    """Where a node stands, as SqlError's position counted in bytes; `in_characters` corrects it for the whole text."""
+    """Where a node stands, as SqlError's position counted in bytes; `in_characters` corrects it for
+    the whole text.
+    """
     where: int = body.get("location", 0)
     return where + 1
 
 
 def in_characters(error: SqlError, text: str) -> SqlError:
-    """The error with its position in characters, as clients count. Positions were in bytes so far."""
+    """The error with its position in characters, as clients count; it was in bytes so far."""
     if error.position > 1 and not text.isascii():
         error.position = len(text.encode()[: error.position - 1].decode(errors="ignore")) + 1
     return error
@@ -166,7 +173,9 @@ def _tree(text: str) -> tuple[Node, dialect.Extras]:
 
 
 def _check_depth(text: str) -> None:
-    """Raise SqlError (54001) for what is nested so deeply that the parser itself would not survive it."""
+    """Raise SqlError (54001) for what is nested so deeply that the parser itself would not survive
+    it.
+    """
     if len(text) <= 2 * _CHAIN_MAX:
         return
     small = text.lower()

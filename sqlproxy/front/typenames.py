@@ -1,4 +1,6 @@
-"""Type names of statements → OID and modifier, and the names that PostgreSQL gives to columns of answers."""
+"""Type names of statements → OID and modifier, and the names that PostgreSQL gives to columns of
+answers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import TYPES as VALUE_TYPES
 
 SERIALS: Final = {
-    "serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2",
+    "serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8",
+    "smallserial": "int2", "serial2": "int2",
 }  # fmt: skip
 _LENGTH_MAX: Final = 10_485_760
 
@@ -140,7 +143,8 @@ _FUNCTION_LIKE: Final = {
 }
 NO_NAME: Final = "?column?"
 _FIXED: Final = {
-    "GroupingFunc": "grouping", "A_ArrayExpr": "array", "RowExpr": "row", "CoalesceExpr": "coalesce",
+    "GroupingFunc": "grouping", "A_ArrayExpr": "array", "RowExpr": "row",
+    "CoalesceExpr": "coalesce",
     "XmlExpr": "xml", "XmlSerialize": "xmlserialize", "JsonObjectConstructor": "json_object",
 }  # fmt: skip
 
@@ -154,7 +158,7 @@ def column_name(node: Node) -> str:
     return _figure(node)[1] or NO_NAME
 
 
-def _figure(node: Node) -> tuple[int, str]:
+def _figure(node: Node) -> tuple[int, str]:  # noqa: C901 - a table of nodes
     """How sure (0 not, 1 a type's name, 2 surely) and the name."""
     kind, body = unwrap(node)
     if kind in _FIXED:

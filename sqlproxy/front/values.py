@@ -48,8 +48,8 @@ Reader = Callable[[str], Any]
 Writer = Callable[[Any], str]
 _BOOLS: Final = {
     word[:n]: value
-    for word, value, least in (("true", True, 1), ("false", False, 1), ("yes", True, 1), ("no", False, 1))
-    for n in range(least, len(word) + 1)
+    for word, value in (("true", True), ("false", False), ("yes", True), ("no", False))
+    for n in range(1, len(word) + 1)
 } | {"on": True, "of": False, "off": False, "1": True, "0": False}  # fmt: skip
 
 

@@ -53,7 +53,9 @@ def answer(expression: str) -> list[Any]:
 
 @pytest.mark.parametrize("row", RECORDED, ids=[row[0] for row in RECORDED])
 def test_p1_expression_as_postgresql(row: list[Any]) -> None:
-    """A value, its type, its modifier or the error's SQLSTATE and words differ from PostgreSQL 15's."""
+    """A value, its type, its modifier or the error's SQLSTATE and words differ from PostgreSQL
+    15's.
+    """
     expression, *wanted = row
     found = answer(expression)
     if expression in DIFFERENT:
