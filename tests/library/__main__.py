@@ -3,7 +3,7 @@
     python -m tests.library [TYPE …]                          every point of every type (named)
     python -m tests.library TYPE --case "the master dies before write 3"     one point, again
 
-The last line of a type is its row of docs/testing-transactions.md: points, seconds, failures.
+The last line of a type is its row of docs/testing-procedures.md: points, seconds, failures.
 """
 
 from __future__ import annotations
