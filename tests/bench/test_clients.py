@@ -79,10 +79,11 @@ RESULTS: dict[int, list[Any]] = {
     m.WRITE: [12],
     m.TSO: [34],
     m.SCAN: [[[b"k", b"v", 1]] * 5, None],
+    m.READ_NOW: [[[b"v", 1], [b"w", 2]], 34],
 }
 
 
-@pytest.mark.parametrize("op", ["put", "get", "scan", "batch", "txn"])
+@pytest.mark.parametrize("op", ["put", "get", "scan", "batch", "txn", "txn2"])
 async def test_native_requests_have_the_contract_shape(op: str) -> None:
     """A client whose requests the node refuses would measure errors."""
     seen: list[list[Any]] = []
@@ -98,7 +99,7 @@ async def test_native_requests_have_the_contract_shape(op: str) -> None:
     assert all(latency > 0 for latency in tally.latencies)
     calls = {row[1]: row[2:] for row in seen}
     wanted = {"put": {m.PUT}, "get": {m.GET}, "scan": {m.SCAN}, "batch": {m.WRITE},
-              "txn": {m.TSO, m.GET, m.WRITE}}  # fmt: skip
+              "txn": {m.TSO, m.GET, m.WRITE}, "txn2": {m.READ_NOW, m.WRITE}}  # fmt: skip
     assert set(calls) == wanted[op]
     for method, args in calls.items():
         assert args[0] == 0
@@ -109,6 +110,9 @@ async def test_native_requests_have_the_contract_shape(op: str) -> None:
         assert len({row[5] for row in seen}) > 3, "keys must differ"
     if op == "txn":
         assert calls[m.GET][4] == 34, "it reads at its start timestamp"
+    if op == "txn2":
+        assert calls[m.READ_NOW][4] == 0, "the node gives the timestamp"
+    if op in ("txn", "txn2"):
         assert calls[m.WRITE][4] == 34, "its write must lose against what came after its start"
 
 
