@@ -1,0 +1,198 @@
+"""What a setting is, and what its value may be (config.py). A parser takes text, as flags and the
+environment have it, or a value of TOML, and gives it checked, or raises ValueError that says what
+is allowed. And addresses: HOST:BASE.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kv.base.limits import NAME_CHARS_MAX, SECRET_CHARS_MAX, SECRET_CHARS_MIN
+
+Parse = Callable[[Any], Any]
+SITE_LABELS: Final = ("dc", "rack", "server")
+PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
+ENVIRONMENT_PREFIX: Final = "KVORUM_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the annotation of a setting carries."""
+
+    metavar: str
+    parse: Parse
+    help: str
+    secret: bool = False
+    flag: str = ""  # if it is not the name's
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `help` is a sentence for `--help`; `default` is what holds if nothing is
+    said. A `secret` has no flag (every user of a machine sees the flags of its processes) and is
+    never repeated in a message.
+    """
+
+    name: str
+    default: Any
+    help: str
+    parse: Parse
+    metavar: str
+    secret: bool = False
+    own_flag: str = ""  # if it is not the name's
+
+    @property
+    def flag(self) -> str:
+        return self.own_flag or "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+def integer(low: int, high: int) -> Parse:
+    def parse(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,20}", value.strip()):
+            value = int(value)
+        if type(value) is int and low <= value <= high:
+            return value
+        raise ValueError(f"an integer from {low} to {high}")
+
+    return parse
+
+
+def flag(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    known = {"true": True, "yes": True, "on": True, "1": True}
+    known |= {"false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, str) and value.strip().lower() in known:
+        return known[value.strip().lower()]
+    raise ValueError("true or false (also yes, on, 1 and no, off, 0)")
+
+
+def one_of(*allowed: str) -> Parse:
+    def parse(value: Any) -> str:
+        if isinstance(value, str) and value.strip().lower() in allowed:
+            return value.strip().lower()
+        raise ValueError(f"one of {', '.join(allowed)}")
+
+    return parse
+
+
+def some_of(parse_item: Parse, what: str) -> Parse:
+    def parse(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str):
+            value = [item.strip() for item in value.split(",") if item.strip()]
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"a list of {what}")
+        found: list[Any] = []
+        for item in value:
+            parsed = parse_item(item)
+            if parsed in found:
+                raise ValueError(f"a list of {what} in which none is named twice")
+            found.append(parsed)
+        return tuple(found)
+
+    return parse
+
+
+def path(value: Any) -> Path:
+    if isinstance(value, str | Path) and str(value).strip():
+        return Path(value).expanduser()
+    raise ValueError("a directory's path")
+
+
+def file(value: Any) -> str:
+    if isinstance(value, str | Path) and (not value or str(value).strip()):
+        return str(Path(value).expanduser()) if value else ""
+    raise ValueError("a file's path, or nothing")
+
+
+def host(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        return text
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.IPv6Address(text))
+    raise ValueError("a host name or an IP address, without a port")
+
+
+def host_or_empty(value: Any) -> str:
+    return "" if value == "" else host(value)
+
+
+def address(value: Any) -> str:
+    if isinstance(value, str):
+        name, _, port = value.strip().rpartition(":")
+        try:
+            name, number = host(name.strip("[]")), base_port(port)
+            return f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+        except ValueError:
+            pass
+    raise ValueError("addresses HOST:BASE")
+
+
+def secret(value: Any) -> str:
+    if value == "":
+        return ""
+    if isinstance(value, str) and SECRET_CHARS_MIN <= len(value) <= SECRET_CHARS_MAX:
+        return value
+    raise ValueError(f"{SECRET_CHARS_MIN} to {SECRET_CHARS_MAX} characters")
+
+
+def label(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(rf"[A-Za-z0-9._:-]{{0,{NAME_CHARS_MAX}}}", value):
+        return value
+    raise ValueError(f"up to {NAME_CHARS_MAX} letters, digits and . _ : -")
+
+
+def tag(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if text and label(text) == text:
+        return text
+    raise ValueError(f"tags of up to {NAME_CHARS_MAX} letters, digits and . _ : -")
+
+
+def site_label(value: Any) -> str:
+    name, equals, text = value.partition("=") if isinstance(value, str) else ("", "", "")
+    if name.strip() in SITE_LABELS and equals:
+        return f"{name.strip()}={tag(text)}"
+    raise ValueError(f"NAME=VALUE with a name of {', '.join(SITE_LABELS)}")
+
+
+def module(value: Any) -> str:
+    if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
+        return value.strip()
+    raise ValueError("names of Python modules")
+
+
+base_port = integer(1, 65_535 - PORTS_PER_NODE + 1)
+
+
+def place_in(join: Iterable[str], address: str) -> int | None:
+    """Where in a list of addresses HOST:BASE this one stands, from 1 on; None: it does not."""
+    own = _normal(address)
+    return next((i for i, listed in enumerate(join, 1) if _normal(listed) == own), None)
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _normal(address: str) -> str:
+    """The three names of this machine are one."""
+    host, _, port = address.lower().rpartition(":")
+    return f"127.0.0.1:{port}" if host in ("localhost", "[::1]") else f"{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of a checked HOST:BASE."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
