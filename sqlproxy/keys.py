@@ -59,7 +59,7 @@ TAG: Final = {
     "bytea": 0x51, "uuid": 0x52, "date": 0x60, "time": 0x61, "timestamp": 0x62,
     "timestamptz": 0x63, "interval": 0x64, ARRAY: 0x70,
 }  # fmt: skip
-EXACT: Final = frozenset(TAG) - {"float4", "float8", "numeric", "interval", ARRAY}
+EXACT: Final = frozenset(TAG) - {"float4", "float8", "numeric", "char", "interval", ARRAY}
 """Types whose stored value can be had back from a key."""
 _ARRAY_END: Final = b"\x00"  # below every tag: a shorter array sorts first
 
@@ -102,8 +102,10 @@ def encoder(base: str) -> Encode:
             return lambda value: head + _float_in(value)
         case "numeric":
             return lambda value: head + _numeric_in(value)
-        case "text" | "varchar" | "char" | "name":
+        case "text" | "varchar" | "name":
             return lambda value: head + escape(value.encode())
+        case "char":
+            return lambda value: head + escape(value.rstrip(" ").encode())
         case "bytea":
             return lambda value: head + escape(value)
         case "interval":

@@ -12,7 +12,8 @@ bytes inside a key (`sqlproxy.keys`). NULL is None in the first two.
     numeric           Decimal, int            the same, any scale         decimal128(38, 18)
     text varchar      str                     text                        string
     varchar(n)        str of n characters     text                        string
-    char(n) bpchar    str, blanks up to n     text without those blanks   string (with blanks)
+    char(n)           str, blanks up to n     text without those blanks   string (with blanks)
+    bpchar            str                     text                        string
     name              str of 63 bytes         text                        string
     bytea             bytes                   bytes                       binary
     uuid              UUID, its text          16 bytes                    string
@@ -232,7 +233,7 @@ def _characters(name: str, base: str, args: list[int]) -> Type:
         shown = f"varchar({length})" if length else "varchar"
         return Type(shown, "varchar", _varchar(length), None, length=length)
     if not length:
-        return Type("bpchar", "char", _blanks_off, None)
+        return Type("bpchar", "char", _text, None)  # keys leave its blanks out, rows keep them
     pad: Convert = lambda text: text.ljust(length)  # noqa: E731
     return Type(f"char({length})", "char", _char(length), pad, length=length)
 
