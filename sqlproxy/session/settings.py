@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -141,6 +142,7 @@ def _duration(name: str, value: str) -> str:
     return f"{ms}ms" if ms else "0"
 
 
+@lru_cache(maxsize=256)
 def milliseconds(shown: str) -> int:
     """The inverse of what `_duration` gives."""
     found = _DURATION.fullmatch(shown)
@@ -341,6 +343,7 @@ class Settings:
         return self.get(name)
 
 
+@lru_cache(maxsize=256)
 def zone_of(shown: str) -> tzinfo:
     """The zone behind a value of TimeZone."""
     if re.fullmatch(r"[+-]?\d{1,2}(\.\d+)?", shown):
