@@ -4,7 +4,7 @@ transaction of its own, and given out from memory.
     pool = SequencePool(run, timers)
     await pool.reserve(sequence, n)       -> n values, in order
     await pool.set_value(sequence, v, …)     setval; what is left in memory is forgotten
-    pool.forget(sequence)                 after ALTER SEQUENCE, TRUNCATE … RESTART, DROP
+    pool.forget(sequence_id)                 after ALTER SEQUENCE, TRUNCATE … RESTART, DROP
 
 A run holds what is asked for, CACHE at least, and up to twice as much as the last one if that was
 used up within REFILL_S: a table that is loaded fast asks the store seldom, and one that gets a row
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Run(Protocol):
     """Runs a body in a transaction and commits, again on a conflict (`TxnClient.run`)."""
 
-    def __call__(self, body: Callable[[Any], Awaitable[T]]) -> Awaitable[T]: ...
+    def __call__(self, body: Callable[[Any], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
 @dataclass
@@ -103,9 +103,9 @@ class SequencePool:
             await self._run(put)
             left.count = 0
 
-    def forget(self, sequence: Sequence) -> None:
-        """It was changed: what is left of its run is not given out."""
-        left = self._left.get(sequence.id)
+    def forget(self, sequence: int) -> None:
+        """The one of this id was changed: what is left of its run is not given out."""
+        left = self._left.get(sequence)
         if left is not None:
             left.count = 0
 
