@@ -29,6 +29,7 @@ from sqlproxy.front.exprs import (
     Call,
     Case,
     CaseValue,
+    Cast,
     Coalesce,
     Column,
     Const,
@@ -627,7 +628,7 @@ class Binder:
                 f"collations are not supported by type {format_type(arg.oid)}",
                 position=at(body),
             )
-        return arg
+        return Cast(oid=arg.oid, typmod=arg.typmod, arg=arg, how="relabel", pos=arg.pos)
 
     # -- functions and queries
 

@@ -307,9 +307,7 @@ class Writes:
                     raise unsupported("assigning to a part of a column", position=at(part))
                 if any(a.column.id == column.id for a in found):
                     raise SqlError(
-                        SYNTAX_ERROR,
-                        f'multiple assignments to same column "{column.name}"',
-                        position=at(part),
+                        SYNTAX_ERROR, f'multiple assignments to same column "{column.name}"'
                     )
                 found.append(Assignment(column, self._assigned(part["val"], column, scope)))
         return tuple(found)

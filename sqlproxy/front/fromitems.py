@@ -91,7 +91,7 @@ class FromItems:
 
     def find(self, body: Node) -> Table | View:
         """The relation that a RangeVar names. Raises 42P01, 3F000."""
-        name = check_schema(body, self.binder.names.database)
+        name = check_schema(body, self.binder.names.database, what="relation")
         names = self.binder.names
         found: Table | View | None = names.table(name) or names.view(name)
         if found is not None:
@@ -129,7 +129,7 @@ class FromItems:
         table = self.table(body, what)
         alias, _ = _alias(body, table.name)
         item = TableItem(alias=alias, columns=item_columns(table), offset=scope.width, table=table)
-        self.enter(item, scope, at(body))
+        self.enter(item, scope)
         return item
 
     def _relation(self, body: Node, scope: Scope) -> Item:
@@ -139,7 +139,7 @@ class FromItems:
             alias, names = _alias(body, name)
             columns = _renamed(cte.columns, names, alias, pos)
             return self.enter(
-                CteItem(alias=alias, columns=columns, offset=scope.width, name=name), scope, pos
+                CteItem(alias=alias, columns=columns, offset=scope.width, name=name), scope
             )
         found = self.find(body)
         alias, names = _alias(body, name)
@@ -149,7 +149,7 @@ class FromItems:
         else:
             columns = _renamed(item_columns(found), names, alias, pos)
             item = TableItem(alias=alias, columns=columns, offset=scope.width, table=found)
-        return self.enter(item, scope, pos)
+        return self.enter(item, scope)
 
     def _view(self, view: View, alias: str, names: Sequence[str], scope: Scope, pos: int) -> Item:
         parsed = syntax.parse(view.sql)
@@ -179,7 +179,7 @@ class FromItems:
             view=view,
         )
 
-    def enter(self, item: Item, scope: Scope, pos: int) -> Item:
+    def enter(self, item: Item, scope: Scope) -> Item:
         """Make the item's columns visible under its alias."""
         scope.add(
             Rel(
@@ -187,8 +187,8 @@ class FromItems:
                 tuple(c.name for c in item.columns),
                 columns_of(item.alias, item.columns, item.offset),
                 named=bool(item.alias),
-            ),
-            pos,
+                base=item.table.name if isinstance(item, TableItem) else "",
+            )
         )
         scope.width = item.offset + len(item.columns)
         return item
@@ -215,7 +215,7 @@ class FromItems:
         item = SelectItem(
             alias=alias, columns=columns, offset=scope.width, select=select, lateral=lateral
         )
-        return self.enter(item, scope, 0)
+        return self.enter(item, scope)
 
     def _function(self, body: Node, scope: Scope) -> Item:
         calls: list[Expr] = []
@@ -250,7 +250,7 @@ class FromItems:
             ordinality=bool(body.get("ordinality")),
             lateral=True,
         )
-        return self.enter(item, scope, 0)
+        return self.enter(item, scope)
 
     def _columns(
         self, call: Expr, node: Node, declared: Sequence[Node] | None, alias: str, body: Node
@@ -387,8 +387,7 @@ class FromItems:
                 tuple(names),
                 tuple(e for _, e in whole),
                 named=bool(alias),
-            ),
-            0,
+            )
         )
 
 
@@ -434,8 +433,10 @@ def _renamed(
     return tuple(replace(c, name=names[i]) if i < len(names) else c for i, c in enumerate(columns))
 
 
-def check_schema(body: Node, database: str) -> str:
-    """The bare name of a RangeVar in schema public. Raises 3F000, 0A000."""
+def check_schema(body: Node, database: str, *, what: str = "") -> str:
+    """The bare name of a RangeVar in schema public; `what`: it must be there. Raises 3F000, 42P01,
+    0A000.
+    """
     catalog, schema = body.get("catalogname"), body.get("schemaname")
     if catalog is not None and catalog != database:
         shown_name = f"{catalog}.{schema}.{body['relname']}"
@@ -443,6 +444,11 @@ def check_schema(body: Node, database: str) -> str:
             "0A000",
             f'cross-database references are not implemented: "{shown_name}"',
             position=at(body),
+        )
+    if schema not in (None, "public") and what:
+        shown_name = f"{schema}.{body['relname']}"
+        raise SqlError(
+            UNDEFINED_TABLE, f'relation "{shown_name}" does not exist', position=at(body)
         )
     if schema not in (None, "public"):
         raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=at(body))

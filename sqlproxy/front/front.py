@@ -140,10 +140,8 @@ def _asks_catalog(body: Node) -> bool:
         for f in find(body, "FuncCall")
     ):
         return True
-    return any(
-        strings(t.get("names"))[-1:] and strings(t["names"])[-1].startswith("reg")
-        for t in find(body, "TypeName")
-    )
+    casts = (strings(cast["typeName"].get("names")) for cast in find(body, "TypeCast"))
+    return any(names[-1].startswith("reg") for names in casts if names)
 
 
 def relations(parsed: Parsed) -> frozenset[str]:

@@ -345,14 +345,13 @@ class Queries:
                         position=one.expr.pos + 1,
                     )
             return True, ()
-        on = []
+        on: list[Expr] = []
         for node in nodes:
             place = self._by_name(node, targets, "DISTINCT ON")
-            on.append(
-                targets[place].expr
-                if place is not None
-                else self.binder.decided(self.binder.expr(node, scope))
-            )
+            if place is None:
+                on.append(self.binder.decided(self.binder.expr(node, scope)))
+            else:
+                on.append(replace(targets[place].expr, pos=at(unwrap(node)[1]) - 1))
         # Whatever is sorted by before all of ON were must be one of ON.
         left = list(on)
         for one in order:
@@ -374,7 +373,13 @@ class Queries:
                 found.append(None)
                 continue
             with self.within(word):
-                bound = self.binder.expr(body[key], Scope(parent=scope.parent))
+                bound = self.binder.expr(body[key], scope)
+            if any(isinstance(e, Column) and not e.level for e in walk(bound)):
+                raise SqlError(
+                    INVALID_COLUMN_REFERENCE,
+                    f"argument of {word} must not contain variables",
+                    position=bound.pos + 1,
+                )
             if isinstance(bound, Const) and bound.value is None:
                 found.append(None)
                 continue
@@ -615,7 +620,7 @@ class Queries:
                 raise unsupported("a data-modifying statement in WITH here", position=at(part))
             statement = self.writes(kind, body, scope)
             fields = statement.fields or ()
-            columns = tuple(ItemColumn(f.name, f.oid, f.typmod) for f in fields)
+            columns = output(statement) if fields else ()
             return Cte(name, statement, _renamed(columns, names, name, at(part)), materialized=hint)
         refers = recursive and any(
             r.get("relname") == name and "schemaname" not in r for r in _range_vars(body)
@@ -662,10 +667,11 @@ class Queries:
         return Cte(name, whole, columns, recursive=True)
 
 
-def output(select: Select) -> tuple[ItemColumn, ...]:
-    """The columns that a query has for the one around it."""
+def output(statement: Select | Insert | Update | Delete) -> tuple[ItemColumn, ...]:
+    """The columns that a query, or RETURNING, has for the query around it."""
     found = []
-    for target in select.targets:
+    targets = statement.targets if isinstance(statement, Select) else statement.returning
+    for target in targets:
         expr = target.expr
         origin = (expr.table, expr.attribute) if isinstance(expr, Column) else (0, 0)
         found.append(ItemColumn(target.name, expr.oid, expr.typmod, *origin))

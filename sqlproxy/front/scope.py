@@ -99,7 +99,7 @@ class Rel:
     exprs: tuple[Expr, ...]
     named: bool = True
     open: bool = True
-    schema: str = ""
+    base: str = ""  # the table's own name
 
 
 @dataclass(slots=True)
@@ -119,11 +119,9 @@ class Scope:
             scope = scope.parent
         return None
 
-    def add(self, rel: Rel, pos: int) -> None:
+    def add(self, rel: Rel) -> None:
         if rel.alias and any(other.alias == rel.alias and other.named for other in self.rels):
-            raise SqlError(
-                DUPLICATE_ALIAS, f'table name "{rel.alias}" specified more than once', position=pos
-            )
+            raise SqlError(DUPLICATE_ALIAS, f'table name "{rel.alias}" specified more than once')
         self.rels.append(rel)
 
     def column(self, name: str, pos: int) -> Expr | None:
@@ -169,10 +167,21 @@ class Scope:
                 if rel.alias == name and rel.named:
                     return rel, level
             if scope.parent is None:
-                raise SqlError(
-                    UNDEFINED_TABLE, f'missing FROM-clause entry for table "{name}"', position=pos
-                )
+                raise self._missing(name, pos)
             level, scope = level + 1, scope.parent
+
+    def _missing(self, name: str, pos: int) -> SqlError:
+        hidden = [r for r in self.rels if r.base == name and r.alias != name]
+        if hidden:
+            return SqlError(
+                UNDEFINED_TABLE,
+                f'invalid reference to FROM-clause entry for table "{name}"',
+                hint=f'Perhaps you meant to reference the table alias "{hidden[0].alias}".',
+                position=pos,
+            )
+        return SqlError(
+            UNDEFINED_TABLE, f'missing FROM-clause entry for table "{name}"', position=pos
+        )
 
     def has_relation(self, name: str) -> bool:
         return any(rel.alias == name and rel.named for rel in self.rels)

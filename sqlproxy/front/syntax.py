@@ -168,8 +168,8 @@ def _tree(text: str) -> tuple[Node, dialect.Extras]:
     if dialect.suspected(text):
         plain, extras = dialect.separate(text)
         if extras.any:
-            return _parsed(plain, text), extras
-    return _parsed(text, text), dialect.NOTHING
+            return _parsed(plain), extras
+    return _parsed(text), dialect.NOTHING
 
 
 def _check_depth(text: str) -> None:
@@ -199,7 +199,7 @@ def _check_depth(text: str) -> None:
                 raise SqlError(STATEMENT_TOO_COMPLEX, TOO_DEEP, position=token.start + 1)
 
 
-def _parsed(text: str, shown: str) -> Node:
+def _parsed(text: str) -> Node:
     _check_depth(text)
     try:
         raw = text.encode()
@@ -213,7 +213,7 @@ def _parsed(text: str, shown: str) -> Node:
             state = (
                 STATEMENT_TOO_COMPLEX if message.startswith("memory exhausted") else SYNTAX_ERROR
             )
-            raise in_characters(SqlError(state, message, position=problem.cursorpos), shown)
+            raise SqlError(state, message, position=problem.cursorpos)  # counts characters
         tree: Node = msgspec.json.decode(result.parse_tree)
         return tree
     except RecursionError:

@@ -1,0 +1,165 @@
+select * from t
+select t.* from t
+select x.a, x.b as bee from t x
+select t.*, u.x from t join u using (a) where b = $1 and x > 5 order by 1 limit $2
+select * from t join u using (a)
+select * from t natural join u
+select * from t full join u using (a)
+select * from t left join u on t.a = u.a where u.v is null
+select a from t join u on true
+select a, count(*), sum(x), avg(c), min(v), max(d) from t join u using (a) group by a
+select b, count(*) from t group by a
+select b, c from t group by c
+select b, count(*) from t
+select b from t group by 1 having count(*) > 1 order by b
+select count(distinct b), string_agg(b, ',' order by b) from t
+select sum(a), sum(a::bigint), sum(c), sum(1.5::float4), avg(a), avg(1.5::float8), stddev(a), bool_and(true), array_agg(b) from t
+select every(a > 1), count(*) filter (where b = 'x'), percentile_cont(0.5) within group (order by a) from t
+select row_number() over (partition by b order by a), rank() over w, lag(a) over w, sum(c) over w from t window w as (order by c)
+select a from t where row_number() over () = 1
+select a from t where count(*) > 1
+select sum(count(*)) from t
+select a, sum(c) over () from t group by a
+select * from t where a in (select a from u)
+select * from t where (a, b) in (select a, v from u)
+select * from t where a in (select a, x from u)
+select (select x from u where u.a = t.a) from t
+select (select x, a from u) from t
+select exists (select 1 from u where u.a = t.a), array(select x from u) from t
+select * from (select a, b from t) s(x) where x = 1
+select * from (values (1, 'a'), (2, 'b')) as v(n, s)
+select * from (values (1), (2.5)) v
+values (1, 'x'), (2, null)
+values (1), (1, 2)
+select 1 union select 2.5 order by 1
+select a from t union all select x from u order by a desc
+select a, b from t union select a from u
+select 1 union select 'x'
+select null union select 1
+select a from t intersect select a from u
+select a from t except select a from u order by nocolumn
+with q as (select a, b from t) select * from q
+with q(x) as (select a, b from t) select x, b from q
+with recursive r(n) as (select 1 union all select n + 1 from r where n < 10) select * from r
+with q as (insert into t (a) values (1) returning a, b) select * from q
+with q as (select 1), q as (select 2) select * from q
+select distinct b from t order by a
+select distinct on (b) b, a from t order by b, a
+select distinct on (b) b, a from t order by a
+select a from t order by 5
+select a from t order by 'x'
+select a as b, b as a from t order by b
+select a from t limit 'x'
+select a from t limit a
+select a from t limit $1 offset $2
+select a from t fetch first 3 rows with ties
+select a from t for update
+select a from t for update of u
+select count(*) from t for update
+select * from generate_series(1, 3) g
+select * from generate_series(1, 3) g(i), t where t.a = i
+select * from json_each('{"a":1}')
+select * from unnest(array[1, 2]) with ordinality as x(v, n)
+select x.a, y.x from t x, lateral (select x from u where u.a = x.a) y
+select * from t x, u where x.a = y.a
+select t.a from t x
+select a from t, t
+select a from t x, u x
+select nocolumn from t
+select t.nocolumn from t
+select x.a from t
+select * from nosuch
+select * from public.t
+select * from nosuch.t
+select public.t.a from public.t
+select * from w
+select b from w where a = $1
+select * from t where b
+select * from t where a = 'x'
+select * from t where a = '5'
+select * from t where a = $1 and b = $2 and c > $3 and d < $4
+select * from t where a = any($1)
+select * from t where a in ($1, $2)
+select * from t where a between $1 and $2
+select * from t where b like $1
+select * from t where a + $1 > 5
+select * from u where arr @> $1 and j ->> $2 = $3
+select $1::int, $2::text, $3::timestamptz
+select $1
+select $1 + $2
+select $1 = $1
+select coalesce($1, 5), case when true then $2 else 1.5 end
+select $1::varchar = b from t
+select array[$1, 2], upper($2), length($3), abs($4::numeric)
+select a + 1, a || 'x', c * 2, -c, c / 3, b::varchar(5), c::numeric(5,1), d::date from t
+select a as "A b", b "c" from t
+select case when a = 1 then 'x' end, coalesce(b, 'x'), nullif(a, 1), greatest(a, 2), array[1], row(1) is null, (select 1), current_date, cast(a as text), a::text, max(a) over () from t
+select extract(year from d), date_trunc('day', d), substring(b from 1 for 2), trim(b), position('x' in b), b collate "C" from t
+select arr[1], arr[1:2], j -> 'a', j #>> '{a}' from u
+select lower(b) from t group by lower(b) order by lower(b)
+select lower(b) from t group by b
+select a from t group by a, b having b > 'x'
+select grouping(b), b, count(*) from t group by rollup (b)
+select a from t group by 2
+select count(*) from t group by count(*)
+select unnest(arr) from u
+select a from u where unnest(arr) = 1
+insert into t values (1)
+insert into t (a, b, c) values ($1, $2, $3)
+insert into t (a, b) values (1, default), ($1, 'x') returning *
+insert into t (a) values (1) returning a + 1 as n, b, t.c
+insert into t (a, b) values (1)
+insert into t (a) values (1, 2)
+insert into t values (1, 2, 3, 4, 5, 6)
+insert into t (a, a) values (1, 2)
+insert into t (nocolumn) values (1)
+insert into t (a) values ('x')
+insert into t (a) values (true)
+insert into t (a, g) values (1, 2)
+insert into t (a) values (b)
+insert into t (a) values (1), (2, 3)
+insert into t (a, b) select a, v from u
+insert into t (a, b) select $1, $2
+insert into t (a, d) select a, v from u
+insert into t (a, b, c) select x, 1, true from u
+insert into t default values
+insert into t (a, b) values (1, 'x') on conflict do nothing
+insert into t (a, b) values (1, 'x') on conflict (a) do update set b = excluded.b, c = t.c + 1 where t.a > $1 returning *
+insert into t (a, b) values (1, 'x') on conflict (c) do nothing
+insert into t (a, b) values (1, 'x') on conflict on constraint t_b_key do update set b = 'y'
+insert into t (a, b) values (1, 'x') on conflict on constraint nosuch do nothing
+insert into t (a, b) values (1, 'x') on conflict do update set b = 'y'
+insert into t (a) values (count(*))
+insert into nosuch values (1)
+update t set b = 'x', c = c + 1 where a = $1 returning *
+update t set b = $1, c = $2, d = $3
+update t set b = 1
+update t set a = 'x'
+update t set a = b
+update t set b = 'x', b = 'y'
+update t set nocolumn = 1
+update t set g = 1
+update t set g = default
+update t set (b, c) = ('x', 1)
+update t set (b, c) = ('x', 1, 2)
+update t set b = u.v from u where u.a = t.a returning t.a, u.x
+update t x set b = 'y' where x.a = 1
+update t x set b = 'y' where t.a = 1
+update t set c = sum(1)
+delete from t where a = $1
+delete from t using u where t.a = u.a and u.x = $1 returning *
+delete from t x where x.b = 'z' returning x.a
+delete from nosuch
+merge into t using u on t.a = u.a when matched then update set b = u.v when not matched then insert (a, b) values (u.a, u.v)
+merge into t using u on t.a = u.a when not matched then insert (a, b) values (t.a, 'x')
+select now(), current_timestamp(2), localtimestamp, current_user, current_schema
+select pg_sleep(0)
+select * from t where t = 1
+select 1 as one, 2 as one
+select nextval('s'), currval('s'), setval('s', 5), lastval()
+select a from t where a = 1 or
+select from t
+select
+selec 1
+select 'é', nocolumn from t
+select * from t tablesample bernoulli (10)
