@@ -23,6 +23,7 @@ from kv.base.limits import (
 from kv.base.traffic import Load
 from kv.partition.statistics import Rates, Sums
 from kv.replica.replica import Replica
+from kv.replica.state import PartitionState
 from kv.storage.engine import Engine
 from procedures.master.reports import Hot, Report
 
@@ -63,9 +64,12 @@ class ReplicaReport:
         cpu_s: Callable[[], float] = lambda: 0.0,
         disk: Callable[[], tuple[int, int]] = lambda: (0, 0),
         hurry: Callable[[], object] = lambda: None,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`cpu_s`: that this process has used so far; `disk`: bytes free, and in files."""
-        self._replicas, self._monotonic = replicas, monotonic
+        """`cpu_s`: that this process has used so far; `disk`: bytes free, and in files. `now_ms`:
+        by the wall clock, for what has expired.
+        """
+        self._replicas, self._monotonic, self._now_ms = replicas, monotonic, now_ms
         self._cpu_s, self._disk, self._hurry = cpu_s, disk, hurry
         self._known: dict[int, _Known] = {}
         self._full = True  # the master knows nothing
@@ -129,6 +133,15 @@ class ReplicaReport:
             "gone": gone,
         }
 
+    def _size(self, state: PartitionState) -> int:
+        """Live bytes without those of records that have expired and wait for the collector: what
+        goes by itself is no reason to split, and none against a merge.
+        """
+        size = max(0, state.live_bytes)
+        if not state.collected.expires:
+            return size
+        return round(size * (1 - state.collected.expired_share(self._now_ms())))
+
     def _begin(self, partition: int, replica: Replica, now_s: float) -> _Known:
         fresh = Rates(Sums.of(replica.machine.traffic), now_s)
         found = self._known[partition] = _Known(fresh)
@@ -145,7 +158,7 @@ class ReplicaReport:
             known.inserts = known.appended = 0.0  # they tell of what it was before it was cut
         traffic, state = replica.machine.traffic, replica.state
         load = known.rates.look(Sums.of(traffic), now_s)
-        known.quiet = load == Load()
+        known.quiet = load == Load() and not state.collected.expires
         leads = known.leads = replica.leads()
         known.index, known.reads = state.index, traffic.reads
         return Report(
@@ -154,7 +167,7 @@ class ReplicaReport:
             leads=leads,
             term=replica.group.term,
             applied=state.index,
-            size=max(0, state.live_bytes),
+            size=self._size(state),
             old_versions=max(0, state.old_versions),
             members=len(replica.group.status().voters),
             reads=_rounded(load.reads),

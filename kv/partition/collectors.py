@@ -164,6 +164,11 @@ class Collected:
     def rows(self) -> int:
         return round(self.by_name["rows"].total())
 
+    @property
+    def expires(self) -> bool:
+        """Whether anything has an end."""
+        return self.by_name["expiries"].total() > 0
+
     def expired_share(self, now_ms: int) -> float:
         """Which part of the rows has expired by then, about."""
         expiries = self.by_name["expiries"]

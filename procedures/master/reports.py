@@ -38,7 +38,7 @@ class Report:
     leads: bool
     term: int
     applied: int
-    size: int  # live bytes: keys and newest values
+    size: int  # live bytes: keys and newest values, about without those that have expired
     old_versions: int  # rows that wait for the collector
     members: int
     reads: float  # per second, like all that follow

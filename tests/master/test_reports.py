@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from kv.base.limits import BEAT_SECTION_BYTES_MAX, REPORT_ROWS_MAX
+from kv.mvcc.records import cur_row
+from kv.partition.collectors import Collected
 from kv.partition.sizes import SizeMap
 from kv.partition.statistics import Traffic
 from kvorum.heartbeat import _encode
@@ -29,7 +31,10 @@ class Here:
         for id_ in range(1, count + 1):
             self.add(id_)
         self.report = ReplicaReport(
-            lambda: list(self.replicas.values()), lambda: self.now_s, hurry=self._hurry
+            lambda: list(self.replicas.values()),
+            lambda: self.now_s,
+            hurry=self._hurry,
+            now_ms=lambda: round(1_000 * self.now_s),
         )
 
     def _hurry(self) -> None:
@@ -39,7 +44,12 @@ class Here:
         replica = SimpleNamespace(
             descriptor=SimpleNamespace(id=id_, epoch=1),
             state=SimpleNamespace(
-                top_ts=1, index=1, live_bytes=100, old_versions=0, sizes=SizeMap()
+                top_ts=1,
+                index=1,
+                live_bytes=100,
+                old_versions=0,
+                sizes=SizeMap(),
+                collected=Collected(),
             ),
             machine=SimpleNamespace(traffic=Traffic()),
             group=SimpleNamespace(term=1, status=lambda: SimpleNamespace(voters=(1, 2, 3))),
@@ -74,6 +84,28 @@ def test_a4_idle_partitions_are_told_of_once() -> None:
     for _ in range(150):
         told = _told(here.beat())
     assert told == []
+
+
+def test_g4_what_has_expired_is_not_told_as_size() -> None:
+    """A partition whose rows had expired was split, or kept from being merged, until the collector
+    had come; or a master was never told of it, as nothing was written.
+    """
+    here = Here(2)
+    state = here.replicas[1].state
+    rows = [(b"k%03d" % i, _record(5_000 if i % 4 else 0), None, None) for i in range(400)]
+    state.collected.note(state.collected.see(rows, lambda key: None))
+    state.live_bytes = 40_000
+    sizes = {}
+    for second in range(1, 8):
+        for row in here.beat()["rows"]:
+            sizes[row[0]] = row[5]
+        assert sizes[2] == 100, "nothing of it expires"
+        wanted = 40_000 if second < 5 else 10_000
+        assert abs(sizes[1] - wanted) <= 2_000, f"after {second} s: a quarter stays"
+
+
+def _record(expire_ms: int) -> bytes:
+    return cur_row(b"k", b"v", 1, None, expire_ms=expire_ms)[1] or b""
 
 
 def test_a4_after_a_lost_beat_everything_is_told_again() -> None:
