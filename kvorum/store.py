@@ -187,6 +187,7 @@ class Store:
                 cpu_s=ports.cpu_s,
                 disk=Seldom(partial(disk_figures, self.state), ports.timers.monotonic),
                 hurry=self.heart.hurry,
+                now_ms=ports.clock.now_ms,
             )
             self.heart.add(replica_report.SECTION, report)
         self.waits.owner_of = Owners(self.manager.replicas)
