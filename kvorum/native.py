@@ -477,7 +477,7 @@ class NativeBackend:
 
 
 def _info(table: Table) -> TableInfo:
-    columns = tuple(Column(c.name, c.type, c.nullable) for c in table.columns)
+    columns = tuple(Column(c.name, c.type, c.nullable) for c in table.visible)
     return TableInfo(
         table.namespace,
         table.name,
