@@ -23,7 +23,19 @@ ROWS = ["pg_aggregate",
 SCHEMA_ROWS = ["sql_features", "sql_implementation_info", "sql_parts", "sql_sizing"]
 FUNCTIONS = {
     "pg_get_keywords": "select * from pg_get_keywords() order by word",
-    "pg_show_all_settings": "select *, current_setting(name) as _shown from pg_show_all_settings() order by name",
+    "pg_show_all_settings": """
+        select name, v.value as setting, unit, category, short_desc, extra_desc, context, vartype,
+               'default' as source, min_val, max_val, enumvals, v.value as boot_val,
+               v.value as reset_val, null::text as sourcefile, null::int as sourceline,
+               false as pending_restart,
+               case when v.value = setting then current_setting(name) else v.value end as _shown
+        from pg_show_all_settings(), lateral (
+            select case when name ~ '^lc_' then 'C.UTF-8' when name ~ 'imezone$' then 'UTC'
+                when name in ('client_encoding', 'server_encoding') then 'UTF8'
+                when name = 'DateStyle' then 'ISO, MDY' when name ~ '^server_version' then setting
+                else boot_val end as value) v
+        where category !~ '^(File Locations|Developer|Replication|Reporting and Logging)'
+        order by name""",
 }
 WHERE = {
     "pg_authid": "rolname ~ '^pg_'",

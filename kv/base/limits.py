@@ -402,6 +402,7 @@ VERIFY_OPERATIONS_MAX: Final = 1_000_000  # of one workload; it then waits for t
 # -- SQL, reading statements (sqlproxy/front)
 SQL_TEXT_BYTES_MAX: Final = 16 * MiB  # of one message's statements
 SQL_CATALOG_BYTES_MAX: Final = 256 * MiB  # that the system catalog's database may use
+SQL_CATALOG_INTERRUPT_MS: Final = 50  # between two tries to end one of its statements
 SQL_CATALOG_ROWS_MAX: Final = 200_000  # of one answer of the system catalog
 SQL_CATALOG_DATABASES_MAX: Final = 32  # whose system tables are kept; the least used go
 SQL_CATALOG_STALE_MAX: Final = (

@@ -25,7 +25,7 @@ from zoneinfo import available_timezones
 import duckdb
 import pyarrow as pa
 
-from kv.base.limits import SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
+from kv.base.limits import SQL_CATALOG_INTERRUPT_MS, SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
 from sqlproxy.answers import Field, Row
 from sqlproxy.errors import (
     DIVISION_BY_ZERO,
@@ -226,9 +226,11 @@ class SystemCatalog:
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            for cursor in running:
-                cursor.interrupt()
-            await asyncio.wait([work])
+            # Until it has ended: an interrupt before the statement has begun is lost.
+            while not work.done():
+                for cursor in running:
+                    cursor.interrupt()
+                await asyncio.wait([work], timeout=SQL_CATALOG_INTERRUPT_MS / 1_000)
             if not work.cancelled():
                 work.exception()
             raise

@@ -236,7 +236,12 @@ class Coercion:
             more = " || '(' || z._identity || ')'" if kind == "regprocedure" else ""
             found = f"(SELECT z.proname{more} FROM k_pg_proc z WHERE z.oid = {sql})"
         elif kind in ("regoper", "regoperator"):
-            found = f"(SELECT z.oprname FROM k_pg_operator z WHERE z.oid = {sql})"
+            sides = " || '(' || coalesce(l._text, 'NONE') || ',' || coalesce(r._text, 'NONE') || ')'"
+            found = (
+                f"(SELECT z.oprname{sides if kind == 'regoperator' else ''} FROM k_pg_operator z "
+                "LEFT JOIN k_pg_type l ON l.oid = z.oprleft LEFT JOIN k_pg_type r "
+                f"ON r.oid = z.oprright WHERE z.oid = {sql})"
+            )
         else:
             found = f"(SELECT z.cfgname FROM k_pg_ts_config z WHERE z.oid = {sql})"
         return f"CASE {sql} WHEN 0 THEN '-' ELSE coalesce({found}, CAST({sql} AS VARCHAR)) END"

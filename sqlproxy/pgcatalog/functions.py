@@ -244,6 +244,7 @@ SCALAR: Final[dict[str, Spec]] = {
     "substring": {2: "substring({0}, {1})", 3: "substring({0}, {1}, {2})"},
     "nameconcatoid": "({0} || '_' || {1})",
     "acldefault": "NULL",
+    "pg_get_function_arg_default": "NULL",
     "substr": {2: "substring({0}, {1})", 3: "substring({0}, {1}, {2})"},
     "quote_ident": "kv_quoted({0})",
     "quote_literal": "('''' || replace({0}, '''', '''''') || '''')",

@@ -136,12 +136,26 @@ class Store:
             by_name |= self._names(by_name)
         if table == "pg_index":
             by_name["_short"] = [_short(text) for text in by_name["_def"]]
+            named = self._attributes()
+            by_name["_columns"] = [named.get(oid) for oid in by_name["indexrelid"]]
         by_name["_owner"] = [0] * count
         columns = [by_name.get(column, [None] * count) for column, _ in layout]
         target = f"k_is_{table}" if schema == INFORMATION else f"k_{table}"
         self._insert(f"pgc.{target}", layout, columns)
         if table in ("pg_class", "pg_attribute", "pg_namespace"):
             self._our_views(table, layout)
+
+    def _attributes(self) -> dict[int, list[str]]:
+        """The columns of each recorded relation, in order."""
+        layout = [c.name for c in self._static.layouts[CATALOG, "pg_attribute"]]
+        recorded = self._static.rows["pg_attribute"]
+        wanted = ("attrelid", "attnum", "attname")
+        found: dict[int, list[str]] = {}
+        for oid, _, name in sorted(
+            zip(*(recorded[layout.index(c)] for c in wanted), strict=True)
+        ):
+            found.setdefault(oid, []).append(definitions.quoted(name))
+        return found
 
     def _names(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         schemas = {oid: name for name, oid in self._static.schemas.items()}

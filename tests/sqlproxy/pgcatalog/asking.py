@@ -25,6 +25,7 @@ NAMES: Final = """
 OIDS: Final = frozenset({20, 23, 26, 28, 30, 1016, 1028, 1007, 2205, 2206})
 _PLACE: Final = re.compile(r"\{((?:class|type|con|def|db):[^}]+)\}")
 Answer = dict[str, Any]
+DATABASE: Final = "sample"  # made from template0, with sample.DDL in it
 
 
 def filled(text: str, oids: Mapping[str, int]) -> str:

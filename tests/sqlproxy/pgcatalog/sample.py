@@ -136,8 +136,8 @@ def relations() -> list[Named]:
 
 def contents() -> Contents:
     comments = {(100, 0): "who there is", (100, 2): "what they are called"}
-    return Contents("postgres", {one.id: one for one in relations()}, comments)
+    return Contents("sample", {one.id: one for one in relations()}, comments)
 
 
 def cluster() -> Cluster:
-    return Cluster(("postgres",), (Role("postgres"),))
+    return Cluster(("postgres", "sample"), (Role("postgres"),))
