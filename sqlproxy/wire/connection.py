@@ -36,7 +36,13 @@ from kv.base.limits import (
     STALL_MS_MAX,
 )
 from sqlproxy.answers import Session
-from sqlproxy.errors import IDLE_IN_TRANSACTION, IDLE_SESSION, INTERNAL_ERROR, QUERY_CANCELED
+from sqlproxy.errors import (
+    IDLE_IN_TRANSACTION,
+    IDLE_SESSION,
+    INTERNAL_ERROR,
+    QUERY_CANCELED,
+    SqlError,
+)
 from sqlproxy.wire import codec, startup
 from sqlproxy.wire.codec import Decoder, Fatal, ProtocolError, Skipped
 from sqlproxy.wire.conversation import Conversation, Gone
@@ -364,6 +370,13 @@ class Connection(asyncio.Protocol):
         """The client asked for it, over another connection."""
         if self.busy and self._session is not None:
             self._session.cancel()
+            return
+        waiter = None if self._conversation is None else self._waiter
+        if waiter is not None and not waiter.done():
+            # a COPY that waits for rows: nothing runs in the session
+            waiter.set_exception(
+                SqlError(QUERY_CANCELED, "canceling statement due to user request")
+            )
 
     def end(self, error: Fatal) -> None:
         """Tell the client as soon as no statement runs, then hang up."""

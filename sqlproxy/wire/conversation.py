@@ -55,6 +55,7 @@ from sqlproxy.wire.rows import Encode, Read, parameter_reader, row_encoder
 
 log = logging.getLogger(__name__)
 
+_VARIANTS_MAX: Final = 64  # of formats, and of zones, that are kept compiled for one statement
 _ALL_TEXT: Final = b"\x00\x00"  # of Bind: no format codes
 
 
@@ -240,6 +241,8 @@ class Conversation:
                 at = offset + len(part)
                 self._door.out += last
                 last = await self._simple(part)
+                if len(self._door.out) > SQL_OUTPUT_BYTES:
+                    await self._door.drain()
         except (Fatal, Gone):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: see the module
@@ -359,6 +362,8 @@ class Conversation:
             by_zone = statement.wire = {}
         compiled: _Compiled | None = by_zone.get(self._zone)
         if compiled is None:
+            if len(by_zone) >= _VARIANTS_MAX:
+                by_zone.clear()
             compiled = by_zone[self._zone] = _Compiled()
         return compiled
 
@@ -374,6 +379,8 @@ class Conversation:
         readers = [
             parameter_reader(oid, code, self._style) for oid, code in zip(types, codes, strict=True)
         ]
+        if len(compiled.readers) >= _VARIANTS_MAX:
+            compiled.readers.clear()
         compiled.readers[message.formats] = readers
         return readers
 
@@ -502,6 +509,8 @@ def _output(
     )
     found = _Output(fields, codes, style)
     if compiled is not None:
+        if len(compiled.outputs) >= _VARIANTS_MAX:
+            compiled.outputs.clear()
         compiled.outputs[results] = found
     return found
 

@@ -315,6 +315,38 @@ async def test_cancel_needs_the_right_key(served: Served) -> None:
     await other.close()
 
 
+async def test_cancel_ends_a_copy_that_waits_for_rows(served: Served) -> None:
+    """A COPY whose client sends nothing more could not be ended by its key."""
+    raw = await Raw.open(served)
+    raw.send(hello())
+    key = dict(await raw.until(b"Z"))[b"K"]
+    raw.send(message(b"Q", b"copy t from stdin\0") + message(b"d", b"1\ta\n"))
+    assert (await raw.until(b"G"))[-1][0] == b"G"
+    other = await Raw.open(served)
+    other.send(struct.pack(">II", 16, 80877102) + key)
+    assert b"57014" in b"".join(body for _, body in await raw.until(b"Z"))
+    raw.send(message(b"d", b"2\tb\n") + message(b"c", b"") + message(b"Q", b"select 1\0"))
+    assert (await raw.until(b"Z"))[-1] == (b"Z", b"I")
+    assert served.sessions.shared.copied == []
+
+
+async def test_formats_and_zones_of_one_statement_are_not_kept_without_end(
+    served: Served,
+) -> None:
+    """A client that asks for ever other formats made a statement's compiled forms grow."""
+    raw = await Raw.logged_in(served)
+    raw.send(message(b"P", b"s\0select " + b", ".join([b"1"] * 8) + b"\0\0\0"))
+    for n in range(200):
+        codes = [n >> bit & 1 for bit in range(8)]
+        bind = b"\0s\0\0\0\0\0" + struct.pack(">9h", 8, *codes)
+        raw.send(message(b"B", bind) + message(b"E", bytes(5)))
+    raw.send(message(b"S", b""))
+    kinds = [kind for kind, _ in await raw.until(b"Z")]
+    assert kinds.count(b"D") == 200
+    statement = served.sessions.opened[-1].statements["s"]
+    assert len(statement.wire["UTC"].outputs) <= 64
+
+
 async def test_versions_and_options_are_negotiated(served: Served) -> None:
     """Clients of the next protocol could not connect at all."""
     for version, told in ((3 << 16 | 9, 3 << 16 | 2), (3 << 16 | 1, 3 << 16)):
