@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.front.registry import BOOL, TEXT, UNKNOWN, Proc
@@ -273,8 +274,20 @@ class Named(Expr):
 
 def children(expr: Expr) -> Iterator[Expr]:
     """The expressions directly inside."""
-    for part in fields(expr):
-        yield from _inside(getattr(expr, part.name))
+    for name in _parts_of(type(expr)):
+        yield from _inside(getattr(expr, name))
+
+
+_PLAIN = frozenset(
+    ("oid", "typmod", "pos", "value", "proc", "operator", "variadic", "cast", "how", "op", "name")
+)
+
+
+@lru_cache(maxsize=64)
+def _parts_of(kind: type[Expr]) -> tuple[str, ...]:
+    """The fields that may hold expressions."""
+    leaf = kind in (Const, Column, Param, Named, Default, CaseValue)
+    return () if leaf else tuple(f.name for f in fields(kind) if f.name not in _PLAIN)
 
 
 def _inside(value: Any) -> Iterator[Expr]:

@@ -113,7 +113,9 @@ def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: Fa
 
     Raises 0A000 for a query that joins them with tables.
     """
-    local = {c.get("ctename") for c in find(body, "CommonTableExpr")}
+    local = (
+        {c.get("ctename") for c in find(body, "CommonTableExpr")} if "withClause" in body else ()
+    )
     system, user = None, None
     for relation in find(body, "RangeVar"):
         name, schema = relation.get("relname", ""), relation.get("schemaname")
