@@ -10,19 +10,16 @@ CommandComplete of the last statement before a Sync waits for the commit: a clie
 protocol, and an error of the commit behind it.)
 
 Whatever a statement raises ends that statement only. What a client does wrong in the protocol
-(ProtocolError) ends the connection; so does an error that is our own bug end the statement (XX000),
-with a line in the log that has no text of users.
+(ProtocolError) ends the connection. An error that is our own bug is XX000 to the client and a line
+in the log, which has no text of users.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import traceback
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from kv.base.errors import KvorumError
 from kv.base.limits import (
     SQL_ENCODE_ROWS,
     SQL_FETCH_ROWS,
@@ -36,26 +33,23 @@ from sqlproxy.answers import Field, Portal, Session, Statement
 from sqlproxy.errors import (
     DUPLICATE_CURSOR,
     DUPLICATE_PREPARED,
-    INTERNAL_ERROR,
     LIMIT_EXCEEDED,
     PROTOCOL_VIOLATION,
-    STATEMENT_TOO_COMPLEX,
     UNDEFINED_CURSOR,
     UNDEFINED_PREPARED,
     SqlError,
-    from_store,
     unsupported,
 )
 from sqlproxy.pg.datetimes import zone_named
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import Fatal, ProtocolError, Skipped
+from sqlproxy.wire.compiled import VARIANTS_MAX, Bound, Compiled, Output, as_sql_error, output_of
 from sqlproxy.wire.copying import CopyIn, CopyOut
-from sqlproxy.wire.rows import Encode, Read, parameter_reader, row_encoder
+from sqlproxy.wire.rows import Read, parameter_reader
 
 log = logging.getLogger(__name__)
 
-_VARIANTS_MAX: Final = 64  # of formats, and of zones, that are kept compiled for one statement
 _ALL_TEXT: Final = b"\x00\x00"  # of Bind: no format codes
 
 
@@ -83,41 +77,6 @@ class Door(Protocol):
     async def drain(self) -> None:
         """Flush, and wait until the client has taken enough of it. Raises Gone."""
         ...
-
-
-class _Output:
-    """How rows of these fields leave, in the formats that a Bind asked for."""
-
-    __slots__ = ("description", "encode", "fields", "formats")
-
-    def __init__(self, fields: Sequence[Field], formats: tuple[int, ...], style: Style) -> None:
-        self.fields = fields
-        self.formats = formats
-        self.encode: Encode = row_encoder(tuple([f.oid for f in fields]), formats, style)
-        self.description = codec.row_description(fields, formats)
-
-
-class _Compiled:
-    """What the wire keeps of a statement: `readers` by the format codes of parameters and `outputs`
-    by those of results, as they came. One per style.
-    """
-
-    __slots__ = ("outputs", "readers")
-
-    def __init__(self) -> None:
-        self.readers: dict[bytes, list[Read]] = {}
-        self.outputs: dict[bytes, _Output] = {}
-
-
-class _Bound:
-    """What the wire keeps of a portal: formats of its results, and what they compile to."""
-
-    __slots__ = ("compiled", "output", "results")
-
-    def __init__(self, compiled: _Compiled | None, results: bytes) -> None:
-        self.compiled = compiled
-        self.results = results
-        self.output: _Output | None = None
 
 
 class Conversation:
@@ -264,7 +223,7 @@ class Conversation:
             if fields is None:
                 await portal.fetch(SQL_FETCH_ROWS)
             else:
-                output = _output(self._compiled(statement), _ALL_TEXT, fields, self._style)
+                output = output_of(self._compiled(statement), _ALL_TEXT, fields, self._style)
                 await self._rows(portal, output, 0, description=output.description)
             self.tell()
             tag = portal.tag()
@@ -349,27 +308,25 @@ class Conversation:
             for read, raw in zip(readers, message.values, strict=True)
         ]
         portal = await session.bind(statement, values)
-        bound = _Bound(compiled, message.results)
+        bound = Bound(compiled, message.results)
         if portal.fields is not None and portal.copy_out is None and portal.copy_in is None:
-            bound.output = _output(compiled, message.results, portal.fields, self._style)
+            bound.output = output_of(compiled, message.results, portal.fields, self._style)
         portal.wire = bound
         portals[message.portal] = portal
         self._door.out += codec.BIND_COMPLETE
 
-    def _compiled(self, statement: Statement) -> _Compiled:
+    def _compiled(self, statement: Statement) -> Compiled:
         by_zone = statement.wire
         if by_zone is None:
             by_zone = statement.wire = {}
-        compiled: _Compiled | None = by_zone.get(self._zone)
+        compiled: Compiled | None = by_zone.get(self._zone)
         if compiled is None:
-            if len(by_zone) >= _VARIANTS_MAX:
+            if len(by_zone) >= VARIANTS_MAX:
                 by_zone.clear()
-            compiled = by_zone[self._zone] = _Compiled()
+            compiled = by_zone[self._zone] = Compiled()
         return compiled
 
-    def _readers(
-        self, compiled: _Compiled, statement: Statement, message: codec.Bind
-    ) -> list[Read]:
+    def _readers(self, compiled: Compiled, statement: Statement, message: codec.Bind) -> list[Read]:
         types = statement.parameters
         codes = codec.format_codes(
             message.formats,
@@ -379,7 +336,7 @@ class Conversation:
         readers = [
             parameter_reader(oid, code, self._style) for oid, code in zip(types, codes, strict=True)
         ]
-        if len(compiled.readers) >= _VARIANTS_MAX:
+        if len(compiled.readers) >= VARIANTS_MAX:
             compiled.readers.clear()
         compiled.readers[message.formats] = readers
         return readers
@@ -414,14 +371,14 @@ class Conversation:
             raise SqlError(UNDEFINED_CURSOR, f'portal "{name}" does not exist')
         return portal
 
-    def _portal_output(self, portal: Portal, fields: Sequence[Field]) -> _Output:
+    def _portal_output(self, portal: Portal, fields: Sequence[Field]) -> Output:
         """Of a cursor that SQL declared there is no Bind: text."""
         bound = portal.wire
         if bound is None:
-            bound = portal.wire = _Bound(None, _ALL_TEXT)
+            bound = portal.wire = Bound(None, _ALL_TEXT)
         if bound.output is None or bound.output.fields is not fields:
-            bound.output = _output(bound.compiled, bound.results, fields, self._style)
-        output: _Output = bound.output
+            bound.output = output_of(bound.compiled, bound.results, fields, self._style)
+        output: Output = bound.output
         return output
 
     async def _execute(self, body: bytes) -> None:
@@ -448,7 +405,7 @@ class Conversation:
         self._held = codec.command_complete(tag) if tag else codec.EMPTY_QUERY
 
     async def _rows(
-        self, portal: Portal, output: _Output, rows_max: int, *, description: bytes = b""
+        self, portal: Portal, output: Output, rows_max: int, *, description: bytes = b""
     ) -> bool:
         """Rows until the portal has ended or `rows_max` (0 = all) are sent; whether it ended."""
         left = rows_max or SQL_FETCH_ROWS
@@ -496,25 +453,6 @@ class Conversation:
         return codec.command_complete(portal.tag())
 
 
-def _output(
-    compiled: _Compiled | None, results: bytes, fields: Sequence[Field], style: Style
-) -> _Output:
-    found = None if compiled is None else compiled.outputs.get(results)
-    if found is not None and found.fields is fields:
-        return found
-    codes = codec.format_codes(
-        results,
-        len(fields),
-        "bind message has {given} result formats but query has {count} columns",
-    )
-    found = _Output(fields, codes, style)
-    if compiled is not None:
-        if len(compiled.outputs) >= _VARIANTS_MAX:
-            compiled.outputs.clear()
-        compiled.outputs[results] = found
-    return found
-
-
 def _no_statement(name: str) -> SqlError:
     if name:
         return SqlError(UNDEFINED_PREPARED, f'prepared statement "{name}" does not exist')
@@ -529,22 +467,3 @@ def _whole(body: bytes | Skipped, what: str) -> bytes:
         f"{what} has {body.size} bytes; at most {SQL_MESSAGE_BYTES_MAX // MiB} MiB are taken",
         hint="Send it in several statements, or use COPY.",
     )
-
-
-def as_sql_error(error: BaseException) -> SqlError:
-    """What a client is told of whatever was raised."""
-    if isinstance(error, SqlError):
-        return error
-    if isinstance(error, KvorumError):
-        return from_store(error)
-    if isinstance(error, RecursionError):
-        return SqlError(
-            STATEMENT_TOO_COMPLEX,
-            "stack depth limit exceeded",
-            hint="The statement or a value in it is nested too deep.",
-        )
-    if isinstance(error, asyncio.TimeoutError):
-        return SqlError("57014", "canceling statement due to a timeout")
-    where = "".join(traceback.format_tb(error.__traceback__))
-    log.error("internal error in a statement: %s\n%s", type(error).__name__, where)
-    return SqlError(INTERNAL_ERROR, f"internal error: {type(error).__name__}")

@@ -1,0 +1,93 @@
+"""What the wire keeps of statements and portals, and what clients are told of errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+from kv.base.errors import KvorumError
+from sqlproxy.answers import Field
+from sqlproxy.errors import INTERNAL_ERROR, STATEMENT_TOO_COMPLEX, SqlError, from_store
+from sqlproxy.pg.style import Style
+from sqlproxy.wire import codec
+from sqlproxy.wire.rows import Encode, Read, row_encoder
+
+log = logging.getLogger(__name__)
+
+VARIANTS_MAX: Final = 64  # of formats, and of zones, that are kept compiled for one statement
+
+
+class Output:
+    """How rows of these fields leave, in the formats that a Bind asked for."""
+
+    __slots__ = ("description", "encode", "fields", "formats")
+
+    def __init__(self, fields: Sequence[Field], formats: tuple[int, ...], style: Style) -> None:
+        self.fields = fields
+        self.formats = formats
+        self.encode: Encode = row_encoder(tuple([f.oid for f in fields]), formats, style)
+        self.description = codec.row_description(fields, formats)
+
+
+class Compiled:
+    """What the wire keeps of a statement: `readers` by the format codes of parameters and `outputs`
+    by those of results, as they came. One per style.
+    """
+
+    __slots__ = ("outputs", "readers")
+
+    def __init__(self) -> None:
+        self.readers: dict[bytes, list[Read]] = {}
+        self.outputs: dict[bytes, Output] = {}
+
+
+class Bound:
+    """What the wire keeps of a portal: formats of its results, and what they compile to."""
+
+    __slots__ = ("compiled", "output", "results")
+
+    def __init__(self, compiled: Compiled | None, results: bytes) -> None:
+        self.compiled = compiled
+        self.results = results
+        self.output: Output | None = None
+
+
+def output_of(
+    compiled: Compiled | None, results: bytes, fields: Sequence[Field], style: Style
+) -> Output:
+    found = None if compiled is None else compiled.outputs.get(results)
+    if found is not None and found.fields is fields:
+        return found
+    codes = codec.format_codes(
+        results,
+        len(fields),
+        "bind message has {given} result formats but query has {count} columns",
+    )
+    found = Output(fields, codes, style)
+    if compiled is not None:
+        if len(compiled.outputs) >= VARIANTS_MAX:
+            compiled.outputs.clear()
+        compiled.outputs[results] = found
+    return found
+
+
+def as_sql_error(error: BaseException) -> SqlError:
+    """What a client is told of whatever was raised."""
+    if isinstance(error, SqlError):
+        return error
+    if isinstance(error, KvorumError):
+        return from_store(error)
+    if isinstance(error, RecursionError):
+        return SqlError(
+            STATEMENT_TOO_COMPLEX,
+            "stack depth limit exceeded",
+            hint="The statement or a value in it is nested too deep.",
+        )
+    if isinstance(error, asyncio.TimeoutError):
+        return SqlError("57014", "canceling statement due to a timeout")
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("internal error in a statement: %s\n%s", type(error).__name__, where)
+    return SqlError(INTERNAL_ERROR, f"internal error: {type(error).__name__}")
