@@ -5,8 +5,10 @@ nodes may remember a table, so it is done once.
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
 import kvorum
+from kvorum.cli.main import app
 from tests.surfaces.conftest import SURFACES, Served
 
 
@@ -121,3 +123,25 @@ def test_n8_settings_over_every_surface(
     assert found["partitions"] >= 1
     assert found["master"] == 1
     assert len(found["cluster"]) >= 8
+
+
+def test_j19_namespaces_and_sizes_by_command(served: Served) -> None:
+    """A command dropped an option, or said that all is well when it was refused."""
+    url = f"kvorum://127.0.0.1:{served.base}"
+
+    def told(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [*words, "--connect", url])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    told("namespace", "create", "cmd", "--replicas", "2")
+    assert "replicas  2" in told("namespace", "show", "cmd")
+    told("table", "create", "cmd/t", "--partition-bytes", "4194304")
+    assert '"partition_bytes": 4194304' in told("table", "list", "cmd", "--json")
+    told("table", "modify", "cmd/t", "--partition-bytes", "0")
+    told("namespace", "modify", "cmd", "--replicas", "0")
+    assert "at every node" in told("namespace", "show", "cmd")
+    told("namespace", "modify", "cmd", "--tags", "tape", code=1)
+    told("namespace", "show", "nowhere", code=1)
+    told("table", "drop", "cmd/t")
+    told("namespace", "drop", "cmd")
