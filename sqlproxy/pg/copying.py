@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from sqlproxy.answers import CopyFormat, Field
@@ -23,8 +23,7 @@ from sqlproxy.pg.style import Style
 
 Row = tuple[Any, ...]
 SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
-TRAILER: Final = b"\xff\xff"
-_HEADER: Final = SIGNATURE + bytes(8)
+HEADER: Final = SIGNATURE + bytes(8)  # no flags, no extension
 _SHOWN_CHARS: Final = 100  # of a line or value, in the context of an error
 _I2, _I4 = struct.Struct(">h"), struct.Struct(">i")
 _EXTENSION: Final = struct.Struct(">II")
@@ -33,15 +32,6 @@ _CRITICAL: Final = 0xFFFF0000
 
 _ESCAPED = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.)|$)", re.DOTALL)
 _NAMED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_TEXT_ESCAPES: Final = {
-    "\\": "\\\\",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-}
 
 
 class Reader(Protocol):
@@ -417,7 +407,7 @@ class _BinaryReader:
         """Where the rows begin, once the header is complete."""
         if data[: len(SIGNATURE)] != SIGNATURE[: len(data)]:
             raise self._bad("COPY file signature not recognized", line=False)
-        if len(data) < len(_HEADER):
+        if len(data) < len(HEADER):
             return 0
         flags, extension = _EXTENSION.unpack_from(data, len(SIGNATURE))
         if flags & _HAS_OIDS:
@@ -426,10 +416,10 @@ class _BinaryReader:
             raise self._bad("unrecognized critical flags in COPY file header", line=False)
         if extension > self._piece_bytes_max:
             raise self._bad("invalid COPY file header (wrong length)", line=False)
-        if len(data) < len(_HEADER) + extension:
+        if len(data) < len(HEADER) + extension:
             return 0
         self._begun = True
-        return len(_HEADER) + int(extension)
+        return len(HEADER) + int(extension)
 
     def _row(self, data: bytes, start: int) -> tuple[Row | None, int]:
         """The row at `start` and where the next one begins; None: it is not complete."""
@@ -478,106 +468,3 @@ class _BinaryReader:
     def _bad(self, message: str, *, line: bool = True) -> SqlError:
         where = f"COPY {self._of.table}, line {self._line}" if line else ""
         return SqlError(BAD_COPY_FORMAT, message, where=where)
-
-
-# -- out
-
-WriteRow = Callable[[Sequence[Any]], bytes]
-
-
-def header(of: CopyFormat, fields: Sequence[Field]) -> bytes:
-    """What comes before the first row: of binary it is sent together with it."""
-    if of.kind == "binary":
-        return _HEADER
-    if not (of.header or of.header_match):
-        return b""
-    if of.kind == "text":
-        names = [_escaped_text(field.name, of.delimiter) for field in fields]
-    else:
-        names = [_quoted_csv(field.name, of, force=False) for field in fields]
-    return of.delimiter.join(names).encode() + b"\n"
-
-
-def row_writer(of: CopyFormat, fields: Sequence[Field], style: Style) -> WriteRow:
-    """One row's bytes, with the newline."""
-    if of.kind == "binary":
-        return _binary_row(fields)
-    writers = [text.writer(field.oid, style) for field in fields]
-    if of.kind == "text":
-        return _text_row(of, writers)
-    force = [of.force_quote_all or field.name in of.force_quote for field in fields]
-    return _csv_row(of, writers, force)
-
-
-def _text_row(of: CopyFormat, writers: Sequence[Callable[[Any], str]]) -> WriteRow:
-    null, delimiter = of.null, of.delimiter
-    special = re.compile(f"[\\\\\b\f\n\r\t\v{re.escape(delimiter)}]")
-
-    def write(row: Sequence[Any]) -> bytes:
-        cells = []
-        for value, text_of in zip(row, writers, strict=True):
-            if value is None:
-                cells.append(null)
-                continue
-            cell = text_of(value)
-            cells.append(_escaped_text(cell, delimiter) if special.search(cell) else cell)
-        return (delimiter.join(cells) + "\n").encode()
-
-    return write
-
-
-def _escaped_text(cell: str, delimiter: str) -> str:
-    out = [_TEXT_ESCAPES.get(c) or (f"\\{c}" if c == delimiter else c) for c in cell]
-    return "".join(out)
-
-
-def _csv_row(
-    of: CopyFormat, writers: Sequence[Callable[[Any], str]], force: Sequence[bool]
-) -> WriteRow:
-    single = len(writers) == 1
-
-    def write(row: Sequence[Any]) -> bytes:
-        cells = []
-        for value, text_of, forced in zip(row, writers, force, strict=True):
-            if value is None:
-                cells.append(of.null)
-            else:
-                cells.append(_quoted_csv(text_of(value), of, force=forced, single=single))
-        return (of.delimiter.join(cells) + "\n").encode()
-
-    return write
-
-
-def _quoted_csv(cell: str, of: CopyFormat, *, force: bool, single: bool = False) -> str:
-    needs = (
-        force
-        or cell == of.null
-        or (single and cell == "\\.")
-        or any(c in cell for c in (of.delimiter, of.quote, "\n", "\r"))
-    )
-    if not needs:
-        return cell
-    escaped = cell.replace(of.escape, of.escape * 2) if of.escape != of.quote else cell
-    return of.quote + escaped.replace(of.quote, of.escape + of.quote) + of.quote
-
-
-def _binary_row(fields: Sequence[Field]) -> WriteRow:
-    writers = [binary.writer(field.oid) for field in fields]
-    count = _I2.pack(len(fields))
-
-    def write(row: Sequence[Any]) -> bytes:
-        out = [count]
-        for value, raw_of in zip(row, writers, strict=True):
-            if value is None:
-                out.append(b"\xff\xff\xff\xff")
-            else:
-                raw = raw_of(value)
-                out += (_I4.pack(len(raw)), raw)
-        return b"".join(out)
-
-    return write
-
-
-def rows_bytes(rows: Iterable[Sequence[Any]], write: WriteRow) -> bytes:
-    """Several rows as one piece, e.g. of a file."""
-    return b"".join([write(row) for row in rows])

@@ -5,5 +5,5 @@ server.py ─ accepts, limits, cancels, stops
        ├─ codec.py         bytes ↔ messages (pure)
        ├─ startup.py       from the first packet to the first ReadyForQuery; scram.py (pure)
        └─ conversation.py  queries, prepared statements, portals; copying.py: COPY
-            └─ rows.py     row encoders and parameter readers, compiled per statement (pure)
+            └─ compiled.py, rows.py   row encoders, parameter readers: per statement (pure)
 """

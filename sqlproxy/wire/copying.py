@@ -19,7 +19,8 @@ from kv.base.limits import (
 )
 from sqlproxy.answers import CopyFormat, Portal
 from sqlproxy.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
-from sqlproxy.pg.copying import TRAILER, header, reader, row_writer
+from sqlproxy.pg.copying import reader
+from sqlproxy.pg.copying_out import TRAILER, header, row_writer
 from sqlproxy.pg.style import Style
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import ProtocolError, Skipped

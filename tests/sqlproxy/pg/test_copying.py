@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.errors import SqlError
-from sqlproxy.pg import copying, oids
+from sqlproxy.pg import copying, copying_out, oids
 from sqlproxy.pg.style import DEFAULT
 
 GOLDEN: dict[str, Any] = json.loads(pathlib.Path(__file__).with_name("golden.json").read_text())
@@ -50,9 +50,9 @@ def of_options(options: str) -> CopyFormat:
 
 
 def written(of: CopyFormat, rows: list[tuple[Any, ...]]) -> bytes:
-    write = copying.row_writer(of, FIELDS, DEFAULT)
-    data = copying.header(of, FIELDS) + copying.rows_bytes(rows, write)
-    return data + copying.TRAILER if of.kind == "binary" else data
+    write = copying_out.row_writer(of, FIELDS, DEFAULT)
+    data = copying_out.header(of, FIELDS) + copying_out.rows_bytes(rows, write)
+    return data + copying_out.TRAILER if of.kind == "binary" else data
 
 
 def read(of: CopyFormat, data: bytes, piece: int) -> list[tuple[Any, ...]]:

@@ -23,7 +23,8 @@ import uvloop
 from kv.base.adapters import SystemClock, SystemRng
 from sqlproxy.answers import Channel, CopyFormat, Field
 from sqlproxy.pg import oids
-from sqlproxy.pg.copying import reader, row_writer
+from sqlproxy.pg.copying import reader
+from sqlproxy.pg.copying_out import header, row_writer
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.wire.rows import row_encoder
 from sqlproxy.wire.server import SqlServer
@@ -199,8 +200,6 @@ def rows() -> None:
         took = time.process_time() - start
         data = b"".join(pieces)
         if kind == "binary":
-            from sqlproxy.pg.copying import header
-
             data = header(of, FIELDS) + data
         start = time.process_time()
         read = reader(of, FIELDS, DEFAULT, 1 << 25)
