@@ -133,6 +133,7 @@ FIGURES: Final = {
     "procedure_hands": Figure("Worker processes that are here.", True),
     "procedure_taken_back": Figure("Procedures taken from workers that were silent."),
     "procedure_commits": Figure("Transactions of steps and undos."),
+    "procedure_handed": Figure("… that gave their locks to the next procedure, too."),
     "procedure_retries": Figure("Attempts of steps and undos that will be repeated."),
     "audit_written": Figure("Requests written to the log of stamps."),
     "audit_lost": Figure("Requests that are not in it: its buffer, or the disk, was full."),
