@@ -211,6 +211,8 @@ class _Bind:
                 raise unsupported("AS OF SYSTEM TIME in this statement", hint="SELECT has it.")
             self._as_of_parameter(parsed.extras.as_of)
             bound = replace(bound, as_of=parsed.extras.as_of)
+        if isinstance(bound, s.System):
+            return bound  # the catalog finds its parameters' types
         if hasattr(bound, "parameters"):
             return replace(bound, parameters=self.parameters.final())
         self.parameters.final()
