@@ -7,31 +7,30 @@ kept: below a LIMIT, or when the way names single rows; else it is DuckDB's (`se
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
 from kv.base.limits import SQL_SCAN_ROWS, SQL_SORTED_ROWS_MAX
-from sqlproxy import keys
 from sqlproxy.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
 from sqlproxy.fast.access import Access, Ordering, choose
+from sqlproxy.fast.listing import ListingPlan, listing_plan
 from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.fast.rules import Row
+from sqlproxy.fast.sorting import sort_key, sortable
 from sqlproxy.front.compiling import Fn, compile, fold
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Column, Const, Order
 from sqlproxy.front.statements import Select, TableItem, shown
-from sqlproxy.pg.oids import canonical
-from sqlproxy.types import resolve
 from txn.transaction import Transaction
 
 Batches = AsyncIterator[list[Row]]
 
 
-def select_plan(select: Select) -> SelectPlan | ConstantPlan | None:
+def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | None:
     """A plan for it, or None: it needs joins, aggregates or a large sort."""
     item = select.table
     if item is None:
-        return ConstantPlan(select) if _constant(select) else None
+        return ConstantPlan(select) if _constant(select) else listing_plan(select)
     if item.table.plain:
         return None
     order, complete = _ordering(select.order, item)
@@ -42,7 +41,7 @@ def select_plan(select: Select) -> SelectPlan | ConstantPlan | None:
         few = access.points and not any(given.any for given in access.given)
         if not few and not _kept_few(select):
             return None
-        if any(keys.unordered(resolve(canonical(o.expr.oid))) for o in select.order):
+        if not sortable(select.order):
             return None
     return SelectPlan(select, item, access, sort=bool(select.order) and not sorted_already)
 
@@ -104,7 +103,7 @@ class SelectPlan:
         self._dense = len(self._places) == len(item.table.columns)
         self._limit = None if select.limit is None else compile(select.limit).fn
         self._offset = None if select.offset is None else compile(select.offset).fn
-        self._key = _sort_key(select.order) if sort else None
+        self._key = sort_key(select.order) if sort else None
         self._holds = self._held(select)
 
     def _as_it_is(self, item: TableItem) -> tuple[int, ...] | None:
@@ -245,6 +244,7 @@ class ConstantPlan:
         compiled = [compile(target.expr) for target in select.targets]
         self._targets: list[Fn] = [one.fn for one in compiled]
         self.sequences = frozenset(name for one in compiled for name in one.sequences)
+        self.count = 1
         self._limit = None if select.limit is None else compile(select.limit).fn
         self._offset = None if select.offset is None else compile(select.offset).fn
 
@@ -256,21 +256,3 @@ class ConstantPlan:
         if self._offset is not None and (self._offset((), env) or 0) > 0:
             return []
         return [tuple(fn((), env) for fn in self._targets)]
-
-
-def _sort_key(order: Sequence[Order]) -> Callable[[Row, Env], bytes]:
-    """A row → bytes that sort as ORDER BY says."""
-    parts = []
-    for one in order:
-        kind = resolve(canonical(one.expr.oid))
-        encode = keys.component(kind, descending=one.descending, nulls_first=one.nulls_first)
-        parts.append((compile(one.expr).fn, kind.to_stored, encode))
-
-    def key(row: Row, env: Env) -> bytes:
-        found = []
-        for fn, to_stored, encode in parts:
-            value = fn(row, env)
-            found.append(encode(None if value is None else to_stored(value)))
-        return b"".join(found)
-
-    return key

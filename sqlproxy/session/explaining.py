@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.errors import unsupported
+from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import TableReader, Touched
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
@@ -50,6 +51,8 @@ def describe(bound: Any, plan: Any, env: Env) -> list[str]:
     match plan:
         case ConstantPlan():
             return ["Result"]
+        case ListingPlan():
+            return [f"Values Scan: {plan.count} rows"]
         case SelectPlan():
             lines = _scan(plan.reader, env, filtered=plan.select.where is not None)
             if plan.sort:

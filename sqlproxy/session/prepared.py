@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.limits import SQL_CACHED_CHARS_MAX
 from sqlproxy.answers import Field
+from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, select_plan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front import front
@@ -18,7 +19,7 @@ from sqlproxy.session.names import Declared
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
-Plan = SelectPlan | ConstantPlan | InsertPlan | UpdatePlan | DeletePlan | None
+Plan = SelectPlan | ConstantPlan | ListingPlan | InsertPlan | UpdatePlan | DeletePlan | None
 
 
 @dataclass(slots=True, eq=False)
@@ -83,8 +84,6 @@ def plan_of(bound: Any) -> Plan:
     match bound:
         case s.Select():
             return select_plan(bound)
-        case s.Insert() if bound.select is None and not bound.ctes:
-            return InsertPlan(bound)
         case s.Insert() if not bound.ctes:
             return InsertPlan(bound)
         case s.Update() | s.Delete() if _alone(bound):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from sqlproxy.answers import Row
 from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
+from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
@@ -79,10 +80,10 @@ async def query(
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
     env, numbers = environment(session, values)
-    if isinstance(plan, ConstantPlan):
+    if isinstance(plan, ConstantPlan | ListingPlan):
         for name in sorted(plan.sequences):
             session.block.check_writable("nextval()")
-            await reserve(session, prepared.declared, numbers, name, 1)
+            await reserve(session, prepared.declared, numbers, name, plan.count)
         return at_once(plan.rows(env))
     at = await _moment(session, select, values)
     if isinstance(plan, SelectPlan):
