@@ -81,10 +81,7 @@ class Coercer:
     def _literal(self, expr: Const, target: int, pos: int) -> Expr:
         if expr.value is None:
             return Const(oid=target, value=None, pos=expr.pos)
-        if (
-            target in (DATE, TIME, TIMESTAMP, TIMESTAMPTZ)
-            and expr.value.strip().lower() in _MOMENTS
-        ):
+        if is_moment(expr.value, target):
             return Cast(
                 oid=target,
                 arg=Const(oid=25, value=expr.value),
@@ -171,6 +168,11 @@ def _with_unit(text: str, typmod: int) -> str:
             if fields & bit:
                 return f"{text} {unit}"
     return text
+
+
+def is_moment(text: str, oid: int) -> bool:
+    """Whether a literal means the time when it is read: `now`, `today`, …"""
+    return oid in (DATE, TIME, TIMESTAMP, TIMESTAMPTZ) and text.strip().lower() in _MOMENTS
 
 
 def read(oid: int, style: Style) -> Reader:

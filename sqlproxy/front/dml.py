@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sqlproxy.answers import Field
 from sqlproxy.errors import (
@@ -18,10 +18,14 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.front.casting import is_moment
+from sqlproxy.front.compiling import compile
+from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Column, Const, Default, Expr, Param, RowExpr
 from sqlproxy.front.fromitems import item_columns, table_columns
+from sqlproxy.front.lengths import fitter
 from sqlproxy.front.query import Queries, output
-from sqlproxy.front.registry import UNKNOWN
+from sqlproxy.front.registry import INTERVAL, UNKNOWN
 from sqlproxy.front.scope import Rel, Scope, columns_of
 from sqlproxy.front.statements import (
     Assignment,
@@ -37,6 +41,7 @@ from sqlproxy.front.statements import (
     Update,
 )
 from sqlproxy.front.syntax import Node, at, unwrap
+from sqlproxy.front.values import reader
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Table
@@ -50,6 +55,8 @@ class Writes:
     def __init__(self, queries: Queries) -> None:
         self.queries = queries
         self.binder = queries.binder
+        # By column and type of the literal.
+        self.conversions: dict[tuple[int, int], Callable[[Any], Any]] = {}
         queries.writes = self.nested
 
     def nested(self, kind: str, body: Node, scope: Scope) -> Insert | Update | Delete:
@@ -179,7 +186,43 @@ class Writes:
                 f'cannot insert a non-DEFAULT value into column "{column.name}"',
                 detail=f'Column "{column.name}" is a generated column.',
             )
+        if isinstance(value, Const) and not (oid == INTERVAL and typmod >= 0):
+            return self._constant(value, column, oid, typmod)
         return self.binder.casts.assign(value, oid, typmod, column.name, value.pos + 1)
+
+    def _constant(self, value: Const, column: TableColumn, oid: int, typmod: int) -> Expr:
+        """A literal as the column's value, by a conversion that is made once for all rows."""
+        given = value.value
+        if given is None:
+            return Const(oid=oid, typmod=typmod, value=None, pos=value.pos)
+        key = (column.id, value.oid)
+        convert = self.conversions.get(key)
+        if convert is None:
+            convert = self._conversion(value, column, oid, typmod)
+            self.conversions[key] = convert
+        if value.oid == UNKNOWN and is_moment(given, oid):
+            return self.binder.casts.assign(value, oid, typmod, column.name, value.pos + 1)
+        try:
+            return Const(oid=oid, typmod=typmod, value=convert(given), pos=value.pos)
+        except SqlError as error:
+            if value.oid == UNKNOWN and error.position == 0:
+                error.position = value.pos + 1
+            raise
+
+    def _conversion(
+        self, value: Const, column: TableColumn, oid: int, typmod: int
+    ) -> Callable[[Any], Any]:
+        if value.oid == UNKNOWN:
+            read = reader(oid, self.binder.style)
+            if typmod < 0:
+                return read
+            fit = fitter(oid, typmod, False)
+            return lambda text: fit(read(text))
+        place = Column(oid=value.oid, index=0, name="")
+        expr = self.binder.casts.assign(place, oid, typmod, column.name, value.pos + 1)
+        fn = compile(expr).fn
+        env = Env(style=self.binder.style)
+        return lambda given: fn((given,), env)
 
     def _from_select(
         self, select: Select, columns: Sequence[TableColumn]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.front.registry import BOOL, TEXT, UNKNOWN, Proc
@@ -283,11 +282,17 @@ _PLAIN = frozenset(
 )
 
 
-@lru_cache(maxsize=64)
+_parts: dict[type, tuple[str, ...]] = {}  # one entry a class of this module
+
+
 def _parts_of(kind: type[Expr]) -> tuple[str, ...]:
     """The fields that may hold expressions."""
-    leaf = kind in (Const, Column, Param, Named, Default, CaseValue)
-    return () if leaf else tuple(f.name for f in fields(kind) if f.name not in _PLAIN)
+    found = _parts.get(kind)
+    if found is None:
+        leaf = kind in (Const, Column, Param, Named, Default, CaseValue)
+        found = () if leaf else tuple(f.name for f in fields(kind) if f.name not in _PLAIN)
+        _parts[kind] = found
+    return found
 
 
 def _inside(value: Any) -> Iterator[Expr]:
