@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import uvloop
 
 from kv.base.adapters import SystemClock, SystemRng
 from sqlproxy.wire.server import SqlServer
@@ -34,6 +36,11 @@ async def serve(users: Mapping[str, str] | None = None, **options: Any) -> Async
         yield served
     finally:
         await server.stop(grace_s=0.2)
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Both loops, by the name that the test's id carries."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
