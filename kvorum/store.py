@@ -171,6 +171,7 @@ class Store:
             rng=ports.rng,
             members=self.cluster.peers,
         )
+        self.dispatcher.doors = self.manager.births.doors
         self.dispatcher.register(TSO, self.tso.handle)
         for method, handler in RetentionMethods(self.safepoint).handlers().items():
             self.dispatcher.register(method, handler)

@@ -3,7 +3,9 @@ that says so (kv.replica.reshape) and the group that is open, or gone.
 
     split    applied ─▶ coming: its keys are known to be its own, nobody serves them yet
                      ─▶ the state DB is synced ─▶ its group is open; where the old partition led,
-                        it asks for the leadership at once, and keeps asking for a while
+                        it asks for the leadership at once, and keeps asking for a while. Requests
+                        that come there meanwhile wait, for NEWBORN_WAIT_MS at most: told to come
+                        again they would come late, by pauses that double
     merge    applied ─▶ the partition above refuses everybody (they are told who has its keys)
                      ─▶ the state DB is synced ─▶ its log is removed ─▶ the marker, too
 
@@ -20,12 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import KvorumError
+from kv.base.errors import KvorumError, Unavailable, to_wire
 from kv.base.ids import PartitionId
+from kv.base.limits import NEWBORN_WAIT_MS, QUEUE_REQUESTS_MAX
 from kv.base.ports import Timers
+from kv.partition.answers import queue_full
+from kv.partition.ports import Connection
 from kv.partition.shapes import Merge, Shape, Split
 from kv.replica.replica import Replica
 from kv.replica.reshape import reshape
@@ -55,6 +60,38 @@ class Manager(Protocol):
         ...
 
 
+class Door:
+    """Where requests wait for a partition that is coming (kv.server.dispatcher.Machine)."""
+
+    def __init__(self, descriptor: PartitionDescriptor) -> None:
+        self.descriptor = descriptor
+        self._waiting: list[tuple[Connection, list[Any]]] = []
+
+    def submit(self, conn: Connection, request: list[Any]) -> None:
+        if len(self._waiting) < QUEUE_REQUESTS_MAX:
+            self._waiting.append((conn, request))
+            return
+        limit = QUEUE_REQUESTS_MAX
+        error = queue_full(self.descriptor, "requests", limit, len(self._waiting))
+        self._refuse(conn, request, error)
+
+    def hand_over(self, made: Replica) -> None:
+        """It is open: they are in its queue now."""
+        waiting, self._waiting = self._waiting, []
+        for conn, request in waiting:
+            made.machine.submit(conn, request)
+
+    def dismiss(self, error: KvorumError) -> None:
+        waiting, self._waiting = self._waiting, []
+        for conn, request in waiting:
+            self._refuse(conn, request, error)
+
+    @staticmethod
+    def _refuse(conn: Connection, request: list[Any], error: KvorumError) -> None:
+        conn.reply([request[0], 1, *to_wire(error)])
+        conn.flush()
+
+
 class Births:
     """See the module. All on the loop."""
 
@@ -68,6 +105,7 @@ class Births:
     ) -> None:
         """`durably(then)`: call `then` once all that was written to the state DB is durable."""
         self.coming: dict[PartitionId, PartitionState] = {}
+        self.doors: dict[PartitionId, Door] = {}  # of those that are led here, most likely
         self._manager, self._node, self._timers = manager, node, timers
         self._durably, self._on_fatal = durably, on_fatal
         self._closed = False
@@ -93,7 +131,9 @@ class Births:
         match shape:
             case Split() if shape.new.id in self.coming:
                 self._spread(replica)
-                self._durably(partial(self._open, shape.new.id, led=replica.leads()))
+                if led := replica.leads():
+                    self.doors[shape.new.id] = Door(self.coming[shape.new.id].descriptor)
+                self._durably(partial(self._open, shape.new.id, led=led))
             case Merge():
                 self._spread(replica)
                 self._manager.close_replica(shape.right.id)
@@ -111,16 +151,18 @@ class Births:
         """A snapshot makes the replica wider: it has taken those in whose replicas this node has
         there, and they have nothing more to say. Their logs go once that is durable.
         """
+        own = replica.descriptor.id
+        here = {d.id: d for d in self._manager.descriptors() if d.id != own}
+        # Those of an attempt that came to nothing are closed already, and have records here still.
+        closed = {d.id: d for d in self._absorbing.get(own, ()) if d.id not in here}
         gone = [
             d
-            for d in self._manager.descriptors()
-            if d.id != replica.descriptor.id
-            and (not new.end or d.start < new.end)
-            and (not d.end or new.start < d.end)
+            for d in (*closed.values(), *here.values())
+            if (not new.end or d.start < new.end) and (not d.end or new.start < d.end)
         ]
         for d in gone:
             self._manager.close_replica(d.id)
-        self._absorbing[replica.descriptor.id] = gone
+        self._absorbing[own] = gone
         return gone
 
     def installed(self, partition: PartitionId) -> None:
@@ -131,6 +173,9 @@ class Births:
     def close(self) -> None:
         """The node stops."""
         self._closed = True
+        for door in self.doors.values():
+            door.dismiss(Unavailable("this node stops; another one serves the partition soon"))
+        self.doors.clear()
 
     def _open(self, id_: PartitionId, *, led: bool) -> None:
         if self._closed:
@@ -142,7 +187,24 @@ class Births:
             self._on_fatal(error)
             return
         if led:
+            self._wait_for_leader(made)
             self._campaign(made, 1)
+
+    def _wait_for_leader(self, made: Replica) -> None:
+        """Whoever asks is served as soon as it leads, or told who does."""
+        made.machine.wait_for_leader(waits=True)
+        self.doors.pop(made.descriptor.id).hand_over(made)
+        tell = made.on_role
+
+        def role(replica: Replica, leader: bool) -> None:
+            made.machine.wait_for_leader(waits=False)
+            made.on_role = tell
+            if tell is not None:
+                tell(replica, leader)
+
+        made.on_role = role
+        wait_s = NEWBORN_WAIT_MS / 1000
+        self._timers.call_later(wait_s, partial(made.machine.wait_for_leader, waits=False))
 
     def _campaign(self, made: Replica, times: int) -> None:
         """The others make their replicas in the same moment: some asking may be in vain."""
@@ -150,6 +212,8 @@ class Births:
             return
         if made.leader_hint() is None:
             made.group.campaign()
+        elif not made.leads():
+            made.machine.wait_for_leader(waits=False)
         if made.leader_hint() is None and times < _CAMPAIGNS_MAX:
             pause_s = _CAMPAIGN_S * 2 ** (times - 1)
             self._timers.call_later(pause_s, self._campaign, made, times + 1)

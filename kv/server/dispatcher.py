@@ -151,6 +151,8 @@ class Dispatcher:
         """The partitions that need not be at a majority of the nodes; asked while this node leads
         the meta partition. The node sets it.
         """
+        self.doors: Mapping[Any, Machine] = {}
+        """Where requests wait for partitions that are being made here; the node sets it."""
         self._node_id = node_id
         self._partitions = partitions
         self._by_id = partitions.by_id
@@ -196,6 +198,8 @@ class Dispatcher:
                         raise self.no_room
                     known = len(row) > _EPOCH_AT and type(row[3]) is int
                     machine = by_id(row[3]) if known else None
+                    if machine is None and known and self.doors:
+                        machine = self.doors.get(row[3])
                     if machine is None or machine.descriptor.epoch != row[_EPOCH_AT]:
                         raise self._moved(row)
                     row[2] = self._deadline(row[2]) if row[2] else usual

@@ -16,8 +16,9 @@ refused for good, `forgo` makes sure, by an entry of the left one's log, that a 
 on its way cannot happen any more; then it thaws the right one. Or it finds that the join has
 happened, and enters it into the map. So there is one outcome, whatever falls at whatever step.
 
-Both must have replicas at the same nodes: move them first. A dead node keeps partitions from being
-merged, as its replica could not follow.
+Both must have replicas at the same nodes: kvorum.move_beside brings them there, which the master
+does by itself before the merges that it decides. A dead node keeps partitions from being merged, as
+its replica could not follow.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Busy, KvorumError, NotFound, Refused, Unavailable
-from kv.base.ids import PartitionId
+from kv.base.errors import Busy, NotFound, Refused, Unavailable
+from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import (
     MERGE_FREEZE_MS_MAX,
     MERGE_LAG_MAX,
@@ -36,7 +37,6 @@ from kv.base.limits import (
     RESHAPE_CALL_MS,
 )
 from kv.base.methods import (
-    CAUGHT_UP,
     FREEZE_PARTITION,
     MERGE_PARTITION,
     SETTLE_PARTITION,
@@ -69,7 +69,7 @@ def _locks(args: Any) -> list[Lock]:
 )
 class MergePartitions:
     def __init__(self, services: MembershipServices) -> None:
-        self._groups, self._calls = services.groups, services.calls
+        self._groups = services.groups
 
     @step(first=True, undo="forgo")
     async def prepare(self, ctx: StepContext) -> Outcome:
@@ -177,15 +177,8 @@ class MergePartitions:
 
     async def _behind(self, partition: PartitionId, index: int, nodes: list[int]) -> list[int]:
         """Those of the nodes where that entry is not applied durably, as far as they tell."""
-        missing = []
-        for node in nodes:
-            try:
-                await self._calls.call_at(
-                    node, CAUGHT_UP, partition, max(0, index), budget_ms=MERGE_FREEZE_MS_MAX
-                )
-            except KvorumError:
-                missing.append(node)
-        return missing
+        there = await self._groups.caught_up(partition, max(0, index), [NodeId(n) for n in nodes])
+        return [node for node in nodes if node not in there]
 
     @staticmethod
     def _check_time(ctx: StepContext, why: str) -> None:
