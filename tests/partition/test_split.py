@@ -85,6 +85,25 @@ def test_h2_who_waits_for_what_moved_is_told_and_the_others_go_on() -> None:
     assert [node.get(k(f"m{i}"))[0] for i in range(5)] == [None] * 5
 
 
+def test_h2_who_comes_before_the_new_half_is_open_waits_at_its_door() -> None:
+    """Sent away it would come again late, as pauses double while a leader is elected."""
+    node = Node((TABLE,))
+    births, durable = node.manager.births, list[Any]()
+    births._durably = durable.append
+    split(node, k("g"))
+    node.settle(lambda: bool(durable))
+    door = births.doors[PartitionId(NEW)]
+    deadline = node.clock.monotonic() + 10
+    door.submit(node.conn, [900, methods.PUT, deadline, NEW, 1, k("m"), b"v", None, 0])
+    node.timers.run(0.1)
+    assert 900 not in node.conn.rows
+    durable.pop()()
+    assert not births.doors
+    node.settle(lambda: 900 in node.conn.rows)
+    assert node.conn.rows[900][1] == 0, "it was served as soon as there was a leader"
+    assert node.get(k("m"))[0] == b"v"
+
+
 def test_h2_intents_guards_and_waiters_are_cut() -> None:
     """An intent on the wrong side is never found: its keys would be written over, its transaction
     torn. A guard that loses its half lets phantoms in.
