@@ -18,8 +18,34 @@ from typing import Any
 
 import psycopg
 
-ROWS = ["pg_aggregate",
-    "pg_authid", "pg_am", "pg_amop", "pg_amproc", "pg_attribute", "pg_cast", "pg_class", "pg_collation", "pg_constraint", "pg_conversion", "pg_description", "pg_index", "pg_language", "pg_namespace", "pg_opclass", "pg_operator", "pg_opfamily", "pg_proc", "pg_range", "pg_tablespace", "pg_ts_config", "pg_ts_dict", "pg_ts_parser", "pg_ts_template", "pg_type"]
+ROWS = [
+    "pg_aggregate",
+    "pg_authid",
+    "pg_am",
+    "pg_amop",
+    "pg_amproc",
+    "pg_attribute",
+    "pg_cast",
+    "pg_class",
+    "pg_collation",
+    "pg_constraint",
+    "pg_conversion",
+    "pg_description",
+    "pg_index",
+    "pg_language",
+    "pg_namespace",
+    "pg_opclass",
+    "pg_operator",
+    "pg_opfamily",
+    "pg_proc",
+    "pg_range",
+    "pg_tablespace",
+    "pg_ts_config",
+    "pg_ts_dict",
+    "pg_ts_parser",
+    "pg_ts_template",
+    "pg_type",
+]
 SCHEMA_ROWS = ["sql_features", "sql_implementation_info", "sql_parts", "sql_sizing"]
 FUNCTIONS = {
     "pg_get_keywords": "select * from pg_get_keywords() order by word",

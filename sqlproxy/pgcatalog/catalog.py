@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import available_timezones
+from zoneinfo import ZoneInfo, available_timezones
 
 import duckdb
 import pyarrow as pa
@@ -325,7 +325,7 @@ class SystemCatalog:
 
     def _feed(self, feed: str, told: Mapping[str, Sequence[Told]], session: Session) -> pa.Table:
         name = feed.removeprefix("kv_")
-        if feed in ("kv_settings", "kv_settings_all", "kv_pg_settings"):
+        if feed in ("kv_shown_settings", "kv_settings_all", "kv_pg_settings"):
             return self._settings(session, feed)
         if feed == FED["kv_sizes"]:
             sizes = [
@@ -342,14 +342,13 @@ class SystemCatalog:
         layout = [(c.name, self._held(c.type)) for c in relation.columns]
         listed = told.get(name, ())
         if name == "pg_timezone_names":
-            listed = [{"name": zone} for zone in sorted(available_timezones())]
+            listed = _zones(_EPOCH + timedelta(microseconds=session.now_us))
         if name == "pg_stat_activity" and not listed:
             listed = [self._myself(session)]
         return _table(layout, [tuple(one.get(n) for n, _ in layout) for one in listed])
 
     def _held(self, oid: int) -> str:
-        held = kinds.held(oid, self._static.element_of(oid))
-        return "BIGINT" if held == "INTERVAL" else held
+        return kinds.held(oid, self._static.element_of(oid))
 
     def _myself(self, session: Session) -> Told:
         now = _EPOCH + timedelta(microseconds=session.now_us)
@@ -369,14 +368,14 @@ class SystemCatalog:
         listed = []
         for row in source["rows"]:
             row = list(row)
-            if feed == "kv_settings":
+            if feed == "kv_shown_settings":
                 row[setting] = row[names.index("_shown")]
             _, row[setting] = own.pop(row[name].lower(), ("", row[setting]))
             listed.append(row)
         for key, value in sorted(own.values()):
             listed.append([{"name": key, "setting": value, "vartype": "string", "context": "user",
                             "category": "Kvorum", "source": "session"}.get(n) for n in names])  # fmt: skip
-        if feed == "kv_settings":
+        if feed == "kv_shown_settings":
             return _table(
                 [("name", "VARCHAR"), ("setting", "VARCHAR")],
                 [(row[name].lower(), row[setting]) for row in listed],
@@ -392,6 +391,15 @@ class SystemCatalog:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _zones(now: datetime) -> list[Told]:
+    found: list[Told] = []
+    for name in sorted(available_timezones()):
+        there = now.astimezone(ZoneInfo(name))
+        offset = {"utc_offset": there.utcoffset(), "is_dst": bool(there.dst())}
+        found.append({"name": name, "abbrev": there.tzname(), **offset})
+    return found
 
 
 def _table(layout: Sequence[tuple[str, str]], listed: Sequence[Sequence[Any]]) -> pa.Table:
@@ -460,9 +468,10 @@ def _failed(error: duckdb.Error) -> SqlError:
     first = words.split("\n")[0].partition(": ")[2] or words
     if isinstance(error, duckdb.ConversionException):
         return SqlError(INVALID_TEXT, first)
+    if first.startswith("Division by zero"):
+        return SqlError(DIVISION_BY_ZERO, "division by zero")
     if isinstance(error, duckdb.OutOfRangeException):
-        state = DIVISION_BY_ZERO if "zero" in first.lower() else OUT_OF_RANGE
-        return SqlError(state, first)
+        return SqlError(OUT_OF_RANGE, first)
     if "More than one row returned by a subquery" in words:
         return SqlError("21000", "more than one row returned by a subquery used as an expression")
     return SqlError(INTERNAL_ERROR, f"the system catalog could not run the statement: {first}")

@@ -236,7 +236,9 @@ class Coercion:
             more = " || '(' || z._identity || ')'" if kind == "regprocedure" else ""
             found = f"(SELECT z.proname{more} FROM k_pg_proc z WHERE z.oid = {sql})"
         elif kind in ("regoper", "regoperator"):
-            sides = " || '(' || coalesce(l._text, 'NONE') || ',' || coalesce(r._text, 'NONE') || ')'"
+            sides = (
+                " || '(' || coalesce(l._text, 'NONE') || ',' || coalesce(r._text, 'NONE') || ')'"
+            )
             found = (
                 f"(SELECT z.oprname{sides if kind == 'regoperator' else ''} FROM k_pg_operator z "
                 "LEFT JOIN k_pg_type l ON l.oid = z.oprleft LEFT JOIN k_pg_type r "

@@ -841,9 +841,9 @@ class Expressions:
         if not given:
             self.calls.resolve("current_setting", given, at(body))
         if given[0].literal is None:
-            self.types.needs.feeds["kv_settings"] = None
+            self.types.needs.feeds["kv_shown_settings"] = None
             key = self.types.to(given[0], oids.TEXT).sql
-            text = f"(SELECT z.setting FROM kv_settings z WHERE z.name = lower({key}))"
+            text = f"(SELECT z.setting FROM kv_shown_settings z WHERE z.name = lower({key}))"
             return Expr(text, oids.TEXT, name="current_setting", strength=2)
         lenient = len(given) > 1 and given[1].sql == "true"
         name = given[0].literal.lower()

@@ -34,13 +34,19 @@ _ARROW: Final = {
     "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary(),
     "TIMESTAMPTZ": pa.timestamp("us", "UTC"), "TIMESTAMP": pa.timestamp("us"), "DATE": pa.date32(),
+    "INTERVAL": pa.duration("us"),
 }  # fmt: skip
 _SETTINGS: Final = (
-    "SET integer_division = true",
-    "SET default_null_order = 'nulls_last_on_asc_first_on_desc'",
-    "SET TimeZone = 'UTC'",
-    "SET lock_configuration = false",
+    "SET GLOBAL integer_division = true",
+    "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'",
+    "SET GLOBAL TimeZone = 'UTC'",
 )
+# Tables are small and statements are long: most of the time is planning. These are worth theirs.
+_OPTIMIZERS: Final = frozenset(
+    {"filter_pushdown", "filter_pullup", "deliminator", "unnest_rewriter", "unused_columns", "in_clause",
+     "cte_inlining", "join_order", "build_side_probe_side", "expression_rewriter", "column_lifetime",
+     "limit_pushdown", "top_n"}
+)  # fmt: skip
 _WHOLE: Final = ("SMALLINT", "INTEGER", "BIGINT")
 _SHARED: Final = ("pg_database", "pg_authid", "pg_auth_members")
 
@@ -74,6 +80,9 @@ class Store:
         )
         for text in _SETTINGS:
             self._db.execute(text)
+        every = self._db.execute("SELECT name FROM duckdb_optimizers()").fetchall()
+        needless = ",".join(name for (name,) in every if name not in _OPTIMIZERS)
+        self._db.execute(f"SET GLOBAL disabled_optimizers = '{needless}'")
         self._layouts = {name: self._layout(name) for name in CHANGING}
         self._fill(relations)
 
@@ -151,9 +160,7 @@ class Store:
         recorded = self._static.rows["pg_attribute"]
         wanted = ("attrelid", "attnum", "attname")
         found: dict[int, list[str]] = {}
-        for oid, _, name in sorted(
-            zip(*(recorded[layout.index(c)] for c in wanted), strict=True)
-        ):
+        for oid, _, name in sorted(zip(*(recorded[layout.index(c)] for c in wanted), strict=True)):
             found.setdefault(oid, []).append(definitions.quoted(name))
         return found
 
@@ -342,8 +349,7 @@ class Store:
     def cursor(self, path: str) -> duckdb.DuckDBPyConnection:
         """A connection of its own to the same data, for one statement."""
         made = self._db.cursor()
-        for text in (*_SETTINGS[:3], f"SET search_path = '{path}'"):
-            made.execute(text)
+        made.execute(f"SET search_path = '{path}'")
         return made
 
     def memory(self) -> int:

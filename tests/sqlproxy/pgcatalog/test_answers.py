@@ -92,9 +92,7 @@ def test_clients_are_answered_as_by_postgresql(
     assert differs <= len(entries) // 5 + 1
 
 
-def test_most_statements_agree_in_every_value(
-    ours: Ours, outcomes: list[dict[str, Any]]
-) -> None:
+def test_most_statements_agree_in_every_value(ours: Ours, outcomes: list[dict[str, Any]]) -> None:
     """The list of differences would hide that the catalog went wrong as a whole."""
     agree = sum(
         same(filled(text, ours.oids), theirs, mine)
