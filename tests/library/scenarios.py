@@ -569,7 +569,7 @@ SCENARIOS: dict[str, Scenario] = {
     "kvorum.transfer_leader": Scenario(_leading, _same_nodes, may_fail=True),
     "kvorum.move_apart": Scenario(_beside, _apart, nodes=4, may_fail=True, best_effort=True),
     "kvorum.move_beside": Scenario(_elsewhere, _together, nodes=4, may_fail=True),
-    "kvorum.server_crash": Scenario(_dead, _rebuilt, nodes=5, may_fail=True),
+    "kvorum.server_crash": Scenario(_dead, _rebuilt, nodes=5, may_fail=True, best_effort=True),
     "kvorum.split_partition": Scenario(_whole, _is_split, "CANNOT_SPLIT"),
     "kvorum.merge_partitions": Scenario(_halves, _is_merged, "PARTITION_NOT_FOUND", may_fail=True),
     "kvorum.flush_table": Scenario(_of_table, _nothing, may_fail=True),
