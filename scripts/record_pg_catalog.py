@@ -3,9 +3,9 @@
     python scripts/record_pg_catalog.py "host=127.0.0.1 port=5432 user=postgres dbname=postgres" \
         sqlproxy/pgcatalog/data/pg15.json.xz
 
-Run it against a fresh PostgreSQL 15 (initdb --locale=C.UTF-8, nothing created): the columns of every
-relation of pg_catalog and information_schema, the text of the views among them, and the rows of the
-tables that do not depend on users. `sqlproxy/pgcatalog/static.py` reads the file.
+Run it against a fresh PostgreSQL 15 (initdb --locale=C.UTF-8, nothing created): the columns of
+every relation of pg_catalog and information_schema, the text of the views among them, and the
+rows of the tables that do not depend on users. `sqlproxy/pgcatalog/static.py` reads the file.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ FUNCTIONS = {
 WHERE = {
     "pg_authid": "rolname ~ '^pg_'",
     "pg_collation": "collprovider <> 'i' and collnamespace = 11",
-    "pg_class": "relnamespace in (11, 'information_schema'::regnamespace) and relkind in ('r','v','i')",
-    "pg_attribute": "attnum > 0 and attrelid in (select oid from pg_class where relkind in ('r','v','i')"
+    "pg_class": "relkind in ('r','v','i')"
+    " and relnamespace in (11, 'information_schema'::regnamespace)",
+    "pg_attribute": "attnum > 0 and attrelid in"
+    " (select oid from pg_class where relkind in ('r','v','i')"
     " and relnamespace in (11, 'information_schema'::regnamespace))",
     "pg_index": "indrelid in (select oid from pg_class where relnamespace = 11)",
     "pg_namespace": "nspname in ('pg_catalog', 'pg_toast', 'information_schema', 'public')",
@@ -88,8 +90,16 @@ TOLD = {
     },
 }
 INTEGERS = {
-    "int2", "int4", "int8", "oid", "xid", "regproc", "regtype", "regclass", "regoper",
-}  # fmt: skip
+    "int2",
+    "int4",
+    "int8",
+    "oid",
+    "xid",
+    "regproc",
+    "regtype",
+    "regclass",
+    "regoper",
+}
 LISTS = {"int2vector", "oidvector", "_int2", "_oid", "_int4"}
 
 

@@ -1,1 +1,3 @@
-"""pg_catalog, information_schema and the kvorum views: what clients ask about the database itself."""
+"""pg_catalog, information_schema and the kvorum views: what clients ask about the database
+itself.
+"""

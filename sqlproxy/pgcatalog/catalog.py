@@ -4,9 +4,9 @@
     prepare(body)      fields and parameters: PostgreSQL's names and OIDs
     execute(…)         rows, and what set_config() asked to be set
 
-It is given what there is (contents.py) with each execution and brings its tables up to it first. What
-only somebody else knows (sessions, locks, procedures, …) comes from providers, asked before DuckDB runs.
-DuckDB runs in a thread: some statements take milliseconds.
+It is given what there is (contents.py) with each execution and brings its tables up to it first.
+What only somebody else knows (sessions, locks, procedures, …) comes from providers, asked before
+DuckDB runs. DuckDB runs in a thread: some statements take milliseconds.
 """
 
 from __future__ import annotations
@@ -119,10 +119,26 @@ _PLAIN: Final = frozenset(  # functions that the usual executor has as well: nob
         "pg_typeof",
     ]
 )
-_OURS: Final = frozenset(
-    {*SCALAR, *INFORMATION, *MANY, "format_type", "set_config", "current_setting", "to_regclass",
-     "to_regtype", "to_regnamespace", "to_regrole", "to_regproc", "pg_get_keywords", "aclexplode"}
-) - _PLAIN  # fmt: skip
+_OURS: Final = (
+    frozenset(
+        {
+            *SCALAR,
+            *INFORMATION,
+            *MANY,
+            "format_type",
+            "set_config",
+            "current_setting",
+            "to_regclass",
+            "to_regtype",
+            "to_regnamespace",
+            "to_regrole",
+            "to_regproc",
+            "pg_get_keywords",
+            "aclexplode",
+        }
+    )
+    - _PLAIN
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +202,10 @@ class SystemCatalog:
             return all(self._relations.find(schema, name) for schema, name in named)
         called = {strings(call.get("funcname"))[-1] for call in find(body, "FuncCall")}
         reg = any(
-            strings(cast["typeName"].get("names"))[-1:] != [] and
-            strings(cast["typeName"]["names"])[-1].startswith("reg")
+            strings(cast["typeName"].get("names"))[-1:] != []
+            and strings(cast["typeName"]["names"])[-1].startswith("reg")
             for cast in find(body, "TypeCast")
-        )  # fmt: skip
+        )
         session = any(
             "CURRENT" in v["op"] or "USER" in v["op"] for v in find(body, "SQLValueFunction")
         )
@@ -353,12 +369,19 @@ class SystemCatalog:
     def _myself(self, session: Session) -> Told:
         now = _EPOCH + timedelta(microseconds=session.now_us)
         return {
-            "datid": oids.database(session.database), "datname": session.database,
-            "pid": session.pid, "usesysid": oids.BOOTSTRAP_ROLE, "usename": session.user,
+            "datid": oids.database(session.database),
+            "datname": session.database,
+            "pid": session.pid,
+            "usesysid": oids.BOOTSTRAP_ROLE,
+            "usename": session.user,
             "application_name": session.settings.get("application_name", ""),
-            "backend_start": now, "query_start": now, "state_change": now, "state": "active",
-            "query": "", "backend_type": "client backend",
-        }  # fmt: skip
+            "backend_start": now,
+            "query_start": now,
+            "state_change": now,
+            "state": "active",
+            "query": "",
+            "backend_type": "client backend",
+        }
 
     def _settings(self, session: Session, feed: str) -> pa.Table:
         source = self._static.feeds["pg_show_all_settings"]
@@ -373,8 +396,19 @@ class SystemCatalog:
             _, row[setting] = own.pop(row[name].lower(), ("", row[setting]))
             listed.append(row)
         for key, value in sorted(own.values()):
-            listed.append([{"name": key, "setting": value, "vartype": "string", "context": "user",
-                            "category": "Kvorum", "source": "session"}.get(n) for n in names])  # fmt: skip
+            listed.append(
+                [
+                    {
+                        "name": key,
+                        "setting": value,
+                        "vartype": "string",
+                        "context": "user",
+                        "category": "Kvorum",
+                        "source": "session",
+                    }.get(n)
+                    for n in names
+                ]
+            )
         if feed == "kv_shown_settings":
             return _table(
                 [("name", "VARCHAR"), ("setting", "VARCHAR")],

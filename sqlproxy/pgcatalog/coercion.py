@@ -1,5 +1,5 @@
-"""From one type to another: unknown literals and parameters get theirs, values are cast as PostgreSQL
-casts them, and every value can be shown as text.
+"""From one type to another: unknown literals and parameters get theirs, values are cast as
+PostgreSQL casts them, and every value can be shown as text.
 
 The names behind reg* values are looked up in the catalog itself, by subqueries: DuckDB joins them.
 """

@@ -1,5 +1,5 @@
-"""What a database and a cluster have in them, as far as the system catalog tells it. Plain values: the
-catalog never asks the store.
+"""What a database and a cluster have in them, as far as the system catalog tells it. Plain
+values: the catalog never asks the store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Descriptors in PostgreSQL's words: what pg_get_indexdef, pg_get_constraintdef and their like say."""
+"""Descriptors in PostgreSQL's words: what pg_get_indexdef, pg_get_constraintdef and their like
+say.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,13 @@ from sqlproxy.pgcatalog.static import load
 from sqlproxy.schema import ForeignKey, Index, Table
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
-_ACTIONS: Final = {"no action": "", "restrict": "RESTRICT", "cascade": "CASCADE",
-                   "set null": "SET NULL", "set default": "SET DEFAULT"}  # fmt: skip
+_ACTIONS: Final = {
+    "no action": "",
+    "restrict": "RESTRICT",
+    "cascade": "CASCADE",
+    "set null": "SET NULL",
+    "set default": "SET DEFAULT",
+}
 ACTION_LETTERS: Final = {
     "no action": "a",
     "restrict": "r",

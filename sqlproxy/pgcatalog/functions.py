@@ -1,9 +1,10 @@
-"""PostgreSQL's functions as texts of DuckDB: `{0}`, `{1}`, … are the arguments, already of the types
-that PostgreSQL's own row of the function wants; a `$name` is a fact of the session, given when it runs.
+"""PostgreSQL's functions as texts of DuckDB: `{0}`, `{1}`, … are the arguments, already of the
+types that PostgreSQL's own row of the function wants; a `$name` is a fact of the session, given
+when it runs.
 
-A name maps to one text, or to one for each number of arguments. Where a function looks something up,
-the text is a subquery over the catalog's tables (their names have a `k_` in front, so that they are
-never DuckDB's own). Result types are those of pg_proc. What is not here is refused by name.
+A name maps to one text, or to one for each number of arguments. Where a function looks something
+up, the text is a subquery over the catalog's tables (their names have a `k_` in front, so that they
+are never DuckDB's own). Result types are those of pg_proc. What is not here is refused by name.
 """
 
 from __future__ import annotations
@@ -113,11 +114,32 @@ _ZERO: Final = [
     "inet_client_port",
 ]
 _SAME: Final = {  # DuckDB has them under the same name with the same meaning
-    "lower": 1, "upper": 1, "length": 1, "replace": 3, "left": 2, "right": 2, "md5": 1,
-    "ascii": 1, "chr": 1, "reverse": 1, "repeat": 2, "starts_with": 2, "translate": 3, "strpos": 2,
-    "abs": 1, "ceil": 1, "ceiling": 1, "floor": 1, "sqrt": 1, "power": 2, "mod": 2, "sign": 1,
-    "split_part": 3, "lpad": 3, "rpad": 3,
-}  # fmt: skip
+    "lower": 1,
+    "upper": 1,
+    "length": 1,
+    "replace": 3,
+    "left": 2,
+    "right": 2,
+    "md5": 1,
+    "ascii": 1,
+    "chr": 1,
+    "reverse": 1,
+    "repeat": 2,
+    "starts_with": 2,
+    "translate": 3,
+    "strpos": 2,
+    "abs": 1,
+    "ceil": 1,
+    "ceiling": 1,
+    "floor": 1,
+    "sqrt": 1,
+    "power": 2,
+    "mod": 2,
+    "sign": 1,
+    "split_part": 3,
+    "lpad": 3,
+    "rpad": 3,
+}
 
 _OBJECT: Final = (
     "CASE {1} WHEN 'pg_class' THEN 1259 WHEN 'pg_type' THEN 1247 WHEN 'pg_proc' THEN 1255 "
@@ -220,7 +242,9 @@ SCALAR: Final[dict[str, Spec]] = {
     "pg_describe_object": "CAST({1} AS VARCHAR)",
     "pg_index_column_has_property": "kv_column_property({2})",
     "pg_index_has_property": "({1} = 'index_scan')",
-    "pg_indexam_has_property": "({1} IN ('can_order', 'can_unique', 'can_multi_col', 'can_include'))",
+    "pg_indexam_has_property": (
+        "({1} IN ('can_order', 'can_unique', 'can_multi_col', 'can_include'))"
+    ),
     "pg_column_is_updatable": "true",
     "pg_relation_is_updatable": "CASE WHEN {0} < 16384 THEN 0 ELSE 28 END",
     "row_security_active": "false",
@@ -346,8 +370,8 @@ MACROS: Final = (
     """CREATE MACRO pgc.kv_array_item(s) AS CASE WHEN s IS NULL THEN 'NULL' WHEN s = '' OR
        regexp_matches(s, '[{},"\\\\\\s]') OR lower(s) = 'null' THEN
        '"' || replace(replace(s, '\\', '\\\\'), '"', '\\"') || '"' ELSE s END""",
-    """CREATE MACRO pgc.kv_column_property(p) AS CASE p WHEN 'orderable' THEN true WHEN 'asc' THEN true
-       WHEN 'desc' THEN false WHEN 'nulls_first' THEN false WHEN 'nulls_last' THEN true
+    """CREATE MACRO pgc.kv_column_property(p) AS CASE p WHEN 'orderable' THEN true WHEN 'asc' THEN
+    true WHEN 'desc' THEN false WHEN 'nulls_first' THEN false WHEN 'nulls_last' THEN true
        WHEN 'returnable' THEN true WHEN 'search_array' THEN true WHEN 'search_nulls' THEN true
        WHEN 'distance_orderable' THEN false END""",
     """CREATE MACRO pgc.kv_size(n) AS CASE

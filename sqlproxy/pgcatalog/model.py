@@ -74,7 +74,9 @@ class Item:
 
 @dataclass(slots=True)
 class Query:
-    """A translated SELECT: what it returns, and its text once the types of its columns are settled."""
+    """A translated SELECT: what it returns, and its text once the types of its columns are
+    settled.
+    """
 
     targets: list[Expr]
     head: str = ""  # WITH …, SELECT [DISTINCT …]
@@ -94,8 +96,8 @@ class Cte:
 
 @dataclass(slots=True)
 class Scope:
-    """The names that an expression may use; `grouped`: DuckDB's texts of the GROUP BY, None: it is not
-    checked here.
+    """The names that an expression may use; `grouped`: DuckDB's texts of the GROUP BY, None: it
+    is not checked here.
     """
 
     items: list[Item] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""The relations that a statement may name: PostgreSQL's system tables and views, and Kvorum's views.
+"""The relations that a statement may name: PostgreSQL's system tables and views, and Kvorum's
+views.
 
 A system table is DuckDB's `k_NAME`; views of PostgreSQL are put in place as their own text; what is
 *fed* (sessions, settings, procedures, …) are rows given with each execution, as `kv_NAME`.
@@ -16,22 +17,65 @@ from sqlproxy.pgcatalog.views import VIEWS
 
 # PostgreSQL's views over the state of a server: their rows are given by who knows it, or are none.
 FED: Final = (
-    "pg_stat_activity", "pg_locks", "pg_prepared_statements", "pg_cursors", "pg_prepared_xacts",
-    "pg_settings", "pg_file_settings", "pg_hba_file_rules", "pg_config", "pg_shmem_allocations",
-    "pg_backend_memory_contexts", "pg_stat_replication", "pg_stat_wal_receiver", "pg_stat_ssl",
-    "pg_stat_gssapi", "pg_replication_slots", "pg_stat_progress_analyze", "pg_stat_progress_vacuum",
-    "pg_stat_progress_cluster", "pg_stat_progress_create_index", "pg_stat_progress_basebackup",
-    "pg_stat_progress_copy", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_archiver", "pg_stat_slru",
-    "pg_stat_subscription", "pg_stat_subscription_stats", "pg_stat_replication_slots",
-    "pg_stat_recovery_prefetch", "pg_stat_statements", "pg_available_extensions",
-    "pg_available_extension_versions", "pg_timezone_names", "pg_timezone_abbrevs", "pg_ident_file_mappings",
-    "pg_stats", "pg_stats_ext", "pg_stats_ext_exprs", "pg_rules", "pg_policies", "pg_seclabels",
-    "pg_replication_origin_status", "pg_publication_tables", "pg_user_mappings",
-    "pg_stat_database", "pg_stat_database_conflicts", "pg_stat_xact_all_tables", "pg_stat_xact_sys_tables",
-    "pg_stat_xact_user_tables", "pg_stat_xact_user_functions", "pg_stat_user_functions",
-)  # fmt: skip
-_KEYED: Final = {"pg_index": ("indexrelid",), "pg_attribute": ("attrelid", "attnum"),
-                 "pg_sequence": ("seqrelid",), "pg_range": ("rngtypid",)}  # fmt: skip
+    "pg_stat_activity",
+    "pg_locks",
+    "pg_prepared_statements",
+    "pg_cursors",
+    "pg_prepared_xacts",
+    "pg_settings",
+    "pg_file_settings",
+    "pg_hba_file_rules",
+    "pg_config",
+    "pg_shmem_allocations",
+    "pg_backend_memory_contexts",
+    "pg_stat_replication",
+    "pg_stat_wal_receiver",
+    "pg_stat_ssl",
+    "pg_stat_gssapi",
+    "pg_replication_slots",
+    "pg_stat_progress_analyze",
+    "pg_stat_progress_vacuum",
+    "pg_stat_progress_cluster",
+    "pg_stat_progress_create_index",
+    "pg_stat_progress_basebackup",
+    "pg_stat_progress_copy",
+    "pg_stat_bgwriter",
+    "pg_stat_wal",
+    "pg_stat_archiver",
+    "pg_stat_slru",
+    "pg_stat_subscription",
+    "pg_stat_subscription_stats",
+    "pg_stat_replication_slots",
+    "pg_stat_recovery_prefetch",
+    "pg_stat_statements",
+    "pg_available_extensions",
+    "pg_available_extension_versions",
+    "pg_timezone_names",
+    "pg_timezone_abbrevs",
+    "pg_ident_file_mappings",
+    "pg_stats",
+    "pg_stats_ext",
+    "pg_stats_ext_exprs",
+    "pg_rules",
+    "pg_policies",
+    "pg_seclabels",
+    "pg_replication_origin_status",
+    "pg_publication_tables",
+    "pg_user_mappings",
+    "pg_stat_database",
+    "pg_stat_database_conflicts",
+    "pg_stat_xact_all_tables",
+    "pg_stat_xact_sys_tables",
+    "pg_stat_xact_user_tables",
+    "pg_stat_xact_user_functions",
+    "pg_stat_user_functions",
+)
+_KEYED: Final = {
+    "pg_index": ("indexrelid",),
+    "pg_attribute": ("attrelid", "attnum"),
+    "pg_sequence": ("seqrelid",),
+    "pg_range": ("rngtypid",),
+}
 VIEW_OID: Final = 16_000  # of the kvorum views, in the order of VIEWS; below what users' have
 FUNCTIONS: Final = {
     "pg_get_keywords": "k_fn_pg_get_keywords",

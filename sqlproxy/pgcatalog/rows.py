@@ -1,7 +1,7 @@
 """Descriptors → rows of the system tables that depend on them. Pure.
 
-Each relation makes its rows alone (and with the names of what it refers to), so that a change of one
-replaces only its own: `_owner` in every row is the relation's id. Columns of a row that are not
+Each relation makes its rows alone (and with the names of what it refers to), so that a change of
+one replaces only its own: `_owner` in every row is the relation's id. Columns of a row that are not
 given are NULL; columns whose name begins with `_` are for our own functions and never shown.
 """
 
@@ -21,16 +21,29 @@ from sqlproxy.schema import BY_DEFAULT, PUBLIC, Column, Sequence, Table, View
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 HIDDEN: Final = {
-    "pg_class": (("_name", "VARCHAR"), ("_qname", "VARCHAR"), ("_path", "VARCHAR"), ("_view", "VARCHAR")),
+    "pg_class": (
+        ("_name", "VARCHAR"),
+        ("_qname", "VARCHAR"),
+        ("_path", "VARCHAR"),
+        ("_view", "VARCHAR"),
+    ),
     "pg_index": (("_def", "VARCHAR"), ("_short", "VARCHAR"), ("_columns", "VARCHAR[]")),
     "pg_constraint": (("_def", "VARCHAR"), ("_short", "VARCHAR")),
     "pg_type": (("_text", "VARCHAR"),),
     "pg_proc": (("_result", "VARCHAR"), ("_arguments", "VARCHAR"), ("_identity", "VARCHAR")),
-}  # fmt: skip
+}
 CHANGING: Final = (
-    "pg_class", "pg_attribute", "pg_attrdef", "pg_index", "pg_constraint", "pg_type", "pg_depend",
-    "pg_sequence", "pg_description", "pg_rewrite",
-)  # fmt: skip
+    "pg_class",
+    "pg_attribute",
+    "pg_attrdef",
+    "pg_index",
+    "pg_constraint",
+    "pg_type",
+    "pg_depend",
+    "pg_sequence",
+    "pg_description",
+    "pg_rewrite",
+)
 _HEAP, _BTREE = 2, 403
 _STRING: Final = re.compile(r"'(?:[^']|'')*'")
 _NEGATIVE: Final = re.compile(r"-\s*[\d.]+")
@@ -42,23 +55,63 @@ _NOW: Final = {
     "current_user",
 }
 _CLASS: Final[Row] = {
-    "relnamespace": oids.PUBLIC_SCHEMA, "reltype": 0, "reloftype": 0, "relowner": oids.BOOTSTRAP_ROLE,
-    "relam": 0, "reltablespace": 0, "relpages": 0, "reltuples": -1.0, "relallvisible": 0,
-    "reltoastrelid": 0, "relhasindex": False, "relisshared": False, "relpersistence": "p", "relchecks": 0,
-    "relhasrules": False, "relhastriggers": False, "relhassubclass": False, "relrowsecurity": False,
-    "relforcerowsecurity": False, "relispopulated": True, "relreplident": "n", "relispartition": False,
-    "relrewrite": 0, "relfrozenxid": 0, "relminmxid": 0,
-}  # fmt: skip
+    "relnamespace": oids.PUBLIC_SCHEMA,
+    "reltype": 0,
+    "reloftype": 0,
+    "relowner": oids.BOOTSTRAP_ROLE,
+    "relam": 0,
+    "reltablespace": 0,
+    "relpages": 0,
+    "reltuples": -1.0,
+    "relallvisible": 0,
+    "reltoastrelid": 0,
+    "relhasindex": False,
+    "relisshared": False,
+    "relpersistence": "p",
+    "relchecks": 0,
+    "relhasrules": False,
+    "relhastriggers": False,
+    "relhassubclass": False,
+    "relrowsecurity": False,
+    "relforcerowsecurity": False,
+    "relispopulated": True,
+    "relreplident": "n",
+    "relispartition": False,
+    "relrewrite": 0,
+    "relfrozenxid": 0,
+    "relminmxid": 0,
+}
 _ATTRIBUTE: Final[Row] = {
-    "attstattarget": -1, "attndims": 0, "attcacheoff": -1, "atttypmod": -1, "attcompression": "",
-    "attnotnull": False, "atthasdef": False, "atthasmissing": False, "attidentity": "", "attgenerated": "",
-    "attisdropped": False, "attislocal": True, "attinhcount": 0,
-}  # fmt: skip
+    "attstattarget": -1,
+    "attndims": 0,
+    "attcacheoff": -1,
+    "atttypmod": -1,
+    "attcompression": "",
+    "attnotnull": False,
+    "atthasdef": False,
+    "atthasmissing": False,
+    "attidentity": "",
+    "attgenerated": "",
+    "attisdropped": False,
+    "attislocal": True,
+    "attinhcount": 0,
+}
 _CONSTRAINT: Final[Row] = {
-    "connamespace": oids.PUBLIC_SCHEMA, "condeferrable": False, "condeferred": False, "convalidated": True,
-    "contypid": 0, "conindid": 0, "conparentid": 0, "confrelid": 0, "confupdtype": " ",
-    "confdeltype": " ", "confmatchtype": " ", "conislocal": True, "coninhcount": 0, "connoinherit": True,
-}  # fmt: skip
+    "connamespace": oids.PUBLIC_SCHEMA,
+    "condeferrable": False,
+    "condeferred": False,
+    "convalidated": True,
+    "contypid": 0,
+    "conindid": 0,
+    "conparentid": 0,
+    "confrelid": 0,
+    "confupdtype": " ",
+    "confdeltype": " ",
+    "confmatchtype": " ",
+    "conislocal": True,
+    "coninhcount": 0,
+    "connoinherit": True,
+}
 _SYSTEM: Final = (
     ("ctid", -1, types.TID),
     ("xmin", -2, types.XID),
@@ -75,19 +128,23 @@ class Facts:
     def __init__(self, static: Static) -> None:
         layout = [c.name for c in static.layouts[CATALOG, "pg_type"]]
         rows = static.rows["pg_type"]
-        at = {name: rows[layout.index(name)] for name in ("oid", "typlen", "typbyval", "typalign", "typstorage", "typcollation")}  # fmt: skip
-        self._types = {
-            row[0]: row[1:]
-            for row in zip(*at.values(), strict=True)
-        }  # fmt: skip
+        at = {
+            name: rows[layout.index(name)]
+            for name in ("oid", "typlen", "typbyval", "typalign", "typstorage", "typcollation")
+        }
+        self._types = {row[0]: row[1:] for row in zip(*at.values(), strict=True)}
         self._classes = _classes(static)
 
     def of(self, oid: int) -> Row:
         length, by_value, align, storage, collation = self._types.get(oid, self._types[types.TEXT])
         return {
-            "atttypid": oid, "attlen": length, "attbyval": by_value, "attalign": align,
-            "attstorage": storage, "attcollation": collation,
-        }  # fmt: skip
+            "atttypid": oid,
+            "attlen": length,
+            "attbyval": by_value,
+            "attalign": align,
+            "attstorage": storage,
+            "attcollation": collation,
+        }
 
     def collation(self, oid: int) -> int:
         return int(self.of(oid)["attcollation"])
@@ -138,7 +195,9 @@ def of_relation(facts: Facts, contents: Contents, one: Named) -> Rows:
 
 
 def dependents(contents: Contents, changed: Iterable[int]) -> set[int]:
-    """What else must be told anew: who refers to these by foreign keys or owns or is owned by them."""
+    """What else must be told anew: who refers to these by foreign keys or owns or is owned by
+    them.
+    """
     found = set(changed)
     more: set[int] = set(found)
     for one in contents.relations.values():
@@ -158,15 +217,24 @@ def _class(id: int, name: str, kind: str, **more: Any) -> Row:
     path = f"public.{name}"
     return {
         **_CLASS,
-        "oid": id, "relname": name, "relkind": kind, "relfilenode": id if kind in "riS" else 0,
-        "_name": quoted(name), "_qname": f"public.{quoted(name)}", "_path": path, **more,
-    }  # fmt: skip
+        "oid": id,
+        "relname": name,
+        "relkind": kind,
+        "relfilenode": id if kind in "riS" else 0,
+        "_name": quoted(name),
+        "_qname": f"public.{quoted(name)}",
+        "_path": path,
+        **more,
+    }
 
 
 # -- tables
 
 
-PLAIN: Final = (Column(1, "key", "bytea", nullable=False), Column(2, "value", "bytea"))
+PLAIN: Final = (
+    Column(1, "key", "bytea", nullable=False),
+    Column(2, "value", "bytea", nullable=False),
+)
 
 
 def columns(table: Table) -> tuple[Column, ...]:
@@ -184,11 +252,18 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
     referred = any(k.table == table.id for t in contents.tables() for k in t.foreign_keys)
     rows["pg_class"].append(
         _class(
-            oid, table.name, "r", reltype=oids.row_type(table.id), relam=_HEAP, relreplident="d",
-            relnatts=max(numbers.values(), default=0), relhasindex=keyed or bool(indexes),
-            relchecks=len(checks), relhastriggers=bool(foreign) or referred,
+            oid,
+            table.name,
+            "r",
+            reltype=oids.row_type(table.id),
+            relam=_HEAP,
+            relreplident="d",
+            relnatts=max(numbers.values(), default=0),
+            relhasindex=keyed or bool(indexes),
+            relchecks=len(checks),
+            relhastriggers=bool(foreign) or referred,
         )
-    )  # fmt: skip
+    )
     _row_type(table.id, table.name, rows)
     for name, number, kind in _SYSTEM:
         rows["pg_attribute"].append(
@@ -212,12 +287,18 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
         key = [numbers[c] for c in check.columns if c in numbers]
         rows["pg_constraint"].append(
             {
-                **_CONSTRAINT, "oid": made, "conname": check.name, "contype": "c", "conrelid": oid,
-                "connoinherit": False, "conkey": key or None, "conbin": check.sql,
+                **_CONSTRAINT,
+                "oid": made,
+                "conname": check.name,
+                "contype": "c",
+                "conrelid": oid,
+                "connoinherit": False,
+                "conkey": key or None,
+                "conbin": check.sql,
                 "_def": definitions.check(check.sql),
                 "_short": definitions.check_short(check.sql),
             }
-        )  # fmt: skip
+        )
         for number in key:
             rows["pg_depend"].append(
                 _depends(oids.PG_CONSTRAINT, made, oids.PG_CLASS, oid, number, "a")
@@ -228,32 +309,72 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
 
 def _depends(of: int, id: int, on: int, other: int, part: int, kind: str) -> Row:
     return {
-        "classid": of, "objid": id, "objsubid": 0, "refclassid": on, "refobjid": other,
-        "refobjsubid": part, "deptype": kind,
-    }  # fmt: skip
+        "classid": of,
+        "objid": id,
+        "objsubid": 0,
+        "refclassid": on,
+        "refobjid": other,
+        "refobjsubid": part,
+        "deptype": kind,
+    }
 
 
 def _row_type(id: int, name: str, rows: Rows) -> None:
     common: Row = {
-        "typnamespace": oids.PUBLIC_SCHEMA, "typowner": oids.BOOTSTRAP_ROLE, "typbyval": False,
-        "typisdefined": True, "typdelim": ",", "typalign": "d", "typstorage": "x", "typnotnull": False,
-        "typbasetype": 0, "typtypmod": -1, "typndims": 0, "typcollation": 0, "typlen": -1,
-        "typispreferred": False, "typmodin": 0, "typmodout": 0, "typanalyze": 0,
-    }  # fmt: skip
+        "typnamespace": oids.PUBLIC_SCHEMA,
+        "typowner": oids.BOOTSTRAP_ROLE,
+        "typbyval": False,
+        "typisdefined": True,
+        "typdelim": ",",
+        "typalign": "d",
+        "typstorage": "x",
+        "typnotnull": False,
+        "typbasetype": 0,
+        "typtypmod": -1,
+        "typndims": 0,
+        "typcollation": 0,
+        "typlen": -1,
+        "typispreferred": False,
+        "typmodin": 0,
+        "typmodout": 0,
+        "typanalyze": 0,
+    }
     row, array = oids.row_type(id), oids.array_type(id)
     rows["pg_type"] += [
         {
-            **common, "oid": row, "typname": name, "typtype": "c", "typcategory": "C",
-            "typrelid": oids.relation(id), "typelem": 0, "typarray": array, "typsubscript": 0,
-            "typinput": 2290, "typoutput": 2291, "typreceive": 2402, "typsend": 2403, "_text": quoted(name),
+            **common,
+            "oid": row,
+            "typname": name,
+            "typtype": "c",
+            "typcategory": "C",
+            "typrelid": oids.relation(id),
+            "typelem": 0,
+            "typarray": array,
+            "typsubscript": 0,
+            "typinput": 2290,
+            "typoutput": 2291,
+            "typreceive": 2402,
+            "typsend": 2403,
+            "_text": quoted(name),
         },
         {
-            **common, "oid": array, "typname": f"_{name}", "typtype": "b", "typcategory": "A",
-            "typrelid": 0, "typelem": row, "typarray": 0, "typsubscript": 6179, "typinput": 750,
-            "typoutput": 751, "typreceive": 2400, "typsend": 2401, "typanalyze": 3816,
+            **common,
+            "oid": array,
+            "typname": f"_{name}",
+            "typtype": "b",
+            "typcategory": "A",
+            "typrelid": 0,
+            "typelem": row,
+            "typarray": 0,
+            "typsubscript": 6179,
+            "typinput": 750,
+            "typoutput": 751,
+            "typreceive": 2400,
+            "typsend": 2401,
+            "typanalyze": 3816,
             "_text": f"{quoted(name)}[]",
         },
-    ]  # fmt: skip
+    ]
 
 
 def _column(
@@ -264,13 +385,21 @@ def _column(
     oid = oids.relation(table.id)
     rows["pg_attribute"].append(
         {
-            **_ATTRIBUTE, **facts.of(kind.oid), "attrelid": oid, "attname": column.name,
-            "attnum": number, "atttypmod": typmod, "attndims": int(column.type.endswith("[]")),
-            "attnotnull": not column.nullable, "atthasdef": default is not None,
-            "attidentity": ("d" if column.identity == BY_DEFAULT else "a") if column.identity else "",
+            **_ATTRIBUTE,
+            **facts.of(kind.oid),
+            "attrelid": oid,
+            "attname": column.name,
+            "attnum": number,
+            "atttypmod": typmod,
+            "attndims": int(column.type.endswith("[]")),
+            "attnotnull": not column.nullable,
+            "atthasdef": default is not None,
+            "attidentity": ("d" if column.identity == BY_DEFAULT else "a")
+            if column.identity
+            else "",
             "attgenerated": "s" if column.generated is not None else "",
         }
-    )  # fmt: skip
+    )
     if default is not None:
         made = oids.default(table.id, column.id)
         rows["pg_attrdef"].append({"oid": made, "adrelid": oid, "adnum": number, "adbin": default})
@@ -329,18 +458,33 @@ def _primary_key(
     plain = definitions.listed(names)
     text = f"CREATE UNIQUE INDEX {quoted(name)} ON {{}}{quoted(table.name)} USING btree ({plain})"
     _index_rows(
-        facts, table, oid, name, parts, (), numbers, rows,
-        unique=True, primary=True, options=[0] * len(parts),
-        definition=text.format("public."), short=text.format(""),
-    )  # fmt: skip
+        facts,
+        table,
+        oid,
+        name,
+        parts,
+        (),
+        numbers,
+        rows,
+        unique=True,
+        primary=True,
+        options=[0] * len(parts),
+        definition=text.format("public."),
+        short=text.format(""),
+    )
     made = oids.key_constraint(table.id)
     rows["pg_constraint"].append(
         {
-            **_CONSTRAINT, "oid": made, "conname": name, "contype": "p", "conindid": oid,
-            "conrelid": oids.relation(table.id), "conkey": [numbers[c.id] for c in parts],
+            **_CONSTRAINT,
+            "oid": made,
+            "conname": name,
+            "contype": "p",
+            "conindid": oid,
+            "conrelid": oids.relation(table.id),
+            "conkey": [numbers[c.id] for c in parts],
             "_def": f"PRIMARY KEY ({plain})",
         }
-    )  # fmt: skip
+    )
     rows["pg_depend"].append(_depends(oids.PG_CLASS, oid, oids.PG_CONSTRAINT, made, 0, "i"))
 
 
@@ -350,51 +494,95 @@ def _index(facts: Facts, table: Table, index: Any, numbers: Mapping[int, int], r
     include = tuple(table.by_id(i) for i in index.include)
     options = [int(p.descending) | (2 if p.nulls_first else 0) for p in index.columns]
     _index_rows(
-        facts, table, oid, index.name, parts, include, numbers, rows,
-        unique=index.unique, primary=False, options=options,
-        definition=definitions.index(table, index), short=definitions.index(table, index, ""),
-    )  # fmt: skip
+        facts,
+        table,
+        oid,
+        index.name,
+        parts,
+        include,
+        numbers,
+        rows,
+        unique=index.unique,
+        primary=False,
+        options=options,
+        definition=definitions.index(table, index),
+        short=definitions.index(table, index, ""),
+    )
     if not index.constraint:
         return
     made = oids.key_constraint(index.id)
     rows["pg_constraint"].append(
         {
-            **_CONSTRAINT, "oid": made, "conname": index.name, "contype": "u", "conindid": oid,
-            "conrelid": oids.relation(table.id), "conkey": [numbers[c.id] for c in parts],
+            **_CONSTRAINT,
+            "oid": made,
+            "conname": index.name,
+            "contype": "u",
+            "conindid": oid,
+            "conrelid": oids.relation(table.id),
+            "conkey": [numbers[c.id] for c in parts],
             "_def": definitions.unique(table, index),
         }
-    )  # fmt: skip
+    )
     rows["pg_depend"].append(_depends(oids.PG_CLASS, oid, oids.PG_CONSTRAINT, made, 0, "i"))
 
 
 def _index_rows(
-    facts: Facts, table: Table, oid: int, name: str, parts: list[Column],
-    include: tuple[Column, ...], numbers: Mapping[int, int], rows: Rows, *,
-    unique: bool, primary: bool, options: list[int], definition: str, short: str,
-) -> None:  # fmt: skip
+    facts: Facts,
+    table: Table,
+    oid: int,
+    name: str,
+    parts: list[Column],
+    include: tuple[Column, ...],
+    numbers: Mapping[int, int],
+    rows: Rows,
+    *,
+    unique: bool,
+    primary: bool,
+    options: list[int],
+    definition: str,
+    short: str,
+) -> None:
     every = [*parts, *include]
     kinds = [types.by_name(c.type) for c in every]
     rows["pg_class"].append(_class(oid, name, "i", relam=_BTREE, relnatts=len(every)))
     for number, (column, (kind, typmod)) in enumerate(zip(every, kinds, strict=True), 1):
         rows["pg_attribute"].append(
             {
-                **_ATTRIBUTE, **facts.of(kind.oid), "attrelid": oid, "attname": column.name,
-                "attnum": number, "atttypmod": typmod,
+                **_ATTRIBUTE,
+                **facts.of(kind.oid),
+                "attrelid": oid,
+                "attname": column.name,
+                "attnum": number,
+                "atttypmod": typmod,
             }
-        )  # fmt: skip
+        )
     keys = kinds[: len(parts)]
     rows["pg_index"].append(
         {
-            "indexrelid": oid, "indrelid": oids.relation(table.id), "indnatts": len(every),
-            "indnkeyatts": len(parts), "indisunique": unique, "indnullsnotdistinct": False,
-            "indisprimary": primary, "indisexclusion": False, "indimmediate": True,
-            "indisclustered": False, "indisvalid": True, "indcheckxmin": False, "indisready": True,
-            "indislive": True, "indisreplident": False, "indkey": [numbers[c.id] for c in every],
+            "indexrelid": oid,
+            "indrelid": oids.relation(table.id),
+            "indnatts": len(every),
+            "indnkeyatts": len(parts),
+            "indisunique": unique,
+            "indnullsnotdistinct": False,
+            "indisprimary": primary,
+            "indisexclusion": False,
+            "indimmediate": True,
+            "indisclustered": False,
+            "indisvalid": True,
+            "indcheckxmin": False,
+            "indisready": True,
+            "indislive": True,
+            "indisreplident": False,
+            "indkey": [numbers[c.id] for c in every],
             "indcollation": [facts.collation(k.oid) for k, _ in keys],
-            "indclass": [facts.opclass(k.oid) for k, _ in keys], "indoption": options,
-            "_def": definition, "_short": short, "_columns": [quoted(c.name) for c in every],
+            "indclass": [facts.opclass(k.oid) for k, _ in keys],
+            "indoption": options,
+            "_def": definition,
+            "_short": short,
+            "_columns": [quoted(c.name) for c in every],
         }
-    )  # fmt: skip
+    )
 
 
 def _foreign_key(
@@ -408,14 +596,21 @@ def _foreign_key(
     made = oids.constraint(table.id, key.name)
     rows["pg_constraint"].append(
         {
-            **_CONSTRAINT, "oid": made, "conname": key.name, "contype": "f",
-            "conrelid": oids.relation(table.id), "confrelid": oids.relation(other.id),
-            "conindid": index, "confupdtype": definitions.ACTION_LETTERS[key.on_update],
-            "confdeltype": definitions.ACTION_LETTERS[key.on_delete], "confmatchtype": "s",
-            "conkey": [numbers[c] for c in key.columns], "confkey": [theirs[c] for c in key.referenced],
+            **_CONSTRAINT,
+            "oid": made,
+            "conname": key.name,
+            "contype": "f",
+            "conrelid": oids.relation(table.id),
+            "confrelid": oids.relation(other.id),
+            "conindid": index,
+            "confupdtype": definitions.ACTION_LETTERS[key.on_update],
+            "confdeltype": definitions.ACTION_LETTERS[key.on_delete],
+            "confmatchtype": "s",
+            "conkey": [numbers[c] for c in key.columns],
+            "confkey": [theirs[c] for c in key.referenced],
             "_def": definitions.foreign_key(table, key, other),
         }
-    )  # fmt: skip
+    )
     rows["pg_depend"].append(_depends(oids.PG_CONSTRAINT, made, oids.PG_CLASS, index, 0, "n"))
 
 
@@ -437,26 +632,42 @@ def _view(facts: Facts, view: View, rows: Rows) -> None:
     text = view.sql.strip().rstrip(";") + ";"
     rows["pg_class"].append(
         _class(
-            oid, view.name, "v", reltype=oids.row_type(view.id), relhasrules=True,
-            relnatts=len(view.columns), _view=text if text.startswith(" ") else f" {text}",
+            oid,
+            view.name,
+            "v",
+            reltype=oids.row_type(view.id),
+            relhasrules=True,
+            relnatts=len(view.columns),
+            _view=text if text.startswith(" ") else f" {text}",
         )
-    )  # fmt: skip
+    )
     _row_type(view.id, view.name, rows)
     for number, (name, kind) in enumerate(view.columns, 1):
         found, typmod = types.by_name(kind)
         rows["pg_attribute"].append(
             {
-                **_ATTRIBUTE, **facts.of(found.oid), "attrelid": oid, "attname": name,
-                "attnum": number, "atttypmod": typmod, "attndims": int(kind.endswith("[]")),
+                **_ATTRIBUTE,
+                **facts.of(found.oid),
+                "attrelid": oid,
+                "attname": name,
+                "attnum": number,
+                "atttypmod": typmod,
+                "attndims": int(kind.endswith("[]")),
             }
-        )  # fmt: skip
+        )
     rule = oids.default(view.id, 0)
     rows["pg_rewrite"].append(
         {
-            "oid": rule, "rulename": "_RETURN", "ev_class": oid, "ev_type": "1", "ev_enabled": "O",
-            "is_instead": True, "ev_qual": "<>", "ev_action": "<>",
+            "oid": rule,
+            "rulename": "_RETURN",
+            "ev_class": oid,
+            "ev_type": "1",
+            "ev_enabled": "O",
+            "is_instead": True,
+            "ev_qual": "<>",
+            "ev_action": "<>",
         }
-    )  # fmt: skip
+    )
     rows["pg_depend"].append(_depends(oids.PG_REWRITE, rule, oids.PG_CLASS, oid, 0, "i"))
     for id, used in view.uses:
         for part in used or (0,):
@@ -470,11 +681,16 @@ def _sequence(contents: Contents, one: Sequence, rows: Rows) -> None:
     rows["pg_class"].append(_class(oid, one.name, "S", relnatts=3, reltuples=1.0, relpages=1))
     rows["pg_sequence"].append(
         {
-            "seqrelid": oid, "seqtypid": types.by_name(one.type)[0].oid, "seqstart": one.start,
-            "seqincrement": one.increment, "seqmax": one.maximum, "seqmin": one.minimum,
-            "seqcache": one.cache, "seqcycle": one.cycle,
+            "seqrelid": oid,
+            "seqtypid": types.by_name(one.type)[0].oid,
+            "seqstart": one.start,
+            "seqincrement": one.increment,
+            "seqmax": one.maximum,
+            "seqmin": one.minimum,
+            "seqcache": one.cache,
+            "seqcycle": one.cycle,
         }
-    )  # fmt: skip
+    )
     if one.owned_by is None:
         return
     table = contents.relations.get(one.owned_by[0])
@@ -482,7 +698,11 @@ def _sequence(contents: Contents, one: Sequence, rows: Rows) -> None:
         identity = bool(table.by_id(one.owned_by[1]).identity)
         rows["pg_depend"].append(
             _depends(
-                oids.PG_CLASS, oid, oids.PG_CLASS, oids.relation(table.id), number,
+                oids.PG_CLASS,
+                oid,
+                oids.PG_CLASS,
+                oids.relation(table.id),
+                number,
                 "i" if identity else "a",
             )
-        )  # fmt: skip
+        )

@@ -1,8 +1,9 @@
-"""What PostgreSQL 15 says of itself: its system tables, their columns and rows, its types and functions.
+"""What PostgreSQL 15 says of itself: its system tables, their columns and rows, its types and
+functions.
 
-The data was recorded from a real server by scripts/record_pg_catalog.py and is read once per process, at the
-first statement that asks for it (about 60 ms). Rows are kept as Arrow's input only until they are in DuckDB;
-what the translation needs of them (types, functions, layouts) stays.
+The data was recorded from a real server by scripts/record_pg_catalog.py and is read once per
+process, at the first statement that asks for it (about 60 ms). Rows are kept as Arrow's input
+only until they are in DuckDB; what the translation needs of them (types, functions, layouts) stays.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Layout = tuple["Column", ...]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a system table: its name, its type's OID (of a domain: what it is made of), typmod."""
+    """A column of a system table: its name, its type's OID (of a domain: what it is made of),
+    typmod.
+    """
 
     name: str
     type: int
@@ -119,9 +122,17 @@ def load() -> Static:
         if kind in "rv"
     }
     return Static(
-        layouts, relations, data["views"], rows, data["told"], types, names, _functions(data),
-        data["functions"], schemas,
-    )  # fmt: skip
+        layouts,
+        relations,
+        data["views"],
+        rows,
+        data["told"],
+        types,
+        names,
+        _functions(data),
+        data["functions"],
+        schemas,
+    )
 
 
 def _of(data: Any, table: str, column: str) -> list[Any]:

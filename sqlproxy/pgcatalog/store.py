@@ -1,9 +1,10 @@
-"""The DuckDB that holds the system tables. One database in memory per process; a schema `pgc` with what is
-the same everywhere, a schema for each of our databases with the tables that its objects change.
+"""The DuckDB that holds the system tables. One database in memory per process; a schema `pgc`
+with what is the same everywhere, a schema for each of our databases with the tables that its
+objects change.
 
-Every statement runs on a cursor of its own (its own connection to the same data), in whatever thread;
-changes are one transaction each, so a statement sees a database before or after one, never between.
-Reaching files or the network is switched off.
+Every statement runs on a cursor of its own (its own connection to the same data), in whatever
+thread; changes are one transaction each, so a statement sees a database before or after one,
+never between. Reaching files or the network is switched off.
 """
 
 from __future__ import annotations
@@ -31,11 +32,19 @@ from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Static
 from sqlproxy.pgcatalog.views import VIEWS
 
 _ARROW: Final = {
-    "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary(),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"), "TIMESTAMP": pa.timestamp("us"), "DATE": pa.date32(),
+    "BOOLEAN": pa.bool_(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+    "BLOB": pa.binary(),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+    "TIMESTAMP": pa.timestamp("us"),
+    "DATE": pa.date32(),
     "INTERVAL": pa.duration("us"),
-}  # fmt: skip
+}
 _SETTINGS: Final = (
     "SET GLOBAL integer_division = true",
     "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'",
@@ -43,10 +52,22 @@ _SETTINGS: Final = (
 )
 # Tables are small and statements are long: most of the time is planning. These are worth theirs.
 _OPTIMIZERS: Final = frozenset(
-    {"filter_pushdown", "filter_pullup", "deliminator", "unnest_rewriter", "unused_columns", "in_clause",
-     "cte_inlining", "join_order", "build_side_probe_side", "expression_rewriter", "column_lifetime",
-     "limit_pushdown", "top_n"}
-)  # fmt: skip
+    {
+        "filter_pushdown",
+        "filter_pullup",
+        "deliminator",
+        "unnest_rewriter",
+        "unused_columns",
+        "in_clause",
+        "cte_inlining",
+        "join_order",
+        "build_side_probe_side",
+        "expression_rewriter",
+        "column_lifetime",
+        "limit_pushdown",
+        "top_n",
+    }
+)
 _WHOLE: Final = ("SMALLINT", "INTEGER", "BIGINT")
 _SHARED: Final = ("pg_database", "pg_authid", "pg_auth_members")
 
@@ -187,19 +208,28 @@ class Store:
             if table == "pg_class":
                 made.append(
                     {
-                        **rows._class(oid, view.name, "v", relnatts=len(view.columns), relhasrules=True),
-                        "relnamespace": oids.KVORUM_SCHEMA, "_qname": f"kvorum.{view.name}",
-                        "_path": f"kvorum.{view.name}", "_view": f" -- {view.what}", "_owner": 0,
+                        **rows._class(
+                            oid, view.name, "v", relnatts=len(view.columns), relhasrules=True
+                        ),
+                        "relnamespace": oids.KVORUM_SCHEMA,
+                        "_qname": f"kvorum.{view.name}",
+                        "_path": f"kvorum.{view.name}",
+                        "_view": f" -- {view.what}",
+                        "_owner": 0,
                     }
-                )  # fmt: skip
+                )
             elif table == "pg_attribute":
                 made += [
                     {
-                        **rows._ATTRIBUTE, **self._facts.of(column.type), "attrelid": oid,
-                        "attname": column.name, "attnum": at, "_owner": 0,
+                        **rows._ATTRIBUTE,
+                        **self._facts.of(column.type),
+                        "attrelid": oid,
+                        "attname": column.name,
+                        "attnum": at,
+                        "_owner": 0,
                     }
                     for at, column in enumerate(view.columns, 1)
-                ]  # fmt: skip
+                ]
         self._insert_rows(f"pgc.k_{table}", layout, made)
 
     # -- rows
@@ -228,7 +258,9 @@ class Store:
     # -- what changes
 
     def follow(self, cluster: Cluster, contents: Contents) -> str:
-        """Make the tables say what there is now; the search path for statements of this database."""
+        """Make the tables say what there is now; the search path for statements of this
+        database.
+        """
         with self._lock:
             if cluster != self._cluster:
                 self._follow_cluster(cluster)
@@ -309,29 +341,49 @@ class Store:
         made: Rows = {
             "pg_authid": [
                 {
-                    "oid": roles[r.name], "rolname": r.name, "rolsuper": r.superuser,
-                    "rolinherit": r.inherit, "rolcreaterole": r.create_role,
-                    "rolcreatedb": r.create_database, "rolcanlogin": r.login,
-                    "rolreplication": r.superuser, "rolbypassrls": r.superuser, "rolconnlimit": -1,
+                    "oid": roles[r.name],
+                    "rolname": r.name,
+                    "rolsuper": r.superuser,
+                    "rolinherit": r.inherit,
+                    "rolcreaterole": r.create_role,
+                    "rolcreatedb": r.create_database,
+                    "rolcanlogin": r.login,
+                    "rolreplication": r.superuser,
+                    "rolbypassrls": r.superuser,
+                    "rolconnlimit": -1,
                 }
                 for r in cluster.roles
             ],
             "pg_auth_members": [
-                {"roleid": roles[of], "member": roles[r.name], "grantor": oids.BOOTSTRAP_ROLE, "admin_option": False}
+                {
+                    "roleid": roles[of],
+                    "member": roles[r.name],
+                    "grantor": oids.BOOTSTRAP_ROLE,
+                    "admin_option": False,
+                }
                 for r in cluster.roles
                 for of in r.member_of
                 if of in roles
             ],
             "pg_database": [
                 {
-                    "oid": oids.database(name), "datname": name, "datdba": oids.BOOTSTRAP_ROLE,
-                    "encoding": 6, "datlocprovider": "c", "datistemplate": False, "datallowconn": True,
-                    "datconnlimit": -1, "datfrozenxid": 0, "datminmxid": 0, "dattablespace": 1663,
-                    "datcollate": "C.UTF-8", "datctype": "C.UTF-8",
+                    "oid": oids.database(name),
+                    "datname": name,
+                    "datdba": oids.BOOTSTRAP_ROLE,
+                    "encoding": 6,
+                    "datlocprovider": "c",
+                    "datistemplate": False,
+                    "datallowconn": True,
+                    "datconnlimit": -1,
+                    "datfrozenxid": 0,
+                    "datminmxid": 0,
+                    "dattablespace": 1663,
+                    "datcollate": "C.UTF-8",
+                    "datctype": "C.UTF-8",
                 }
                 for name in cluster.databases
             ],
-        }  # fmt: skip
+        }
         self._db.execute("BEGIN")
         try:
             for name in _SHARED:

@@ -209,10 +209,15 @@ class Translation(Expressions):
         return [
             Col(
                 names[n] if n < len(names) else t.name,
-                f"c{n + 1}", t.type, t.typmod, t.table, t.column, t.struct,
+                f"c{n + 1}",
+                t.type,
+                t.typmod,
+                t.table,
+                t.column,
+                t.struct,
             )
             for n, t in enumerate(query.targets)
-        ]  # fmt: skip
+        ]
 
     def _set_operation(self, body: Node, scope: Scope) -> Query:
         left, right = self.query(body["larg"], scope), self.query(body["rarg"], scope)
@@ -466,9 +471,10 @@ class Translation(Expressions):
                 number = f"c{len(columns) + 1}"
                 whole = f"unnest({lists[-1]})"
                 picked.append(
-                    f"struct_extract({whole}, '{field}') AS {number}" if value.struct
+                    f"struct_extract({whole}, '{field}') AS {number}"
+                    if value.struct
                     else f"{whole} AS {number}"
-                )  # fmt: skip
+                )
                 single = len(values) == 1 and not value.struct and default
                 columns.append(Col(default if single else field, number, kind))
         if body.get("ordinality"):

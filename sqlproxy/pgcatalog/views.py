@@ -202,7 +202,9 @@ def _inside(told: Any, path: str) -> Any:
 
 
 def _value(value: Any, kind: int) -> Any:
-    """The value in the form that its column has; numbers come as text where JSON could not hold them."""
+    """The value in the form that its column has; numbers come as text where JSON could not hold
+    them.
+    """
     if value is None:
         return None
     if kind in (INT4, INT8, oids.OID):

@@ -1,5 +1,5 @@
-"""One statement, asked of a real PostgreSQL or of our catalog; both answers in the same plain form, so
-that they can be compared: OIDs above PostgreSQL's own become names.
+"""One statement, asked of a real PostgreSQL or of our catalog; both answers in the same plain
+form, so that they can be compared: OIDs above PostgreSQL's own become names.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NAMES: Final = """
     SELECT oid::int8, 'class:' || relname FROM pg_class WHERE oid >= 16384
     UNION ALL SELECT oid::int8, 'type:' || typname FROM pg_type WHERE oid >= 16384
     UNION ALL SELECT oid::int8, 'con:' || conname FROM pg_constraint WHERE oid >= 16384
-    UNION ALL SELECT d.oid::int8, 'def:' || c.relname || '.' || adnum FROM pg_attrdef d JOIN pg_class c ON c.oid = adrelid
-    UNION ALL SELECT oid::int8, 'db:' || datname FROM pg_database
+    UNION ALL SELECT d.oid::int8, 'def:' || c.relname || '.' || adnum FROM pg_attrdef d JOIN
+    pg_class c ON c.oid = adrelid UNION ALL SELECT oid::int8, 'db:' || datname FROM pg_database
     UNION ALL SELECT oid::int8, 'rule:' || ev_class::regclass FROM pg_rewrite WHERE oid >= 16384
 """
 OIDS: Final = frozenset({20, 23, 26, 28, 30, 1016, 1028, 1007, 2205, 2206})
@@ -63,7 +63,7 @@ class Ours:
                 self.names[str(oid)] = f"@{name}"
 
     def rows(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        return self.run(text, values).rows
+        return list(self.run(text, values).rows)
 
     def run(self, text: str, values: tuple[Any, ...] = (), declared: tuple[int, ...] = ()) -> Any:
         parsed = parse(text)

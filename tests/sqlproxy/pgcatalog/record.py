@@ -1,10 +1,11 @@
 """Writes data/answers.json.xz: what PostgreSQL 15 answers to the statements in it.
 
-    python -m tests.sqlproxy.pgcatalog.record "host=127.0.0.1 port=5432 user=postgres" [STATEMENTS.json]
+    python -m tests.sqlproxy.pgcatalog.record "host=127.0.0.1 port=5432 user=postgres"
+    [STATEMENTS.json]
 
-STATEMENTS.json: [[source, text, values], …] instead of those that are there already. They were taken from
-the log of a real server while psql, SQLAlchemy, asyncpg, psycopg, pandas and Django looked at it; those of
-pgjdbc, DBeaver and pgAdmin are from their sources. The database `sample` is made anew.
+STATEMENTS.json: [[source, text, values], …] instead of those that are there. They were taken from
+the log of a real server while psql, SQLAlchemy, asyncpg, psycopg, pandas and Django looked at it;
+those of pgjdbc, DBeaver and pgAdmin are from their sources. The database `sample` is made anew.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What clients ask about a database, against what PostgreSQL 15 answered to the same (data/answers.json.xz,
-recorded by record.py). Where an answer differs, the difference is one of those listed here.
+"""What clients ask about a database, against what PostgreSQL 15 answered to the same
+(data/answers.json.xz, recorded by record.py). Where an answer differs, the difference is one of
+those listed here.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from tests.sqlproxy.pgcatalog.asking import DATABASE, Ours, filled
 RECORDED: Final = json.loads(
     lzma.decompress((Path(__file__).with_name("data") / "answers.json.xz").read_bytes())
 )
-# What Kvorum has not, or has besides; the columns' names and types are as PostgreSQL's all the same.
+# What Kvorum has not, or has besides; the columns' names and types are as PostgreSQL's all the
+# same.
 DIFFERENT: Final = (
     (r"_size\(", "sizes are those of partitions"),
     (r"version\(", "the version names Kvorum"),
-    (r"pg_namespace|schemata|information_schema\.tables|pg_views", "the schema kvorum is there too"),
+    (
+        r"pg_namespace|schemata|information_schema\.tables|pg_views",
+        "the schema kvorum is there too",
+    ),
     (r"pg_database", "there are no template databases"),
     (r"pg_(available_)?extension", "there are no extensions, plpgsql neither"),
     (r"TOAST|pg_toast", "nothing is toasted"),
@@ -38,7 +43,7 @@ DIFFERENT: Final = (
     (r"indkey::int2\[\]", "arrays begin at 1"),
     (r"array_agg\(|::regclass", "in no order that was asked for"),
     (r"pg_get_function_arg_default", "there are no functions of users"),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +82,9 @@ def same(text: str, theirs: dict[str, Any], mine: dict[str, Any]) -> bool:
 def test_clients_are_answered_as_by_postgresql(
     ours: Ours, outcomes: list[dict[str, Any]], source: str
 ) -> None:
-    """A client would not recognise its tables, or a driver would decode a column as another type."""
+    """A client would not recognise its tables, or a driver would decode a column as another
+    type.
+    """
     wrong, differs = [], 0
     pairs = zip(RECORDED, outcomes, strict=True)
     entries = [(*entry, mine) for entry, mine in pairs if entry[0] == source]
