@@ -181,6 +181,13 @@ class Transaction:
         self._check_open()
         self._buffer.add(op)
 
+    def creates(self, key: bytes) -> bool:
+        """Whether it writes this key on condition that it is absent; also when it is over."""
+        if self._buffer.spilled:
+            return False
+        op = self._buffer.written(key)
+        return op is not None and op.cond == 0
+
     # -- reads that must hold, of a transaction that is not serializable as a whole
 
     def hold_key(self, key: bytes) -> None:

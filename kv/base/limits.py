@@ -421,11 +421,20 @@ SQL_CASCADES_MAX: Final = 100_000  # rows that foreign keys change because of on
 SQL_SORTED_ROWS_MAX: Final = 10_000  # that a LIMIT keeps, sorted in memory
 SQL_SETTING_CHARS_MAX: Final = 10_000  # of a setting's value
 SQL_SAVEPOINTS_MAX: Final = 10_000  # open in one transaction
-SQL_RUNS_MAX: Final = 10  # of a statement that is a transaction by itself, before it gives up
+SQL_RUNS_MAX: Final = 20  # of a statement that is a transaction by itself, before it gives up
 SQL_HELD_ROWS_MAX: Final = 100_000  # of a cursor that outlives its transaction
 SQL_COPY_BATCH_ROWS: Final = 1_000  # of INSERT … SELECT that are written at once
 SQL_ROLES_MAX: Final = 10_000
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
+
+# -- SQL, schema change (sqlproxy/change)
+SQL_SCHEMA_TTL_MS: Final = 1_000  # what a session knows of declarations is at most so old
+SQL_FENCE_MS: Final = 2_000  # a commit so long behind the oldest look holds the schema's row …
+SQL_COMMIT_MS_MAX: Final = 5_000  # … and an earlier one is sent within this, or not at all
+SQL_SETTLE_MS: Final = 8_000  # between two versions of a table: nobody uses the one before the last
+SQL_SETTLE_NATIVE_MS: Final = 16_000  # the same where who writes without SQL must hear of it
+SQL_BACKFILL_ROWS: Final = 1_000  # of one transaction of a schema change …
+SQL_BACKFILL_ROWS_MIN: Final = 8  # … and where it meets conflicts again and again
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"
@@ -436,6 +445,9 @@ assert SQL_SMALL_MESSAGE_BYTES_MAX < SQL_READ_AHEAD_BYTES < SQL_LARGE_BYTES
 assert SQL_COPY_BATCH_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
 assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
+assert SQL_BACKFILL_ROWS_MIN <= SQL_BACKFILL_ROWS <= min(SCAN_ROWS_MAX, MULTI_KEYS_MAX)
+assert SQL_SCHEMA_TTL_MS < SQL_FENCE_MS, "what was just looked up is not fenced"
+assert SQL_FENCE_MS + SQL_COMMIT_MS_MAX < SQL_SETTLE_MS, "what is not fenced is over by then"
 assert SQL_LOOKUP_ROWS <= MULTI_KEYS_MAX
 assert SQL_CANCEL_MS_MAX < DEADLINE_MS_DEFAULT
 assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (

@@ -41,3 +41,4 @@ class Env:
     currval: Callable[[str], int] = _no_sequences
     lastval: Callable[[], int] = _no_sequences
     setval: Callable[[str, int, bool], int] = _no_sequences
+    slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits

@@ -29,6 +29,11 @@ def _setval(env: Env, name: str, value: int, called: bool = True) -> int:
     return env.setval(name, value, called)
 
 
+def _sleep(env: Env, seconds: float) -> str:
+    env.slept += max(0.0, seconds)
+    return ""
+
+
 PURE: Final[dict[str, Any]] = {
     **f_numbers.FUNCTIONS,
     **f_text.FUNCTIONS,
@@ -48,6 +53,7 @@ WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     **f_times.WITH_ENV,
     **formatting.WITH_ENV,
     "drandom": lambda env: env.random(),
+    "pg_sleep": _sleep,
     "gen_random_uuid": lambda env: env.uuid(),
     "nextval_oid": _nextval,
     "currval_oid": lambda env, name: env.currval(name),

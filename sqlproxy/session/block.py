@@ -23,7 +23,6 @@ from sqlproxy.errors import (
     ACTIVE_TRANSACTION,
     LIMIT_EXCEEDED,
     NO_ACTIVE_TRANSACTION,
-    READ_ONLY_TRANSACTION,
     UNDEFINED_SAVEPOINT,
     SqlError,
 )
@@ -83,13 +82,6 @@ class Block:
             for one in self._savepoints:
                 one.mark = self._t.mark()
         return self._t
-
-    def check_writable(self, what: str) -> None:
-        """Raises SqlError (25006)."""
-        if self.modes.read_only or self.modes.at:
-            raise SqlError(
-                READ_ONLY_TRANSACTION, f"cannot execute {what} in a read-only transaction"
-            )
 
     # -- BEGIN, COMMIT, ROLLBACK
 

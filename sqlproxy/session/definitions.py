@@ -1,9 +1,10 @@
 """DDL: bound definitions → procedures of the master, waited for.
 
-Each is a job of its own, beside the client's transaction: it is refused (0A000) once the
-transaction has written, and behind it the transaction goes on with a new snapshot, which sees what
-was declared. It is not undone by a ROLLBACK; clients that put DDL into BEGIN … COMMIT (migrations)
-get what they expect as long as nothing fails between.
+Each is a job of its own, beside the client's transaction. Behind it the transaction goes on with a
+new snapshot, which sees what was declared; once it has written it keeps its snapshot, so that only
+what makes something new and empty is allowed then (`_FRESH`), the rest is refused (0A000). It is
+not undone by a ROLLBACK; clients that put DDL into BEGIN … COMMIT (migrations) get what they expect
+as long as nothing fails between.
 """
 
 from __future__ import annotations
@@ -19,23 +20,28 @@ from sqlproxy.types import resolve
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
+_FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView"})
+"""What they make is empty in every snapshot: a transaction may have written before."""
+
 Define = Callable[["SqlSession", Any], Awaitable[str]]  # → the command tag
 
 
 async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> Any:
     """A definition's procedure, to its end. Raises SqlError, KvorumError."""
-    if session.block.wrote:
+    fresh = procedure in _FRESH
+    if session.block.wrote and not fresh:
         raise SqlError(
             UNSUPPORTED,
             "definitions behind changes in one transaction are not supported",
             hint="Commit the changes first: a definition is a job of its own.",
         )
-    session.block.check_writable(procedure)
+    session.check_writable(procedure)
     try:
         return await session.services.run(procedure, {"namespace": session.database, **args})
     finally:
         session.services.catalogs.forget(session.database)
-        await session.block.renew()
+        if not session.block.wrote:
+            await session.block.renew()
 
 
 def column_args(column: d.ColumnDef) -> dict[str, Any]:

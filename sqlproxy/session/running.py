@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,16 +83,19 @@ async def query(
     env, numbers = environment(session, values)
     if isinstance(plan, ConstantPlan | ListingPlan):
         for name in sorted(plan.sequences):
-            session.block.check_writable("nextval()")
+            session.check_writable("nextval()")
             await reserve(session, prepared.declared, numbers, name, plan.count)
-        return at_once(plan.rows(env))
+        rows = plan.rows(env)
+        if env.slept:  # pg_sleep: expressions never wait themselves
+            await asyncio.sleep(env.slept)
+        return at_once(rows)
     at = await _moment(session, select, values)
     if isinstance(plan, SelectPlan):
         alone = not session.block.explicit and session.block.transaction is None
         if plan.point and alone and not at and not select.locking:
             # one read is a snapshot by itself
-            rows = await plan.point_rows(ReadsAt(session.services.client), env, touched)
-            return at_once(rows)
+            found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
+            return at_once(found)
         return plan.batches(await reads_of(session, at), env, touched)
     analytic = session.services.analytic
     if analytic is None:
@@ -125,7 +129,7 @@ async def change(
     """Run an INSERT, UPDATE, DELETE or MERGE; its changes are in the block's transaction."""
     bound = prepared.bound
     block = session.block
-    block.check_writable(type(bound).__name__.upper())
+    session.check_writable(type(bound).__name__.upper())
     alone = not block.explicit and block.statements == 0
 
     async def once() -> Outcome:
@@ -197,7 +201,7 @@ def copier(session: SqlSession, prepared: Prepared) -> Callable[[Sequence[Row]],
         raise unsupported("COPY … WHERE")
     insert = s.Insert(text="", tree={}, target=copy.target, columns=copy.columns)
     plan = InsertPlan(insert)
-    session.block.check_writable("COPY FROM")
+    session.check_writable("COPY FROM")
 
     async def take(rows: Sequence[Row]) -> int:
         block = session.block

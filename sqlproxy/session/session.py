@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kv.base.errors import ConditionFailed, KvorumError
-from kv.base.limits import SQL_RUNS_MAX
+from kv.base.errors import ConditionFailed, KvorumError, WriteConflict
+from kv.base.limits import RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX, SQL_RUNS_MAX
 from sqlproxy.answers import Channel, Notice, Portal, Statement, Status
 from sqlproxy.errors import (
     IN_FAILED_TRANSACTION,
     QUERY_CANCELED,
+    READ_ONLY_TRANSACTION,
     UNSUPPORTED,
     SqlError,
     from_store,
@@ -44,6 +45,7 @@ from sqlproxy.session.prepared import Prepared, plan_of, prepare
 from sqlproxy.session.services import Services
 from sqlproxy.session.settings import Settings, zone_of
 from txn.terms import Terms
+from txn.transaction import Transaction
 
 PortalOf = Callable[["SqlSession", Prepared, Sequence[Any]], Awaitable[Portal]]
 _EXITS: Final = (s.Commit, s.Rollback, s.RollbackTo)
@@ -203,6 +205,19 @@ class SqlSession:
         )
         return replace(found)
 
+    def check_writable(self, what: str) -> None:
+        """Raises SqlError (25006)."""
+        block = self.block
+        under_way = block.explicit or block.transaction is not None
+        modes = block.modes if under_way else self.modes()
+        if modes.read_only or modes.at:
+            why = "in a read-only transaction"
+        elif self.settings.get("kvorum.as_of"):
+            why = "while kvorum.as_of reads the past"
+        else:
+            return
+        raise SqlError(READ_ONLY_TRANSACTION, f"cannot execute {what} {why}")
+
     def _terms(self) -> Terms:
         return Terms(lock_wait_ms=self.settings.ms("lock_timeout") or None, owner=self._owner())
 
@@ -310,14 +325,18 @@ class SqlSession:
     async def _commit(self, sole: _Sole | None, outcomes: Sequence[Outcome]) -> None:
         runs = 1
         while True:
-            modes = self.block.modes
+            modes, t = self.block.modes, self.block.transaction
             try:
                 await self.block.commit()
                 return
             except KvorumError as error:
                 conflict = is_conflict(error) or _again(error, outcomes)
                 if sole is None or not conflict or runs >= SQL_RUNS_MAX:
-                    raise self._refused(error, outcomes) from error
+                    assert t is not None
+                    duplicate = await self._duplicate(t, error, outcomes)
+                    raise duplicate or self._refused(error, outcomes) from error
+            most = min(RETRY_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST << runs)
+            await asyncio.sleep(most * self.services.random() / 1000)
             runs += 1
             await self.block.work(modes)
             before = sole.outcome
@@ -331,14 +350,29 @@ class SqlSession:
                 )
             outcomes = [outcome]
 
+    async def _duplicate(
+        self, t: Transaction, error: KvorumError, outcomes: Sequence[Outcome]
+    ) -> SqlError | None:
+        """A conflict at a key that was to be new is a duplicate, if the key is there by now: to run
+        the transaction again would not help.
+        """
+        key = error.details.get("key")
+        if not isinstance(error, WriteConflict) or not isinstance(key, bytes):
+            return None
+        if not t.creates(key) or (told := _violated(key, outcomes)) is None:
+            return None
+        try:
+            found, _ = await self.services.client.get(key)
+        except KvorumError:
+            return None  # the conflict is true, too
+        return told if found is not None else None
+
     @staticmethod
     def _refused(error: KvorumError, outcomes: Sequence[Outcome]) -> SqlError:
         if isinstance(error, ConditionFailed) and not _again(error, outcomes):
             key = error.details.get("key")
-            for outcome in outcomes:
-                for writer in outcome.writers:
-                    if isinstance(key, bytes) and (told := writer.violated(key)) is not None:
-                        return told
+            if isinstance(key, bytes) and (told := _violated(key, outcomes)) is not None:
+                return told
         if isinstance(error, ConditionFailed):
             return SqlError(
                 "40001",
@@ -392,6 +426,12 @@ class SqlSession:
         if self._running is not None and not self._deaf and self._why is None:
             self._why = why
             self._running.cancel()
+
+
+def _violated(key: bytes, outcomes: Sequence[Outcome]) -> SqlError | None:
+    """What it means for these changes that somebody else has the key."""
+    writers = (writer for outcome in outcomes for writer in outcome.writers)
+    return next((told for one in writers if (told := one.violated(key)) is not None), None)
 
 
 def _again(error: KvorumError, outcomes: Sequence[Outcome]) -> bool:

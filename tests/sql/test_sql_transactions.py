@@ -1,0 +1,315 @@
+"""Transactions over the PostgreSQL protocol: blocks, savepoints, conflicts, reads of the past,
+limits of time, and clients that go away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from tests.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def t(db: psycopg.Connection) -> psycopg.Connection:
+    """A table t(id, v) with rows 1 and 2."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    db.execute("INSERT INTO t VALUES (1, 10), (2, 20)")
+    return db
+
+
+def status(conn: psycopg.Connection) -> TransactionStatus:
+    return conn.info.transaction_status
+
+
+def values(conn: psycopg.Connection) -> dict[int, int]:
+    return dict(conn.execute("SELECT id, v FROM t ORDER BY id").fetchall())
+
+
+def test_p10_block_reads_its_own_writes_and_one_snapshot(sql: Sql, t: psycopg.Connection) -> None:
+    """Inside a block: its own rows, nobody else's; outside: nothing before COMMIT."""
+    with sql.connect() as one:
+        assert values(one) == {1: 10, 2: 20}
+        one.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+        one.execute("INSERT INTO t VALUES (3, 30)")
+        one.execute("DELETE FROM t WHERE id = 2")
+        assert values(one) == {1: 11, 3: 30}
+        t.execute("INSERT INTO t VALUES (9, 90)")
+        assert values(one) == {1: 11, 3: 30}
+        assert values(t) == {1: 10, 2: 20, 9: 90}
+        one.commit()
+        assert values(one) == values(t) == {1: 11, 3: 30, 9: 90}
+        one.execute("DELETE FROM t")
+        one.rollback()
+        assert values(t) == {1: 11, 3: 30, 9: 90}
+
+
+def test_p10_savepoints(sql: Sql, t: psycopg.Connection) -> None:
+    """ROLLBACK TO takes back what came after the savepoint, and nothing else."""
+    with sql.connect() as one:
+        one.execute("INSERT INTO t VALUES (3, 30)")
+        with one.transaction():
+            one.execute("INSERT INTO t VALUES (4, 40)")
+            with pytest.raises(psycopg.errors.UniqueViolation), one.transaction():  # noqa: PT012
+                one.execute("UPDATE t SET v = 0 WHERE id = 1")
+                one.execute("INSERT INTO t VALUES (2, 0)")
+            assert one.info.transaction_status == TransactionStatus.INTRANS
+            assert values(one) == {1: 10, 2: 20, 3: 30, 4: 40}
+        one.execute("SAVEPOINT s")
+        one.execute("DELETE FROM t")
+        one.execute("ROLLBACK TO s")
+        one.execute("UPDATE t SET v = 21 WHERE id = 2")
+        one.execute("ROLLBACK TO s")
+        one.execute("RELEASE s")
+        with pytest.raises(psycopg.errors.InvalidSavepointSpecification):
+            one.execute("ROLLBACK TO s")
+        one.rollback()
+        one.execute("INSERT INTO t VALUES (5, 50)")
+        one.commit()
+    assert values(t) == {1: 10, 2: 20, 5: 50}
+
+
+def test_p10_failed_block_takes_nothing_but_its_end(sql: Sql, t: psycopg.Connection) -> None:
+    """After an error nothing runs until ROLLBACK, and COMMIT says ROLLBACK."""
+    with sql.connect(autocommit=True) as one:
+        one.execute("BEGIN")
+        one.execute("INSERT INTO t VALUES (3, 30)")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            one.execute("SELECT 1/0")
+        for text in ("SELECT 1", "INSERT INTO t VALUES (4, 40)", "SAVEPOINT a", "SHOW timezone"):
+            with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+                one.execute(text)
+        assert status(one) == TransactionStatus.INERROR
+        assert one.execute("COMMIT").statusmessage == "ROLLBACK"
+        assert status(one) == TransactionStatus.IDLE
+    assert values(t) == {1: 10, 2: 20}
+
+
+def test_p11_lost_update_is_impossible(sql: Sql, t: psycopg.Connection) -> None:
+    """Two blocks that read and write one row: the second is refused with 40001 and a detail."""
+    with sql.connect() as one, sql.connect() as two:
+        for conn in (one, two):
+            conn.execute("SELECT v FROM t WHERE id = 1")
+        one.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+        two.execute("UPDATE t SET v = v + 5 WHERE id = 1")
+        one.commit()
+        with pytest.raises(psycopg.errors.SerializationFailure) as caught:
+            two.commit()
+        assert caught.value.diag.message_detail
+        assert two.info.transaction_status == TransactionStatus.IDLE
+    assert values(t) == {1: 11, 2: 20}
+
+
+def test_p11_increments_of_single_statements_all_count(sql: Sql, t: psycopg.Connection) -> None:
+    """`SET v = v + 1` outside blocks is repeated by the server; no client sees a conflict."""
+
+    def client(_: int) -> None:
+        with sql.connect(autocommit=True) as conn:
+            for _ in range(25):
+                conn.execute("UPDATE t SET v = v + 1 WHERE id = 2")
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(client, range(6)))
+    assert values(t) == {1: 10, 2: 170}
+
+
+def test_p9_race_for_a_unique_key_has_one_winner(sql: Sql, t: psycopg.Connection) -> None:
+    """Global uniqueness: exactly one insert wins, every other is told 23505; also in blocks."""
+    t.execute("CREATE TABLE u (id serial PRIMARY KEY, name text UNIQUE)")
+    gate = threading.Barrier(8)
+
+    def client(number: int) -> list[str]:
+        told = []
+        with sql.connect(autocommit=True) as conn:
+            for n in range(10):
+                gate.wait()
+                try:
+                    if number % 2:
+                        conn.execute("BEGIN")
+                    conn.execute("INSERT INTO u (name) VALUES (%s)", (f"n{n}",))
+                    if number % 2:
+                        conn.execute("COMMIT")
+                    told.append("won")
+                except psycopg.Error as error:
+                    told.append(error.sqlstate or "?")
+                    if number % 2:
+                        conn.execute("ROLLBACK")
+        return told
+
+    with ThreadPoolExecutor(8) as pool:
+        rounds = list(zip(*pool.map(client, range(8)), strict=True))
+    for told in rounds:
+        assert sorted(told) == ["23505"] * 7 + ["won"], told
+    assert len(t.execute("SELECT name FROM u").fetchall()) == 10
+
+
+def test_p10_serializable_refuses_write_skew(sql: Sql, t: psycopg.Connection) -> None:
+    """Two blocks that each read what the other writes: both fit a snapshot, not a serial order."""
+
+    def skewed(level: str) -> list[bool]:
+        committed = []
+        with sql.connect(autocommit=True) as one, sql.connect(autocommit=True) as two:
+            for conn, key in ((one, 1), (two, 2)):
+                conn.execute(f"BEGIN ISOLATION LEVEL {level}")
+                conn.execute("SELECT id, v FROM t ORDER BY id").fetchall()
+                conn.execute("UPDATE t SET v = 0 WHERE id = %s", (key,))
+            for conn in (one, two):
+                try:
+                    conn.execute("COMMIT")
+                    committed.append(True)
+                except psycopg.errors.SerializationFailure:
+                    committed.append(False)
+        return committed
+
+    assert skewed("REPEATABLE READ") == [True, True]
+    assert skewed("SERIALIZABLE") == [True, False]
+
+
+def test_p10_for_update_keeps_what_was_read(sql: Sql, t: psycopg.Connection) -> None:
+    """FOR UPDATE: a row that was read and then changed by another makes the commit fail."""
+    with sql.connect() as one:
+        one.execute("SELECT v FROM t WHERE id = 1 FOR UPDATE")
+        t.execute("UPDATE t SET v = 99 WHERE id = 1")
+        one.execute("UPDATE t SET v = 0 WHERE id = 2")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            one.commit()
+    assert values(t) == {1: 99, 2: 20}
+
+
+def test_p10_read_only_blocks_write_nothing(sql: Sql, t: psycopg.Connection) -> None:
+    """READ ONLY is a promise of the server, for blocks and for whole sessions."""
+    with sql.connect(autocommit=True) as one:
+        one.execute("BEGIN READ ONLY")
+        for text in ("INSERT INTO t VALUES (3, 3)", "UPDATE t SET v = 1", "CREATE TABLE n (a int)"):
+            one.execute("SAVEPOINT s")
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+                one.execute(text)
+            one.execute("ROLLBACK TO s")
+        assert values(one) == {1: 10, 2: 20}
+        one.execute("COMMIT")
+        one.execute("SET default_transaction_read_only = on")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            one.execute("DELETE FROM t")
+
+
+def test_p10_the_past_can_be_read(sql: Sql, t: psycopg.Connection) -> None:
+    """AS OF SYSTEM TIME per statement, and kvorum.as_of for a session."""
+    time.sleep(0.05)
+    (moment,) = t.execute("SELECT clock_timestamp()").fetchone() or (None,)
+    time.sleep(0.05)
+    t.execute("UPDATE t SET v = 0")
+    t.execute("DELETE FROM t WHERE id = 2")
+    found = t.execute(f"SELECT id, v FROM t AS OF SYSTEM TIME '{moment}' ORDER BY id").fetchall()
+    assert found == [(1, 10), (2, 20)]
+    time.sleep(0.02)
+    assert t.execute("SELECT v FROM t AS OF SYSTEM TIME '-1ms' WHERE id = 1").fetchall() == [(0,)]
+    t.execute(f"SET kvorum.as_of = '{moment}'")
+    assert values(t) == {1: 10, 2: 20}
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        t.execute("DELETE FROM t")
+    t.execute("RESET kvorum.as_of")
+    assert values(t) == {1: 0}
+
+
+def test_p10_a_statement_that_takes_too_long_is_stopped(sql: Sql, t: psycopg.Connection) -> None:
+    """statement_timeout and a cancel request end a statement with 57014; the session lives on."""
+    with sql.connect(autocommit=True) as one:
+        one.execute("SET statement_timeout = '200ms'")
+        began = time.monotonic()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            one.execute("SELECT pg_sleep(20)")
+        assert time.monotonic() - began < 5
+        one.execute("RESET statement_timeout")
+        timer = threading.Timer(0.3, one.cancel)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            one.execute("SELECT pg_sleep(20)")
+        timer.join()
+        assert values(one) == {1: 10, 2: 20}
+
+
+def test_p10_idle_sessions_end(sql: Sql, t: psycopg.Connection) -> None:
+    """idle_in_transaction_session_timeout: whoever sleeps in a block loses it, and is told."""
+    with sql.connect(autocommit=True) as one:
+        one.execute("SET idle_in_transaction_session_timeout = '200ms'")
+        one.execute("BEGIN")
+        one.execute("UPDATE t SET v = 0 WHERE id = 1")
+        time.sleep(1)
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            one.execute("COMMIT")
+    assert values(t) == {1: 10, 2: 20}
+
+
+_VICTIM = """
+import sys, time, psycopg
+conn = psycopg.connect(sys.argv[1])
+conn.execute("UPDATE t SET v = 0")
+conn.execute("INSERT INTO t VALUES (7, 7)")
+conn.execute("SELECT v FROM t WHERE id = 1 FOR UPDATE")
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_p14_a_killed_client_leaves_nothing(sql: Sql, t: psycopg.Connection) -> None:
+    """kill -9 of a client in a block: its changes are gone and hold nobody up."""
+    victim = subprocess.Popen(
+        [sys.executable, "-c", _VICTIM, sql.dsn], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "ready\n"
+    finally:
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.communicate()
+    began = time.monotonic()
+    t.execute("UPDATE t SET v = v + 1")
+    assert time.monotonic() - began < 2
+    assert values(t) == {1: 11, 2: 21}
+
+
+async def test_p14_clients_that_leave_in_the_middle(sql: Sql, t: psycopg.Connection) -> None:
+    """Connections cut at any byte of a conversation leave the node whole for the others."""
+    start = b"\x00\x03\x00\x00user\x00kvorum\x00database\x00%s\x00\x00" % sql.database.encode()
+    whole = b"".join(
+        [
+            (
+                start := b"\x00\x03\x00\x00user\x00kvorum\x00database\x00"
+                + sql.database.encode()
+                + b"\x00\x00"
+            )
+            and (len(start) + 4).to_bytes(4, "big") + start,
+            b"Q\x00\x00\x00\x0aBEGIN\x00",
+            b"Q" + (4 + 28).to_bytes(4, "big") + b"UPDATE t SET v=0 WHERE id=1\x00",
+        ]
+    )
+    for cut in range(0, len(whole) + 1, 3):
+        _, writer = await asyncio.open_connection("127.0.0.1", sql.port)
+        writer.write(whole[:cut])
+        await writer.drain()
+        writer.transport.abort()
+    await asyncio.to_thread(t.execute, "UPDATE t SET v = v + 1 WHERE id = 1")
+    assert await asyncio.to_thread(values, t) == {1: 11, 2: 20}
+
+
+def test_p10_definitions_inside_blocks(sql: Sql, t: psycopg.Connection) -> None:
+    """BEGIN; CREATE TABLE; INSERT; COMMIT is what migrations are made of."""
+    with sql.connect() as one:
+        one.execute("CREATE TABLE n (id int PRIMARY KEY)")
+        one.execute("INSERT INTO n VALUES (1)")
+        one.execute("CREATE TABLE m (id int PRIMARY KEY REFERENCES n)")
+        one.execute("INSERT INTO m VALUES (1)")
+        one.commit()
+    assert t.execute("SELECT id FROM m").fetchall() == [(1,)]
