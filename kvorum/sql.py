@@ -12,13 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from kv.base.limits import DEADLINE_MS_MAX
+from kv.base.limits import DEADLINE_MS_MAX, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kvorum.backend import Backend
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from sqlproxy import catalog, roles
-from sqlproxy.catalog import CATALOG_TTL_S
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -61,7 +60,7 @@ class Front:
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
-            catalogs=Catalogs(txn, timers, CATALOG_TTL_S),
+            catalogs=Catalogs(txn, timers, SQL_SCHEMA_TTL_MS / 1000),
             system=self._system,
             run=self._run,
             numbers=SequencePool(txn.run, timers),

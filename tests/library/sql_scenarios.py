@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kv.base.keys import table_prefix, table_range
 from sqlproxy import catalog, relations, sequences
+from sqlproxy.entries import index_codec
+from sqlproxy.rows import codec
 from sqlproxy.schema import DROPPING, Table
 from tests.library.world import Place
 
@@ -199,6 +202,48 @@ async def _index_is_gone(place: Place, args: Any, happened: bool) -> Any:
     return f"{states}" if states != {"public"} else await has(place, names)
 
 
+async def _to_index(place: Place) -> Any:
+    """Rows that are there before the index, with their entries in the others."""
+    await _made(place)
+    table = await people(place)
+    t = await place.txn.begin()
+    for number in range(1, 6):
+        row = (number, f"p{number}@example.org", None if number == 3 else number * 10)
+        key, value = codec(table).encode_row(row)
+        t.put(table_prefix(table.id) + key, value)
+        for index in table.indexes:
+            at, entry = index_codec(table, index).entry(row)
+            t.put(table_prefix(index.id) + at, entry)
+    await t.commit()
+    place.before["ranges"] = len(await place.map())
+    return {
+        **NS,
+        "name": "people",
+        "index": {"columns": ["age", "email"], "unique": True, "name": "people_age_email_idx"},
+    }
+
+
+async def _is_indexed(place: Place, args: Any, happened: bool) -> Any:
+    """Every row has its entry, and nothing else is in the index; without it nothing of it is."""
+    name = "people_age_email_idx"
+    table = await people(place)
+    index = table.index(name)
+    if (index is not None) != happened or any(i.state != "public" for i in table.indexes):
+        return f"{table.indexes}"
+    if (count := len(await place.map())) != place.before["ranges"] + happened:
+        return f"{count} partitions"
+    if index is not None:
+        rows = (await place.txn.scan(*table_range(table.id), limit=100)).items
+        wanted = {
+            index_codec(table, index).entry(codec(table).decode_row(key[4:], value))
+            for key, value, _ in rows
+        }
+        there = (await place.txn.scan(*table_range(index.id), limit=100)).items
+        if {(key[4:], value) for key, value, _ in there} != wanted or len(rows) != 5:
+            return f"{there} for {rows}"
+    return await has(place, NAMES | ({name} if happened else set()))
+
+
 SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "CreateView": (_new_view, _view_is_there, "ALREADY_EXISTS"),
     "DropView": (_a_view, _view_is_gone, "NOT_FOUND"),
@@ -209,4 +254,5 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "RenameColumn": (_column, _column_is_renamed, "NOT_FOUND"),
     "TruncateTable": (_full, _is_empty),
     "DropIndex": (_indexed, _index_is_gone, "NOT_FOUND"),
+    "CreateIndex": (_to_index, _is_indexed, "ALREADY_EXISTS"),
 }

@@ -1,0 +1,25 @@
+"""Online schema change (F1): tables change while everybody reads and writes them.
+
+    CREATE INDEX     absent → delete-only → write-only → (backfill) → public     `indexes`
+
+A change is a procedure that moves a table from one version of its descriptor to the next, one state
+step each, and waits in between until nobody uses the version before the last (`states`). So at most
+two adjacent versions are in use at any time, and each pair of neighbours is harmless:
+
+    delete-only   entries are removed with their rows, none is added
+    write-only    entries are added, too; nobody reads them
+    public        they are read
+
+Source: Rae et al., Online, Asynchronous Schema Change in F1 (VLDB 2013), sections 3 and 4.
+"""
+
+from procedures.engine.registry import Registry
+from sqlproxy.change import indexes
+from sqlproxy.change.states import ChangeServices
+
+__all__ = ["ChangeServices", "register"]
+
+
+def register(registry: Registry, services: ChangeServices) -> None:
+    """Serve the procedures of schema changes."""
+    indexes.register(registry, services)

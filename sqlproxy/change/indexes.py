@@ -1,0 +1,274 @@
+"""CREATE INDEX while everybody reads and writes.
+
+    CreateIndex  {namespace, name, index: {name?, columns, unique?, include?, constraint?},
+                  if_not_exists?}             → {table_id, index, rows}; {exists} if it is there
+
+    reserve ─▶ partitions ─▶ delete_only ─(wait)─▶ write_only ─(wait)─▶ backfill… ─▶ publish
+       │undo       │undo         │undo                 │undo
+    release   drop_partitions  withdraw            stop_adding
+
+The index has its own key range and partitions before the first writer hears of it. A failure (a
+duplicate, under a unique index) goes back the same way, with the same waits: entries stop being
+added, then nobody touches them, then the range goes.
+
+ctx.state: table, index (ids), partitions (descriptor rows), at (the key from which on rows are
+still to be filled), rows (filled so far).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import Busy, InvalidArgument, TooLarge
+from kv.base.ids import PartitionId, TableId
+from kv.base.keys import table_range
+from kv.base.limits import INDEXES_MAX, SQL_SETTLE_MS, SQL_SETTLE_NATIVE_MS
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import Registry, procedure, step, undo
+from procedures.master.partitions import (
+    COUNTER_PARTITION,
+    FIRST_PARTITION,
+    delete_rows,
+    placed_of,
+    plan,
+    put_rows,
+)
+from sqlproxy import catalog, records, relations
+from sqlproxy.change.backfill import chunk_rows, fill_index
+from sqlproxy.change.states import Change, ChangeServices, gone
+from sqlproxy.declaring import with_parts
+from sqlproxy.naming import first_free, joined_columns
+from sqlproxy.refusals import refusal
+from sqlproxy.schema import DELETE_ONLY, PUBLIC, USABLE, WRITE_ONLY, Index, Table, placement
+from sqlproxy.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
+
+_FIELDS: Final = frozenset({"namespace", "name", "index", "if_not_exists"})
+
+
+def register(registry: Registry, services: ChangeServices) -> None:
+    """Serve the procedures of this module."""
+    registry.add(CreateIndex, make=lambda: CreateIndex(services))
+
+
+def _locks(args: Any) -> list[Lock]:
+    """The table, and the name of the index, if it has one: who drops an index locks its name."""
+    namespace = name_in(args, "namespace")
+    wanted = args.get("index")
+    name = wanted.get("name") if isinstance(wanted, Mapping) else None
+    names = dict.fromkeys([name_in(args, "name"), *([name] if isinstance(name, str) else [])])
+    return [exclusive(f"table/{namespace}/{one}") for one in names if one]
+
+
+@procedure("CreateIndex", locks=_locks)
+class CreateIndex(Change):
+    """See the module."""
+
+    @step(first=True, undo="release")
+    async def reserve(self, ctx: StepContext) -> Outcome:
+        """Check everything, take the name and the ids. Raises NotFound, AlreadyExists,
+        InvalidArgument, TooLarge.
+        """
+        args = known_fields(ctx.args, _FIELDS)
+        t = await CatalogTxn.of(ctx)
+        namespace = await catalog.lookup_namespace(t, name_in(args, "namespace"))
+        table = await usable(t, namespace.name, name_in(args, "name"))
+        index = declared(table, args.get("index"))
+        names = await relations.taken(t, namespace.name)
+        if index.name and index.name in names and args.get("if_not_exists"):
+            return done({"namespace": namespace.name, "name": index.name, "exists": True})
+        index = await self._numbered(t, table, index, names)
+        first = await catalog.next_id(t, COUNTER_PARTITION, first=FIRST_PARTITION)
+        replicas, tags = placement(namespace, table)
+        ids = [PartitionId(first)]
+        places = await self.services.partitions.places(t, ids, replicas, tags)
+        made = plan(index.id, [], first, places)
+        put_rows(t, made, replicas or 0, tags, table.partition_bytes or 0)
+        row = [records.FORMAT, relations.INDEX, table.id, index.id]
+        await catalog.hold_namespace(t, table.namespace)
+        await relations.put_name(t, table.namespace, index.name, row)
+        ctx.state.update(
+            table=table.id, index=index.id, name=index.name, native=not table.ruled,
+            partitions=[d.to_wire() for d in made],
+        )  # fmt: skip
+        return go_on("partitions")
+
+    @staticmethod
+    async def _numbered(
+        t: CatalogTxn, table: Table, index: Index, names: Mapping[str, str]
+    ) -> Index:
+        """With a name, as PostgreSQL makes it, and an id. Raises AlreadyExists."""
+        name = index.name
+        if not name:
+            of = [table.by_id(number).name for number in (*index.column_ids, *index.include)]
+            label = "key" if index.constraint else "idx"
+            name = first_free(table.name, joined_columns(of), label, names)
+        if name in names:
+            raise relations.already(name, what=names[name], namespace=table.namespace)
+        return replace(index, id=await catalog.next_table_id(t), name=name)
+
+    @step(undo="drop_partitions", undo_partial=True)
+    async def partitions(self, ctx: StepContext) -> Outcome:
+        await self.services.partitions.create(made_in(ctx))
+        return go_on("delete_only")
+
+    @step(undo="withdraw")
+    async def delete_only(self, ctx: StepContext) -> Outcome:
+        """From this commit on writers that hear of it remove what a later one adds."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        index = replace(declared(table, ctx.args["index"]), id=TableId(ctx.state["index"]))
+        index = replace(index, name=ctx.state["name"], state=DELETE_ONLY)
+        changed = await self.write(t, table, indexes=(*table.indexes, index))
+        catalog.put_id(t, index.id, changed)
+        return go_on("write_only")
+
+    @step(undo="stop_adding")
+    async def write_only(self, ctx: StepContext) -> Outcome:
+        """Nobody is at absent any more: entries may be added."""
+        await self.settle(SQL_SETTLE_NATIVE_MS if ctx.state.get("native") else SQL_SETTLE_MS)
+        await self._switch(ctx, WRITE_ONLY)
+        return go_on("settled")
+
+    @step
+    async def settled(self, ctx: StepContext) -> Outcome:
+        """Nobody is at delete-only any more: what is written from now on has its entry."""
+        await self.settle(SQL_SETTLE_MS)
+        t = await CatalogTxn.of(ctx)
+        await catalog.touch(t, ctx.args["namespace"])
+        ctx.state["at"] = table_range(ctx.state["table"])[0]
+        ctx.state["rows"] = 0
+        return go_on("backfill")
+
+    @step
+    async def backfill(self, ctx: StepContext) -> Outcome:
+        """A chunk of rows. Raises InvalidArgument (23505)."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        index = index_of(table, ctx.state["index"])
+        _, end = table_range(table.id)
+        rows = chunk_rows(ctx.attempt - ctx.round)
+        page = await ctx.txn.scan(ctx.state["at"], end, limit=rows)
+        await fill_index(ctx.txn, table, index, page.items)
+        ctx.state["rows"] += len(page.items)
+        told = f"{ctx.state['rows']} rows"
+        if page.resume is None:
+            ctx.progress(1, told)
+            return go_on("publish")
+        ctx.state["at"] = page.resume
+        ctx.progress(await _part(t, table.id, page.resume), told)
+        return again()
+
+    @step
+    async def publish(self, ctx: StepContext) -> Outcome:
+        """Everybody writes it and every row has its entry: it may be read."""
+        await self._switch(ctx, PUBLIC)
+        told = {"table_id": ctx.state["table"], "index": ctx.state["name"]}
+        return done({"namespace": ctx.args["namespace"], **told, "rows": ctx.state["rows"]})
+
+    async def _switch(self, ctx: StepContext, state: str) -> None:
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        index_of(table, ctx.state["index"])
+        indexes = tuple(
+            replace(index, state=state) if index.id == ctx.state["index"] else index
+            for index in table.indexes
+        )
+        await self.write(t, table, indexes=indexes)
+
+    # -- the way back
+
+    @undo
+    async def stop_adding(self, ctx: StepContext) -> None:
+        """Write-only → delete-only."""
+        await self._switch(ctx, DELETE_ONLY)
+        ctx.state["stopped"] = True
+
+    @undo
+    async def withdraw(self, ctx: StepContext) -> None:
+        """Delete-only → absent, once nobody adds entries."""
+        if ctx.state.get("stopped"):
+            await self.settle(SQL_SETTLE_MS)
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        left = tuple(index for index in table.indexes if index.id != ctx.state["index"])
+        await self.write(t, table, indexes=left)
+        t.delete(catalog.table_id_key(TableId(ctx.state["index"])))
+        ctx.state["withdrawn"] = True
+
+    @undo
+    async def drop_partitions(self, ctx: StepContext) -> None:
+        """The range, once nobody touches it: closed, with all that were split off meanwhile, and
+        forgotten by the map. What no writer ever heard of just goes. Raises Busy.
+        """
+        ranges = RangeProcedure(self.services.ddl)
+        if not ctx.state.get("withdrawn"):
+            await self.services.partitions.drop(made_in(ctx))
+            return
+        await self.settle(SQL_SETTLE_MS)
+        outcome = await ranges.closed(ctx, [ctx.state["index"]], then="release")
+        if outcome != go_on("release"):
+            raise Busy("a partition was split off meanwhile", details={"what": "reshaping"})
+
+    @undo
+    async def release(self, ctx: StepContext) -> None:
+        """The replicas, the name and the rows of the map."""
+        if "name" not in ctx.state:
+            return  # it was there already
+        made = made_in(ctx)
+        if ctx.state.get("closed"):
+            await self.services.partitions.drop(made)
+        t = await CatalogTxn.of(ctx)
+        delete_rows(t, made)
+        await relations.drop_name(t, ctx.args["namespace"], ctx.state["name"])
+
+
+def made_in(ctx: StepContext) -> list[PartitionDescriptor]:
+    """The partitions that the index began with."""
+    return [PartitionDescriptor.from_wire(row) for row in ctx.state["partitions"]]
+
+
+async def usable(t: CatalogTxn, namespace: str, name: str) -> Table:
+    """A table with columns that users see. Raises NotFound, InvalidArgument (42809)."""
+    there = await relations.find_relation(t, namespace, name)
+    if there is not None and not isinstance(there, Table):
+        raise wrong_kind(name, there.kind, "table")
+    if there is None or there.state not in USABLE:
+        raise gone(name)
+    if there.plain:
+        raise refusal(
+            "0A000", f'"{name}" is a key-value table without columns: it cannot have this',
+            kind=InvalidArgument,
+        )  # fmt: skip
+    return there
+
+
+def declared(table: Table, raw: Any) -> Index:
+    """The index that the arguments ask for, without an id. Raises InvalidArgument, TooLarge."""
+    if len(table.indexes) >= INDEXES_MAX:
+        raise TooLarge(
+            f"table {table.path} has {len(table.indexes)} indexes; the limit is {INDEXES_MAX}",
+            details={"what": "indexes", "limit": INDEXES_MAX, "actual": len(table.indexes)},
+        )
+    bare = replace(table, indexes=(), checks=(), foreign_keys=())
+    (index,) = with_parts(bare, {"indexes": [raw]}).table.indexes
+    return index
+
+
+def index_of(table: Table, number: int) -> Index:
+    """Raises NotFound: it was dropped meanwhile."""
+    for index in table.indexes:
+        if index.id == number:
+            return index
+    raise refusal("42704", f"the index was dropped while it was built on {table.name}")
+
+
+async def _part(t: CatalogTxn, table: TableId, at: bytes) -> float:
+    """How far a key is, counted in partitions; the last one is never quite done."""
+    there = await placed_of(t, table)
+    behind = sum(1 for placed in there if placed.descriptor.end <= at)
+    return behind / len(there) if there else 0.0

@@ -1,0 +1,71 @@
+"""What steps of a schema change share: the next version of a descriptor, and the wait before it.
+
+A wait begins anew when its step does: after a failover the new master waits the whole time, on its
+own monotonic clock, so a clock that is set cannot shorten it. At its end the namespace's schema row
+is written once more (`settled`): a transaction that is still bound to the version before the last
+holds that row with its commit (docs/decisions/1013), so it is refused from then on, however long
+its process was paused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kv.base.errors import NotFound
+from kv.base.ids import TableId
+from kv.base.ports import Timers
+from procedures.engine.context import StepContext
+from procedures.master.partitions import Maker
+from sqlproxy import catalog
+from sqlproxy.refusals import refusal
+from sqlproxy.schema import Table
+from sqlproxy.steps import CatalogTxn, DdlServices
+from txn.waiting import sleep
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeServices:
+    """What schema changes work with. `changed` is told of every table whose descriptor changed."""
+
+    partitions: Maker
+    changed: Callable[[str, str], None]
+    timers: Timers
+
+    @property
+    def ddl(self) -> DdlServices:
+        return DdlServices(self.partitions, self.changed)
+
+
+class Change:
+    """A procedure that changes a table which stays. ctx.state: table (id)."""
+
+    def __init__(self, services: ChangeServices) -> None:
+        self.services = services
+
+    async def settle(self, ms: int) -> None:
+        """Until nobody uses the version before the last one, nor can commit what was bound to it.
+        It comes before the step's first read: what the step then sees is settled.
+        """
+        await sleep(self.services.timers, ms / 1000)
+
+    @staticmethod
+    async def find(t: CatalogTxn, ctx: StepContext) -> Table:
+        """The table as it is now. Raises NotFound: it was dropped by force."""
+        table = await catalog.find_by_id(t, TableId(ctx.state["table"]))
+        if table is None:
+            raise gone(ctx.args.get("name", ""))
+        return table
+
+    async def write(self, t: CatalogTxn, table: Table, **changes: Any) -> Table:
+        """The next version of its descriptor."""
+        changed = replace(table, version=table.version + 1, **changes)
+        await catalog.write(t, changed)
+        self.services.changed(table.namespace, table.name)
+        return changed
+
+
+def gone(name: str) -> Exception:
+    """42P01, in PostgreSQL's words."""
+    return refusal("42P01", f'relation "{name}" does not exist', kind=NotFound, name=name)
