@@ -17,11 +17,20 @@ waiting one waits for is in its record, and a restart reads the records of what 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 from kv.base import limits, system
-from kv.base.errors import Busy, ConditionFailed, Corruption, TooLarge
+from kv.base.errors import (
+    Busy,
+    ConditionFailed,
+    Corruption,
+    KeyLocked,
+    TooLarge,
+    Unavailable,
+    WriteConflict,
+)
+from kv.base.intents import Abandoned
 from kv.base.keys import escape, from_u64, table_prefix, u32, u64
 from kv.base.ops import Op, delete, put
 from procedures.engine import records
@@ -34,8 +43,9 @@ from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
 from txn.client import TxnClient
 from txn.results import ScanPage
-from txn.terms import Terms
+from txn.terms import HIGH, Terms
 from txn.transaction import Transaction
+from txn.waiting import Deadline
 
 _RECORDS: Final = table_prefix(system.PROCEDURES)
 _STEPS: Final = table_prefix(system.PROCEDURE_STEPS)
@@ -47,6 +57,7 @@ _RACES: Final = 10
 _READ_CHUNK: Final = 100
 _FORGET_CHUNK: Final = 1_000
 _TERMS: Final = Terms(owner="procedure")
+_REIGN_TERMS: Final = Terms(owner="master", priority=HIGH, lock_wait_ms=limits.WAIT_PUSH_MS)
 
 
 class KvReads:
@@ -89,7 +100,33 @@ class KvStore:
         return await self._ids.take(count)
 
     async def reign(self) -> int:
-        return await self._txn.write([put(REIGN, b"")])
+        """Whoever holds the reign's row checks an earlier reign, so it is deposed whatever becomes
+        of it: it is not waited for longer than a living one needs, but ended. What has committed by
+        then is read by the new reign, what has not never will (docs/decisions/0422).
+        """
+        deadline = Deadline(self._txn.timers, limits.DEADLINE_MS_DEFAULT)
+        while True:
+            transaction = await self._txn.begin(terms=_REIGN_TERMS, budget_ms=deadline.budget_ms())
+            transaction.write(put(REIGN, b""))
+            try:
+                return await transaction.commit()
+            except WriteConflict:  # another reign began meanwhile: the last one holds
+                if deadline.passed:
+                    raise
+            except KeyLocked as met:
+                if deadline.passed:
+                    raise
+                await self._end_earlier(met, deadline)
+
+    async def _end_earlier(self, met: KeyLocked, deadline: Deadline) -> None:
+        """End the transaction in whose way the new reign is. One that may be committed by its
+        intents alone keeps them for a moment more; then the next look ends it.
+        """
+        told = met.details
+        keys = list(told.get("keys") or [told["key"]])
+        holder = Abandoned(told["txn"], told["anchor"], told["ttl_ms"], keys)
+        with suppress(Unavailable):  # looked for again, and whoever looks after waits does, too
+            await self._txn.resolver.end(holder, budget_ms=deadline.budget_ms())
 
     async def held_by(self, holders: Collection[int]) -> dict[int, Locks]:
         return await held_by(self._txn, holders)

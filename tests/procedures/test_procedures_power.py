@@ -57,6 +57,7 @@ class Node:
         await manager.open_all()
         meta = PartitionDescriptor(META_PARTITION, *META_RANGE, 1, (NodeId(1),))
         await manager.create(meta)
+        self.cluster.start_caring()
         kv, timers = self.cluster.kv(), LoopTimers(self.loop)
         self.txn = TxnClient(
             kv, FakeTso(self.cluster), self.cluster.clock, simloop.SimRng(5), timers

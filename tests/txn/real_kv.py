@@ -105,6 +105,10 @@ class RealCluster:
             await self.manager.create(
                 PartitionDescriptor(PartitionId(i + 1), start, end, 1, (NodeId(1),))
             )
+        self.start_caring()
+
+    def start_caring(self) -> None:
+        """Look after what waits, as every node does; `start` does it by itself."""
         waits = self.manager.waits
         background = Background()
         resolver = Resolver(self.kv(), self._timers, SimRng(4), background)
