@@ -16,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -65,7 +66,22 @@ def bind(monotonic: Callable[[], float], rng: Rng) -> None:
     _OperatingSystem.random = rng.random
 
 
+@contextmanager
+def _socket_module_kept() -> Iterator[None]:
+    """Importing the package replaces `socket.inet_ntop`, on every system, by a function that is for
+    Windows: whoever else reads addresses in this process would fail (psutil, when it lists
+    connections). The module is taken by name, since nothing here may use sockets.
+    """
+    socket: Any = importlib.import_module("socket")
+    pton, ntop = socket.inet_pton, socket.inet_ntop
+    try:
+        yield
+    finally:
+        socket.inet_pton, socket.inet_ntop = pton, ntop
+
+
 def _load() -> ModuleType:
+    """The copy. `find_spec` imports the package itself on the way."""
     spec = importlib.util.find_spec("pysyncobj.syncobj")
     if spec is None or spec.origin is None:
         raise LibraryMismatch(f"pysyncobj is not installed; install pysyncobj=={VERSION}")
@@ -98,7 +114,8 @@ def _disarm(module: Any) -> None:
     module.logger.disabled = True  # what it would complain about is an InvariantBroken here
 
 
-core: Any = _load()
+with _socket_module_kept():
+    core: Any = _load()
 _disarm(core)
 
 SyncObj: Any = core.SyncObj

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 from functools import partial
 from typing import NoReturn
@@ -447,3 +449,17 @@ def test_importing_and_opening_starts_no_thread() -> None:
     before = threading.active_count()
     lone_leader()
     assert threading.active_count() == before
+
+
+def test_the_socket_module_stays_as_it_was() -> None:
+    """pysyncobj puts a function for Windows in place of `socket.inet_ntop`: listing the connections
+    of a process that had imported raft failed, as does all that reads IPv6 addresses.
+    """
+    program = (
+        "import socket; before = socket.inet_ntop, socket.inet_pton; import raft.pinned, sys; "
+        "assert 'pysyncobj.win_inet_pton' in sys.modules, 'nothing to guard against any more'; "
+        "assert (socket.inet_ntop, socket.inet_pton) == before; "
+        "print(socket.inet_ntop(socket.AF_INET6, bytes(15) + bytes([1])))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (said.stdout, said.stderr) == ("::1\n", "")
