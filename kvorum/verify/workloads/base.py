@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -13,7 +14,7 @@ from kvorum.verify.client import NAMESPACE, Client
 ISOLATIONS: Final = ("snapshot", "serializable")
 
 
-class Workload:
+class Workload(ABC):
     """One run of a workload. An object serves one run: it hands out unique values and keys."""
 
     name: ClassVar[str]
@@ -37,16 +38,16 @@ class Workload:
         """Make the table and what lies in it at the beginning. May run again after a failure."""
         await make_table(db, table, self.splits)
 
+    @abstractmethod
     async def step(self, client: Client) -> None:
         """One operation of one client, recorded."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def final(self, client: Client) -> bool:
         """Read and record the state at the end, by operations whose names begin with "final".
 
         True when all of it was answered; else it is asked again.
         """
-        raise NotImplementedError
 
     def unique(self) -> int:
         """1, 2, 3, …: never the same number twice in a run."""
