@@ -74,9 +74,10 @@ from procedures.master.replica_methods import ReplicaMethods, check_change, chec
 from procedures.master.reshape_methods import ReshapeMethods
 from procedures.master.reshape_methods import check as check_reshape
 from procedures.master.splitter import ExplainPartitions
-from sqlproxy import altering, catalog, change, ddl, ddl_objects, emptying
+from sqlproxy import altering, catalog, ddl, ddl_objects, emptying
 from sqlproxy.catalog import CatalogCache
-from sqlproxy.change import ChangeServices
+from sqlproxy.change import registering as changes
+from sqlproxy.change.states import ChangeServices
 from sqlproxy.placing import PlaceTable
 from sqlproxy.steps import DdlServices
 
@@ -392,7 +393,7 @@ class Node:
         emptying.register(registry, services)
         ddl_objects.register(registry, cache.invalidate)
         altering.register(registry, cache.invalidate)
-        change.register(registry, ChangeServices(partitions, cache.invalidate, self.ports.timers))
+        changes.register(registry, ChangeServices(partitions, cache.invalidate, self.ports.timers))
         registry.add(PlaceTable)
         self.bus.register(registry)
         level = self.balancing.schedulers.level

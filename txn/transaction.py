@@ -207,6 +207,15 @@ class Transaction:
             self._holds = ReadSet()
         return self._holds
 
+    @property
+    def spilled(self) -> bool:
+        """Whether its writes are in a file: then nothing can be held but by `check`."""
+        return self._buffer.spilled
+
+    def commit_within(self, ms: int) -> None:
+        """The commit has this deadline, if it had a later one. One that is spilled has its own."""
+        self._budget_ms = min(self._budget_ms, ms)
+
     # -- savepoints: of the writes; what was read was read
 
     def mark(self) -> int:

@@ -12,14 +12,3 @@ two adjacent versions are in use at any time, and each pair of neighbours is har
 
 Source: Rae et al., Online, Asynchronous Schema Change in F1 (VLDB 2013), sections 3 and 4.
 """
-
-from procedures.engine.registry import Registry
-from sqlproxy.change import indexes
-from sqlproxy.change.states import ChangeServices
-
-__all__ = ["ChangeServices", "register"]
-
-
-def register(registry: Registry, services: ChangeServices) -> None:
-    """Serve the procedures of schema changes."""
-    indexes.register(registry, services)

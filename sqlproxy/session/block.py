@@ -19,6 +19,7 @@ from typing import Final
 from kv.base.errors import KvorumError
 from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.answers import Status
+from sqlproxy.change.fence import Fence
 from sqlproxy.errors import (
     ACTIVE_TRANSACTION,
     LIMIT_EXCEEDED,
@@ -52,8 +53,9 @@ class _Savepoint:
 class Block:
     """See the module. `status` is what the client is told."""
 
-    def __init__(self, client: TxnClient) -> None:
+    def __init__(self, client: TxnClient, fence: Fence) -> None:
         self._client = client
+        self.fence = fence
         self.status: Status = "I"
         self.modes = Modes()
         self._t: Transaction | None = None
@@ -109,9 +111,14 @@ class Block:
     async def commit(self) -> None:
         """End the transaction, explicit or not; it is over whatever this raises (KvorumError)."""
         t, self._t = self._t, None
-        self._end()
-        if t is not None:
-            await t.commit()
+        try:
+            if t is not None:
+                await self.fence.hold(t)
+                await t.commit()
+        finally:
+            self._end()
+            if t is not None and t.state is TxnState.OPEN:
+                await t.abort()
 
     async def roll_back(self) -> None:
         """End the transaction; nothing of it stays."""
@@ -137,6 +144,7 @@ class Block:
         self.modes = Modes()
         self.statements = 0
         self.wrote = False
+        self.fence.forget()
 
     async def renew(self) -> None:
         """Go on with a new snapshot: what was declared since is to be seen. Nothing was written."""

@@ -17,6 +17,7 @@ from kv.base.ids import TableId
 from kv.base.ports import Timers
 from sqlproxy import catalog, relations
 from sqlproxy.catalog import Reader
+from sqlproxy.change.fence import NEVER
 from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
@@ -116,6 +117,7 @@ class Declared:
 @dataclass(slots=True)
 class _Known:
     declared: Declared
+    looked: float
     good_until: float
 
 
@@ -142,9 +144,16 @@ class Catalogs:
         known = self._known.get(database)
         version = await catalog.schema_version(self._reader, database)
         if known is not None and known.declared.version == version:
-            known.good_until = asked + self._ttl_s
+            known.looked, known.good_until = asked, asked + self._ttl_s
             return known.declared
         return await self._load(database, version, asked)
+
+    def looked(self, declared: Declared) -> float:
+        """When (on the monotonic clock) it was last known to be what is declared; NEVER if
+        something newer is known.
+        """
+        known = self._known.get(declared.database)
+        return known.looked if known is not None and known.declared is declared else NEVER
 
     async def _load(self, database: str, version: int, asked: float) -> Declared:
         try:
@@ -159,7 +168,7 @@ class Catalogs:
         if (known := self._known.get(database)) is not None:
             found = _same_objects(known.declared.contents.relations, found)
         declared = Declared(found, version)
-        self._known[database] = _Known(declared, asked + self._ttl_s)
+        self._known[database] = _Known(declared, asked, asked + self._ttl_s)
         return declared
 
     def forget(self, database: str) -> None:

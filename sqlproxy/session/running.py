@@ -156,6 +156,7 @@ async def _changed(
     block = session.block
     assert prepared.declared is not None
     t = await block.work(session.modes())
+    session.bound(prepared.declared)
     block.statements += 1
     env, numbers = environment(session, values)
     job = Job(session, t, env, numbers, prepared.declared, touched, alone)
@@ -208,6 +209,7 @@ def copier(session: SqlSession, prepared: Prepared) -> Callable[[Sequence[Row]],
         assert prepared.declared is not None
         alone = not block.explicit
         t = await block.work(session.modes())
+        session.bound(prepared.declared)
         block.statements += 1
         env, numbers = environment(session, ())
         job = Job(session, t, env, numbers, prepared.declared, Touched(), alone)

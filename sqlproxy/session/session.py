@@ -23,6 +23,7 @@ from typing import Any, Final
 from kv.base.errors import ConditionFailed, KvorumError, WriteConflict
 from kv.base.limits import RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX, SQL_RUNS_MAX
 from sqlproxy.answers import Channel, Notice, Portal, Statement, Status
+from sqlproxy.change.fence import Fence
 from sqlproxy.errors import (
     IN_FAILED_TRANSACTION,
     QUERY_CANCELED,
@@ -40,6 +41,7 @@ from sqlproxy.pgcatalog.contents import Session as CatalogSession
 from sqlproxy.session import running
 from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
 from sqlproxy.session.environment import Told
+from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Portal as CursorPortal
 from sqlproxy.session.prepared import Prepared, plan_of, prepare
 from sqlproxy.session.services import Services
@@ -82,7 +84,7 @@ class SqlSession:
         self.statements: MutableMapping[str, Statement] = {}
         self.portals: MutableMapping[str, Portal] = {}
         self.channel = Channel(parameters=self.settings.reported())
-        self.block = Block(services.client)
+        self.block = Block(services.client, Fence(database, services.client.timers))
         self.currvals: dict[str, int] = {}
         self.told = Told(self)
         self.held: set[str] = set()  # cursors WITH HOLD
@@ -184,6 +186,10 @@ class SqlSession:
         """What the database declares now."""
         catalogs = self.services.catalogs
         return catalogs.fresh(self.database) or await catalogs.declared(self.database)
+
+    def bound(self, declared: Declared) -> None:
+        """The transaction makes a change that is bound to this."""
+        self.block.fence.bound(self.services.catalogs.looked(declared), declared.version)
 
     @property
     def style(self) -> Style:

@@ -1,0 +1,62 @@
+"""The fence of one session's commits: nothing is committed that was bound to a version of the
+schema before the last one, however long the process stood still (Q5, Q6; docs/decisions/1013).
+
+    bound(at, version)      a change was bound to declarations that were looked at then; `at` is of
+                            the monotonic clock, from before the look
+    await hold(t)           before the commit of what was bound
+
+Young commits pay nothing: until SQL_FENCE_MS after the oldest look a commit is sent within
+SQL_COMMIT_MS_MAX, and a schema change waits longer than both between two versions. An older one
+holds the schema's row: it commits only if that row is what the changes were bound to, and stays so
+until the commit. The clock is read where the commit begins, so a pause before it makes it an old
+one; a pause behind it ends the commit's deadline, which partitions see, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kv.base.errors import WriteConflict
+from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
+from kv.base.ports import Timers
+from sqlproxy import catalog
+from txn.transaction import Transaction
+
+NEVER: Final = float("-inf")  # looked at: it is not what is declared now
+
+
+class Fence:
+    """See the module. Of one session; `forget` begins the next transaction."""
+
+    def __init__(self, database: str, timers: Timers) -> None:
+        self._database = database
+        self._now = timers.monotonic
+        self._oldest: tuple[float, int] | None = None
+
+    def bound(self, at: float, version: int) -> None:
+        if self._oldest is None or at < self._oldest[0]:
+            self._oldest = at, version
+
+    def forget(self) -> None:
+        self._oldest = None
+
+    async def hold(self, t: Transaction) -> None:
+        """Raises WriteConflict: the schema changed since; KvorumError."""
+        if self._oldest is None:
+            return
+        at, version = self._oldest
+        if (self._now() - at) * 1000 <= SQL_FENCE_MS and not t.spilled:
+            t.commit_within(SQL_COMMIT_MS_MAX)
+            return
+        key = catalog.schema_key(self._database)
+        there = await catalog.schema_version(t, self._database)
+        if there != version:
+            raise WriteConflict(
+                f"what is declared in {self._database} changed since the transaction's first "
+                "change was bound to it; run it again",
+                details={"database": self._database, "bound": version, "now": there},
+            )
+        if t.spilled:
+            t.check(key, (await t.get(key))[1])  # an intent of the long commit stands for it
+        else:
+            t.hold_key(key)
