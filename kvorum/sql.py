@@ -18,6 +18,7 @@ from kvorum.backend import Backend
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from sqlproxy import catalog, roles
+from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -57,6 +58,7 @@ class Front:
         self._system = SystemCatalog(
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers()
         )
+        self._analytic = DuckAnalytic()
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
@@ -70,6 +72,7 @@ class Front:
             random=self._chance,
             uuid=self._uuid,
             token=rng.token,
+            analytic=self._analytic,
         )
         self.server = SqlServer(SqlSessions(self.services), clock=clock, rng=rng)
 
@@ -80,6 +83,7 @@ class Front:
     async def stop(self) -> None:
         await self.server.stop()
         self._system.close()
+        self._analytic.close()
 
     async def cluster(self) -> Cluster:
         """The databases and roles, at most a second old."""

@@ -166,6 +166,22 @@ def decode_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def stored_columns(
+    table: Table,
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    columns: Sequence[tuple[Column, pa.DataType]],
+) -> list[pa.Array]:
+    """Some columns of rows, each as the Arrow type that is wanted: its own, or another that holds
+    its stored form (text for any numeric, timestamps without zone). Raises Corruption.
+    """
+    slots = _slots(table, keys, values)
+    return [
+        _from_stored(column.resolved, [slot[column.id] for slot in slots], wanted)
+        for column, wanted in columns
+    ]
+
+
 def key_prefix(table: Table, text: str) -> bytes:
     """The user key at which rows begin whose first primary key column is `text`: a bound given as
     an option. The text is read as Arrow reads it for the column's type; a plain table takes it as

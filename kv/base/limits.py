@@ -415,6 +415,12 @@ SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # longer ones are not remembered
 SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
 SQL_PARAMETERS_MAX: Final = 65_535  # of one statement: the protocol's count
 SQL_POINTS_MAX: Final = 10_000  # keys that lists in a WHERE name together; else ranges are read
+SQL_ANALYTIC_BYTES_MAX: Final = 512 * MiB  # that DuckDB holds for all queries; the rest spills
+SQL_ANALYTIC_THREADS: Final = 2  # of DuckDB
+SQL_ANALYTIC_QUERIES_MAX: Final = 8  # that run in DuckDB at once; others wait
+SQL_ANALYTIC_SOURCE_BYTES: Final = 64 * MiB  # of a table's rows in memory; then they go to a file
+SQL_ANALYTIC_SCAN_ROWS: Final = 5_000  # rows of a page of a scan for DuckDB
+SQL_ANALYTIC_FETCH_ROWS: Final = 2_000  # rows of a batch that DuckDB hands out
 SQL_LOOKUP_ROWS: Final = 500  # rows that are fetched at once by keys from an index
 SQL_SCAN_ROWS: Final = 1_000  # rows of a page of a scan
 SQL_CASCADES_MAX: Final = 100_000  # rows that foreign keys change because of one statement
@@ -445,6 +451,8 @@ assert SQL_SMALL_MESSAGE_BYTES_MAX < SQL_READ_AHEAD_BYTES < SQL_LARGE_BYTES
 assert SQL_COPY_BATCH_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
 assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
+assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX
+assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
 assert SQL_BACKFILL_ROWS_MIN <= SQL_BACKFILL_ROWS <= min(SCAN_ROWS_MAX, MULTI_KEYS_MAX)
 assert SQL_SCHEMA_TTL_MS < SQL_FENCE_MS, "what was just looked up is not fenced"
 assert SQL_FENCE_MS + SQL_COMMIT_MS_MAX < SQL_SETTLE_MS, "what is not fenced is over by then"

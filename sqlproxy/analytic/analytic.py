@@ -1,0 +1,89 @@
+"""What sessions ask of DuckDB: the rows of a query, and changes whose rows a query finds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sqlproxy.analytic.engine import Engine
+from sqlproxy.analytic.forms import users
+from sqlproxy.analytic.selects import Query, Selects
+from sqlproxy.analytic.sources import Loader, load
+from sqlproxy.answers import Row
+from sqlproxy.errors import unsupported
+from sqlproxy.fast.reading import Reads, Touched
+from sqlproxy.front.env import Env
+from sqlproxy.front.statements import Select
+
+if TYPE_CHECKING:
+    from sqlproxy.fast.writing import Outcome
+    from sqlproxy.session.prepared import Prepared
+    from sqlproxy.session.running import Job
+    from sqlproxy.session.session import SqlSession
+
+
+class DuckAnalytic:
+    """`sqlproxy.session.services.Analytic`. One per process."""
+
+    def __init__(self) -> None:
+        self._engine = Engine()
+
+    def close(self) -> None:
+        """No query is under way any more."""
+        self._engine.close()
+
+    async def query(
+        self,
+        session: SqlSession,
+        prepared: Prepared,
+        values: Sequence[Any],
+        reads: Reads,
+        env: Env,
+    ) -> AsyncIterator[Sequence[Row]]:
+        """The rows of a SELECT, as DuckDB makes them. Raises SqlError."""
+        return self.rows(prepared.bound, reads, env, Touched())
+
+    async def rows(
+        self, select: Select, reads: Reads, env: Env, touched: Touched
+    ) -> AsyncIterator[Sequence[Row]]:
+        """The same of a bound query."""
+        selects = Selects(env)
+        query = selects.query(select)
+        loaders = [Loader(source, self._engine.directory) for source in selects.sources]
+        try:
+            tables: dict[str, pa.Table] = {}
+            for source, loader in zip(selects.sources, loaders, strict=True):
+                tables[source.name] = await load(
+                    loader, reads, env, touched, self._engine.in_thread
+                )
+            running = await self._engine.run(query.text, tables, selects.functions)
+            try:
+                convert = _converter(query)
+                while batch := await running.next(convert):
+                    yield batch
+            finally:
+                await running.close()
+        finally:
+            for loader in loaders:
+                loader.close()
+
+    async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
+        """A change whose rows have to be found by a join. Raises SqlError."""
+        raise unsupported("a change that joins tables or has subqueries")
+
+
+def _converter(query: Query) -> Callable[[pa.RecordBatch], list[Row]]:
+    """Arrow batches → rows in user form."""
+    columns = query.columns
+
+    def convert(batch: pa.RecordBatch) -> list[Row]:
+        if not columns:
+            return [()] * batch.num_rows
+        given = [
+            users(batch.column(i), column.oid, column.held) for i, column in enumerate(columns)
+        ]
+        return list(zip(*given, strict=True))
+
+    return convert

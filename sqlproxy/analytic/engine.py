@@ -1,0 +1,200 @@
+"""The DuckDB of a process: one database in memory, a cursor per query, threads that wait for it.
+
+DuckDB reads nothing but what is registered: no files, no extensions, no variables of Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import duckdb
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+from kv.base.limits import (
+    SQL_ANALYTIC_BYTES_MAX,
+    SQL_ANALYTIC_FETCH_ROWS,
+    SQL_ANALYTIC_QUERIES_MAX,
+    SQL_ANALYTIC_THREADS,
+)
+from sqlproxy.analytic.functions import Functions
+from sqlproxy.errors import INTERNAL_ERROR, OUT_OF_MEMORY, OUT_OF_RANGE, SqlError
+
+T = TypeVar("T")
+_TOLD: Final = re.compile(r"KV:(\w{5}):([^\n]*)")
+_OVERFLOW: Final = re.compile(r"(?:INT(16|32|64|128))\b")
+_INT_NAMES: Final = {"16": "smallint", "32": "integer", "64": "bigint", "128": "numeric"}
+_SETTINGS: Final = (
+    "SET preserve_insertion_order = true",
+    "SET default_null_order = 'nulls_last_on_asc_first_on_desc'",
+    "SET enable_progress_bar = false",
+)
+
+
+class Engine:
+    """Opened at the first query; `close` when the process serves SQL no more."""
+
+    def __init__(self) -> None:
+        self._root: duckdb.DuckDBPyConnection | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._directory: Path | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where large things go."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="kvorum-sql-"))
+        return self._directory
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        if self._root is None:
+            self._root = duckdb.connect(
+                ":memory:",
+                config={
+                    "threads": SQL_ANALYTIC_THREADS,
+                    "memory_limit": f"{SQL_ANALYTIC_BYTES_MAX // (1 << 20)}MB",
+                    "temp_directory": str(self.directory / "duckdb"),
+                    "autoinstall_known_extensions": False,
+                    "autoload_known_extensions": False,
+                    "python_enable_replacements": False,
+                },
+            )
+            for text in _SETTINGS:
+                self._root.execute(text)
+        return self._root
+
+    def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
+        """Away from the loop."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(SQL_ANALYTIC_QUERIES_MAX, "analytic")
+        return self._threads.submit(call, *args)
+
+    async def in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        """The same, awaited to its end even by a caller that is cancelled."""
+        future = asyncio.wrap_future(self.submit(call, *args))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+    async def run(self, text: str, tables: dict[str, pa.Table], functions: Functions) -> Running:
+        """Start a query. Raises SqlError."""
+        if self._root is None:
+            await self.in_thread(self._open)
+        assert self._root is not None
+        running = Running(self, self._root.cursor(), functions)
+        await running.start(text, tables)
+        return running
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._root is not None:
+            self._root.close()
+            self._root = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+class Running:
+    """One query under way: batches, until `close`."""
+
+    def __init__(
+        self, engine: Engine, cursor: duckdb.DuckDBPyConnection, functions: Functions
+    ) -> None:
+        self._engine, self._cursor, self._functions = engine, cursor, functions
+        self._reader: pa.RecordBatchReader | None = None
+        self._made: list[str] = []
+
+    async def start(self, text: str, tables: dict[str, pa.Table]) -> None:
+        await self._call(self._start, text, tables)
+
+    def _start(self, text: str, tables: dict[str, pa.Table]) -> None:
+        for name, table in tables.items():
+            self._cursor.register(name, table)
+        for one in self._functions.made.values():
+            self._cursor.create_function(
+                one.name, one.call, list(one.parameters), one.result, type=PythonUDFType.ARROW,
+                null_handling=FunctionNullHandling.SPECIAL, side_effects=one.volatile,
+            )  # fmt: skip
+            self._made.append(one.name)
+        relation: Any = self._cursor.sql(text)
+        self._reader = relation.to_arrow_reader(SQL_ANALYTIC_FETCH_ROWS)
+
+    async def next(self, convert: Callable[[pa.RecordBatch], Sequence[Any]]) -> Sequence[Any]:
+        """What `convert` makes of the next rows; nothing at the end."""
+
+        def read() -> Sequence[Any]:
+            assert self._reader is not None
+            try:
+                while True:
+                    batch = self._reader.read_next_batch()
+                    if batch.num_rows:
+                        return convert(batch)
+            except StopIteration:
+                return ()
+
+        return await self._call(read)
+
+    async def _call(self, call: Callable[..., T], *args: Any) -> T:
+        future = asyncio.wrap_future(self._engine.submit(call, *args))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self._cursor.interrupt()
+            await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # it was interrupted: nobody else asks
+            raise
+        except SqlError:
+            raise
+        except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> SqlError:
+        """What went wrong, as PostgreSQL says it."""
+        if self._functions.failed is not None:
+            return self._functions.failed
+        text = str(error)
+        if (told := _TOLD.search(text)) is not None:
+            return SqlError(told[1], told[2].rstrip("!"))
+        if "Division by zero" in text or "division by zero" in text:
+            return SqlError("22012", "division by zero")
+        if "More than one row returned by a subquery" in text:
+            return SqlError("21000", "more than one row returned by a subquery used as an "
+                            "expression")  # fmt: skip
+        if "Out of Memory" in text or isinstance(error, duckdb.OutOfMemoryException):
+            return SqlError(
+                OUT_OF_MEMORY,
+                f"the query needs more than {SQL_ANALYTIC_BYTES_MAX >> 20} MiB",
+                hint="Read fewer rows or columns, or aggregate in parts.",
+            )
+        if "Overflow" in text or "out of range" in text or "Out of Range" in text:
+            found = _OVERFLOW.findall(text)
+            name = _INT_NAMES[found[-1]] if found else "value"
+            return SqlError(OUT_OF_RANGE, f"{name} out of range")
+        return SqlError(INTERNAL_ERROR, f"the query could not be run: {text.splitlines()[0]}")
+
+    async def close(self) -> None:
+        """End it; fine twice."""
+
+        def end() -> None:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+            for name in self._made:
+                self._cursor.remove_function(name)
+            self._made = []
+            self._cursor.close()
+
+        self._cursor.interrupt()
+        await self._engine.in_thread(end)

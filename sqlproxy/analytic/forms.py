@@ -1,0 +1,212 @@
+"""Values of PostgreSQL's types in DuckDB (`held`) and Arrow, from and to user form. Pure.
+
+numeric(p,s), p ≤ 38     DECIMAL(p,s): the scale is the type's, as PostgreSQL shows it
+other numeric            VARCHAR: PostgreSQL's text, since each value has its own scale
+timestamptz              TIMESTAMP in UTC
+oid                      BIGINT
+char(n), json, jsonb     VARCHAR
+T[]                      T[], one dimension
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID as Uuid
+
+import pyarrow as pa
+
+from sqlproxy.errors import unsupported
+from sqlproxy.front import registry as r
+from sqlproxy.interval import Interval
+
+TEXT: Final = "VARCHAR"
+_HELD: Final = {
+    r.BOOL: "BOOLEAN", r.INT2: "SMALLINT", r.INT4: "INTEGER", r.INT8: "BIGINT", r.OID: "BIGINT",
+    r.FLOAT4: "FLOAT", r.FLOAT8: "DOUBLE", r.TEXT: TEXT, r.VARCHAR: TEXT, r.BPCHAR: TEXT,
+    r.NAME: TEXT, r.CHAR: TEXT, r.UNKNOWN: TEXT, r.JSON: TEXT, r.JSONB: TEXT, r.NUMERIC: TEXT,
+    r.BYTEA: "BLOB", r.UUID: TEXT, r.DATE: "DATE", r.TIME: "TIME", r.TIMESTAMP: "TIMESTAMP",
+    r.TIMESTAMPTZ: "TIMESTAMP", r.INTERVAL: "INTERVAL", r.JSONPATH: TEXT, r.REGTYPE: TEXT,
+}  # fmt: skip
+_ARROW: Final = {
+    "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(), "DOUBLE": pa.float64(), TEXT: pa.string(), "BLOB": pa.binary(),
+    "DATE": pa.date32(), "TIME": pa.time64("us"),
+    "TIMESTAMP": pa.timestamp("us"), "INTERVAL": pa.month_day_nano_interval(),
+}  # fmt: skip
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+DIGITS_MAX: Final = 38  # of DuckDB's DECIMAL
+
+
+def decimal(digits: int, scale: int) -> str:
+    return f"DECIMAL({digits},{scale})"
+
+
+def decimal_of(held: str) -> tuple[int, int] | None:
+    """Digits and scale of a DECIMAL; None: it is none."""
+    found = _DECIMAL.fullmatch(held)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def held(oid: int, typmod: int = -1) -> str:
+    """The DuckDB type for values of a type. Raises 0A000."""
+    if element := r.element_of(oid):
+        return held(element) + "[]"
+    if oid == r.NUMERIC and typmod >= 0:
+        digits, scale = (typmod - 4) >> 16, r.scale_of(typmod)
+        if 0 <= scale <= digits <= DIGITS_MAX:
+            return decimal(digits, scale)
+    found = _HELD.get(oid)
+    if found is None:
+        raise unsupported(f"a value of type {r.format_type(oid)} in a join or an aggregate")
+    return found
+
+
+def arrow(held_as: str) -> pa.DataType:
+    """The Arrow type of a DuckDB type."""
+    if held_as.endswith("[]"):
+        return pa.list_(arrow(held_as[:-2]))
+    if (parts := decimal_of(held_as)) is not None:
+        return pa.decimal128(*parts)
+    return _ARROW[held_as]
+
+
+# -- Arrow → user form
+
+
+def reader(oid: int, held_as: str) -> Callable[[Any], Any] | None:
+    """What makes one value as `to_pylist` gives it a user's; None: it is one already."""
+    if element := r.element_of(oid):
+        inner = reader(element, held_as[:-2])
+        if inner is None:
+            return None
+        return lambda value: [None if one is None else inner(one) for one in value]
+    match oid:
+        case r.UUID:
+            return Uuid
+        case r.TIMESTAMPTZ:
+            return lambda value: value.replace(tzinfo=UTC)
+        case r.INTERVAL:
+            return lambda value: Interval(value[0], value[1], value[2] // 1_000)
+        case r.NUMERIC:
+            return None if held_as != TEXT else Decimal
+        case _:
+            return None
+
+
+def users(array: pa.Array, oid: int, held_as: str) -> list[Any]:
+    """A column in user form."""
+    values: list[Any] = array.to_pylist()
+    read = reader(oid, held_as)
+    if read is None:
+        return values
+    return [None if value is None else read(value) for value in values]
+
+
+# -- user form → Arrow
+
+
+def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
+    if element := r.element_of(oid):
+        inner = _writer(element, held_as[:-2])
+
+        def each(value: Any) -> Any:
+            if any(isinstance(one, list) for one in value):
+                raise unsupported("an array of several dimensions in a join or an aggregate")
+            if inner is None:
+                return value
+            return [None if one is None else inner(one) for one in value]
+
+        return each
+    match oid:
+        case r.UUID:
+            return str
+        case r.TIMESTAMPTZ:
+            return lambda value: value.astimezone(UTC).replace(tzinfo=None)
+        case r.INTERVAL:
+            return lambda value: (value.months, value.days, value.us * 1_000)
+        case r.NUMERIC if held_as == TEXT:
+            return lambda value: format(value, "f")
+        case r.NUMERIC:
+            return _finite
+        case _:
+            return None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Decimal) and value.is_nan():
+        raise unsupported("NaN in a column of type numeric(p,s) in a join or an aggregate")
+    return value
+
+
+def array_of(values: Sequence[Any], oid: int, held_as: str) -> pa.Array:
+    """Values in user form as a column. Raises SqlError (0A000): one cannot be held."""
+    write = _writer(oid, held_as)
+    if write is not None:
+        values = [None if value is None else write(value) for value in values]
+    try:
+        return pa.array(values, arrow(held_as))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise unsupported(
+            f"this value of type {r.format_type(oid)} in a join or an aggregate ({error})"
+        ) from error
+
+
+# -- literals
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def literal(value: Any, oid: int) -> tuple[str, str]:
+    """A value in user form as DuckDB SQL, and how it is held. Raises SqlError (0A000)."""
+    if value is None:
+        kind = held(oid)
+        return f"CAST(NULL AS {kind})", kind
+    if oid == r.NUMERIC and value.is_finite():
+        _, digits, exponent = value.as_tuple()
+        scale = max(0, -int(exponent))
+        count = max(len(digits) + max(0, int(exponent)), scale, 1)
+        if count <= DIGITS_MAX:
+            kind = decimal(count, scale)
+            return f"CAST('{value:f}' AS {kind})", kind
+    kind = held(oid)
+    return f"CAST({_written(value, oid)} AS {kind})", kind
+
+
+def _written(value: Any, oid: int) -> str:
+    if element := r.element_of(oid):
+        if any(isinstance(one, list) for one in value):
+            raise unsupported("an array of several dimensions in a join or an aggregate")
+        kind = held(element)
+        parts = [
+            "NULL" if one is None else f"CAST({_written(one, element)} AS {kind})" for one in value
+        ]
+        return "[" + ", ".join(parts) + "]"
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return f"({value})"
+        case float():
+            return quoted(repr(value))
+        case bytes():
+            return f"unhex('{value.hex()}')"
+        case Interval():
+            return (
+                f"(to_months(CAST({value.months} AS INTEGER)) + to_days(CAST({value.days} AS "
+                f"INTEGER)) + to_microseconds(CAST({value.us} AS BIGINT)))"
+            )
+        case datetime():
+            naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+            return quoted(naive.isoformat(sep=" "))
+        case date() | time():
+            return quoted(value.isoformat())
+        case Decimal():
+            return quoted(format(value, "f"))
+        case _:
+            return quoted(str(value))

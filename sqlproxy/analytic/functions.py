@@ -1,0 +1,90 @@
+"""The Python functions that DuckDB calls in one query: closures of expressions, sums of numeric,
+keys to sort by. Values come and go as Arrow columns.
+
+A name is used once in a process, because DuckDB's functions belong to the database, not to a
+cursor. An SqlError raised inside is kept: DuckDB only passes its text on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from itertools import count
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sqlproxy.analytic.forms import array_of, users
+from sqlproxy.errors import SqlError
+
+_numbers = count(1)  # of the names of functions, in this process
+_PREFIX: Final = "kv_f"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The type of a value: PostgreSQL's, and how DuckDB holds it."""
+
+    oid: int
+    held: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    call: Callable[..., pa.Array]
+    parameters: tuple[str, ...]
+    result: str
+    volatile: bool
+
+
+class Functions:
+    """Those of one query, by what they compute."""
+
+    def __init__(self) -> None:
+        self.made: dict[Any, Function] = {}
+        self.failed: SqlError | None = None
+
+    def add(
+        self,
+        key: Any,
+        row_fn: Callable[[Sequence[Any]], Any],
+        parameters: Sequence[Shape],
+        result: Shape,
+        *,
+        volatile: bool = False,
+    ) -> str:
+        """The name of a function of rows of values in user form, made once per `key`."""
+        found = self.made.get(key)
+        if found is None:
+            call = self._call(row_fn, tuple(parameters), result)
+            found = Function(
+                f"{_PREFIX}{next(_numbers)}",
+                call,
+                tuple(shape.held for shape in parameters),
+                result.held,
+                volatile,
+            )
+            self.made[key] = found
+        return found.name
+
+    def _call(
+        self, row_fn: Callable[[Sequence[Any]], Any], parameters: tuple[Shape, ...], result: Shape
+    ) -> Callable[..., pa.Array]:
+        def call(*columns: pa.Array) -> pa.Array:
+            try:
+                given = [
+                    users(column, shape.oid, shape.held)
+                    for column, shape in zip(columns, parameters, strict=True)
+                ]
+                values = [row_fn(row) for row in zip(*given, strict=True)]
+                return array_of(values, result.oid, result.held)
+            except SqlError as error:
+                self.failed = error
+                raise
+
+        # DuckDB counts the parameters that the function says it has
+        names = [Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(len(parameters))]
+        call.__signature__ = Signature(names)  # type: ignore[attr-defined]
+        return call

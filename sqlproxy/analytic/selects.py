@@ -1,0 +1,531 @@
+"""A bound SELECT → one DuckDB statement over sources.
+
+Every FROM item gets a name of its own (t1, t2, …) and its columns the names c0, c1, …; the columns
+of a query are o0, o1, …. A column of the bound tree is found by the frame it belongs to: frames are
+the queries around, innermost last, as `Column.level` counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlproxy.analytic.aggregates import Calls, direction
+from sqlproxy.analytic.expressions import Expressions, Sql
+from sqlproxy.analytic.folding import opaque, volatile
+from sqlproxy.analytic.forms import TEXT, held
+from sqlproxy.analytic.functions import Functions
+from sqlproxy.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
+from sqlproxy.front import registry as r
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import (
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Order,
+    SubQuery,
+    Window,
+    conjuncts,
+    walk,
+)
+from sqlproxy.front.statements import (
+    Cte,
+    CteItem,
+    FunctionItem,
+    Item,
+    JoinItem,
+    Select,
+    SelectItem,
+    TableItem,
+)
+from sqlproxy.front.syntax import find
+
+_FRAME_DEFAULT = 1058  # FRAMEOPTION_DEFAULTS: RANGE UNBOUNDED PRECEDING TO CURRENT ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """SQL of a query whose columns are o0, o1, …"""
+
+    text: str
+    columns: tuple[Sql, ...]  # their texts mean nothing
+
+    def under(self, name: str) -> list[Sql]:
+        """Its columns where it stands under a name."""
+        return [Sql(f"{name}.o{i}", c.oid, c.held) for i, c in enumerate(self.columns)]
+
+
+@dataclass(slots=True)
+class Frame:
+    """The row that columns of one level index. `groups`: what the query groups by, if it does."""
+
+    columns: dict[int, Sql] = field(default_factory=dict)
+    groups: list[tuple[Expr, Sql]] | None = None
+    inside: int = 0  # of how many aggregates
+
+
+@dataclass(slots=True)
+class _Known:
+    name: str
+    columns: tuple[Sql, ...]
+
+
+@dataclass(slots=True)
+class Source:
+    """A table as the statement reads it. `conditions`: conjuncts that all rows that count meet;
+    `used`: places of the columns that the statement looks at.
+    """
+
+    name: str
+    item: TableItem
+    held: tuple[str, ...]
+    conditions: tuple[Expr, ...]
+    used: set[int] = field(default_factory=set)
+
+
+class Selects:
+    """Renders one statement."""
+
+    def __init__(self, env: Env) -> None:
+        self.env, self.functions = env, Functions()
+        self.sources: list[Source] = []
+        self._used: dict[str, tuple[Source, int]] = {}  # by the text of a column
+        self._frames: list[Frame] = []
+        self._ctes: list[dict[str, _Known]] = []
+        self._names = 0
+        self.expressions = Expressions(self)
+        self.calls = Calls(self.expressions)
+
+    # -- what expressions ask
+
+    def column(self, column: Column) -> Sql:
+        frame = self._frames[-1 - column.level]
+        found = frame.columns[column.index]
+        if (read := self._used.get(found.text)) is not None:
+            read[0].used.add(read[1])
+        if frame.groups is not None and not frame.inside and not column.level:
+            # it depends on what is grouped by: one value in each group
+            return Sql(f"first({found.text})", found.oid, found.held)
+        return Sql(found.text, found.oid, found.held)
+
+    def aggregate(self, expr: Expr) -> Sql:
+        frame = self._frames[-1]
+        match expr:
+            case Aggregate():
+                frame.inside += 1
+                try:
+                    return self.calls.aggregate(expr)
+                finally:
+                    frame.inside -= 1
+            case Window():
+                return self.calls.window(expr)
+            case _:
+                raise unsupported("GROUPING()")
+
+    def grouped(self, expr: Expr) -> Sql | None:
+        frame = self._frames[-1] if self._frames else None
+        if frame is None or frame.groups is None or frame.inside:
+            return None
+        for known, sql in frame.groups:
+            if known == expr:
+                return sql
+        return None
+
+    def subquery(self, expr: SubQuery) -> Sql:
+        if expr.kind == "exists":
+            return Sql(f"EXISTS ({self.query(expr.select).text})", r.BOOL, "BOOLEAN")
+        inner = self.query(expr.select)
+        if expr.kind == "scalar" and not expr.left:
+            only = inner.columns[0]
+            return Sql(f"({inner.text})", only.oid, only.held)
+        if expr.kind == "array":
+            only = inner.columns[0]
+            if r.element_of(only.oid):
+                raise unsupported("ARRAY(SELECT …) of arrays")
+            name = self._name()
+            return Sql(
+                f"(SELECT coalesce(list({name}.o0), CAST([] AS {only.held}[])) "
+                f"FROM ({inner.text}) AS {name})",
+                expr.oid, only.held + "[]",
+            )  # fmt: skip
+        return self._compared(expr, inner)
+
+    def _compared(self, expr: SubQuery, inner: Query) -> Sql:
+        """left op ANY (…), op ALL (…), or = a row."""
+        left = [self.expressions.sql(one) for one in expr.left]
+        if expr.kind == "scalar" or len(left) != 1:
+            raise unsupported("comparing a row with a subquery")
+        name = self._name()
+        value = inner.under(name)[0]
+        pair = self.expressions.pair(left[0], value)
+        if pair is None:
+            raise unsupported(
+                f"comparing {r.format_type(left[0].oid)} with the values of a subquery"
+            )
+        body = f"(SELECT {pair[1]} FROM ({inner.text}) AS {name})"
+        word = "ANY" if expr.kind == "any" else "ALL"
+        operator = "<>" if expr.operator == "!=" else expr.operator
+        if operator not in ("=", "<>", "<", "<=", ">", ">="):
+            raise unsupported(f"the operator {operator} with a subquery")
+        return Sql(f"({pair[0]} {operator} {word} {body})", r.BOOL, "BOOLEAN")
+
+    # -- queries
+
+    def query(self, select: Select) -> Query:
+        """Raises SqlError (0A000)."""
+        if select.locking:
+            raise unsupported("FOR UPDATE with joins, aggregates or subqueries")
+        _check_frames(select)
+        frame = Frame()
+        self._frames.append(frame)
+        self._ctes.append({})
+        try:
+            head = self._with(select.ctes)
+            if select.operation is not None:
+                made = self._operation(select, frame)
+            elif select.values is not None:
+                made = self._values(select, frame)
+            else:
+                made = self._simple(select, frame)
+            return Query(head + made.text, made.columns)
+        finally:
+            self._frames.pop()
+            self._ctes.pop()
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"t{self._names}"
+
+    def _simple(self, select: Select, frame: Frame) -> Query:
+        sources = [self._item(item, frame, select.conjuncts) for item in select.items]
+        parts = [f"FROM {', '.join(sources)}"] if sources else []
+        if select.where is not None:
+            parts.append(f"WHERE {self.expressions.text(select.where)}")
+        if select.grouping_sets:
+            raise unsupported("GROUPING SETS, ROLLUP and CUBE")
+        if select.aggregates:
+            groups = [self.expressions.sql(one) for one in select.group]
+            listed = [self.expressions.key(one) for one in groups]
+            frame.groups = [
+                (expr, Sql(f"first({sql.text})", sql.oid, sql.held)
+                 if self.expressions.keyed(sql) else sql)
+                for expr, sql in zip(select.group, groups, strict=True)
+            ]  # fmt: skip
+            if listed:
+                parts.append(f"GROUP BY {', '.join(listed)}")
+            if select.having is not None:
+                parts.append(f"HAVING {self.expressions.text(select.having)}")
+        targets = [self._target(target.expr) for target in select.targets]
+        listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
+        word = self._distinct(select, targets)
+        made = f"SELECT {word}{listed_targets or '1 AS o0'} {' '.join(parts)}"
+        keys = ", ".join(self._order(one, targets, distinct=bool(word)) for one in select.order)
+        return Query(made + (f" ORDER BY {keys}" if keys else "") + self._bounds(select),
+                     tuple(targets))  # fmt: skip
+
+    def _target(self, expr: Expr) -> Sql:
+        if isinstance(expr, Call) and expr.proc.returns_set:
+            listed = self._set(expr)
+            return Sql(f"unnest({listed.text})", expr.oid, listed.held[:-2])
+        return self.expressions.sql(expr)
+
+    def _distinct(self, select: Select, targets: Sequence[Sql]) -> str:
+        if select.distinct_on:
+            keys = [self.expressions.key(self.expressions.sql(e)) for e in select.distinct_on]
+            return f"DISTINCT ON ({', '.join(keys)}) "
+        if not select.distinct:
+            return ""
+        if any(map(self.expressions.keyed, targets)):
+            return f"DISTINCT ON ({', '.join(map(self.expressions.key, targets))}) "
+        return "DISTINCT "
+
+    def _order(self, order: Order, targets: Sequence[Sql], *, distinct: bool) -> str:
+        if order.target >= 0:
+            value = targets[order.target]
+            if not self.expressions.keyed(value):
+                return f"o{order.target} {direction(order)}"
+        else:
+            value = self.expressions.sql(order.expr)
+        return f"{self.expressions.key(value)} {direction(order)}"
+
+    def _bounds(self, select: Select) -> str:
+        if select.with_ties:
+            raise unsupported("FETCH FIRST … WITH TIES")
+        text = ""
+        for expr, word, state in (
+            (select.limit, "LIMIT", INVALID_LIMIT),
+            (select.offset, "OFFSET", INVALID_OFFSET),
+        ):
+            if expr is None:
+                continue
+            value = self.expressions.constant(expr)
+            if value is None:
+                continue
+            if value < 0:
+                raise SqlError(state, f"{word} must not be negative")
+            text += f" {word} {value}"
+        return text
+
+    def _values(self, select: Select, frame: Frame) -> Query:
+        rows = [[self.expressions.sql(e) for e in row] for row in select.values or ()]
+        columns = [self.expressions.alike(one) for one in zip(*rows, strict=True)]
+        name = self._name()
+        listed = ", ".join(
+            "(" + ", ".join(one.text for one in row) + ")" for row in zip(*columns, strict=True)
+        )
+        names = ", ".join(f"o{i}" for i in range(len(columns)))
+        made = Query(
+            f"(VALUES {listed}) AS {name}({names})", tuple(column[0] for column in columns)
+        )
+        return self._output(select, frame, made, name, made.text)
+
+    def _output(self, select: Select, frame: Frame, made: Query, name: str, source: str) -> Query:
+        """A query over what has its columns already, in order and with its bounds."""
+        own = made.under(name)
+        frame.columns = dict(enumerate(own))
+        targets = [Sql(sql.text, t.expr.oid, sql.held)
+                   for sql, t in zip(own, select.targets, strict=True)]  # fmt: skip
+        listed = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
+        keys = ", ".join(self._order(one, targets, distinct=False) for one in select.order)
+        return Query(
+            f"SELECT {listed} FROM {source}"
+            + (f" ORDER BY {keys}" if keys else "")
+            + self._bounds(select),
+            tuple(targets),
+        )
+
+    def _operation(self, select: Select, frame: Frame) -> Query:
+        assert select.operation is not None
+        one = select.operation
+        left, right = self.query(one.left), self.query(one.right)
+        return self._combined(select, frame, left, right)
+
+    def _combined(self, select: Select, frame: Frame, left: Query, right: Query) -> Query:
+        assert select.operation is not None
+        kind, every = select.operation.kind, select.operation.all
+        left, right = self._same(left, right)
+        keyed = any(map(self.expressions.keyed, left.columns))
+        word = kind.upper() + (" ALL" if every or keyed else "")
+        if keyed and kind != "union":
+            raise unsupported(f"{kind.upper()} of values of type numeric, char(n) or jsonb")
+        name = self._name()
+        body = f"(({left.text}) {word} ({right.text}))"
+        if keyed and not every:
+            inner = self._name()
+            keys = ", ".join(self.expressions.key(c) for c in left.under(inner))
+            body = f"(SELECT DISTINCT ON ({keys}) * FROM {body} AS {inner})"
+        made = Query(body, left.columns)
+        return self._output(select, frame, made, name, f"{body} AS {name}")
+
+    def _same(self, left: Query, right: Query) -> tuple[Query, Query]:
+        """Both with columns that are held alike."""
+        kinds = [
+            a.held if a.held == b.held else (TEXT + "[]" if a.held.endswith("[]") else TEXT)
+            for a, b in zip(left.columns, right.columns, strict=True)
+        ]
+        return self.held_as(left, kinds), self.held_as(right, kinds)
+
+    def held_as(self, query: Query, kinds: Sequence[str]) -> Query:
+        """The query with its columns held in these ways."""
+        if all(c.held == kind for c, kind in zip(query.columns, kinds, strict=True)):
+            return query
+        name = self._name()
+        columns = [
+            self.expressions.as_held(c, kind)
+            for c, kind in zip(query.under(name), kinds, strict=True)
+        ]
+        listed = ", ".join(f"{c.text} AS o{i}" for i, c in enumerate(columns))
+        return Query(f"SELECT {listed} FROM ({query.text}) AS {name}", tuple(columns))
+
+    # -- WITH
+
+    def _with(self, ctes: Sequence[Cte]) -> str:
+        if not ctes:
+            return ""
+        parts, recursive = [], False
+        for cte in ctes:
+            if not isinstance(cte.statement, Select):
+                raise unsupported("a data-modifying statement in WITH")
+            name = f"w{self._name()}"
+            if cte.recursive:
+                recursive = True
+                made = self._recursive(cte, cte.statement, name)
+            else:
+                made = self.query(cte.statement)
+            names = ", ".join(f"o{i}" for i in range(len(made.columns)))
+            hint = "NOT MATERIALIZED " if cte.materialized is False else "MATERIALIZED "
+            if cte.recursive:
+                hint = ""
+            parts.append(f"{name}({names}) AS {hint}({made.text})")
+            self._ctes[-1][cte.name] = _Known(name, made.columns)
+        return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(parts)} "
+
+    def _recursive(self, cte: Cte, select: Select, name: str) -> Query:
+        """The term that is not recursive says how the columns are held; numerics are text."""
+        assert select.operation is not None
+        if select.order or select.limit is not None or select.offset is not None:
+            raise unsupported("ORDER BY, LIMIT or OFFSET in a recursive query")
+        if select.ctes:
+            raise unsupported("WITH inside a recursive query")
+        self._frames.append(Frame())  # the query of both terms is one more level
+        self._ctes.append({})
+        try:
+            left = self.query(select.operation.left)
+            kinds = [held(column.oid) for column in cte.columns]
+            left = self.held_as(left, kinds)
+            self._ctes[-1][cte.name] = _Known(name, left.columns)
+            right = self.held_as(self.query(select.operation.right), kinds)
+        finally:
+            self._frames.pop()
+            self._ctes.pop()
+        if not select.operation.all and any(map(self.expressions.keyed, left.columns)):
+            raise unsupported("WITH RECURSIVE … UNION of values of type numeric or char(n)")
+        word = "UNION ALL" if select.operation.all else "UNION"
+        return Query(f"({left.text}) {word} ({right.text})", left.columns)
+
+    # -- FROM
+
+    def _item(self, item: Item, frame: Frame, conditions: Sequence[Expr] = ()) -> str:
+        """The text of an item; its columns are in the frame then. `conditions`: what rows have to
+        meet to matter.
+        """
+        match item:
+            case TableItem():
+                return self._table(item, frame, conditions)
+            case SelectItem():
+                # FROM's queries see the items beside them (LATERAL) or nothing, one level out
+                seen = frame if item.lateral else Frame()
+                return self._derived(item, frame, self._inner(seen, item.select))
+            case CteItem():
+                known = self._known(item.name)
+                return self._derived(item, frame, Query(
+                    f"SELECT {', '.join(f'o{i}' for i in range(len(known.columns)))} "
+                    f"FROM {known.name}", known.columns))  # fmt: skip
+            case JoinItem():
+                return self._join(item, frame, conditions)
+            case FunctionItem():
+                return self._derived(item, frame, self._function(item, frame))
+            case _:
+                raise unsupported(f"{type(item).__name__} in FROM")
+
+    def _inner(self, seen: Frame, select: Select) -> Query:
+        kept = self._frames[-1]
+        self._frames[-1] = seen
+        try:
+            return self.query(select)
+        finally:
+            self._frames[-1] = kept
+
+    def _enter(self, item: Item, frame: Frame, texts: Sequence[str], kinds: Sequence[str]) -> None:
+        for i, (column, text, kind) in enumerate(zip(item.columns, texts, kinds, strict=True)):
+            frame.columns[item.offset + i] = Sql(text, column.oid, kind)
+
+    def _derived(self, item: Item, frame: Frame, query: Query) -> str:
+        name = self._name()
+        columns = query.under(name)
+        self._enter(item, frame, [c.text for c in columns], [c.held for c in columns])
+        return f"({query.text}) AS {name}"
+
+    def _known(self, name: str) -> _Known:
+        for scope in reversed(self._ctes):
+            if name in scope:
+                return scope[name]
+        raise unsupported(f'the WITH query "{name}" here')
+
+    def _table(self, item: TableItem, frame: Frame, conditions: Sequence[Expr]) -> str:
+        name = self._name()
+        kinds = tuple(held(column.oid, column.typmod) for column in item.columns)
+        texts = [f"{name}.c{i}" for i in range(len(kinds))]
+        self._enter(item, frame, texts, kinds)
+        mine = tuple(one for one in conditions if _only_of(one, item))
+        source = Source(f"s{len(self.sources) + 1}", item, kinds, mine)
+        self.sources.append(source)
+        self._used.update((text, (source, i)) for i, text in enumerate(texts))
+        return f"{source.name} AS {name}"
+
+    def _join(self, item: JoinItem, frame: Frame, conditions: Sequence[Expr]) -> str:
+        # All conditions that narrow are strict: a row that does not meet WHERE's is not missed on
+        # either side of an outer join; ON's narrow only the side that need not match.
+        on = conjuncts(item.on)
+        both = (*conditions, *on)
+        left_only = both if item.kind in ("inner", "cross", "right") else conditions
+        right_only = both if item.kind in ("inner", "cross", "left") else conditions
+        left = self._item(item.left, frame, left_only)
+        right = self._item(item.right, frame, right_only)
+        if item.on is None:
+            if item.kind == "cross":
+                return f"({left} CROSS JOIN {right})"
+            return f"({left} {item.kind.upper()} JOIN {right} ON true)"
+        condition = self.expressions.text(item.on)
+        word = "INNER" if item.kind == "cross" else item.kind.upper()
+        return f"({left} {word} JOIN {right} ON {condition})"
+
+    # -- functions that return sets
+
+    def _function(self, item: FunctionItem, frame: Frame) -> Query:
+        if len(item.calls) != 1:
+            raise unsupported("ROWS FROM of several functions")
+        call = item.calls[0]
+        if not (isinstance(call, Call) and call.proc.returns_set):
+            columns = [self.expressions.sql(call)]
+            if call.oid == r.RECORD:
+                raise unsupported("a function that returns a row, in FROM")
+            listed = f"{columns[0].text} AS o0"
+            if item.ordinality:
+                columns.append(Sql("1", r.INT8, "BIGINT"))
+                listed += ", CAST(1 AS BIGINT) AS o1"
+            return Query(f"SELECT {listed}", tuple(columns))
+        values = self._set(call)
+        listed = f"unnest({values.text}) AS o0"
+        columns = [Sql("", call.oid, values.held[:-2])]
+        if item.ordinality:
+            listed += f", CAST(generate_subscripts({values.text}, 1) AS BIGINT) AS o1"
+            columns.append(Sql("", r.INT8, "BIGINT"))
+        return Query(f"SELECT {listed}", tuple(columns))
+
+    def _set(self, call: Call) -> Sql:
+        """The list of what a function returns."""
+        name = call.proc.name
+        args = [self.expressions.sql(arg) for arg in call.args]
+        if name == "unnest" and len(args) == 1 and args[0].held.endswith("[]"):
+            return args[0]
+        kinds = {arg.held for arg in args[:2]}
+        if name == "generate_series" and kinds in ({"INTEGER"}, {"BIGINT"}, {"TIMESTAMP"}):
+            if call.oid == r.TIMESTAMPTZ:
+                raise unsupported("generate_series of timestamptz")
+            listed = ", ".join(arg.text for arg in args)
+            kind = held(call.oid)
+            return Sql(
+                f"CAST(generate_series({listed}) AS {kind}[])", r.array_of(call.oid), f"{kind}[]"
+            )
+        raise unsupported(f"the set-returning function {name}")
+
+
+def _only_of(expr: Expr, item: TableItem) -> bool:
+    """Whether a condition is about this item's columns and nothing else of a row."""
+    columns = range(item.offset, item.offset + len(item.columns))
+    mine = False
+    for one in walk(expr):
+        if isinstance(one, Column):
+            if one.level or one.index not in columns:
+                return False
+            mine = True
+        elif opaque(one):
+            return False
+    return mine and not volatile(expr)
+
+
+def _check_frames(select: Select) -> None:
+    """Frames of windows are not in the bound tree."""
+    if not select.windows:
+        return
+    tree: Any = dict(select.tree)
+    for kind in ("FuncCall", "WindowDef"):
+        for node in find(tree, kind):
+            spec = node.get("over", node) if kind == "FuncCall" else node
+            if isinstance(spec, dict) and spec.get("frameOptions", _FRAME_DEFAULT) != (
+                _FRAME_DEFAULT
+            ):
+                raise unsupported("a window with a frame")
