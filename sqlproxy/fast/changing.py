@@ -23,7 +23,7 @@ from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
 from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.errors import UNIQUE_VIOLATION, SqlError
-from sqlproxy.fast.reading import Stored
+from sqlproxy.fast.reading import Stored, found_at
 from sqlproxy.fast.rules import Row, Rules
 from sqlproxy.rows import codec
 from sqlproxy.schema import DELETE_ONLY, Table
@@ -150,7 +150,7 @@ class TableWriter:
                 if alone and index.adds and (before is None or index.entry(before.values)[0] != at):
                     wanted.append((n, at, index))
         unique = sorted({at for _, at, _ in wanted})
-        found = dict(zip(unique, await t.multi_get(unique), strict=True)) if unique else {}
+        found = dict(zip(unique, await found_at(t, unique), strict=True))
         taken: list[Taken | None] = [None] * len(rows)
         for n, at, of in wanted:
             there = found[at]

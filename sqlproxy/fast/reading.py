@@ -48,6 +48,14 @@ class Stored(NamedTuple):
     version: int
 
 
+async def found_at(reads: Reads, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+    """`multi_get` of any number of keys, in requests of SQL_SCAN_ROWS."""
+    found: list[tuple[bytes, int] | None] = []
+    for at in range(0, len(keys), SQL_SCAN_ROWS):
+        found += await reads.multi_get(keys[at : at + SQL_SCAN_ROWS])
+    return found
+
+
 @dataclass(slots=True)
 class Touched:
     """What a statement read, for EXPLAIN ANALYZE."""

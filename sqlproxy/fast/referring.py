@@ -22,7 +22,7 @@ from sqlproxy.entries import index_codec
 from sqlproxy.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from sqlproxy.fast.access import Access, Given
 from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.reading import Stored, TableReader, Touched
+from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.rules import Row
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Const
@@ -82,7 +82,7 @@ async def _check_parents(
     keys = list(wanted)
     if not keys:
         return
-    for at, found in zip(keys, await t.multi_get(keys), strict=True):
+    for at, found in zip(keys, await found_at(t, keys), strict=True):
         if found is None:
             shown = tables.writer(table).rules.key_text(mine, wanted[at])
             raise SqlError(

@@ -6,7 +6,7 @@ the catalog is damaged or of a newer program; the error says which column or con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlproxy.fast.rules import Rules
@@ -24,14 +24,21 @@ from sqlproxy.pg.text import writer
 from sqlproxy.schema import ROWID, Column, Table
 
 
-def rules_of(table: Table, names: Names, style: Style) -> Rules:
-    """Raises SqlError for a declaration that this program cannot read."""
-    return _Ruling(table, names, style).rules()
+def rules_of(
+    table: Table, names: Names, style: Style, numbered: Mapping[int, str] | None = None
+) -> Rules:
+    """`numbered`: the sequence of each identity column, by the column's id. Raises SqlError for a
+    declaration that this program cannot read.
+    """
+    return _Ruling(table, names, style, numbered or {}).rules()
 
 
 class _Ruling:
-    def __init__(self, table: Table, names: Names, style: Style) -> None:
+    def __init__(
+        self, table: Table, names: Names, style: Style, numbered: Mapping[int, str]
+    ) -> None:
         self._table = table
+        self._numbered = numbered
         self._binder = Binder(names, Parameters(allowed=False), style)
         self._sequences: set[str] = set()
         self._types = [by_name(column.type) for column in table.columns]
@@ -63,15 +70,19 @@ class _Ruling:
 
     def _default(self, place: int, column: Column) -> Fn | None:
         if column.hidden:
-            number = f"{ROWID}:{self._table.id}"
-            self._sequences.add(number)
-            return lambda row, env: env.nextval(number)
+            return self._number(f"{ROWID}:{self._table.id}")
+        if column.identity:
+            return self._number(self._numbered[column.id])
         if column.default_sql is not None:
             return self._value(place, column.default_sql, Scope())
         if column.default is None:
             return None
         of, _ = self._types[place]
         return compile(Const(oid=of.oid, value=column.default)).fn
+
+    def _number(self, sequence: str) -> Fn:
+        self._sequences.add(sequence)
+        return lambda row, env: env.nextval(sequence)
 
     def _of_columns(
         self, sql_of: Callable[[Column], str | None], scope: Scope

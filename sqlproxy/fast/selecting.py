@@ -1,7 +1,8 @@
 """SELECT over one table, or over none, in its own way: filter, order by a key or in memory, limit.
 
-Rows stream page by page. An ORDER BY that no key gives is sorted in memory only where few rows are
-kept: below a LIMIT, or when the way names single rows; else it is DuckDB's (`select_plan`: None).
+Rows stream page by page. An ORDER BY that no key gives is sorted in memory where few rows are kept:
+below a LIMIT, or while they are at most SQL_SORTED_ROWS_MAX; if more come `TooManyRows` says so
+before the first row went out, and DuckDB sorts them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from sqlproxy.fast.listing import ListingPlan, listing_plan
 from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.fast.rules import Row
 from sqlproxy.fast.sorting import sort_key, sortable
-from sqlproxy.front.compiling import Fn, compile, fold
+from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Column, Const, Order
+from sqlproxy.front.exprs import Column, Order
 from sqlproxy.front.statements import Select, TableItem, shown
 from txn.transaction import Transaction
 
@@ -37,13 +38,13 @@ def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | Non
     access, sorted_already = choose(item.table, select.conjuncts, order if complete else ())
     if select.order and not complete:
         sorted_already = False
-    if select.order and not sorted_already:
-        few = access.points and not any(given.any for given in access.given)
-        if not few and not _kept_few(select):
-            return None
-        if not sortable(select.order):
-            return None
+    if select.order and not sorted_already and not sortable(select.order):
+        return None
     return SelectPlan(select, item, access, sort=bool(select.order) and not sorted_already)
+
+
+class TooManyRows(Exception):
+    """More rows than are sorted here; nothing went out yet."""
 
 
 def _constant(select: Select) -> bool:
@@ -71,21 +72,6 @@ def _ordering(order: Sequence[Order], item: TableItem) -> tuple[list[Ordering], 
             return found, False
         found.append(Ordering(expr.attribute, one.descending, one.nulls_first))
     return found, True
-
-
-def _kept_few(select: Select) -> bool:
-    """Whether a LIMIT that is known now keeps what has to be held small."""
-    if select.limit is None:
-        return False
-    total = 0
-    for expr in (select.limit, select.offset):
-        if expr is None:
-            continue
-        folded = fold(expr)
-        if not (isinstance(folded, Const) and isinstance(folded.value, int)):
-            return False
-        total += folded.value
-    return 0 <= total <= SQL_SORTED_ROWS_MAX
 
 
 class SelectPlan:
@@ -219,7 +205,7 @@ class SelectPlan:
 
     async def _sorted(self, source: Batches, env: Env, wanted: int | None) -> list[Row]:
         """All rows in order, the first `wanted` of them; never more than that, and a page, in
-        memory. Rows that are alike keep the order of the table.
+        memory. Rows that are alike keep the order of the table. Raises TooManyRows.
         """
         assert self._key is not None
         key = self._key
@@ -231,6 +217,8 @@ class SelectPlan:
                 number += 1
             if wanted is not None and len(held) > wanted:
                 held = heapq.nsmallest(wanted, held, key=lambda one: one[:2])
+            if len(held) > SQL_SORTED_ROWS_MAX:
+                raise TooManyRows
         held.sort(key=lambda one: one[:2])
         return [row for _, _, row in islice(held, wanted)]
 

@@ -847,7 +847,9 @@ def table_options(nodes: Sequence[Node]) -> dict[str, Any]:
         name = body["defname"].lower()
         value = option_value(body)
         if name not in _TABLE_OPTIONS:
-            if name in ("fillfactor", "autovacuum_enabled", "oids"):
+            if name == "fillfactor":  # a hint to a heap; pgbench gives it, there is none here
+                continue
+            if name in ("autovacuum_enabled", "oids"):
                 raise unsupported(f"the storage parameter {name}")
             raise SqlError(
                 INVALID_PARAMETER,

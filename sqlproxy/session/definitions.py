@@ -294,6 +294,11 @@ async def truncate(session: SqlSession, bound: s.Truncate) -> str:
             "restart_identity": bound.restart_identity,
         },
     )
+    if bound.restart_identity:  # what was taken of them stands for numbers that come again
+        declared = await session.declared()
+        for table in bound.tables:
+            for sequence in declared.sequences_owned_by(table.id):
+                session.services.numbers.forget(sequence.id)
     return "TRUNCATE TABLE"
 
 

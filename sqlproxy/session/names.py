@@ -110,7 +110,10 @@ class Declared:
         """What writes rows of a table, its rules compiled."""
         found = self._writers.get(table.id)
         if found is None or found.table is not table:
-            found = self._writers[table.id] = TableWriter(table, rules_of(table, self, Style()))
+            owned = self.sequences_owned_by(table.id)
+            numbered = {one.owned_by[1]: one.name for one in owned if one.owned_by is not None}
+            rules = rules_of(table, self, Style(), numbered)
+            found = self._writers[table.id] = TableWriter(table, rules)
         return found
 
 

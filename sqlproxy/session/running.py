@@ -12,7 +12,7 @@ from sqlproxy.answers import Row
 from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Reads, Touched
-from sqlproxy.fast.selecting import ConstantPlan, SelectPlan
+from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, TooManyRows
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
@@ -96,11 +96,29 @@ async def query(
             # one read is a snapshot by itself
             found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
             return at_once(found)
-        return plan.batches(await reads_of(session, at), env, touched)
+        batches = plan.batches(await reads_of(session, at), env, touched)
+        if not plan.sort:
+            return batches
+        try:
+            first = await anext(batches, ())
+        except TooManyRows:
+            pass
+        else:
+            return _resumed(first, batches)
     analytic = session.services.analytic
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
     return await analytic.query(session, prepared, values, await reads_of(session, at), env)
+
+
+async def _resumed(first: Sequence[Row], rest: Any) -> Batches:
+    try:
+        if first:
+            yield first
+        async for batch in rest:
+            yield batch
+    finally:
+        await rest.aclose()
 
 
 async def reads_of(session: SqlSession, at: int) -> Reads:
