@@ -1,0 +1,5 @@
+"""The node of tests/sql."""
+
+from tests.sql.conftest import node
+
+__all__ = ["node"]

@@ -1,0 +1,12 @@
+create table c (id int8 primary key, name text not null, city varchar(20), credit numeric(10,2), since date, code char(4), ok bool);
+create table o (id int8 primary key, cid int8, amount numeric(12,2), n int4, s int2, f float8, g float4, at timestamp, z timestamptz, tags text[], u uuid, raw numeric, span interval, b bytea, t time, j jsonb);
+create table k (a int4, b text, v int4, primary key (a, b));
+create table e (id int4 primary key, boss int4, name text, pay numeric);
+create index o_cid on o (cid);
+create view big as select c.name, sum(o.amount) as total, count(*) as times from c join o on o.cid = c.id group by c.name;
+insert into c values (1, 'ann', 'Bern', 10.50, '2020-01-01', 'ab', true), (2, 'bob', 'Rom', null, '2021-05-05', 'cd', false), (3, 'cyd', null, 7, '2022-02-02', null, null), (4, 'Dé', 'Bern', 0, null, 'ab', true), (5, 'eve', 'Oslo', -3.25, '2020-01-01', 'x', false);
+insert into o select g, case when g % 5 = 4 then null else g % 4 + 1 end, g * 1.25, g * 7 % 10, g % 3, g / 4.0, g * 0.5, timestamp '2024-01-01' + g * interval '1 day 3 hours', timestamptz '2024-03-01 00:00:00+00' + g * interval '7 hours', case when g % 2 = 0 then array['a', 'b' || g] else null end, ('00000000-0000-0000-0000-0000000000' || (g + 10))::uuid, g * 0.10, g * interval '5 hours', ('\x0' || g % 10)::bytea, time '01:00' + g * interval '20 minutes', ('{"a": ' || g % 3 || '}')::jsonb from generate_series(1, 24) g;
+insert into o (id) values (100);
+insert into o values (101, 1, null, null, null, 'NaN', null, null, null, '{}', null, 'NaN', null, null, null, null), (102, 2, 0, 0, 0, 0, '-Infinity', '1999-12-31 23:59:59.5', '1999-12-31 23:59:59.5+00', '{x,null}', null, 1.000, '1 mon', '', '00:00', '[1, 2]');
+insert into k values (1, 'a', 10), (1, 'b', 20), (2, 'a', null), (2, 'c', 5), (3, 'A', 7);
+insert into e values (1, null, 'root', 100), (2, 1, 'left', 50.5), (3, 1, 'right', 50.50), (4, 2, 'leaf', 10), (5, 2, 'leaf2', null), (6, 3, 'leaf3', 12.345);
