@@ -2,15 +2,22 @@
 
 A table's storage keys begin with its id. What a user is told names his table and his key instead,
 and 64-bit numbers are decimal strings, as everywhere.
+
+Rows of a table with indexes, constraints or computed columns are written by SQL alone, which keeps
+the rest in step: who asks for its prefix in order to write is refused (TABLE_RULED). What was
+looked up may be remembered for CATALOG_TTL_S, so an index that is being made waits for that long
+before it relies on it (sqlproxy/change).
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from kv.base.errors import KvorumError
+from kv.base.errors import KvorumError, Refused
+from kv.base.ids import TableId
 from kv.base.keys import show_user_key, table_prefix
 from sqlproxy.catalog import CatalogCache
+from sqlproxy.schema import Table
 
 PREFIX_BYTES: Final = 4
 _NAMES_REMEMBERED: Final = 10_000
@@ -25,21 +32,41 @@ class Names:
         self._tables = tables
         self._of: dict[bytes, tuple[str, str]] = {}
         self._prefixes: dict[int, bytes] = {}  # by table id; the same tables
+        self._free: dict[int, int] = {}  # table id → version of its descriptor that has no rules
 
     def known(self, ns: str, table: str) -> bytes | None:
         """What `prefix` would answer at once; the hot path has no task switch to spare."""
         found = self._tables.known(ns, table)
         return None if found is None else self._prefixes.get(found.id)
 
+    def known_writable(self, ns: str, table: str) -> bytes | None:
+        """What `writable` would answer at once."""
+        found = self._tables.known(ns, table)
+        if found is None or self._free.get(found.id) != found.version:
+            return None
+        return self._prefixes.get(found.id)
+
+    async def writable(self, ns: str, table: str) -> bytes:
+        """`prefix` of a table that is to be written. Raises NotFound, Refused (TABLE_RULED)."""
+        found = await self._tables.lookup(ns, table)
+        if self._free.get(found.id) != found.version:
+            if found.ruled:
+                raise ruled(found)
+            self._free[found.id] = found.version
+        return self._prefix(found.id, ns, table)
+
     async def prefix(self, ns: str, table: str) -> bytes:
         """The first bytes of a table's storage keys. Raises NotFound."""
-        id = (await self._tables.lookup(ns, table)).id
+        return self._prefix((await self._tables.lookup(ns, table)).id, ns, table)
+
+    def _prefix(self, id: int, ns: str, table: str) -> bytes:
         prefix = self._prefixes.get(id)
         if prefix is None:
             if len(self._of) >= _NAMES_REMEMBERED:
                 self._of.clear()
                 self._prefixes.clear()
-            prefix = self._prefixes[id] = table_prefix(id)
+                self._free.clear()
+            prefix = self._prefixes[id] = table_prefix(TableId(id))
             self._of[prefix] = (ns, table)
         return prefix
 
@@ -78,3 +105,40 @@ class Names:
             if type(error.details.get(field)) is int:
                 error.details[field] = str(error.details[field])
         return error
+
+
+class TableIds:
+    """procedures.engine.context.Tables over the catalog: what steps may use."""
+
+    def __init__(self, tables: CatalogCache) -> None:
+        self._tables = tables
+
+    async def resolve(self, namespace: str, table: str) -> TableId:
+        """Raises NotFound."""
+        return (await self._tables.lookup(namespace, table)).id
+
+    async def writable(self, namespace: str, table: str) -> TableId:
+        """Raises NotFound, Refused (TABLE_RULED)."""
+        found = await self._tables.lookup(namespace, table)
+        if found.ruled:
+            raise ruled(found)
+        return found.id
+
+
+def ruled(table: Table) -> Refused:
+    """Why nobody but SQL writes to it."""
+    rules = {
+        "indexes": table.indexes,
+        "check constraints": table.checks,
+        "foreign keys": table.foreign_keys or table.referenced_by,
+        "generated columns": any(c.generated is not None for c in table.columns),
+        "a hidden row number": any(c.hidden for c in table.columns),
+    }
+    kept = [name for name, there in rules.items() if there]
+    return Refused(
+        f"table {table.path} has {', '.join(kept)}: only SQL writes to it, since only SQL keeps "
+        "them in step with its rows; nothing was written. Use INSERT, UPDATE or DELETE over the "
+        "SQL port; reading it here is fine",
+        code="TABLE_RULED",
+        details={"namespace": table.namespace, "table": table.name, "rules": kept},
+    )

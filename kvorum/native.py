@@ -22,6 +22,7 @@ from kv.base.errors import (
     KvorumError,
     Moved,
     NotFound,
+    Refused,
     TooLarge,
     Unavailable,
 )
@@ -100,8 +101,8 @@ class NativeBackend:
         """`take` is the oracle's. `close` ends what belongs to this backend alone. `tables`: a
         memory of the catalog that is told of changes; without one, this keeps its own.
         """
-        self._kv = kv
-        self._txn = txn
+        self._kv = self.kv = kv
+        self._txn = self.txn = txn  # SQL runs its own transactions
         self._take = take
         self._procedures = ProcedureClient(kv, timers, owner=OWNER)
         self._tables = tables or CatalogCache(txn, timers, CATALOG_TTL_S)
@@ -125,7 +126,7 @@ class NativeBackend:
     async def put(
         self, ns: str, table: str, key: bytes, value: bytes, cond: int | None, ttl_ms: int
     ) -> int:
-        prefix = self._names.known(ns, table) or await self._names.prefix(ns, table)
+        prefix = self._names.known_writable(ns, table) or await self._names.writable(ns, table)
         try:
             return await self._txn.write_one(ops.put(prefix + key, value, cond, ttl_ms))
         except KvorumError as e:
@@ -134,7 +135,7 @@ class NativeBackend:
             raise self._names.told(e) from None
 
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int:
-        prefix = await self._names.prefix(ns, table)
+        prefix = await self._names.writable(ns, table)
         try:
             return await self._txn.write_one(ops.delete(prefix + key, cond))
         except KvorumError as e:
@@ -199,7 +200,7 @@ class NativeBackend:
         _bounded("ops", len(ops), BATCH_OPS_MAX)
         if any(op.fence is not None for op in ops):
             raise InvalidArgument("a fence needs a batch: multi_write writes each op by itself")
-        lost = await self._unknown_tables(ops)
+        lost = await self._closed_tables(ops)
         known = [(i, op) for i, op in enumerate(ops) if (op.ns, op.table) not in lost]
         written = await self._txn.multi_write(await self._storage_ops([op for _, op in known]))
         results: list[int | KvorumError] = [lost.get((op.ns, op.table), 0) for op in ops]
@@ -209,20 +210,23 @@ class NativeBackend:
             results[i] = result
         return results
 
-    async def _unknown_tables(self, ops: Sequence[BatchOp]) -> dict[tuple[str, str], KvorumError]:
-        """The tables that do not exist, with the refusals of what is to be written to them."""
+    async def _closed_tables(self, ops: Sequence[BatchOp]) -> dict[tuple[str, str], KvorumError]:
+        """The tables that do not exist, or that only SQL writes to, with the refusals."""
         found: dict[tuple[str, str], KvorumError] = {}
         for name in dict.fromkeys((op.ns, op.table) for op in ops):
             try:
-                await self._names.prefix(*name)
-            except NotFound as e:
+                await self._names.writable(*name)
+            except (NotFound, Refused) as e:
                 found[name] = e
         return found
 
     async def _storage_ops(self, batch: Sequence[BatchOp]) -> list[Op]:
-        """A user's ops with storage keys. Raises TooLarge, NotFound: nothing was done."""
+        """A user's ops with storage keys. Raises TooLarge, NotFound, Refused: nothing was
+        done.
+        """
         _bounded("ops", len(batch), BATCH_OPS_MAX)
-        prefixes = await self._prefixes((op.ns, op.table) for op in batch)
+        names = dict.fromkeys((op.ns, op.table) for op in batch)
+        prefixes = {name: await self._names.writable(*name) for name in names}
         found = []
         for op in batch:
             assert isinstance(op.key, bytes), "kvorum.database.checked_ops came first"

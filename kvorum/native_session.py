@@ -114,11 +114,11 @@ class NativeSession:
         cond: int | None = None,
         ttl_ms: int = 0,
     ) -> None:
-        self._write(ops.put(await self._names.prefix(ns, table) + key, value, cond, ttl_ms))
+        self._write(ops.put(await self._names.writable(ns, table) + key, value, cond, ttl_ms))
         self._written.add((ns, table))
 
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
-        self._write(ops.delete(await self._names.prefix(ns, table) + key, cond))
+        self._write(ops.delete(await self._names.writable(ns, table) + key, cond))
         self._written.add((ns, table))
 
     def _write(self, op: ops.Op) -> None:
@@ -128,11 +128,13 @@ class NativeSession:
             raise self._names.told(e) from None
 
     async def _check_tables(self) -> None:
-        """That none it wrote to was disabled meanwhile; aborts it otherwise. Raises Rejected."""
+        """That none it wrote to was disabled, or given an index, meanwhile; aborts it otherwise.
+        Raises Rejected.
+        """
         try:
             for name in self._written:
-                if self._names.known(*name) is None:
-                    await self._names.prefix(*name)
+                if self._names.known_writable(*name) is None:
+                    await self._names.writable(*name)
         except Refused:
             await self.abort()
             raise

@@ -43,6 +43,7 @@ from kvorum.catchup import caught_up
 from kvorum.forcing import ForceMethod, check_force
 from kvorum.key_waits import KeyWaits
 from kvorum.members import enrol, enrol_founders
+from kvorum.names import TableIds
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_ids
 from kvorum.ports import Ports, Server
@@ -89,16 +90,6 @@ _LOOK_S: Final = 0.002
 _LOOK_CLUSTER_S: Final = 0.01
 _BACKLOG: Final = 1_024
 _NAMES_MAX: Final = 10_000
-
-
-class TableIds:
-    """procedures.engine.context.Tables over the catalog."""
-
-    def __init__(self, tables: CatalogCache) -> None:
-        self._tables = tables
-
-    async def resolve(self, namespace: str, table: str) -> TableId:
-        return (await self._tables.lookup(namespace, table)).id
 
 
 class Node:

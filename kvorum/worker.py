@@ -21,11 +21,11 @@ from typing import Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import InvalidArgument, Unavailable
-from kv.base.ids import TableId
 from kv.base.limits import NAME_CHARS_MAX
 from kv.base.ports import Rng, Timers
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
+from kvorum.names import TableIds
 from kvorum.native import CATALOG_TTL_S
 from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
@@ -40,16 +40,6 @@ log = logging.getLogger(__name__)
 POOL = "default"
 _REACH_MS: Final = 2_000
 _AGAIN_S: Final = 1.0
-
-
-class _Tables:
-    """procedures.engine.context.Tables over the catalog."""
-
-    def __init__(self, tables: CatalogCache) -> None:
-        self._tables = tables
-
-    async def resolve(self, namespace: str, table: str) -> TableId:
-        return (await self._tables.lookup(namespace, table)).id
 
 
 def load_types(modules: Sequence[str]) -> list[ProcedureType]:
@@ -150,7 +140,7 @@ async def serve(
         calls,
         KvStore(txn),
         types,
-        _Tables(CatalogCache(txn, timers, CATALOG_TTL_S)),
+        TableIds(CatalogCache(txn, timers, CATALOG_TTL_S)),
         clock,
         timers,
         slots=slots,

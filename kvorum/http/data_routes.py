@@ -34,19 +34,20 @@ _DATA_ROUTES = (
     Route(
         "PUT", "/v1/kv/{ns}/{table}/{key}", "data", "Write a value",
         "The body is the value, whatever its Content-Type. With a condition that does not hold: "
-        "412 `CONDITION_FAILED`, `details.version` has the version that is there (null: none).",
+        "412 `CONDITION_FAILED`, `details.version` has the version that is there (null: none). "
+        "409 `TABLE_RULED`: it has indexes or constraints, which only SQL keeps; write by SQL.",
         query=(
             Field("if_absent", BOOL, "Only if the key does not exist.", False),
             _IF_VERSION,
             Field("ttl_ms", integer(1, limits.TTL_MS_MAX), "Milliseconds to live.", False),
             _ENC,
         ),
-        raw_body=True, answer=_VERSIONED, errors=(404, 412, 413),
+        raw_body=True, answer=_VERSIONED, errors=(404, 409, 412, 413),
     ),
     Route(
         "DELETE", "/v1/kv/{ns}/{table}/{key}", "data", "Remove a record",
         "Also succeeds for a key that does not exist, unless `if_version` is given.",
-        query=(_IF_VERSION, _ENC), answer=_VERSIONED, errors=(404, 412),
+        query=(_IF_VERSION, _ENC), answer=_VERSIONED, errors=(404, 409, 412),
     ),
     Route(
         "GET", "/v1/kv/{ns}/{table}", "data", "Scan a range",

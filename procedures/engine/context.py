@@ -18,6 +18,7 @@ from kv.base import limits, ops
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge
 from kv.base.ids import TableId
 from kv.base.keys import show_user_key, successor, table_prefix, u32
+from kv.base.methods import OP_CHECK
 from kv.base.ops import Op
 from procedures.engine import plain
 from procedures.engine.grants import fence_ops
@@ -38,6 +39,10 @@ class Tables(Protocol):
 
     async def resolve(self, namespace: str, table: str) -> TableId:
         """Raises NotFound (NAMESPACE_NOT_FOUND, TABLE_NOT_FOUND)."""
+        ...
+
+    async def writable(self, namespace: str, table: str) -> TableId:
+        """The same of a table that a step writes to. Raises also Refused (TABLE_RULED)."""
         ...
 
 
@@ -69,6 +74,7 @@ class StepTxn:
         self._store = store
         self._tables = tables
         self._known: dict[tuple[str, str], TableId] = {}
+        self._writable: set[tuple[str, str]] = set()
         self._later: list[tuple[tuple[str, str] | None, Op]] = []
         self._buffer = WriteBuffer()
         self._reads: Reads | None = None
@@ -151,6 +157,9 @@ class StepTxn:
         later, self._later = self._later, []
         for table, op in later:
             if table is not None:
+                if op.kind != OP_CHECK and table not in self._writable:
+                    self._known[table] = await self._tables.writable(*table)
+                    self._writable.add(table)
                 op = op._replace(key=table_prefix(await self.table_id(table)) + op.key)
             self._buffer.add(op)
         fences, self._fences = self._fences, []

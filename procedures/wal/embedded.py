@@ -52,6 +52,10 @@ class WalTables:
             await self._store.write_rows([put(key, known, cond=0), put(_LAST_TABLE, known)])
         return TableId(int.from_bytes(known, "big"))
 
+    async def writable(self, namespace: str, table: str) -> TableId:
+        """All are: there is no SQL here."""
+        return await self.resolve(namespace, table)
+
 
 def registry(types: Iterable[type]) -> Registry:
     """What may run here. Raises InvalidArgument, Refused (NOT_OFFERED)."""

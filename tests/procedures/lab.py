@@ -33,6 +33,8 @@ class OneTable:
             raise NotFound(f"no table {table}", code="TABLE_NOT_FOUND")
         return TABLE
 
+    writable = resolve
+
 
 class CrashingStore:
     """Passes everything on; dies at the `at`-th write, before it or just after it.

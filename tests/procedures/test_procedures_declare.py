@@ -170,6 +170,8 @@ class Names:
     async def resolve(self, namespace: str, table: str) -> TableId:
         return TableId(100)
 
+    writable = resolve
+
 
 @procedure("declare.plain")
 class Plain:

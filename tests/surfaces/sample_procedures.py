@@ -64,3 +64,16 @@ class Claim:
     def take(self, ctx: Any) -> Any:
         ctx.txn.table("default", ctx.args["table"]).put(ctx.args["key"], b"taken", if_absent=True)
         return kvorum.done()
+
+
+@kvorum.procedure("sample.put")
+class Put:
+    """Writes a record, and reads it again if told to."""
+
+    @kvorum.step(first=True)
+    async def put(self, ctx: Any) -> Any:
+        table = ctx.txn.table("default", ctx.args["table"])
+        if ctx.args.get("first_read"):
+            await table.get("a")
+        table.put("a", "b")
+        return kvorum.done(True)
