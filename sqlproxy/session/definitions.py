@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlproxy.errors import ACTIVE_TRANSACTION, UNSUPPORTED, SqlError, unsupported
+from sqlproxy.errors import ACTIVE_TRANSACTION, UNSUPPORTED, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.types import resolve
@@ -273,7 +273,10 @@ async def rename(session: SqlSession, bound: d.Rename) -> str:
         await run(session, "RenameColumn", args)
         return "ALTER TABLE"
     if bound.kind == "constraint":
-        raise unsupported("renaming a constraint", hint="Drop it and add it again.")
+        from sqlproxy.session.alterations import rename_constraint
+
+        await rename_constraint(session, bound.relation, bound.part, bound.new_name)
+        return "ALTER TABLE"
     told = await run(
         session,
         "RenameTable",
@@ -285,6 +288,11 @@ async def rename(session: SqlSession, bound: d.Rename) -> str:
 
 
 async def truncate(session: SqlSession, bound: s.Truncate) -> str:
+    restarted: list[int] = []
+    if bound.restart_identity:
+        declared = await session.declared()
+        for table in bound.tables:
+            restarted += [one.id for one in declared.sequences_owned_by(table.id)]
     await run(
         session,
         "TruncateTable",
@@ -294,11 +302,8 @@ async def truncate(session: SqlSession, bound: s.Truncate) -> str:
             "restart_identity": bound.restart_identity,
         },
     )
-    if bound.restart_identity:  # what was taken of them stands for numbers that come again
-        declared = await session.declared()
-        for table in bound.tables:
-            for sequence in declared.sequences_owned_by(table.id):
-                session.services.numbers.forget(sequence.id)
+    for number in restarted:  # what was taken of them are numbers that come again
+        session.services.numbers.forget(number)
     return "TRUNCATE TABLE"
 
 
