@@ -13,7 +13,7 @@ kept from garbage collection. Every writer is at write-only or beyond by then:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.keys import table_prefix
@@ -25,7 +25,7 @@ from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
 from sqlproxy.refusals import refusal
-from sqlproxy.schema import Index, Table
+from sqlproxy.schema import Column, Index, Table
 
 _PREFIX: Final = 4  # bytes of a table's id in front of its user keys
 
@@ -63,14 +63,18 @@ async def fill_index(
 
 def duplicated(codec: IndexCodec, key: bytes) -> KvorumError:
     """23505, in PostgreSQL's words."""
-    values = codec.indexed_values(key)
-    shown = [
-        writer(by_name(column.type)[0].oid, Style())(value)
-        for column, value in zip(codec.columns, values, strict=True)
-    ]
-    names = ", ".join(column.name for column in codec.columns)
+    shown = shown_values(codec.columns, codec.indexed_values(key))
     return refusal(
         "23505", f'could not create unique index "{codec.index.name}"',
-        detail=f"Key ({names})=({', '.join(map(str, shown))}) is duplicated.",
+        detail=f"Key {shown} is duplicated.",
         kind=InvalidArgument, code="DUPLICATE_KEY", constraint=codec.index.name,
     )  # fmt: skip
+
+
+def shown_values(columns: Sequence[Column], values: Sequence[Any]) -> str:
+    """`(a, b)=(1, x)`, as errors about keys tell them."""
+    shown = [
+        "null" if value is None else str(writer(by_name(column.type)[0].oid, Style())(value))
+        for column, value in zip(columns, values, strict=True)
+    ]
+    return f"({', '.join(column.name for column in columns)})=({', '.join(shown)})"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from procedures.engine.registry import Registry
-from sqlproxy.change import indexes
+from sqlproxy.change import altering, columns, constraints, indexes
 from sqlproxy.change.states import ChangeServices
 
 
 def register(registry: Registry, services: ChangeServices) -> None:
     """Serve them."""
     indexes.register(registry, services)
+    altering.register(registry, services)
+    columns.register(registry, services)
+    constraints.register(registry, services)

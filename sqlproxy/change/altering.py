@@ -1,0 +1,295 @@
+"""ALTER TABLE where nothing but the descriptor changes: one transaction.
+
+    AlterTable  {namespace, name, action: {kind, …}}     → {table_id, version}
+
+    kind              besides
+    add_column        column (as CreateTable's), initial_stored?: what rows that are there have
+    set_default       column, default_stored?, default_sql? (neither: DROP DEFAULT)
+    drop_not_null     column
+    set_type          column, type: one whose values are stored, and ordered, as they are already
+    drop_expression   column
+    drop_constraint   constraint, if_exists?              a check or a foreign key goes; a unique
+                      constraint becomes a plain index, for DropIndex (`index` in the result)
+    rename_constraint constraint, to                      of a check or a foreign key
+
+Rows know columns by their ids and are read by the types that they were written with, so neighbours
+of one version may be used side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base.errors import AlreadyExists, InvalidArgument, KvorumError, NotFound
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, done
+from procedures.engine.registry import Registry, procedure, step
+from sqlproxy import relations, settling
+from sqlproxy.change.indexes import usable
+from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.declaring import columns_in
+from sqlproxy.dropping import views_over
+from sqlproxy.naming import check_column_name
+from sqlproxy.refusals import dependents, refusal
+from sqlproxy.schema import Column, Table, with_columns
+from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
+from sqlproxy.types import Type, resolve
+
+_FIELDS: Final = frozenset({"namespace", "name", "action"})
+_WIDTH: Final = {"int2": 2, "int4": 4, "int8": 8}
+_TEXTS: Final = ("text", "varchar")
+
+
+def register(registry: Registry, services: ChangeServices) -> None:
+    """Serve the procedure of this module."""
+    registry.add(AlterTable, make=lambda: AlterTable(services))
+
+
+@procedure("AlterTable", locks=table_locks)
+class AlterTable(Change):
+    """See the module."""
+
+    @step(first=True)
+    async def alter(self, ctx: StepContext) -> Outcome:
+        """Raises NotFound, AlreadyExists, InvalidArgument, Refused in PostgreSQL's words."""
+        args = known_fields(ctx.args, _FIELDS)
+        t = await CatalogTxn.of(ctx)
+        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        action = args.get("action")
+        if not isinstance(action, Mapping):
+            raise InvalidArgument(f"the argument 'action' must be a map, got {action!r:.80}")
+        kind = str(action.get("kind"))
+        if kind == "drop_constraint":
+            return done(await self._drop_constraint(t, table, action))
+        if kind not in _ACTIONS:
+            raise InvalidArgument(
+                f"the action {kind!r:.60} is not known; there are {', '.join(_ACTIONS)}, "
+                "drop_constraint"
+            )
+        if kind == "set_type":
+            await _check_type_readers(t, table, column_of(table, action))
+        changed = await self.write(t, _ACTIONS[kind](table, action))
+        return done(_told(changed))
+
+    async def _drop_constraint(
+        self, t: CatalogTxn, table: Table, action: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        name = str(action.get("constraint"))
+        if any(check.name == name for check in table.checks):
+            checks = tuple(check for check in table.checks if check.name != name)
+            return _told(await self.write(t, table, checks=checks))
+        for key in table.foreign_keys:
+            if key.name == name:
+                keys = tuple(other for other in table.foreign_keys if other.name != name)
+                changed = await self.write(t, table, foreign_keys=keys)
+                if not any(other.table == key.table for other in keys):
+                    await settling.unrefer(t, changed, key.table)
+                return _told(changed)
+        index = table.index(name)
+        if index is not None and index.constraint:
+            there = await relations.list_relations(t, table.namespace)
+            lines = referring_lines(there, table, set(index.column_ids), f"constraint {name}")
+            if lines:
+                raise dependents(f"constraint {name} on table {table.name}", lines)
+            plain = tuple(
+                replace(i, constraint=False) if i.id == index.id else i for i in table.indexes
+            )
+            changed = await self.write(t, table, indexes=plain)
+            return {**_told(changed), "index": name}
+        if name == table.primary_key_name:
+            raise refusal("0A000", "dropping a primary key is not supported: rows lie by it")
+        if action.get("if_exists"):
+            return {**_told(table), "missing": [name]}
+        raise no_constraint(table, name)
+
+
+def referring_lines(
+    there: relations.Relations, table: Table, columns: set[int], what: str
+) -> list[str]:
+    """The foreign keys that need exactly these columns to be unique."""
+    return [
+        f"constraint {key.name} on table {other.name} depends on {what} on table {table.name}"
+        for other in there.tables
+        for key in other.foreign_keys
+        if key.table == table.id and set(key.referenced) == columns
+    ]
+
+
+def no_constraint(table: Table, name: str) -> KvorumError:
+    """42704, in PostgreSQL's words."""
+    return refusal(
+        "42704", f'constraint "{name}" of relation "{table.name}" does not exist', kind=NotFound,
+        constraint=name,
+    )  # fmt: skip
+
+
+def _told(table: Table) -> dict[str, Any]:
+    return {"table_id": table.id, "name": table.name, "version": table.version}
+
+
+def column_of(table: Table, action: Mapping[str, Any]) -> Column:
+    """The column that an action names. Raises NotFound (42703)."""
+    name = action.get("column")
+    for column in table.visible:
+        if column.name == name:
+            return column
+    raise refusal(
+        "42703", f'column "{name!s:.100}" of relation "{table.name}" does not exist', kind=NotFound,
+    )  # fmt: skip
+
+
+def with_column(table: Table, column: Column) -> Table:
+    """The table with this one instead of the column of its id."""
+    columns = tuple(column if c.id == column.id else c for c in table.columns)
+    return replace(table, columns=columns)
+
+
+def stored_in(kind: Type, fields: Mapping[str, Any], field: str) -> Any:
+    """A value of this type in user form. Raises InvalidArgument."""
+    stored = fields.get(field)
+    try:
+        return stored if stored is None or kind.from_stored is None else kind.from_stored(stored)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise InvalidArgument(f"{field}: {error}") from error
+
+
+def added(table: Table, action: Mapping[str, Any], **more: Any) -> tuple[Table, Column]:
+    """The table with the column that an action describes behind its own; `more` fields of it.
+    Raises InvalidArgument, AlreadyExists, TooLarge.
+    """
+    raw = dict(action.get("column") or {})
+    names = raw.pop("uses", [])
+    if any(c.name == raw.get("name") for c in table.columns):
+        raise refusal(
+            "42701", f'column "{raw["name"]}" of relation "{table.name}" already exists',
+            kind=AlreadyExists,
+        )  # fmt: skip
+    (column,), _ = columns_in([raw])
+    uses = tuple(table.column(name).id for name in names)
+    nullable = raw.get("nullable", True)
+    wider = with_columns(table, [replace(column, nullable=True)])
+    made = replace(wider.columns[-1], uses=uses, nullable=nullable, **more)
+    return with_column(wider, made), made
+
+
+def _add_column(table: Table, action: Mapping[str, Any]) -> Table:
+    wider, column = added(table, action)
+    if "initial_stored" in action:
+        column = replace(column, initial=(stored_in(column.resolved, action, "initial_stored"),))
+    return with_column(wider, column)
+
+
+def _set_default(table: Table, action: Mapping[str, Any]) -> Table:
+    """What rows that have no value of it are read with stays as it was."""
+    column = column_of(table, action)
+    if column.generated is not None:
+        raise refusal(
+            "42601", f'column "{column.name}" of relation "{table.name}" is a generated column',
+            kind=InvalidArgument,
+        )  # fmt: skip
+    if column.identity:
+        raise refusal(
+            "42601", f'column "{column.name}" of relation "{table.name}" is an identity column',
+            kind=InvalidArgument,
+        )  # fmt: skip
+    value = stored_in(column.resolved, action, "default_stored")
+    sql = action.get("default_sql")
+    return with_column(
+        table,
+        replace(
+            column, default=value, default_sql=sql, sequence=0,
+            initial=column.initial or (column.missing,),
+        ),
+    )  # fmt: skip
+
+
+def _drop_not_null(table: Table, action: Mapping[str, Any]) -> Table:
+    column = column_of(table, action)
+    if column.name in table.primary_key:
+        raise refusal("42P16", f'column "{column.name}" is in a primary key', kind=InvalidArgument)
+    if column.identity:
+        raise refusal(
+            "42601", f'column "{column.name}" of relation "{table.name}" is an identity column',
+            kind=InvalidArgument,
+        )  # fmt: skip
+    return with_column(table, replace(column, nullable=True))
+
+
+def _drop_expression(table: Table, action: Mapping[str, Any]) -> Table:
+    column = column_of(table, action)
+    if column.generated is None:
+        raise refusal(
+            "55000",
+            f'column "{column.name}" of relation "{table.name}" is not a stored generated column',
+        )
+    return with_column(table, replace(column, generated=None, uses=()))
+
+
+def same_form(old: Type, new: Type) -> bool:
+    """Whether every value of `old` is stored, and lies in keys, as the same value of `new`."""
+    if old.name == new.name:
+        return True
+    if old.base in _WIDTH and new.base in _WIDTH:
+        return _WIDTH[old.base] <= _WIDTH[new.base]
+    if old.base in _TEXTS and new.base in _TEXTS:
+        had, has = length_of(old), length_of(new)
+        return has is None or (had is not None and had <= has)
+    return False
+
+
+def length_of(kind: Type) -> int | None:
+    """n of varchar(n); None: any length."""
+    _, _, rest = kind.name.partition("(")
+    return int(rest.rstrip(")")) if rest else None
+
+
+def _set_type(table: Table, action: Mapping[str, Any]) -> Table:
+    column, new = column_of(table, action), resolve(str(action.get("type")))
+    if not same_form(column.resolved, new):
+        raise refusal(
+            "0A000", f'changing column "{column.name}" from {column.type} to {new.name} is not '
+            "supported: its values would have to be stored in another form",
+            hint="Add a column of the new type, fill it by UPDATE, and drop the old one.",
+            kind=InvalidArgument,
+        )  # fmt: skip
+    return with_column(table, replace(column, type=new.name))
+
+
+async def _check_type_readers(t: CatalogTxn, table: Table, column: Column) -> None:
+    """Raises Refused (0A000), as PostgreSQL does."""
+    there = await relations.list_relations(t, table.namespace)
+    if views := views_over(there, table.id, column.id):
+        raise refusal(
+            "0A000", "cannot alter type of a column used by a view or rule",
+            detail=f'view {views[0].name} depends on column "{column.name}"',
+        )  # fmt: skip
+    for other in table.columns:
+        if column.id in other.uses:
+            raise refusal(
+                "0A000", "cannot alter type of a column used by a generated column",
+                detail=f'Column "{column.name}" is used by generated column "{other.name}".',
+            )  # fmt: skip
+
+
+def _rename_constraint(table: Table, action: Mapping[str, Any]) -> Table:
+    name, to = str(action.get("constraint")), str(action.get("to"))
+    check_column_name("constraint", to)
+    if to in {c.name for c in table.checks} | {k.name for k in table.foreign_keys}:
+        raise settling.constraint_exists(table, to)
+    checks = tuple(replace(c, name=to) if c.name == name else c for c in table.checks)
+    keys = tuple(replace(k, name=to) if k.name == name else k for k in table.foreign_keys)
+    if checks == table.checks and keys == table.foreign_keys:
+        raise no_constraint(table, name)
+    return replace(table, checks=checks, foreign_keys=keys)
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Table, Mapping[str, Any]], Table]]] = {
+    "add_column": _add_column,
+    "set_default": _set_default,
+    "drop_not_null": _drop_not_null,
+    "drop_expression": _drop_expression,
+    "set_type": _set_type,
+    "rename_constraint": _rename_constraint,
+}

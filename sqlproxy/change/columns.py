@@ -1,0 +1,154 @@
+"""DROP COLUMN while everybody reads and writes.
+
+    DropColumn  {namespace, name, column, cascade?, if_exists?}
+                → {table_id, version, cascaded}; {missing} if it is not there
+
+    hide ─▶ indexes (a DropIndex for each that has the column) ─▶ remove ─(wait)
+     │undo: show
+
+Hidden, it is written and no longer seen (`write_only`); then nobody knows it. What is stored of it
+stays in the rows until they are written again; its id is never used for another column. Indexes,
+constraints and the sequence that it owns go with it, as in PostgreSQL; views over it, generated
+columns of it and foreign keys that need its uniqueness only with CASCADE (2BP01).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base.errors import InvalidArgument
+from kv.base.limits import SQL_SETTLE_MS
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, children, done
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import Registry, procedure, step, undo
+from sqlproxy import catalog, records, relations, settling
+from sqlproxy.change.altering import column_of, referring_lines
+from sqlproxy.change.indexes import usable
+from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.dropping import views_over
+from sqlproxy.refusals import dependents, refusal
+from sqlproxy.schema import WRITE_ONLY, Column, Table
+from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
+
+_FIELDS: Final = frozenset({"namespace", "name", "column", "cascade", "if_exists"})
+
+
+def register(registry: Registry, services: ChangeServices) -> None:
+    """Serve the procedure of this module."""
+    registry.add(DropColumn, make=lambda: DropColumn(services))
+
+
+@procedure("DropColumn", locks=table_locks)
+class DropColumn(Change):
+    """ctx.state: table, column (ids), before (the table's row), told (what went along)."""
+
+    @step(first=True, undo="show")
+    async def hide(self, ctx: StepContext) -> Outcome:
+        """Raises NotFound (42703), Refused (2BP01, 0A000)."""
+        args = known_fields(ctx.args, _FIELDS)
+        t = await CatalogTxn.of(ctx)
+        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        missing = not any(c.name == args.get("column") for c in table.visible)
+        if args.get("if_exists") and missing:
+            return done({"table_id": table.id, "missing": [args.get("column")]})
+        column = column_of(table, args)
+        gone, told = await self._along(t, table, column, cascade=bool(args.get("cascade")))
+        ids = {c.id for c in gone}
+        indexes = [i for i in table.indexes if ids & {*i.column_ids, *i.include}]
+        ctx.state.update(
+            table=table.id, columns=sorted(ids), cascaded=told,
+            before=records.encode_table(table), indexes=[i.name for i in indexes],
+        )  # fmt: skip
+        await self.write(t, _hidden(table, ids))
+        return go_on("indexes")
+
+    async def _along(
+        self, t: CatalogTxn, table: Table, column: Column, *, cascade: bool
+    ) -> tuple[list[Column], list[str]]:
+        """The columns that go, and what else does, in words. Raises Refused."""
+        if column.name in table.primary_key:
+            raise refusal(
+                "0A000", f'dropping column "{column.name}" of the primary key is not supported: '
+                "rows lie by it",
+                kind=InvalidArgument,
+            )  # fmt: skip
+        there = await relations.list_relations(t, table.namespace)
+        what = f"column {column.name} of table {table.name}"
+        generated = [c for c in table.columns if column.id in c.uses]
+        views = views_over(there, table.id, column.id)
+        lines = [f"view {view.name} depends on {what}" for view in views]
+        lines += [f"column {c.name} of table {table.name} depends on {what}" for c in generated]
+        for index in table.indexes:
+            if index.unique and column.id in index.column_ids:
+                lines += referring_lines(there, table, set(index.column_ids), f"index {index.name}")
+        if lines and (not cascade or len(lines) > len(generated)):
+            # views and foreign keys of other tables are dropped by name first
+            raise dependents(what, lines)
+        told = [f"column {c.name} of table {table.name}" for c in generated]
+        return [column, *generated], told
+
+    @step
+    async def indexes(self, ctx: StepContext) -> Outcome:
+        """They go the way of DROP INDEX, which waits by itself."""
+        names = ctx.state["indexes"]
+        if not names:
+            return go_on("remove")
+        call = {"namespace": ctx.args["namespace"], "names": names, "if_exists": True}
+        return children([("DropIndex", call)], then="remove")
+
+    @step(point_of_no_return=True)
+    async def remove(self, ctx: StepContext) -> Outcome:
+        """Nobody sees it any more: from this commit on it is not there."""
+        await self.settle(SQL_SETTLE_MS)
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        gone = set(ctx.state["columns"])
+        there = await relations.list_relations(t, table.namespace)
+        for sequence in there.sequences:
+            owner = sequence.owned_by
+            if owner is not None and owner[0] == table.id and owner[1] in gone:
+                await settling.drop_sequence(t, sequence)
+        left = tuple(c for c in table.columns if c.id not in gone)
+        targets = {key.table for key in table.foreign_keys if gone & set(key.columns)}
+        keys = tuple(key for key in table.foreign_keys if not gone & set(key.columns))
+        changed = await self.write(t, table, columns=left, foreign_keys=keys)
+        for target in targets - {key.table for key in keys}:
+            await settling.unrefer(t, changed, target)
+        told: dict[str, Any] = {"table_id": table.id, "version": changed.version}
+        return done({**told, "cascaded": ctx.state["cascaded"]})
+
+    @undo
+    async def show(self, ctx: StepContext) -> None:
+        """As it was; indexes that are gone already stay gone."""
+        if "before" not in ctx.state:
+            return
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        key = catalog.table_key(table.namespace, table.name)
+        before = records.decode_table(key, records.sealed(key, ctx.state["before"]))
+        there = {index.id for index in table.indexes}
+        kept = tuple(index for index in before.indexes if index.id in there)
+        await self.write(t, table, columns=before.columns, checks=before.checks, indexes=kept)
+
+
+def _hidden(table: Table, ids: set[int]) -> Table:
+    """The columns written and not seen; their checks are gone, their indexes nobody's constraint.
+    A hidden one is never demanded: who does not see it cannot give it.
+    """
+    columns = tuple(
+        replace(
+            c, state=WRITE_ONLY, nullable=True, default=None, default_sql=None, generated=None,
+            identity="", on_update=None, sequence=0, uses=(), initial=c.initial or (c.missing,),
+        )
+        if c.id in ids
+        else c
+        for c in table.columns
+    )  # fmt: skip
+    checks = tuple(check for check in table.checks if not ids & set(check.columns))
+    indexes = tuple(
+        replace(i, constraint=False) if ids & {*i.column_ids, *i.include} else i
+        for i in table.indexes
+    )
+    return replace(table, columns=columns, checks=checks, indexes=indexes)

@@ -1,0 +1,285 @@
+"""Constraints of tables that have rows already: enforced first, then looked for in what is there.
+
+    AddConstraint  {namespace, name, check: {…}, | foreign_key: {…}, | not_null: column,
+                    | validate: constraint,  not_valid?}          → {table_id, constraint, rows}
+
+    declare ─▶ settled ─(wait)─▶ look… ─▶ publish
+     │undo: withdraw
+
+From `declare` on whoever hears of a constraint enforces it (`write_only`: new rows obey it, users
+do not see it). When nobody is left who does not, the rows are read in chunks; each chunk is a
+snapshot of its own: a row that is behind the cursor was written by somebody who obeys. One that
+breaks it takes the constraint back. NOT VALID ends before the look, VALIDATE begins there.
+
+NOT NULL is a check meanwhile: a column is only called not nullable when it has no NULL.
+
+ctx.state: table (id), constraint (name), was (what `validate` found), at (key), rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.keys import table_prefix, table_range
+from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, SQL_BACKFILL_ROWS, SQL_SETTLE_MS
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import Registry, procedure, step, undo
+from sqlproxy import catalog, relations, rows, settling
+from sqlproxy.change.altering import column_of, no_constraint, with_column
+from sqlproxy.change.backfill import shown_values
+from sqlproxy.change.indexes import usable
+from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.declaring import with_parts
+from sqlproxy.entries import index_codec
+from sqlproxy.naming import first_free
+from sqlproxy.refusals import refusal
+from sqlproxy.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
+from sqlproxy.steps import CatalogTxn, known_fields, name_in
+
+_FIELDS: Final = frozenset(
+    {"namespace", "name", "check", "foreign_key", "not_null", "validate", "not_valid"}
+)
+_PREFIX: Final = 4  # bytes of a table's id in front of its user keys
+Found = Sequence[tuple[bytes, bytes, int]]
+
+
+def register(registry: Registry, services: ChangeServices) -> None:
+    """Serve the procedure of this module."""
+    registry.add(AddConstraint, make=lambda: AddConstraint(services))
+
+
+def _locks(args: Any) -> list[Lock]:
+    """The table, and the one that it shall refer to."""
+    namespace, names = name_in(args, "namespace"), [name_in(args, "name")]
+    if args.get("foreign_key"):
+        names.append(name_in(args["foreign_key"], "table"))
+    return [exclusive(f"table/{namespace}/{one}") for one in dict.fromkeys(names)]
+
+
+@procedure("AddConstraint", locks=_locks)
+class AddConstraint(Change):
+    """See the module."""
+
+    @step(first=True, undo="withdraw")
+    async def declare(self, ctx: StepContext) -> Outcome:
+        """Raises NotFound, AlreadyExists, InvalidArgument in PostgreSQL's words."""
+        args = known_fields(ctx.args, _FIELDS)
+        t = await CatalogTxn.of(ctx)
+        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        ctx.state["table"] = table.id
+        if "validate" in args:
+            one = part_of(table, str(args["validate"]))
+            ctx.state.update(constraint=one.name, validate=True)
+            return done(self._told(ctx, 0)) if one.state == PUBLIC else go_on("settled")
+        if "not_null" in args:
+            column = column_of(table, {"column": args["not_null"]})
+            if not column.nullable:
+                return done(self._told(ctx, 0))
+            taken = {c.name for c in table.checks} | {k.name for k in table.foreign_keys}
+            name = first_free(table.name, column.name, "not_null", taken)
+            quoted = '"' + column.name.replace('"', '""') + '"'
+            check = Check(name, f"{quoted} IS NOT NULL", (column.id,))
+            changed = replace(table, checks=(*table.checks, check))
+        else:
+            changed = await self._declared(t, table, args)
+        names = [check.name for check in changed.checks[len(table.checks) :]]
+        names += [key.name for key in changed.foreign_keys[len(table.foreign_keys) :]]
+        (ctx.state["constraint"],) = names
+        await self.write(t, with_state(changed, names[0], WRITE_ONLY))
+        return done(self._told(ctx, 0)) if args.get("not_valid") else go_on("settled")
+
+    async def _declared(self, t: CatalogTxn, table: Table, args: Any) -> Table:
+        """The table with the check, or the foreign key, behind its own."""
+        bare = replace(table, indexes=(), checks=(), foreign_keys=())
+        if args.get("check"):
+            if len(table.checks) >= CHECKS_MAX:
+                raise InvalidArgument(f"{table.path}: more than {CHECKS_MAX} checks")
+            (check,) = with_parts(bare, {"checks": [args["check"]]}).table.checks
+            if any(check.name == key.name for key in table.foreign_keys):
+                raise settling.constraint_exists(table, check.name)
+            return settling.with_check_names(replace(table, checks=(*table.checks, check)))
+        if args.get("foreign_key"):
+            if len(table.foreign_keys) >= FOREIGN_KEYS_MAX:
+                raise InvalidArgument(f"{table.path}: more than {FOREIGN_KEYS_MAX} foreign keys")
+            draft = with_parts(bare, {"foreign_keys": [args["foreign_key"]]})
+            return await settling.with_foreign_keys(t, table, draft.foreign_keys)
+        raise InvalidArgument("give 'check', 'foreign_key', 'not_null' or 'validate'")
+
+    @undo
+    async def withdraw(self, ctx: StepContext) -> None:
+        """It binds nobody any more. One that was there before, not validated, stays."""
+        if "constraint" not in ctx.state or ctx.state.get("validate"):
+            return
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        name = ctx.state["constraint"]
+        gone = [key for key in table.foreign_keys if key.name == name]
+        left = tuple(key for key in table.foreign_keys if key.name != name)
+        checks = tuple(check for check in table.checks if check.name != name)
+        changed = await self.write(t, table, checks=checks, foreign_keys=left)
+        if gone and not any(key.table == gone[0].table for key in left):
+            await settling.unrefer(t, changed, gone[0].table)
+
+    @step
+    async def settled(self, ctx: StepContext) -> Outcome:
+        """Whoever writes obeys."""
+        await self.settle(SQL_SETTLE_MS)
+        t = await CatalogTxn.of(ctx)
+        await catalog.touch(t, ctx.args["namespace"])
+        ctx.state["at"], ctx.state["rows"] = table_range(ctx.state["table"])[0], 0
+        return go_on("look")
+
+    @step
+    async def look(self, ctx: StepContext) -> Outcome:
+        """A chunk of rows. Raises InvalidArgument (23502, 23503, 23514)."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        one = part_of(table, ctx.state["constraint"])
+        page = await ctx.txn.scan(
+            ctx.state["at"], table_range(table.id)[1], limit=SQL_BACKFILL_ROWS
+        )
+        if isinstance(one, ForeignKey):
+            await look_for_parents(t, ctx, table, one, page.items)
+        elif "not_null" in ctx.args:
+            look_for_nulls(table, ctx.args["not_null"], page.items)
+        else:
+            await look_for_breaches(t, table, one, page.items)
+        ctx.state["rows"] += len(page.items)
+        ctx.progress(0, f"{ctx.state['rows']} rows")
+        if page.resume is None:
+            return go_on("publish")
+        ctx.state["at"] = page.resume
+        return again()
+
+    @step
+    async def publish(self, ctx: StepContext) -> Outcome:
+        """Every row obeys it."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        name = ctx.state["constraint"]
+        if "not_null" in ctx.args:
+            column = column_of(table, {"column": ctx.args["not_null"]})
+            checks = tuple(check for check in table.checks if check.name != name)
+            table = replace(with_column(table, replace(column, nullable=False)), checks=checks)
+        else:
+            table = with_state(table, name, PUBLIC)
+        await self.write(t, table)
+        return done(self._told(ctx, ctx.state["rows"]))
+
+    @staticmethod
+    def _told(ctx: StepContext, count: int) -> dict[str, Any]:
+        name = ctx.state.get("constraint", "")
+        return {"table_id": ctx.state["table"], "constraint": name, "rows": count}
+
+
+def part_of(table: Table, name: str) -> Check | ForeignKey:
+    """The check or foreign key of this name. Raises NotFound (42704)."""
+    parts: list[Check | ForeignKey] = [*table.checks, *table.foreign_keys]
+    for one in parts:
+        if one.name == name:
+            return one
+    raise no_constraint(table, name)
+
+
+def with_state(table: Table, name: str, state: str) -> Table:
+    """The table with this check, or foreign key, in this state."""
+    checks = tuple(replace(c, state=state) if c.name == name else c for c in table.checks)
+    keys = tuple(replace(k, state=state) if k.name == name else k for k in table.foreign_keys)
+    return replace(table, checks=checks, foreign_keys=keys)
+
+
+# -- what is looked for
+
+
+def look_for_nulls(table: Table, name: str, found: Found) -> None:
+    """Raises InvalidArgument (23502)."""
+    number, codec = table.column(name).id, rows.codec(table)
+    for key, value, _ in found:
+        if codec.decode_slots(key[_PREFIX:], value)[number] is None:
+            raise refusal(
+                "23502", f'column "{name}" of relation "{table.name}" contains null values',
+                kind=InvalidArgument,
+            )  # fmt: skip
+
+
+async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Found) -> None:
+    """Raises InvalidArgument (23514, or what the expression itself fails with)."""
+    # Reading SQL costs 60 MB and a moment, so a master that validates nothing never loads it.
+    from sqlproxy.errors import SqlError
+    from sqlproxy.fast.ruling import rules_of
+    from sqlproxy.front.env import Env
+    from sqlproxy.pg.style import Style
+    from sqlproxy.session.names import Declared
+
+    there = await relations.list_relations(t, table.namespace)
+    alone = replace(table, checks=(check,), columns=_plain_columns(table))
+    rules = rules_of(alone, Declared(there, 0), Style())
+    codec, (_, holds), env = rows.codec(table), rules.checks[0], Env()
+    for key, value, _ in found:
+        try:
+            broken = holds(codec.decode_row(key[_PREFIX:], value), env) is False
+        except SqlError as error:
+            raise refusal(error.sqlstate, error.message, kind=InvalidArgument) from error
+        if broken:
+            raise refusal(
+                "23514",
+                f'check constraint "{check.name}" of relation "{table.name}" is violated by some '
+                "row",
+                kind=InvalidArgument,
+            )
+
+
+def _plain_columns(table: Table) -> Any:
+    """Without defaults and the like, which need not be compiled."""
+    return tuple(
+        replace(c, default_sql=None, generated=None, on_update=None, sequence=0, uses=())
+        for c in table.columns
+    )
+
+
+async def look_for_parents(
+    t: CatalogTxn, ctx: StepContext, table: Table, key: ForeignKey, found: Found
+) -> None:
+    """Raises InvalidArgument (23503)."""
+    parent = await catalog.find_by_id(t, key.table)
+    assert parent is not None, "its lock is held, or a foreign key refers to it"
+    codec = rows.codec(table)
+    at = {column.id: place for place, column in enumerate(table.columns)}
+    wanted: dict[bytes, list[Any]] = {}
+    for where, value, _ in found:
+        row = codec.decode_row(where[_PREFIX:], value)
+        values = [row[at[number]] for number in key.columns]
+        if None not in values:
+            wanted.setdefault(parent_key(parent, key, values), values)
+    for place, row in zip(wanted, await ctx.txn.multi_get(list(wanted)), strict=True):
+        if row is None:
+            raise _no_parent(table, parent, key, wanted[place])
+
+
+def parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
+    """The storage key that is there if and only if the row that is referred to is."""
+    given = dict(zip(key.referenced, values, strict=True))
+    primary = [column.id for column in parent.key_columns]
+    if set(primary) == set(key.referenced):
+        encoded = rows.codec(parent).encode_key([given[number] for number in primary])
+        return table_prefix(parent.id) + encoded
+    for index in parent.indexes:
+        if index.unique and index.state == PUBLIC and set(index.column_ids) == set(key.referenced):
+            codec = index_codec(parent, index)
+            return table_prefix(index.id) + codec.prefix([given[n] for n in index.column_ids])
+    raise AssertionError("what a foreign key refers to is unique")
+
+
+def _no_parent(table: Table, parent: Table, key: ForeignKey, values: Sequence[Any]) -> KvorumError:
+    columns = [table.by_id(number) for number in key.columns]
+    return refusal(
+        "23503",
+        f'insert or update on table "{table.name}" violates foreign key constraint "{key.name}"',
+        detail=f'Key {shown_values(columns, values)} is not present in table "{parent.name}".',
+        kind=InvalidArgument,
+    )
