@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sqlproxy.analytic import changing
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.selects import Query, Selects
@@ -15,7 +16,7 @@ from sqlproxy.answers import Row
 from sqlproxy.errors import unsupported
 from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
-from sqlproxy.front.statements import Select
+from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
 
 if TYPE_CHECKING:
     from sqlproxy.fast.writing import Outcome
@@ -51,6 +52,12 @@ class DuckAnalytic:
         """The same of a bound query."""
         selects = Selects(env)
         query = selects.query(select)
+        async for batch in self._batches(selects, query, reads, env, touched):
+            yield batch
+
+    async def _batches(
+        self, selects: Selects, query: Query, reads: Reads, env: Env, touched: Touched
+    ) -> AsyncIterator[Sequence[Row]]:
         loaders = [Loader(source, self._engine.directory) for source in selects.sources]
         try:
             tables: dict[str, pa.Table] = {}
@@ -71,7 +78,20 @@ class DuckAnalytic:
 
     async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""
-        raise unsupported("a change that joins tables or has subqueries")
+
+        async def run(selects: Selects, query: Query) -> list[Row]:
+            found = self._batches(selects, query, job.t, job.env, job.touched)
+            return [row async for batch in found for row in batch]
+
+        bound = prepared.bound
+        job.alone = False
+        if isinstance(bound, Insert):
+            if bound.select is None:
+                raise unsupported("INSERT … VALUES with WITH")
+            return await changing.insert(job, bound, run)
+        if not isinstance(bound, Update | Delete | Merge):
+            raise unsupported(f"{type(bound).__name__} here")
+        return await changing.change(job, bound, run)
 
 
 def _converter(query: Query) -> Callable[[pa.RecordBatch], list[Row]]:

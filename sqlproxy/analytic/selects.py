@@ -83,6 +83,7 @@ class Source:
     held: tuple[str, ...]
     conditions: tuple[Expr, ...]
     used: set[int] = field(default_factory=set)
+    keyed: bool = False  # its rows come with their storage keys, as column k
 
 
 class Selects:
@@ -190,6 +191,48 @@ class Selects:
             else:
                 made = self._simple(select, frame)
             return Query(head + made.text, made.columns)
+        finally:
+            self._frames.pop()
+            self._ctes.pop()
+
+    def meant(
+        self,
+        items: Sequence[Item],
+        where: Expr | None,
+        extra: Sequence[Expr],
+        ctes: Sequence[Cte],
+        merge: Expr | None = None,
+    ) -> Query:
+        """For a change of the first item: its rows' storage keys, the columns of the other items,
+        and the values of `extra`, which see the row of all items. `merge`: MERGE's condition; all
+        rows of the second item come then, with NULL for the key where the first has none.
+        """
+        frame = Frame()
+        self._frames.append(frame)
+        self._ctes.append({})
+        try:
+            head = self._with(ctes)
+            needed = conjuncts(where) if merge is None else ()
+            texts = [self._item(items[0], frame, needed if merge is None else conjuncts(merge))]
+            target, key = self.sources[-1], f"{texts[0].rpartition(' ')[2]}.k"
+            target.keyed = True
+            width = len(items[0].columns)
+            texts += [self._item(item, frame, needed) for item in items[1:]]
+            if merge is None:
+                source = ", ".join(texts)
+            else:
+                source = f"{texts[1]} LEFT JOIN {texts[0]} ON {self.expressions.text(merge)}"
+            columns = [Sql(key, r.BYTEA, "BLOB")]
+            for index in sorted(frame.columns):
+                if index >= width:
+                    of = frame.columns[index]
+                    columns.append(self.column(Column(oid=of.oid, index=index, name="")))
+            columns += [self.expressions.sql(one) for one in extra]
+            listed = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(columns))
+            text = f"{head}SELECT {listed} FROM {source}"
+            if where is not None:
+                text += f" WHERE {self.expressions.text(where)}"
+            return Query(text, tuple(columns))
         finally:
             self._frames.pop()
             self._ctes.pop()

@@ -22,7 +22,7 @@ from sqlproxy import arrow_rows
 from sqlproxy.analytic.forms import array_of, arrow
 from sqlproxy.analytic.selects import Source
 from sqlproxy.fast.access import Access, choose
-from sqlproxy.fast.reading import Reads, TableReader, Touched
+from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.schema import Column, Table
 
@@ -40,8 +40,10 @@ class Loader:
         self._writer: pa.RecordBatchFileWriter | None = None
         self._path: Path | None = None
         self.used = sorted(source.used)
-        self.schema = pa.schema([(f"c{i}", arrow(source.held[i])) for i in self.used] or
-                                [("n", pa.bool_())])  # fmt: skip
+        fields = [(f"c{i}", arrow(source.held[i])) for i in self.used]
+        if source.keyed:
+            fields.append(("k", pa.binary()))
+        self.schema = pa.schema(fields or [("n", pa.bool_())])
         self._columns: list[Column] = []
         if not self.table.plain:
             by_id = {column.id: column for column in self.table.columns}
@@ -94,21 +96,23 @@ class Loader:
             arrays = [pa.array(both[i], pa.binary()) for i in self.used]
         else:
             arrays = self._arrays(keys, values)
-        self.add(self._batch(arrays, len(items)))
+        self.add(self._batch(arrays, [key for key, _, _ in items]))
 
-    def rows(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Whole rows in user form, in the order of the descriptor."""
+    def rows(self, rows: Sequence[Stored]) -> None:
+        """Rows that a reader found."""
         place = {column.id: at for at, column in enumerate(self.table.columns)}
         arrays = []
         for i, column in zip(self.used, self._columns, strict=True):
             at = place[column.id]
             oid = self._source.item.columns[i].oid
-            arrays.append(array_of([row[at] for row in rows], oid, self._source.held[i]))
-        self.add(self._batch(arrays, len(rows)))
+            arrays.append(array_of([row.values[at] for row in rows], oid, self._source.held[i]))
+        self.add(self._batch(arrays, [row.key for row in rows]))
 
-    def _batch(self, arrays: list[pa.Array], count: int) -> pa.RecordBatch:
-        if not self.used:
-            arrays = [pa.nulls(count, pa.bool_())]
+    def _batch(self, arrays: list[pa.Array], keys: Sequence[bytes]) -> pa.RecordBatch:
+        if self._source.keyed:
+            arrays.append(pa.array(keys, pa.binary()))
+        if not arrays:
+            arrays = [pa.nulls(len(keys), pa.bool_())]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _arrays(self, keys: list[bytes], values: list[bytes]) -> list[pa.Array]:
@@ -136,7 +140,7 @@ async def load(
     if access is not None and (access.index is not None or access.points):
         reader = TableReader(loader.table, access)
         async for found in reader.batches(reads, env, touched):
-            await in_thread(loader.rows, [one.values for one in found])
+            await in_thread(loader.rows, found)
         return await in_thread(loader.done)
     prefix = table_prefix(loader.table.id)
     first, last = table_range(loader.table.id)
@@ -146,7 +150,7 @@ async def load(
         if spans.points:  # a list of keys
             reader = TableReader(loader.table, access)
             async for found in reader.batches(reads, env, touched):
-                await in_thread(loader.rows, [one.values for one in found])
+                await in_thread(loader.rows, found)
             return await in_thread(loader.done)
         ranges = [(prefix + one.start, prefix + one.end if one.end else last)
                   for one in spans.ranges]  # fmt: skip

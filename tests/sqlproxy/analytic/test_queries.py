@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,11 @@ import psycopg
 import pytest
 
 from scripts.record_sql_queries import answer
-from tests.integration.processes import NodeProcess
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "answers.json").read_text(encoding="utf-8"))
 DIFFERENT: dict[str, str] = json.loads((HERE / "differences.json").read_text(encoding="utf-8"))
 """What is refused, or said in other words: the SQLSTATE by query."""
-
-
-@pytest.fixture(scope="module")
-def filled(node: NodeProcess) -> Iterator[psycopg.Connection]:
-    """A database with the tables of schema.sql."""
-    address = f"host=127.0.0.1 port={node.base + 3} user=kvorum"
-    with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as connection:
-        connection.execute("create database analytic")
-    with psycopg.connect(f"{address} dbname=analytic", autocommit=True) as connection:
-        connection.execute((HERE / "schema.sql").read_bytes())
-        connection.execute("set timezone = 'UTC'")
-        yield connection
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=[row[0] for row in RECORDED])
