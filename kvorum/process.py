@@ -19,7 +19,7 @@ from typing import Final
 
 import uvloop
 
-from kv.base.config import HTTP_OFFSET, SUPERVISED, NodeConfig
+from kv.base.config import HTTP_OFFSET, SQL_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
 from kvorum import logs
@@ -122,4 +122,6 @@ def urls(config: NodeConfig) -> dict[str, str]:
         found["http"] = f"http://{host}:{config.port + HTTP_OFFSET}"
         found["docs"] = f"{found['http']}/docs"
         found["metrics"] = f"{found['http']}/metrics"
+    if config.sql and "sql" in config.roles:
+        found["sql"] = f"postgresql://kvorum@{host}:{config.port + SQL_OFFSET}/postgres"
     return found

@@ -1,10 +1,10 @@
-"""`kvorum proxy`: the HTTP API of a cluster in a process of its own that keeps nothing.
+"""`kvorum proxy`: HTTP and SQL of a cluster in a process of its own that keeps nothing.
 
-    HTTP on BASE+2 ─▶ backend over the native protocol ─▶ whichever node leads
+    HTTP on BASE+2, SQL on BASE+3 ─▶ backend over the native protocol ─▶ whichever node leads
 
 Any number of proxies may stand in front of a cluster: killing one loses no acknowledged write, and
-clients go on through another. Transactions opened over HTTP live in the proxy that began them. It
-is ready once the cluster answers, and says why not until then.
+clients go on through another. Transactions opened over HTTP or SQL live in the proxy that began
+them. It is ready once the cluster answers, and says why not until then.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from kv.base.adapters import LoopTimers, SystemClock
-from kv.base.config import HTTP_OFFSET
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum.backend import Backend
+from kvorum.native import NativeBackend
 from kvorum.node import bound_socket
 from kvorum.sdk import connect_backend
+from kvorum.sql_door import SqlDoor
 
 _RETRY_S: Final = 0.5
 _ASK_S: Final = 1.0
@@ -43,6 +46,10 @@ class Proxy:
     def url(self) -> str:
         return f"http://{self._host}:{self._base + HTTP_OFFSET}"
 
+    @property
+    def sql_url(self) -> str:
+        return f"postgresql://kvorum@{self._host}:{self._base + SQL_OFFSET}/postgres"
+
     def not_ready(self) -> str | None:
         """Why it cannot serve, None if it can."""
         return self._not_ready
@@ -57,6 +64,8 @@ class Proxy:
 
         sock = bound_socket(self._host, self._base + HTTP_OFFSET)
         self._stack.callback(sock.close)
+        sql_sock = bound_socket(self._host, self._base + SQL_OFFSET)
+        self._stack.callback(sql_sock.close)
         backend = await self._found()
         self._stack.push_async_callback(backend.close)
         self._stack.push_async_callback(self._end_background)
@@ -70,13 +79,27 @@ class Proxy:
         )
         await api.start()
         self._stack.push_async_callback(api.stop)
+        self._serve_sql(backend, sql_sock)
         self._in_background(self._watch(backend))
+
+    def _serve_sql(self, backend: NativeBackend, sock: socket.socket) -> None:
+        door = SqlDoor(
+            backend.kv,
+            backend.txn,
+            backend,
+            clock=SystemClock(),
+            rng=SystemRng(),
+            timers=LoopTimers(asyncio.get_running_loop()),
+            in_thread=asyncio.to_thread,
+        )
+        door.open(sock, self._in_background)
+        self._stack.push_async_callback(door.close)
 
     async def stop(self) -> None:
         self._not_ready = "it is stopping"
         await self._stack.aclose()
 
-    async def _found(self) -> Backend:
+    async def _found(self) -> NativeBackend:
         while True:
             try:
                 return await connect_backend(self._addresses, DEADLINE_MS_DEFAULT)

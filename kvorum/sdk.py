@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
@@ -24,6 +25,9 @@ from kvorum.backend import Backend
 from kvorum.database import AsyncDatabase
 from kvorum.portal import Portal
 from kvorum.sync import Database
+
+if TYPE_CHECKING:
+    from kvorum.native import NativeBackend
 
 Address = tuple[str, int]
 
@@ -145,7 +149,7 @@ def _http(address: Address, timeout_ms: int) -> Backend:
     return HttpBackend(transport, timeout_ms)
 
 
-async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> Backend:
+async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> NativeBackend:
     """A backend over the native protocol. Raises what `kv.client.client.connect` raises."""
     from kv.client.client import connect as connect_kv
     from kvorum.native import NativeBackend

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
+from kv.base.config import HTTP_OFFSET, PORT_DEFAULT, SQL_OFFSET
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
 from kvorum.cli.connection import Json
@@ -102,7 +102,10 @@ def _teller(cluster: LocalCluster, json: bool) -> Callable[[int], None]:
         if not json:
             node = cluster.node(number)
             http = f"http://127.0.0.1:{node.base + HTTP_OFFSET}"
-            output.lines([f"node {number}  ready  kvorum://{node.address}  {http}  pid {node.pid}"])
+            sql = f"sql {node.base + SQL_OFFSET}"
+            output.lines(
+                [f"node {number}  ready  kvorum://{node.address}  {http}  {sql}  pid {node.pid}"]
+            )
             sys.stdout.flush()
 
     return told

@@ -158,10 +158,12 @@ def _run(config: NodeConfig, json: bool) -> None:
 def proxy(
     connect: Connect = None,
     listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="HTTP listens on PORT+2.")] = PORT_DEFAULT,
+    port: Annotated[
+        int, typer.Option(help="HTTP listens on PORT+2, SQL on PORT+3.")
+    ] = PORT_DEFAULT,
     json: Json = False,
 ) -> None:
-    """Serve the HTTP API of a cluster from a process that keeps nothing."""
+    """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
     import uvloop
 
     from kvorum import logs
@@ -170,9 +172,15 @@ def proxy(
 
     def ready(proxy: Proxy) -> None:
         if json:
-            output.emit({"http": proxy.url})
+            output.emit({"http": proxy.url, "sql": proxy.sql_url})
         else:
-            output.lines([f"http     {proxy.url}", f"docs     {proxy.url}/docs"])
+            output.lines(
+                [
+                    f"http     {proxy.url}",
+                    f"docs     {proxy.url}/docs",
+                    f"sql      {proxy.sql_url}",
+                ]
+            )
         sys.stdout.flush()
 
     logs.configure("info")

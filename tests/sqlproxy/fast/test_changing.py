@@ -1,0 +1,193 @@
+"""Rows and their index entries against a model: after any inserts, updates and deletes each index
+has exactly the entries of the rows that are there, and a duplicate is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kv.base.errors import ConditionFailed
+from kv.base.ids import TableId
+from kv.base.keys import table_prefix
+from kv.base.ops import delete, put
+from sqlproxy.entries import index_codec
+from sqlproxy.errors import SqlError
+from sqlproxy.fast.changing import TableWriter
+from sqlproxy.fast.reading import Stored
+from sqlproxy.fast.rules import Rules
+from sqlproxy.rows import codec
+from sqlproxy.schema import DELETE_ONLY, WRITE_ONLY, Column, Index, IndexColumn, Table
+from txn.buffer import WriteBuffer
+
+
+class Store:
+    """Rows that are committed, and a transaction's writes over them, by the real buffer."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.buffer = WriteBuffer()
+
+    def put(self, key: bytes, value: bytes, *, cond: int | None = None) -> None:
+        self.buffer.add(put(key, value, cond))
+
+    def delete(self, key: bytes) -> None:
+        self.buffer.add(delete(key))
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+        found: list[tuple[bytes, int] | None] = []
+        for key in keys:
+            op = self.buffer.written(key)
+            value = self.rows.get(key) if op is None else op.value
+            found.append(None if value is None else (value, 1))
+        return found
+
+    def commit(self) -> None:
+        """Raises ConditionFailed as the store does."""
+        for op in self.buffer.ops():
+            if op.cond == 0 and op.key in self.rows:
+                raise ConditionFailed("there", details={"key": op.key})
+        for op in self.buffer.ops():
+            if op.value is None:
+                self.rows.pop(op.key, None)
+            else:
+                self.rows[op.key] = op.value
+        self.buffer = WriteBuffer()
+
+
+def table(states: Sequence[str] = ("public", "public", "public")) -> Table:
+    columns = [Column(0, "a", "int4"), Column(0, "b", "int4"), Column(0, "c", "text")]
+    made = Table.declare("default", "t", columns=columns, primary_key=("a",))
+    indexes = (
+        Index(TableId(101), "t_b_key", (IndexColumn(2),), True, state=states[0]),
+        Index(TableId(102), "t_c_idx", (IndexColumn(3, descending=True),), state=states[1]),
+        Index(
+            TableId(103), "t_bc_key", (IndexColumn(2), IndexColumn(3)), True, (1,), state=states[2]
+        ),
+    )
+    return replace(made, id=TableId(100), indexes=indexes, primary_key_name="t_pkey")
+
+
+def writer(of: Table) -> TableWriter:
+    return TableWriter(of, Rules(of, {}, (), (), (), (), lambda place, value: str(value)))
+
+
+def expected(of: Table, rows: Sequence[tuple[Any, ...]]) -> dict[bytes, bytes]:
+    found = {}
+    for row in rows:
+        key, value = codec(of).encode_row(row)
+        found[table_prefix(of.id) + key] = value
+        for index in of.indexes:
+            if index.state != DELETE_ONLY:
+                key, value = index_codec(of, index).entry(row)
+                found[table_prefix(index.id) + key] = value
+    return found
+
+
+SMALL = st.one_of(st.none(), st.integers(0, 3))
+ROW = st.tuples(st.integers(0, 4), SMALL, st.one_of(st.none(), st.sampled_from("xyz")))
+
+
+def clashes(rows: dict[int, tuple[Any, ...]], row: tuple[Any, ...], but: int | None) -> set[str]:
+    """The constraints that a row would break, by the definition of UNIQUE."""
+    names = set()
+    for key, there in rows.items():
+        if key == but:
+            continue
+        if there[0] == row[0]:
+            names.add("t_pkey")
+        if row[1] is not None and there[1] == row[1]:
+            names.add("t_b_key")
+            if row[2] is not None and there[2] == row[2]:
+                names.add("t_bc_key")
+    return names
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.sampled_from("iudc"), st.integers(0, 4), ROW), max_size=25))
+async def test_p8_indexes_equal_the_rows(steps: Any) -> None:
+    """An entry too many or too few is a row that a query finds wrongly or not at all."""
+    t, store = table(), Store()
+    out = writer(t)
+    rows: dict[int, tuple[Any, ...]] = {}
+
+    def stored(key: int) -> Stored:
+        return Stored(out.key_of(rows[key]), rows[key], 1)
+
+    for what, key, row in steps:
+        if what == "c":
+            store.commit()
+        elif what == "d" and key in rows:
+            out.delete(store, stored(key))  # type: ignore[arg-type]
+            del rows[key]
+        elif what in "iu" and (what == "i" or key in rows):
+            old = stored(key) if what == "u" else None
+            (taken,) = await out.seek(store, [row], [old] if old else ())  # type: ignore[arg-type]
+            wrong = clashes(rows, row, key if old else None)
+            assert (taken is None) == (not wrong)
+            if taken is not None:
+                assert taken.constraint in wrong
+                assert out.refused(taken, row).constraint == taken.constraint
+                continue
+            if old is None:
+                out.insert(store, row)  # type: ignore[arg-type]
+            else:
+                out.update(store, old, row)  # type: ignore[arg-type]
+                del rows[key]
+            rows[row[0]] = row
+    store.commit()
+    assert store.rows == expected(t, list(rows.values()))
+
+
+@pytest.mark.parametrize("state", [DELETE_ONLY, WRITE_ONLY])
+def test_q4_indexes_that_are_being_made(state: str) -> None:
+    """F1: delete-only takes entries away and adds none, write-only does both; neither is read."""
+    t = table((state, state, state))
+    old, new = table(), Store()
+    row = (1, 2, "x")
+    writer(old).insert(new, row)  # type: ignore[arg-type]
+    new.commit()
+    out = writer(t)
+    stored = Stored(out.key_of(row), row, 1)
+    out.update(new, stored, (1, 3, "y"))  # type: ignore[arg-type]
+    new.commit()
+    assert new.rows == expected(t, [(1, 3, "y")])
+    out.delete(new, Stored(stored.key, (1, 3, "y"), 1))  # type: ignore[arg-type]
+    out.insert(new, (2, 5, None))  # type: ignore[arg-type]
+    new.commit()
+    assert new.rows == expected(t, [(2, 5, None)])
+
+
+def test_p9_a_refused_condition_is_the_constraint() -> None:
+    """The commit of the slower of two inserts fails at a key, which names the constraint."""
+    t, store = table(), Store()
+    out = writer(t)
+    out.insert(store, (1, 2, "x"))  # type: ignore[arg-type]
+    store.commit()
+    for row, name, detail in (
+        ((1, 9, "q"), "t_pkey", "Key (a)=(1) already exists."),
+        ((7, 2, "q"), "t_b_key", "Key (b)=(2) already exists."),
+    ):
+        store.buffer = WriteBuffer()
+        out.insert(store, row)  # type: ignore[arg-type]
+        with pytest.raises(ConditionFailed) as caught:
+            store.commit()
+        told = out.violated(caught.value.details["key"])
+        assert told is not None
+        assert (told.sqlstate, told.constraint, told.detail) == ("23505", name, detail)
+    assert out.violated(table_prefix(TableId(999)) + b"x") is None
+
+
+def test_p5_a_row_twice_in_one_transaction_is_refused_at_once() -> None:
+    """The second insert of a key in one statement needs no commit to be wrong."""
+    out, store = writer(table()), Store()
+    out.insert(store, (1, 2, "x"))  # type: ignore[arg-type]
+    for row, name in (((1, 5, "y"), "t_pkey"), ((2, 2, "y"), "t_b_key")):
+        with pytest.raises(SqlError) as caught:
+            out.insert(store, row)  # type: ignore[arg-type]
+        assert caught.value.constraint == name
