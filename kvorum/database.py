@@ -16,7 +16,7 @@ tasks of one loop; a transaction belongs to one task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -29,8 +29,9 @@ from kv.base.limits import (
 )
 from kv.base.ports import Rng
 from kvorum.backend import Backend
+from kvorum.beginning import Beginning
 from kvorum.defining import AsyncDefining
-from kvorum.held_locks import AsyncLock, LockBeginning
+from kvorum.held_locks import AsyncLock
 from kvorum.held_locks import checked as checked_lock
 from kvorum.held_locks import take as take_lock
 from kvorum.model import (
@@ -53,7 +54,6 @@ from kvorum.running import AsyncRunning
 from kvorum.snapshots import (
     AsyncSnapshot,
     Holder,
-    SnapshotBeginning,
     checked_lease_ttl,
     checked_owner,
 )
@@ -62,32 +62,6 @@ from kvorum.watching import AsyncWatch, watch_spec
 from txn.terms import terms
 
 T = TypeVar("T")
-
-
-class _Beginning:
-    """What `db.transaction()` returns: to be awaited, or entered with `async with`."""
-
-    __slots__ = ("_begin", "_transaction")
-
-    def __init__(self, begin: Callable[[], Awaitable[AsyncTransaction]]) -> None:
-        self._begin = begin
-        self._transaction: AsyncTransaction | None = None
-
-    def __await__(self) -> Generator[Any, Any, AsyncTransaction]:
-        return self._begin().__await__()
-
-    async def __aenter__(self) -> AsyncTransaction:
-        self._transaction = await self._begin()
-        return self._transaction
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._transaction is not None:
-            await self._transaction.__aexit__(kind, error, trace)
 
 
 class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
@@ -127,7 +101,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
 
     def snapshot(
         self, at: int | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
-    ) -> SnapshotBeginning:
+    ) -> Beginning[AsyncSnapshot]:
         """Everything as it is now, or was at the timestamp `at`, held until it is closed: `async
         with db.snapshot() as s`, or `s = await db.snapshot()`.
 
@@ -140,7 +114,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         async def open() -> AsyncSnapshot:
             return self._holder.hold(await self._backend.open_snapshot(*args))
 
-        return SnapshotBeginning(open)
+        return Beginning(open)
 
     def lock(
         self,
@@ -150,7 +124,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         ttl_ms: int = LOCK_TTL_MS_DEFAULT,
         wait_ms: int | None = None,
         owner: str = "",
-    ) -> LockBeginning:
+    ) -> Beginning[AsyncLock]:
         """Hold a resource, as procedures do that declare it, until it is released: `async with
         db.lock("table/shop/orders") as lock`, or `lock = await db.lock(…)`.
 
@@ -169,7 +143,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
                 owner=owner,
             )
 
-        return LockBeginning(take)
+        return Beginning(take)
 
     async def snapshots(self) -> list[SnapshotInfo]:
         """Who holds which snapshots, oldest first."""
@@ -235,7 +209,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         owner: str = "",
         priority: str = "normal",
         lock_wait_ms: int | None = None,
-    ) -> _Beginning:
+    ) -> Beginning[AsyncTransaction]:
         """Begin a transaction: `async with db.transaction() as t`, or `t = await
         db.transaction()`. `isolation`: "snapshot", or "serializable".
 
@@ -250,7 +224,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
             session = await self._backend.begin(ttl_ms=ttl_ms, isolation=isolation, terms=how)
             return AsyncTransaction(session)
 
-        return _Beginning(begin)
+        return Beginning(begin)
 
     async def run(
         self,

@@ -14,7 +14,6 @@ lost and the one when the code notices, only the fencing token helps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -124,32 +123,6 @@ class AsyncLock:
             if error is None:
                 raise
             error.add_note(f"(the lock could not be released, it will expire: {e})")
-
-
-class LockBeginning:
-    """What `db.lock()` returns: to be awaited, or entered with `async with`."""
-
-    __slots__ = ("_lock", "_take")
-
-    def __init__(self, take: Callable[[], Awaitable[AsyncLock]]) -> None:
-        self._take = take
-        self._lock: AsyncLock | None = None
-
-    def __await__(self) -> Generator[Any, Any, AsyncLock]:
-        return self._take().__await__()
-
-    async def __aenter__(self) -> AsyncLock:
-        self._lock = await self._take()
-        return self._lock
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._lock is not None:
-            await self._lock.__aexit__(kind, error, trace)
 
 
 def checked(resource: object, ttl_ms: object, wait_ms: object, owner: object) -> None:

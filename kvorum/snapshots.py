@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import LEASE_TTL_MS_MAX, OWNER_CHARS_MAX
@@ -121,32 +121,6 @@ class AsyncSnapshot:
             if error is None:
                 raise
             error.add_note(f"(the snapshot could not be released, it will expire: {e})")
-
-
-class SnapshotBeginning:
-    """What `db.snapshot()` returns: to be awaited, or entered with `async with`."""
-
-    __slots__ = ("_open", "_snapshot")
-
-    def __init__(self, open: Callable[[], Awaitable[AsyncSnapshot]]) -> None:
-        self._open = open
-        self._snapshot: AsyncSnapshot | None = None
-
-    def __await__(self) -> Generator[Any, Any, AsyncSnapshot]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> AsyncSnapshot:
-        self._snapshot = await self._open()
-        return self._snapshot
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._snapshot is not None:
-            await self._snapshot.__aexit__(kind, error, trace)
 
 
 def checked_owner(owner: object) -> str:
