@@ -21,66 +21,50 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
-import socket
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from kv.base import methods
-from kv.base.config import HTTP_OFFSET, SQL_OFFSET, NodeConfig
+from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
-from kv.base.ids import NodeId, TableId
-from kv.base.limits import MiB
-from kv.server.socket_server import Submitter
-from kv.server.tap import Tap
+from kv.base.ids import NodeId
 from kvorum import joining
 from kvorum.backend import Backend
 from kvorum.balancing import Balancing
 from kvorum.bus import NodeBus
 from kvorum.catchup import caught_up
+from kvorum.doors import Doors
 from kvorum.forcing import ForceMethod, check_force
 from kvorum.key_waits import KeyWaits
 from kvorum.members import enrol, enrol_founders
 from kvorum.names import TableIds
 from kvorum.native import CATALOG_TTL_S, NativeBackend
-from kvorum.placement import PartitionMethods, SpreadPartitions, check_create, check_ids
-from kvorum.ports import Ports, Server
+from kvorum.offered import offered
+from kvorum.placement import PartitionMethods, check_create, check_ids
+from kvorum.ports import Ports
 from kvorum.roles import Master
 from kvorum.settling import Settling
 from kvorum.shaping import Shaping
-from kvorum.sql_door import SqlDoor
-from kvorum.stamped import StampedBackend
 from kvorum.stamps import StampLog
-from kvorum.stamps_native import NativeStamps
 from kvorum.store import Store
 from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
-from procedures.engine.lock_procedure import Keeper, LockProcedure, LockService
+from procedures.engine.lock_procedure import Keeper, LockService
 from procedures.engine.locks import Link
-from procedures.engine.registry import Registry, declared_in
 from procedures.engine.roster import Live
 from procedures.engine.service import ProcedureService
 from procedures.engine.waits import NUMBER, ProcedureWaits
-from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_service import SinkService
-from procedures.master import membership, merging, splitting
 from procedures.master.groups import Groups
-from procedures.master.membership import MembershipServices
 from procedures.master.nodes import NodeState
 from procedures.master.replica_methods import ReplicaMethods, check_change, check_status
 from procedures.master.reshape_methods import ReshapeMethods
 from procedures.master.reshape_methods import check as check_reshape
-from procedures.master.splitter import ExplainPartitions
-from sqlproxy import altering, catalog, ddl, ddl_objects, emptying
+from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
-from sqlproxy.change import registering as changes
-from sqlproxy.change.states import ChangeServices
-from sqlproxy.placing import PlaceTable
-from sqlproxy.steps import DdlServices
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +72,6 @@ _READY_S_MAX: Final = 30.0  # for a node alone; one of several waits for the oth
 _ENROL_AGAIN_S: Final = 0.1
 _LOOK_S: Final = 0.002
 _LOOK_CLUSTER_S: Final = 0.01
-_BACKLOG: Final = 1_024
-_NAMES_MAX: Final = 10_000
 
 
 class Node:
@@ -105,15 +87,13 @@ class Node:
         self._stopping = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None
-        self._native: Server | None = None
         self.master: Master
         self.upkeep: Upkeep
         self.bus: NodeBus
         self.shaping: Shaping
         self.balancing: Balancing
         self.backend: NativeBackend
-        self.stamps: StampLog | None = None
-        self._names_of: dict[int, str] = {}
+        self.doors = Doors(self, self._in_background)
 
     # ------------------------------------------------------------------------------------ life
 
@@ -153,7 +133,7 @@ class Node:
             await self.store.open(self.config)
             stack.push_async_callback(self.store.close)
             stack.callback(self._let_go)
-            stack.push_async_callback(self._close_native)
+            stack.push_async_callback(self.doors.close_native)
             stack.push_async_callback(self.store.drain)
             self._wire()
             stack.push_async_callback(self.master.close)
@@ -161,8 +141,8 @@ class Node:
             self._in_background(self.master.run())
             if self.store.alone:
                 await self._until_ready()
-            await self._audit(stack)
-            await self._listen(stack)
+            await self.doors.audit(stack)
+            await self.doors.listen(stack)
             await self._enrol()
             loops = (*self.upkeep.tasks(), *self.bus.tasks(), *self.balancing.tasks())
             for work in (*loops, self.shaping.run()):
@@ -287,7 +267,7 @@ class Node:
         )
         self.keeper = Keeper(ports.timers)
         self.balancing = Balancing(store, lambda: self.master, self.bus, groups)
-        registry = self._registry(cache, groups, settling)
+        registry = offered(self, cache, groups, settling)
         self.master = Master(
             prepare=self._prepare,
             executor=lambda: Executor(
@@ -323,6 +303,21 @@ class Node:
         )
         self.shaping = Shaping(store, self.master, self.bus, groups)
         self.bus.settings.follow("gc.interval_ms", self.upkeep.collector.pace)
+        self._serve_nodes()
+        store.dispatcher.add_stats(store.tso.stats)
+        store.dispatcher.add_stats(self.partition_figures)
+        self.backend = NativeBackend(
+            store.kv,
+            store.txn,
+            store.oracle.take,
+            ports.timers,
+            close=self.stop,
+            tables=cache,
+        )
+
+    def _serve_nodes(self) -> None:
+        """The methods that nodes ask each other, and the master all of them."""
+        store, ports = self.store, self.ports
         join = joining.JoinMethod(
             self.config, store.identity, store.txn, self.master, self.upkeep.learn
         )
@@ -352,16 +347,6 @@ class Node:
         store.dispatcher.register(methods.FORCE_MEMBERS, force.handle, check_force)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
         store.dispatcher.register(methods.END_TXN, self._end_transaction)
-        store.dispatcher.add_stats(store.tso.stats)
-        store.dispatcher.add_stats(self.partition_figures)
-        self.backend = NativeBackend(
-            store.kv,
-            store.txn,
-            store.oracle.take,
-            ports.timers,
-            close=self.stop,
-            tables=cache,
-        )
 
     async def _end_transaction(self, context: object, args: list[Any]) -> list[Any]:
         """The method END_TXN."""
@@ -370,51 +355,6 @@ class Node:
     def _meta_role(self, leader: bool) -> None:
         self.bus.role(leader=leader)
         self.master.role(leader=leader)
-
-    def _registry(self, cache: CatalogCache, groups: Groups, settling: Settling) -> Registry:
-        """The system's procedures and those of the user's modules. Raises InvalidArgument."""
-        registry = Registry()
-        store = self.store
-        partitions = SpreadPartitions(
-            *(store.cluster.calls, store.everywhere, store.answers, settling.settle),
-            self.balancing.schedulers.level,
-        )
-        services = DdlServices(partitions, cache.invalidate)
-        ddl.register(registry, services)
-        emptying.register(registry, services)
-        ddl_objects.register(registry, cache.invalidate)
-        altering.register(registry, cache.invalidate)
-        changes.register(registry, ChangeServices(partitions, cache.invalidate, self.ports.timers))
-        registry.add(PlaceTable)
-        self.bus.register(registry)
-        level = self.balancing.schedulers.level
-        moving = MembershipServices(self.store.cluster.calls, groups, level)
-        membership.register(registry, moving)
-        self.balancing.register(registry, moving)
-        splitting.register(registry, moving)
-        merging.register(registry, moving)
-        registry.add(SinkCommit, make=lambda: SinkCommit(self.store.txn, self.master.submit))
-        registry.add(
-            ExplainPartitions, make=lambda: ExplainPartitions(lambda: self.shaping.shown())
-        )
-        registry.add(SinkClean, make=lambda: SinkClean(self.store.txn))
-        registry.add(LockProcedure, make=lambda: LockProcedure(self.keeper))
-        for name in self.config.procedure_modules:
-            try:
-                importlib.import_module(name)
-            except ImportError as e:
-                raise InvalidArgument(
-                    f"the procedure module {name!r} cannot be imported: {e}; it is looked for in "
-                    "the working directory and on PYTHONPATH"
-                ) from e
-            except Exception as e:  # the user's code may raise anything
-                raise InvalidArgument(
-                    f"the procedure module {name!r} cannot be imported: {type(e).__name__}: {e}; "
-                    "mend it and start again"
-                ) from e
-        for cls in declared_in(self.config.procedure_modules):
-            registry.add(cls)
-        return registry
 
     def _live_procedures(self) -> Sequence[Live]:
         executor = self.master.executor
@@ -466,113 +406,14 @@ class Node:
         if tasks:
             await asyncio.wait(tasks)
 
-    # --------------------------------------------------------------------------------- sockets
-
-    async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
-        port = self.config.port
-        if port is None:
-            return
-        identity = self.store.identity
-        self._native = self.ports.network.server(
-            self._submitter(),
-            self.ports.timers,
-            cluster=identity.cluster,
-            node=identity.node,
-        )
-        self.store.cluster.on_cut = self._native.cut
-        await self._native.start(self.config.listen, port)
-        if self.config.http and "http" in self.config.roles:
-            await self._serve_http(stack, port + HTTP_OFFSET)
-        if self.config.sql and "sql" in self.config.roles:
-            await self._serve_sql(stack, port + SQL_OFFSET)
-
-    async def _serve_sql(self, stack: contextlib.AsyncExitStack, port: int) -> None:
-        door = SqlDoor(
-            self.store.kv,
-            self.store.txn,
-            self.surface("sql"),
-            clock=self.ports.clock,
-            rng=self.ports.rng,
-            timers=self.ports.timers,
-            in_thread=self.ports.in_thread,
-        )
-        door.open(bound_socket(self.config.listen, port), self._in_background)
-        stack.push_async_callback(door.close)
-
-    def _submitter(self) -> Submitter:
-        """What takes the requests of the native port."""
-        if self.stamps is None:
-            return self.store.dispatcher
-        listener = NativeStamps(self.stamps, self.store.read_point)
-        return Tap(self.store.dispatcher, listener, self.ports.clock.monotonic)
-
     def surface(self, name: str) -> Backend:
         """The database of this node for one surface; audited if the node is."""
-        if self.stamps is None:
-            return self.backend
-        return StampedBackend(self.backend, self.stamps, name, self.ports.clock.monotonic)
+        return self.doors.surface(name)
 
-    async def _audit(self, stack: contextlib.AsyncExitStack) -> None:
-        config = self.config
-        if not config.audit_log:
-            return
-        self.stamps = StampLog(
-            Path(config.audit_log),
-            node=self.store.identity.node,
-            show_keys=config.audit_keys,
-            file_bytes=config.audit_file_mib * MiB,
-            files=config.audit_files,
-            now_ms=self.ports.clock.now_ms,
-            in_thread=self.ports.in_thread,
-            names=self._table_names,
-        )
-        self.stamps.open()
-        stack.push_async_callback(self.stamps.close)
-        self._in_background(self.stamps.run())
-
-    async def _table_names(self, ids: Iterable[int]) -> Mapping[int, str]:
-        """For the log of stamps: names do not change, and what was dropped keeps its name."""
-        known = self._names_of
-        for id_ in ids:
-            if id_ not in known:
-                table = await catalog.find_by_id(self.store.txn, TableId(id_))
-                known[id_] = str(id_) if table is None else f"{table.namespace}.{table.name}"
-                if len(known) > _NAMES_MAX:
-                    del known[next(iter(known))]
-        return known
-
-    async def _close_native(self) -> None:
-        if self._native is not None:
-            native, self._native = self._native, None
-            await native.close()
-
-    async def _serve_http(self, stack: contextlib.AsyncExitStack, port: int) -> None:
-        # FastAPI costs 0.4 s and 30 MB: only a node that serves HTTP imports it.
-        from kvorum.http.assembly import http_server
-
-        sock = bound_socket(self.config.listen, port)
-        server = http_server(self, sock, self._in_background)
-        await server.start()
-        stack.push_async_callback(server.stop)
-
-
-def bound_socket(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises InvalidArgument (CANNOT_LISTEN)."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
-    except OSError as e:
-        sock.close()
-        raise InvalidArgument(
-            f"cannot listen on {host}:{port}: {e.strerror or e}; stop who uses it or choose "
-            "another address with --listen and --port",
-            code="CANNOT_LISTEN",
-        ) from e
-    return sock
+    @property
+    def stamps(self) -> StampLog | None:
+        """The log of requests, if the node is audited."""
+        return self.doors.stamps
 
 
 async def build(config: NodeConfig, ports: Ports) -> Node:

@@ -22,8 +22,8 @@ from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum.backend import Backend
+from kvorum.doors import bound_socket
 from kvorum.native import NativeBackend
-from kvorum.node import bound_socket
 from kvorum.sdk import connect_backend
 from kvorum.sql_door import SqlDoor
 

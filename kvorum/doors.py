@@ -1,0 +1,167 @@
+"""How a node is reached: its sockets, and the database as each surface sees it.
+
+    native protocol        BASE      kv/server/socket_server.py
+    HTTP                   BASE+2    kvorum/http, with role http
+    PostgreSQL protocol    BASE+3    kvorum/sql_door.py, with role sql
+
+An audited node writes every request to a log of stamps: those of the native port are tapped before
+the dispatcher, the other surfaces sit on a backend that tells the log (kvorum/stamped.py). Without
+the log neither is there. The log opens before the first socket and closes after the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kv.base.config import HTTP_OFFSET, SQL_OFFSET
+from kv.base.errors import InvalidArgument
+from kv.base.ids import TableId
+from kv.base.limits import MiB
+from kv.server.socket_server import Submitter
+from kv.server.tap import Tap
+from kvorum.backend import Backend
+from kvorum.ports import Server
+from kvorum.sql_door import SqlDoor
+from kvorum.stamped import StampedBackend
+from kvorum.stamps import StampLog
+from kvorum.stamps_native import NativeStamps
+from sqlproxy import catalog
+
+if TYPE_CHECKING:
+    from kvorum.node import Node
+
+_BACKLOG: Final = 1_024
+_NAMES_MAX: Final = 10_000
+
+
+class Doors:
+    """Of one node. `audit`, then `listen`, once each; what they open is left with the stack."""
+
+    def __init__(
+        self, node: Node, in_background: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        self.stamps: StampLog | None = None
+        self._node = node
+        self._in_background = in_background
+        self._native: Server | None = None
+        self._names_of: dict[int, str] = {}
+
+    def surface(self, name: str) -> Backend:
+        """The database of the node for one surface; audited if the node is."""
+        if self.stamps is None:
+            return self._node.backend
+        clock = self._node.ports.clock
+        return StampedBackend(self._node.backend, self.stamps, name, clock.monotonic)
+
+    # ----------------------------------------------------------------------------------- audit
+
+    async def audit(self, stack: contextlib.AsyncExitStack) -> None:
+        """Open the log of stamps, if there is to be one. Raises why it cannot."""
+        config, ports = self._node.config, self._node.ports
+        if not config.audit_log:
+            return
+        self.stamps = StampLog(
+            Path(config.audit_log),
+            node=self._node.store.identity.node,
+            show_keys=config.audit_keys,
+            file_bytes=config.audit_file_mib * MiB,
+            files=config.audit_files,
+            now_ms=ports.clock.now_ms,
+            in_thread=ports.in_thread,
+            names=self._table_names,
+        )
+        self.stamps.open()
+        stack.push_async_callback(self.stamps.close)
+        self._in_background(self.stamps.run())
+
+    async def _table_names(self, ids: Iterable[int]) -> Mapping[int, str]:
+        """For the log of stamps: names do not change, and what was dropped keeps its name."""
+        known = self._names_of
+        for id_ in ids:
+            if id_ not in known:
+                table = await catalog.find_by_id(self._node.store.txn, TableId(id_))
+                known[id_] = str(id_) if table is None else f"{table.namespace}.{table.name}"
+                if len(known) > _NAMES_MAX:
+                    del known[next(iter(known))]
+        return known
+
+    # --------------------------------------------------------------------------------- sockets
+
+    async def listen(self, stack: contextlib.AsyncExitStack) -> None:
+        """Open every port that this node is to have. Raises InvalidArgument (CANNOT_LISTEN)."""
+        config, store = self._node.config, self._node.store
+        port = config.port
+        if port is None:
+            return
+        self._native = self._node.ports.network.server(
+            self._submitter(),
+            self._node.ports.timers,
+            cluster=store.identity.cluster,
+            node=store.identity.node,
+        )
+        store.cluster.on_cut = self._native.cut
+        await self._native.start(config.listen, port)
+        if config.http and "http" in config.roles:
+            await self._serve_http(stack, port + HTTP_OFFSET)
+        if config.sql and "sql" in config.roles:
+            await self._serve_sql(stack, port + SQL_OFFSET)
+
+    async def close_native(self) -> None:
+        """Connections of the native port end. It closes later than the others: behind the drain."""
+        if self._native is not None:
+            native, self._native = self._native, None
+            await native.close()
+
+    def _submitter(self) -> Submitter:
+        """What takes the requests of the native port."""
+        store = self._node.store
+        if self.stamps is None:
+            return store.dispatcher
+        listener = NativeStamps(self.stamps, store.read_point)
+        return Tap(store.dispatcher, listener, self._node.ports.clock.monotonic)
+
+    async def _serve_http(self, stack: contextlib.AsyncExitStack, port: int) -> None:
+        # FastAPI costs 0.4 s and 30 MB: only a node that serves HTTP imports it.
+        from kvorum.http.assembly import http_server
+
+        sock = bound_socket(self._node.config.listen, port)
+        server = http_server(self._node, sock, self._in_background)
+        await server.start()
+        stack.push_async_callback(server.stop)
+
+    async def _serve_sql(self, stack: contextlib.AsyncExitStack, port: int) -> None:
+        store, ports = self._node.store, self._node.ports
+        door = SqlDoor(
+            store.kv,
+            store.txn,
+            self.surface("sql"),
+            clock=ports.clock,
+            rng=ports.rng,
+            timers=ports.timers,
+            in_thread=ports.in_thread,
+        )
+        door.open(bound_socket(self._node.config.listen, port), self._in_background)
+        stack.push_async_callback(door.close)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises InvalidArgument (CANNOT_LISTEN)."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError as e:
+        sock.close()
+        raise InvalidArgument(
+            f"cannot listen on {host}:{port}: {e.strerror or e}; stop who uses it or choose "
+            "another address with --listen and --port",
+            code="CANNOT_LISTEN",
+        ) from e
+    return sock

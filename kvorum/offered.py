@@ -1,0 +1,78 @@
+"""The procedures that a node offers: the system's, and those of the user's modules."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kv.base.errors import InvalidArgument
+from kvorum.placement import SpreadPartitions
+from kvorum.settling import Settling
+from procedures.engine.lock_procedure import LockProcedure
+from procedures.engine.registry import Registry, declared_in
+from procedures.library.sink import SinkClean, SinkCommit
+from procedures.master import membership, merging, splitting
+from procedures.master.groups import Groups
+from procedures.master.membership import MembershipServices
+from procedures.master.splitter import ExplainPartitions
+from sqlproxy import altering, ddl, ddl_objects, emptying
+from sqlproxy.catalog import CatalogCache
+from sqlproxy.change import registering as changes
+from sqlproxy.change.states import ChangeServices
+from sqlproxy.placing import PlaceTable
+from sqlproxy.steps import DdlServices
+
+if TYPE_CHECKING:
+    from kvorum.node import Node
+
+
+def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling) -> Registry:
+    """Of a node that is being wired; what does not exist yet is asked for when a procedure runs.
+    Raises InvalidArgument.
+    """
+    registry = Registry()
+    store = node.store
+    partitions = SpreadPartitions(
+        *(store.cluster.calls, store.everywhere, store.answers, settling.settle),
+        node.balancing.schedulers.level,
+    )
+    services = DdlServices(partitions, cache.invalidate)
+    ddl.register(registry, services)
+    emptying.register(registry, services)
+    ddl_objects.register(registry, cache.invalidate)
+    altering.register(registry, cache.invalidate)
+    changes.register(registry, ChangeServices(partitions, cache.invalidate, node.ports.timers))
+    registry.add(PlaceTable)
+    node.bus.register(registry)
+    level = node.balancing.schedulers.level
+    moving = MembershipServices(node.store.cluster.calls, groups, level)
+    membership.register(registry, moving)
+    node.balancing.register(registry, moving)
+    splitting.register(registry, moving)
+    merging.register(registry, moving)
+    registry.add(SinkCommit, make=lambda: SinkCommit(node.store.txn, node.master.submit))
+    registry.add(ExplainPartitions, make=lambda: ExplainPartitions(lambda: node.shaping.shown()))
+    registry.add(SinkClean, make=lambda: SinkClean(node.store.txn))
+    registry.add(LockProcedure, make=lambda: LockProcedure(node.keeper))
+    _users(registry, node.config.procedure_modules)
+    return registry
+
+
+def _users(registry: Registry, modules: Sequence[str]) -> None:
+    """Those of the modules that the node was started with."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as e:
+            raise InvalidArgument(
+                f"the procedure module {name!r} cannot be imported: {e}; it is looked for in "
+                "the working directory and on PYTHONPATH"
+            ) from e
+        except Exception as e:  # the user's code may raise anything
+            raise InvalidArgument(
+                f"the procedure module {name!r} cannot be imported: {type(e).__name__}: {e}; "
+                "mend it and start again"
+            ) from e
+    for cls in declared_in(modules):
+        registry.add(cls)
