@@ -1,0 +1,128 @@
+"""SQL against PostgreSQL 15 on the same machine: `python -m bench.sql` prints JSON lines.
+
+pgbench is the client of both: prepared point SELECTs by primary key, and single-row INSERTs, each a
+transaction, at CLIENTS connections. One server runs at a time; both keep what they acknowledge
+(fsync). Client and server share the machine's cores; `server_us` is the CPU time of the server's
+processes per statement. Without PostgreSQL 15 (POSTGRES_BIN) only Kvorum is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.machine import tree_cpu_s
+from bench.node import Node
+from bench.stats import Record, per_op_us
+
+CLIENTS = tuple(int(n) for n in os.environ.get("CLIENTS", "16,64").split(","))
+SECONDS = int(os.environ.get("SECONDS", "5"))
+ROWS = 10_000
+POSTGRES_BIN = Path(os.environ.get("POSTGRES_BIN", "/usr/lib/postgresql/15/bin"))
+SCRIPTS = {
+    "select": f"\\set id random(1, {ROWS})\nSELECT v, n FROM bench WHERE id = :id;\n",
+    "insert": "INSERT INTO written (v, n) VALUES ('a value of some length', 7);\n",
+}
+_SETUP = (
+    "CREATE TABLE bench (id int PRIMARY KEY, v text, n int)",
+    "CREATE TABLE written (id bigserial PRIMARY KEY, v text, n int)",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def as_user(user: str, *words: str) -> list[str]:
+    """PostgreSQL refuses to run as root."""
+    return ["runuser", "-u", user, "--", *words] if os.geteuid() == 0 else list(words)
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[tuple[int, int]]:
+    """A server of its own directory; its port and process."""
+    where = Path(tempfile.mkdtemp(prefix="bench-pg-"))
+    user = "postgres" if os.geteuid() == 0 else ""
+    if user:
+        shutil.chown(where, user)
+    data, port = where / "data", free_port()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+    initdb = (str(POSTGRES_BIN / "initdb"), "-A", "trust", "-U", "kvorum", "-D", str(data))
+    subprocess.run(as_user(user, *initdb), check=True, **quiet)  # type: ignore[call-overload]
+    control = as_user(user, str(POSTGRES_BIN / "pg_ctl"), "-D", str(data), "-w")
+    options = f"-p {port} -k {where} -c listen_addresses=127.0.0.1 -c max_connections=200"
+    subprocess.run([*control, "-o", options, "start"], check=True, **quiet)  # type: ignore[call-overload]
+    try:
+        yield port, int((data / "postmaster.pid").read_text().split()[0])
+    finally:
+        subprocess.run([*control, "-m", "fast", "stop"], check=True, **quiet)  # type: ignore[call-overload]
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def prepare(port: int) -> None:
+    import psycopg
+
+    address = f"host=127.0.0.1 port={port} user=kvorum dbname=postgres"
+    with psycopg.connect(address, autocommit=True) as conn:
+        for text in _SETUP:
+            conn.execute(text)
+        with conn.cursor().copy("COPY bench FROM STDIN") as copy:
+            for n in range(1, ROWS + 1):
+                copy.write_row((n, f"value {n}", n))
+
+
+def run(port: int, pid: int, script: str, clients: int) -> Record:
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
+        file.write(SCRIPTS[script])
+        file.flush()
+        before = tree_cpu_s([pid])
+        done = subprocess.run(
+            ["pgbench", "-n", "-M", "prepared", "-h", "127.0.0.1", "-p", str(port), "-U", "kvorum",
+             "-c", str(clients), "-T", str(SECONDS), "-f", file.name, "postgres"],
+            capture_output=True, text=True, check=True, timeout=SECONDS + 60,
+        ).stdout  # fmt: skip
+        spent = tree_cpu_s([pid]) - before
+    count = int(re.search(r"actually processed: (\d+)", done)[1])  # type: ignore[index]
+    rate = float(re.search(r"tps = ([\d.]+)", done)[1])  # type: ignore[index]
+    latency = float(re.search(r"latency average = ([\d.]+)", done)[1])  # type: ignore[index]
+    return {"ops_s": round(rate), "mean_ms": latency, "server_us": per_op_us(spent, count)}
+
+
+def measured(system: str, port: int, pid: int) -> Iterator[Record]:
+    prepare(port)
+    for script in SCRIPTS:
+        for clients in CLIENTS:
+            time.sleep(0.5)
+            case = {"bench": "sql", "system": system, "case": script, "clients": clients}
+            yield {**case, **run(port, pid, script, clients)}
+
+
+def main() -> None:
+    found: list[Record] = []
+    with Node("sql") as node:
+        found += measured("kvorum", node.http_port + 1, node.pid)
+    if POSTGRES_BIN.is_dir():
+        with postgres() as (port, pid):
+            found += measured("postgresql", port, pid)
+    theirs = {(r["case"], r["clients"]): r["ops_s"] for r in found if r["system"] != "kvorum"}
+    for one in found:
+        other = theirs.get((one["case"], one["clients"]))
+        if one["system"] == "kvorum" and other:
+            one["ratio"] = round(one["ops_s"] / other, 2)
+        sys.stdout.write(json.dumps(one) + "\n")
+
+
+if __name__ == "__main__":
+    main()
