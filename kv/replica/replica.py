@@ -90,7 +90,7 @@ class Replica:
         self._unsettled: Handle | None = None  # until its last entry is given up: it was deposed
         self._stopped = False
         self._syncs = syncs
-        self._sources: set[RangeSource] = set()  # snapshots that are being read
+        self._sources: dict[RangeSource, None] = {}  # snapshots that are being read
         self._sink: RangeSink | None = None  # the snapshot that is being taken in
         self.on_installed: Callable[[Replica], object] | None = None
         self.counters = ManagerCounters()
@@ -223,10 +223,10 @@ class Replica:
         if self._stopped or self.installing:
             raise SnapshotUnavailable(f"partition {self.descriptor.id} does not serve here")
         try:
-            source = self.state.source(self._sources.discard)
+            source = self.state.source(self._sources.pop)
         except KvorumError as error:
             raise SnapshotUnavailable(error.message) from error
-        self._sources.add(source)
+        self._sources[source] = None
         self.counters.snapshots_made += 1
         return source
 

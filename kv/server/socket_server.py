@@ -305,7 +305,8 @@ class SocketServer:
         self.timers = timers
         self.submit = dispatcher.submit
         self.unheard: frozenset[int] = frozenset()
-        self._connections: set[ServerConnection] = set()
+        # In the order of their coming, as everything that is told to all of them: a seed repeats.
+        self._connections: dict[ServerConnection, None] = {}
         self._connections_max = connections_max
         self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
         self._sweeper: Handle | None = None
@@ -366,7 +367,7 @@ class SocketServer:
     # -- called by the connections
 
     def opened(self, conn: ServerConnection) -> None:
-        self._connections.add(conn)
+        self._connections[conn] = None
         self.counters.connections += 1
         self.counters.connections_total += 1
         if self._closing:
@@ -389,7 +390,7 @@ class SocketServer:
         self.watch(conn)
 
     def closed(self, conn: ServerConnection) -> None:
-        self._connections.discard(conn)
+        self._connections.pop(conn, None)
         self._watched.pop(conn, None)
         self.counters.connections -= 1
 
