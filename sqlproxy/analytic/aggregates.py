@@ -6,19 +6,33 @@ come from DuckDB and a function in Python makes the answer of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
-from sqlproxy.analytic import forms
+from sqlproxy.analytic import forms, statistics
 from sqlproxy.analytic.expressions import INTS, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, decimal_of, held
-from sqlproxy.errors import unsupported
+from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
-from sqlproxy.front.exprs import Aggregate, Order, Window
+from sqlproxy.front.exprs import Aggregate, Expr, Order, Window, WindowSpec
 from sqlproxy.front.functions import PURE
+from sqlproxy.interval import Interval
 
 _FLOATS: Final = frozenset((r.FLOAT4, r.FLOAT8))
+_FRAME_DEFAULT: Final = 1058  # RANGE UNBOUNDED PRECEDING
+# PostgreSQL's FRAMEOPTION bits (parsenodes.h)
+_UNITS: Final = {0x2: "RANGE", 0x4: "ROWS", 0x8: "GROUPS"}
+_STARTS: Final = {
+    0x20: "UNBOUNDED PRECEDING", 0x80: "UNBOUNDED FOLLOWING", 0x200: "CURRENT ROW",
+    0x800: "PRECEDING", 0x2000: "FOLLOWING",
+}  # fmt: skip
+_ENDS: Final = {
+    0x40: "UNBOUNDED PRECEDING", 0x100: "UNBOUNDED FOLLOWING", 0x400: "CURRENT ROW",
+    0x1000: "PRECEDING", 0x4000: "FOLLOWING",
+}  # fmt: skip
+_EXCLUDED: Final = {0x8000: "CURRENT ROW", 0x10000: "GROUP", 0x20000: "TIES"}
 _TEXTS: Final = frozenset((r.TEXT, r.VARCHAR))
 _NUMBERED: Final = {
     "row_number": "row_number", "rank": "rank", "dense_rank": "dense_rank",
@@ -49,12 +63,36 @@ class Calls:
             parts.append(f"PARTITION BY {listed}")
         if spec.order:
             parts.append(f"ORDER BY {self.order(spec.order)}")
-        if spec.framed:
-            raise unsupported("a window with a frame over joins and aggregates")
+        if spec.frame != _FRAME_DEFAULT:
+            parts.append(self._frame(spec))
         over = f" OVER ({' '.join(parts)})"
         if expr.proc.kind == "w":
             return self._window_only(expr, over)
         return self._any(expr, False, (), over)
+
+    def _frame(self, spec: WindowSpec) -> str:
+        """ROWS, RANGE or GROUPS with its ends."""
+        bits = spec.frame
+        unit = next(word for bit, word in _UNITS.items() if bits & bit)
+        if unit == "RANGE" and (spec.start is not None or spec.end is not None):
+            value = self._sql.sql(spec.order[0].expr)
+            if self._sql.keyed(value) or value.oid in _FLOATS:
+                raise unsupported(f"RANGE with an offset over {_named(value)}")
+        start = self._end(bits, _STARTS, spec.start)
+        end = self._end(bits, _ENDS, spec.end)
+        without = next((f" EXCLUDE {w}" for bit, w in _EXCLUDED.items() if bits & bit), "")
+        return f"{unit} BETWEEN {start} AND {end}{without}"
+
+    def _end(self, bits: int, words: Mapping[int, str], offset: Expr | None) -> str:
+        word = next(word for bit, word in words.items() if bits & bit)
+        if offset is None:
+            return word
+        value = self._sql.constant(offset)
+        if value is None:
+            raise SqlError("22004", "frame starting offset must not be null")
+        if not isinstance(value, Interval) and value < 0:
+            raise SqlError("22013", "frame starting offset must not be negative")
+        return f"{forms.literal(value, offset.oid)[0]} {word}"
 
     def order(self, order: Sequence[Order]) -> str:
         """The keys of ORDER BY."""
@@ -109,7 +147,29 @@ class Calls:
         return found
 
     def _ordered_set(self, expr: Aggregate) -> Sql:
-        raise unsupported(f"the aggregate {expr.proc.name}")
+        """WITHIN GROUP: of the sorted list of values that are not NULL."""
+        name, value = expr.proc.name, self._sql.sql(expr.args[0])
+        where = "" if expr.filter is None else f" FILTER (WHERE {self._sql.text(expr.filter)})"
+        (order,) = expr.order if len(expr.order) == 1 else (None,)
+        if order is None or name not in ("mode", "percentile_cont", "percentile_disc"):
+            raise unsupported(f"the aggregate {name}")
+        key: Any = name
+        fn: Callable[[list[Any]], Any] = statistics.mode
+        if name != "mode":
+            fraction = self._sql.constant(expr.direct[0])
+            if isinstance(fraction, list) or (name == "percentile_cont" and value.oid != r.FLOAT8):
+                raise unsupported(f"the aggregate {name} of several fractions, or of intervals")
+            if fraction is None:
+                return Sql(*_null(expr.oid))
+            fn, key = statistics.percentile(name, fraction), (name, fraction)
+        sorted_by = f"{self._sql.key(value)} {direction(order)}"
+        listed = Sql(
+            f"list({value.text} ORDER BY {sorted_by}){where}",
+            r.array_of(value.oid), value.held + "[]",
+        )  # fmt: skip
+        return self._sql.function(
+            key, lambda values: _kept(values, fn), [listed], expr.oid, value.held
+        )
 
 
 class _Made:
@@ -143,11 +203,20 @@ class _Made:
     def over_list(self, name: str, fn: Callable[[list[Any]], Any]) -> Sql:
         """What a function makes of all values that are not NULL."""
 
-        def all_of(values: list[Any]) -> Any:
-            kept = [value for value in values if value is not None]
-            return fn(kept) if kept else None
+        return self.sql.function(
+            name, lambda values: _kept(values, fn), [self.listed()], self.oid, held(self.oid)
+        )
 
-        return self.sql.function(name, all_of, [self.listed()], self.oid, held(self.oid))
+
+def _kept(values: list[Any], fn: Callable[[list[Any]], Any]) -> Any:
+    """NULL for nothing but NULLs."""
+    kept = [value for value in values if value is not None]
+    return fn(kept) if kept else None
+
+
+def _null(oid: int) -> tuple[str, int, str]:
+    text, kind = forms.literal(None, oid)
+    return text, oid, kind
 
 
 def _count(made: _Made) -> Sql:
@@ -168,32 +237,19 @@ def _sum(made: _Made) -> Sql:
         wide = forms.decimal(forms.DIGITS_MAX, parts[1])
         return Sql(f"CAST({made.call('sum', value.text)} AS {wide})", made.oid, wide)
     if kind == r.NUMERIC:
-        return made.over_list("sum of numeric", _added)
+        return made.over_list("sum of numeric", statistics.folded("numeric_add"))
     if kind == r.INTERVAL:
-        return made.over_list("sum of interval", _intervals)
+        return made.over_list("sum of interval", statistics.folded("interval_pl"))
+    if kind == r.FLOAT4:
+        return made.over_list("sum of real", statistics.folded("float4pl"))
     raise unsupported(f"sum({_named(value)})")
-
-
-def _added(values: list[Decimal]) -> Decimal:
-    add = PURE["numeric_add"]
-    total = values[0]
-    for value in values[1:]:
-        total = add(total, value)
-    return total
-
-
-def _intervals(values: list[Any]) -> Any:
-    add = PURE["interval_pl"]
-    total = values[0]
-    for value in values[1:]:
-        total = add(total, value)
-    return total
 
 
 def _avg(made: _Made) -> Sql:
     value = made.value
-    if value.oid == r.FLOAT8:
-        return Sql(made.call("avg", value.text), made.oid, "DOUBLE")
+    if value.oid in _FLOATS:
+        text = made.sql.as_held(value, "DOUBLE").text
+        return Sql(made.call("avg", text), made.oid, "DOUBLE")
     if value.oid in INTS or value.oid == r.NUMERIC:
         divide = PURE["numeric_div"]
         count = Sql(made.call("count", value.text), r.INT8, "BIGINT")
@@ -203,7 +259,7 @@ def _avg(made: _Made) -> Sql:
             r.NUMERIC, TEXT,
         )  # fmt: skip
     if value.oid == r.INTERVAL:
-        divide, add = PURE["interval_div"], _intervals
+        divide, add = PURE["interval_div"], statistics.folded("interval_pl")
         return made.over_list("avg of interval", lambda v: divide(add(v), float(len(v))))
     raise unsupported(f"avg({_named(value)})")
 
@@ -235,6 +291,54 @@ def _plain(name: str) -> Callable[[_Made], Sql]:
         return Sql(made.call(name, made.value.text), made.oid, made.value.held)
 
     return call
+
+
+def _variance(name: str, *, sample: bool, root: bool) -> Callable[[_Made], Sql]:
+    def call(made: _Made) -> Sql:
+        floats = made.value.oid in _FLOATS
+        make = statistics.float_variance if floats else statistics.exact_variance
+        fn: Callable[[list[Any]], Any] = make(sample=sample, root=root)
+        return made.over_list(f"{name} {floats}", fn)
+
+    return call
+
+
+def _regression(name: str) -> Callable[[_Made], Sql]:
+    fn = statistics.regression(name)
+
+    def call(made: _Made) -> Sql:
+        def of(ys: list[Any], xs: list[Any]) -> Any:
+            pairs = [(y, x) for y, x in zip(ys, xs, strict=True) if y is not None and x is not None]
+            return fn(pairs)
+
+        if made.word:
+            raise unsupported(f"{name}(DISTINCT …)")
+        lists = [
+            Sql(f"coalesce({made.call('list', arg.text)}, [])", r.array_of(arg.oid), "DOUBLE[]")
+            for arg in made.args
+        ]
+        return made.sql.function(name, of, lists, made.oid, held(made.oid))
+
+    return call
+
+
+def _json(made: _Made, *, binary: bool) -> Sql:
+    oid = made.value.oid
+    if r.element_of(oid) or oid == r.TIMESTAMPTZ:
+        raise unsupported(f"json_agg({_named(made.value)})")
+    fn = statistics.json_list(oid, binary=binary)
+    return made.sql.function(("json_agg", oid, binary), fn, [made.listed()], made.oid, TEXT)
+
+
+def _json_object(made: _Made, *, binary: bool) -> Sql:
+    name, value = made.args
+    if name.oid not in _TEXTS or r.element_of(value.oid) or value.oid == r.TIMESTAMPTZ:
+        raise unsupported(f"json_object_agg({_named(name)}, {_named(value)})")
+    fn = statistics.json_object(value.oid, binary=binary)
+    lists = [
+        Sql(made.call("list", one.text), r.array_of(one.oid), one.held + "[]") for one in made.args
+    ]
+    return made.sql.function(("json_object", value.oid, binary), fn, lists, made.oid, TEXT)
 
 
 def _string_agg(made: _Made) -> Sql:
@@ -275,4 +379,13 @@ _HANDLERS: Final[dict[str, Callable[[_Made], Sql]]] = {
     "bit_xor": _plain("bit_xor"),
     "string_agg": _string_agg,
     "array_agg": _array_agg,
+    "json_agg": partial(_json, binary=False),
+    "jsonb_agg": partial(_json, binary=True),
+    "json_object_agg": partial(_json_object, binary=False),
+    "jsonb_object_agg": partial(_json_object, binary=True),
+    **{
+        name: _variance(name, sample=not name.endswith("pop"), root=name.startswith("stddev"))
+        for name in ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop")
+    },
+    **{name: _regression(name) for name in statistics.REGRESSIONS},
 }

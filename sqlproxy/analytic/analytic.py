@@ -14,9 +14,11 @@ from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load
 from sqlproxy.answers import Row
 from sqlproxy.errors import unsupported
+from sqlproxy.fast.access import Access
 from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
+from sqlproxy.schema import Table
 
 if TYPE_CHECKING:
     from sqlproxy.fast.writing import Outcome
@@ -75,6 +77,21 @@ class DuckAnalytic:
         finally:
             for loader in loaders:
                 loader.close()
+
+    def describe(self, bound: Any, env: Env) -> list[tuple[Table, Access | None]]:
+        """The tables that a query scans, in the order of its text, each with its way; None: a plain
+        table, whole. Raises SqlError.
+        """
+        selects = Selects(env)
+        if isinstance(bound, Select):
+            selects.query(bound)
+        elif isinstance(bound, Update | Delete):
+            selects.meant(bound.items, bound.where, (), bound.ctes)
+        elif isinstance(bound, Merge):
+            selects.meant(bound.items, None, (), bound.ctes, bound.on)
+        directory = self._engine.directory
+        loaders = [Loader(source, directory) for source in selects.sources]
+        return [(loader.table, loader.access) for loader in loaders]
 
     async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""

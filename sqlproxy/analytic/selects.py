@@ -7,10 +7,11 @@ the queries around, innermost last, as `Column.level` counts them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from sqlproxy import jsonb
 from sqlproxy.analytic.aggregates import Calls, direction
 from sqlproxy.analytic.expressions import Expressions, Sql
 from sqlproxy.analytic.folding import opaque, volatile
@@ -24,12 +25,14 @@ from sqlproxy.front.exprs import (
     Call,
     Column,
     Expr,
+    Grouping,
     Order,
     SubQuery,
     Window,
     conjuncts,
     walk,
 )
+from sqlproxy.front.functions import PURE
 from sqlproxy.front.statements import (
     Cte,
     CteItem,
@@ -40,9 +43,36 @@ from sqlproxy.front.statements import (
     SelectItem,
     TableItem,
 )
-from sqlproxy.front.syntax import find
+from sqlproxy.front.syntax import Node, unwrap
 
-_FRAME_DEFAULT = 1058  # FRAMEOPTION_DEFAULTS: RANGE UNBOUNDED PRECEDING TO CURRENT ROW
+
+def _elements(text: str) -> list[str]:
+    return [jsonb.dumps(one) for one in _array(text)]
+
+
+def _element_texts(text: str) -> list[str | None]:
+    return [
+        None if one is None else one if isinstance(one, str) else jsonb.dumps(one)
+        for one in _array(text)
+    ]
+
+
+def _array(text: str) -> list[Any]:
+    value = jsonb.parse(text)
+    if isinstance(value, list):
+        return value
+    kind = "an object" if isinstance(value, dict) else "a scalar"
+    raise SqlError("22023", f"cannot extract elements from {kind}")
+
+
+_LISTS: Final[dict[str, tuple[Callable[..., Any], int]]] = {
+    "regexp_split_to_table": (PURE["regexp_split_to_array"], r.TEXT),
+    "regexp_split_to_table_no_flags": (PURE["regexp_split_to_array_no_flags"], r.TEXT),
+    "text_to_table": (PURE["text_to_array"], r.TEXT),
+    "jsonb_array_elements": (_elements, r.JSONB),
+    "jsonb_array_elements_text": (_element_texts, r.TEXT),
+}
+"""Functions whose set is the list that another function makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +152,11 @@ class Selects:
                     frame.inside -= 1
             case Window():
                 return self.calls.window(expr)
+            case Grouping():
+                listed = ", ".join(self.expressions.text(one) for one in expr.args)
+                return Sql(f"CAST(grouping({listed}) AS INTEGER)", r.INT4, "INTEGER")
             case _:
-                raise unsupported("GROUPING()")
+                raise unsupported(type(expr).__name__)
 
     def grouped(self, expr: Expr) -> Sql | None:
         frame = self._frames[-1] if self._frames else None
@@ -156,8 +189,8 @@ class Selects:
     def _compared(self, expr: SubQuery, inner: Query) -> Sql:
         """left op ANY (…), op ALL (…), or = a row."""
         left = [self.expressions.sql(one) for one in expr.left]
-        if expr.kind == "scalar" or len(left) != 1:
-            raise unsupported("comparing a row with a subquery")
+        if len(left) != 1 or expr.kind == "scalar":
+            return self._rows(expr, left, inner)
         name = self._name()
         value = inner.under(name)[0]
         pair = self.expressions.pair(left[0], value)
@@ -172,13 +205,30 @@ class Selects:
             raise unsupported(f"the operator {operator} with a subquery")
         return Sql(f"({pair[0]} {operator} {word} {body})", r.BOOL, "BOOLEAN")
 
+    def _rows(self, expr: SubQuery, left: Sequence[Sql], inner: Query) -> Sql:
+        """A row IN, or = ANY, or = one row: true if any equals, NULL if any may, else false."""
+        kinds = {("any", "="), ("scalar", "=")}
+        if (expr.kind, expr.operator) not in kinds:
+            raise unsupported(f"comparing a row by {expr.operator} {expr.kind} with a subquery")
+        name = self._name()
+        pairs = [self.expressions.pair(a, b) for a, b in zip(left, inner.under(name), strict=True)]
+        if None in pairs:
+            raise unsupported("comparing rows of these types with a subquery")
+        equal = " AND ".join(f"({pair[0]} = {pair[1]})" for pair in pairs if pair)
+        if expr.kind == "scalar":
+            return Sql(f"(SELECT {equal} FROM ({inner.text}) AS {name})", r.BOOL, "BOOLEAN")
+        return Sql(
+            f"(SELECT CASE WHEN bool_or({equal}) THEN true WHEN count(*) > count({equal}) "
+            f"THEN NULL ELSE false END FROM ({inner.text}) AS {name})",
+            r.BOOL, "BOOLEAN",
+        )  # fmt: skip
+
     # -- queries
 
     def query(self, select: Select) -> Query:
         """Raises SqlError (0A000)."""
         if select.locking:
             raise unsupported("FOR UPDATE with joins, aggregates or subqueries")
-        _check_frames(select)
         frame = Frame()
         self._frames.append(frame)
         self._ctes.append({})
@@ -246,8 +296,6 @@ class Selects:
         parts = [f"FROM {', '.join(sources)}"] if sources else []
         if select.where is not None:
             parts.append(f"WHERE {self.expressions.text(select.where)}")
-        if select.grouping_sets:
-            raise unsupported("GROUPING SETS, ROLLUP and CUBE")
         if select.aggregates:
             groups = [self.expressions.sql(one) for one in select.group]
             listed = [self.expressions.key(one) for one in groups]
@@ -256,7 +304,11 @@ class Selects:
                  if self.expressions.keyed(sql) else sql)
                 for expr, sql in zip(select.group, groups, strict=True)
             ]  # fmt: skip
-            if listed:
+            if select.grouping_sets:
+                if any(map(self.expressions.keyed, groups)):
+                    raise unsupported("GROUPING SETS over values of type numeric or char(n)")
+                parts.append(f"GROUP BY {_grouping_sets(select, listed)}")
+            elif listed:
                 parts.append(f"GROUP BY {', '.join(listed)}")
             if select.having is not None:
                 parts.append(f"HAVING {self.expressions.text(select.having)}")
@@ -265,6 +317,8 @@ class Selects:
         word = self._distinct(select, targets)
         made = f"SELECT {word}{listed_targets or '1 AS o0'} {' '.join(parts)}"
         keys = ", ".join(self._order(one, targets, distinct=bool(word)) for one in select.order)
+        if select.with_ties:
+            made += self._ties(select)
         return Query(made + (f" ORDER BY {keys}" if keys else "") + self._bounds(select),
                      tuple(targets))  # fmt: skip
 
@@ -293,15 +347,21 @@ class Selects:
             value = self.expressions.sql(order.expr)
         return f"{self.expressions.key(value)} {direction(order)}"
 
+    def _ties(self, select: Select) -> str:
+        """WITH TIES: all whose rank is within the limit."""
+        if select.distinct or select.distinct_on or select.limit is None:
+            raise unsupported("WITH TIES and DISTINCT")
+        skipped = 0 if select.offset is None else self.expressions.constant(select.offset) or 0
+        last = (self.expressions.constant(select.limit) or 0) + skipped
+        return f" QUALIFY rank() OVER (ORDER BY {self.calls.order(select.order)}) <= {last}"
+
     def _bounds(self, select: Select) -> str:
-        if select.with_ties:
-            raise unsupported("FETCH FIRST … WITH TIES")
         text = ""
         for expr, word, state in (
             (select.limit, "LIMIT", INVALID_LIMIT),
             (select.offset, "OFFSET", INVALID_OFFSET),
         ):
-            if expr is None:
+            if expr is None or (select.with_ties and word == "LIMIT"):
                 continue
             value = self.expressions.constant(expr)
             if value is None:
@@ -326,6 +386,8 @@ class Selects:
 
     def _output(self, select: Select, frame: Frame, made: Query, name: str, source: str) -> Query:
         """A query over what has its columns already, in order and with its bounds."""
+        if select.with_ties:
+            raise unsupported("WITH TIES of a set operation or VALUES")
         own = made.under(name)
         frame.columns = dict(enumerate(own))
         targets = [Sql(sql.text, t.expr.oid, sql.held)
@@ -543,7 +605,32 @@ class Selects:
             return Sql(
                 f"CAST(generate_series({listed}) AS {kind}[])", r.array_of(call.oid), f"{kind}[]"
             )
+        if (by_list := _LISTS.get(call.proc.source)) is not None:
+            fn, oid = by_list
+            listed_as = held(oid) + "[]"
+            return self.expressions.function(call.proc.source, fn, args, r.array_of(oid), listed_as)
         raise unsupported(f"the set-returning function {name}")
+
+
+def _grouping_sets(select: Select, groups: Sequence[str]) -> str:
+    """GROUP BY as it was written: the bound tree has only its expressions, in this order."""
+    left = iter(groups)
+
+    def written(node: Node) -> str:
+        kind, body = unwrap(node)
+        if kind == "RowExpr":
+            return f"({', '.join(written(one) for one in body.get('args', ()))})"
+        if kind == "List":
+            return f"({', '.join(written(one) for one in body.get('items', ()))})"
+        if kind != "GroupingSet":
+            return next(left)
+        inner = ", ".join(written(one) for one in body.get("content", ()))
+        words = {"SETS": "GROUPING SETS ", "ROLLUP": "ROLLUP ", "CUBE": "CUBE "}
+        word = words.get(body["kind"].rpartition("_")[2], "")  # "": the empty set, or one
+        return f"{word}({inner})"
+
+    body = select.tree["SelectStmt"]
+    return ", ".join(written(node) for node in body["groupClause"])
 
 
 def _only_of(expr: Expr, item: TableItem) -> bool:
@@ -558,17 +645,3 @@ def _only_of(expr: Expr, item: TableItem) -> bool:
         elif opaque(one):
             return False
     return mine and not volatile(expr)
-
-
-def _check_frames(select: Select) -> None:
-    """Frames of windows are not in the bound tree."""
-    if not select.windows:
-        return
-    tree: Any = dict(select.tree)
-    for kind in ("FuncCall", "WindowDef"):
-        for node in find(tree, kind):
-            spec = node.get("over", node) if kind == "FuncCall" else node
-            if isinstance(spec, dict) and spec.get("frameOptions", _FRAME_DEFAULT) != (
-                _FRAME_DEFAULT
-            ):
-                raise unsupported("a window with a frame")

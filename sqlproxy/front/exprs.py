@@ -237,9 +237,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
+    """`frame`: PostgreSQL's FRAMEOPTION bits; `start`, `end`: offsets of the frame."""
+
     partition: tuple[Expr, ...] = ()
     order: tuple[Order, ...] = ()
     framed: bool = False
+    frame: int = 1058  # RANGE UNBOUNDED PRECEDING
+    start: Expr | None = None
+    end: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

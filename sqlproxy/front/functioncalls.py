@@ -374,24 +374,32 @@ class FunctionCalls:
                     f'cannot override ORDER BY clause of window "{name}"',
                     position=at(body),
                 )
+        ends: dict[str, Expr] = {}
         for key in ("startOffset", "endOffset"):
             if key in body:
                 offset = self.binder.expr(body[key], scope)
-                self._frame_offset(offset, order or base.order)
+                ends[key] = self._frame_offset(offset, order or base.order)
         self.forbidden = outer
-        framed = any(k in body for k in ("startOffset", "endOffset"))
-        return WindowSpec(partition or base.partition, order or base.order, framed)
+        return WindowSpec(
+            partition or base.partition,
+            order or base.order,
+            bool(ends),
+            body.get("frameOptions", base.frame),
+            ends.get("startOffset"),
+            ends.get("endOffset"),
+        )
 
-    def _frame_offset(self, offset: Expr, order: Sequence[Order]) -> None:
+    def _frame_offset(self, offset: Expr, order: Sequence[Order]) -> Expr:
         if isinstance(offset, Param) and offset.oid == UNKNOWN:
-            self.binder.casts.must(offset, 20)
+            return self.binder.casts.must(offset, 20)
         if (
             isinstance(offset, Const)
             and offset.oid == UNKNOWN
             and order
             and order[0].expr.oid in (1082, 1114, 1184, 1083)
         ):
-            self.binder.casts.must(offset, INTERVAL)
+            return self.binder.casts.must(offset, INTERVAL)
+        return offset
 
 
 def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:

@@ -36,7 +36,7 @@ async def explained(session: SqlSession, prepared: Prepared, values: Sequence[An
     bound = explain.statement
     plan = plan_of(bound)
     env, _ = environment(session, values)
-    lines = describe(bound, plan, env)
+    lines = _joined(session, bound, env) if plan is None else describe(bound, plan, env)
     if explain.options.get("analyze") in ("on", "true", "1", ""):
         lines += await _analyzed(session, prepared, bound, plan, values)
     if explain.options.get("format", "text") == "json":
@@ -68,24 +68,22 @@ def describe(bound: Any, plan: Any, env: Env) -> list[str]:
             inner = _scan(plan.meant.reader, env, filtered=bound.where is not None)
             return [f"{verb} on {plan.table.name}", *(f"  {line}" for line in inner)]
         case _:
-            return ["DuckDB over scans of"] + [f"  {name}" for name in sorted(_tables(bound))]
+            return []
 
 
-def _tables(bound: Any) -> set[str]:
-    found: set[str] = set()
-    stack = list(getattr(bound, "items", ()))
-    while stack:
-        item = stack.pop()
-        match item:
-            case s.TableItem():
-                found.add(item.table.name)
-            case s.JoinItem():
-                stack += [item.left, item.right]
-            case s.SelectItem():
-                stack += item.select.items
-            case _:
-                pass
-    return found
+def _joined(session: SqlSession, bound: Any, env: Env) -> list[str]:
+    """What DuckDB does, and how each table that it reads is scanned."""
+    analytic = session.services.analytic
+    if analytic is None:
+        raise unsupported("this statement: it needs joins, aggregates or a large sort")
+    lines = [f"DuckDB ({type(bound).__name__})"]
+    for table, access in analytic.describe(bound, env):
+        if access is None:
+            lines.append(f"  Seq Scan on {table.name}")
+        else:
+            reader = TableReader(table, access)
+            lines += [f"  {line}" for line in _scan(reader, env, filtered=False)]
+    return lines
 
 
 def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:

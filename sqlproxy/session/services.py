@@ -18,9 +18,11 @@ from sqlproxy.session.names import Catalogs
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
+    from sqlproxy.fast.access import Access
     from sqlproxy.fast.reading import Reads
     from sqlproxy.fast.writing import Outcome
     from sqlproxy.front.env import Env
+    from sqlproxy.schema import Table
     from sqlproxy.session.portals import Batches
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.running import Job
@@ -59,6 +61,10 @@ class Analytic(Protocol):
         env: Env,
     ) -> Batches:
         """The rows of a SELECT. Raises SqlError."""
+        ...
+
+    def describe(self, bound: Any, env: Env) -> Sequence[tuple[Table, Access | None]]:
+        """The tables that it would scan, and how; None: a plain table, whole. Raises SqlError."""
         ...
 
     async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
