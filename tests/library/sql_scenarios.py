@@ -244,6 +244,54 @@ async def _is_indexed(place: Place, args: Any, happened: bool) -> Any:
     return await has(place, NAMES | ({name} if happened else set()))
 
 
+async def _plain(place: Place) -> Any:
+    await _made(place)
+    column = {"name": "city", "type": "text"}
+    action = {"kind": "add_column", "column": column, "initial_stored": "Bonn"}
+    return {**NS, "name": "people", "action": action}
+
+
+async def _has_city(place: Place, args: Any, happened: bool) -> Any:
+    found = [(c.name, c.missing) for c in (await people(place)).columns[3:]]
+    if found != ([("city", "Bonn")] if happened else []):
+        return f"{found}"
+    return await has(place, NAMES)
+
+
+async def _unbound(place: Place) -> Any:
+    await _made(place, ("CreateTable", {**ORDERS, "foreign_keys": []}))
+    return {**NS, "name": "orders", "foreign_key": {"columns": ["who"], "table": "people"}}
+
+
+async def _is_bound(place: Place, args: Any, happened: bool) -> Any:
+    """The foreign key is there for all, and the table that it refers to knows; or neither."""
+    orders = await catalog.lookup(place.txn, "default", "orders")
+    names = [(key.name, key.state) for key in orders.foreign_keys]
+    told = (await people(place)).referenced_by
+    wanted = [("orders_who_fkey", "public")] if happened else []
+    if names != wanted or told != ((orders.id,) if happened else ()):
+        return f"{names}, {told}"
+    return await coherent(place)
+
+
+async def _aged(place: Place) -> Any:
+    await _made(place)
+    return {**NS, "name": "people", "column": "age"}
+
+
+async def _is_ageless(place: Place, args: Any, happened: bool) -> Any:
+    """With its index and its check; a failure may leave it without the index, seen as before."""
+    table = await people(place)
+    found = [c.name for c in table.columns], len(table.checks), {c.state for c in table.columns}
+    wanted = ["id", "email"] if happened else ["id", "email", "age"]
+    if found != (wanted, 0 if happened else 1, {"public"}):
+        return f"{found}"
+    lost = {"people_age_idx"} if table.index("people_age_idx") is None else set()
+    if happened and not lost:
+        return f"{table.indexes}"
+    return await has(place, NAMES - lost)
+
+
 SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "CreateView": (_new_view, _view_is_there, "ALREADY_EXISTS"),
     "DropView": (_a_view, _view_is_gone, "NOT_FOUND"),
@@ -254,5 +302,8 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "RenameColumn": (_column, _column_is_renamed, "NOT_FOUND"),
     "TruncateTable": (_full, _is_empty),
     "DropIndex": (_indexed, _index_is_gone, "NOT_FOUND"),
+    "AlterTable": (_plain, _has_city, "ALREADY_EXISTS"),
+    "AddConstraint": (_unbound, _is_bound, "ALREADY_EXISTS"),
+    "DropColumn": (_aged, _is_ageless, "NOT_FOUND"),
     "CreateIndex": (_to_index, _is_indexed, "ALREADY_EXISTS"),
 }

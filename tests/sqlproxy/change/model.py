@@ -1,0 +1,187 @@
+"""A table under random changes of sessions that hear of its versions late, while an index is built
+on it, dropped, built again, and nodes die: at the end the index is the table (Q2, Q4, Q6).
+
+    python -m tests.sqlproxy.change.model FIRST COUNT      seeds; says which one failed
+
+Each session has a catalog of its own, so two of them stand on adjacent versions most of the time;
+some stop between a change and its commit for longer than any wait. They use what the executor of
+SQL uses: `TableWriter`, `Catalogs`, `Fence`, over the clients of different nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+from typing import Any, Final
+
+from kv.base.adapters import LoopTimers
+from kv.base.errors import KvorumError
+from kv.base.keys import table_prefix, table_range
+from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
+from sqlproxy import catalog
+from sqlproxy.change.fence import Fence
+from sqlproxy.entries import index_codec
+from sqlproxy.errors import SqlError
+from sqlproxy.fast.reading import Stored
+from sqlproxy.rows import codec
+from sqlproxy.schema import PUBLIC, Table
+from sqlproxy.session.names import Catalogs
+from tests.library.world import Place
+from tests.support.simloop import SimLoop, run
+
+SPEC: Final[dict[str, Any]] = {
+    "namespace": "default",
+    "name": "m",
+    "replicas": 3,
+    "columns": [
+        {"name": "id", "type": "int4", "nullable": False},
+        {"name": "a", "type": "int4"},
+        {"name": "b", "type": "text"},
+    ],
+    "primary_key": ["id"],
+    "indexes": [{"name": "other", "columns": ["b"]}],
+}
+INDEX: Final = {"name": "made", "columns": ["a"], "include": ["b"]}
+KEYS: Final = 40
+LONG_S: Final = 2.5 * SQL_SETTLE_MS / 1000  # a process that stood still
+
+
+class World:
+    """The cluster, and what happened."""
+
+    def __init__(self, place: Place, seed: int) -> None:
+        self.place, self.chance = place, random.Random(seed)
+        self.stop = False
+        self.committed = self.refused = 0
+        self.versions: set[int] = set()  # that commits were bound to
+
+    def client(self) -> Any:
+        """Of some node that lives."""
+        nodes = self.place.cluster.nodes
+        living = [n for n in sorted(nodes) if not nodes[n].fatal.done()]
+        return nodes[self.chance.choice(living)].store.txn
+
+    async def session(self, loop: SimLoop, number: int) -> None:
+        timers = LoopTimers(loop)
+        client = self.client()
+        catalogs = Catalogs(client, timers, SQL_SCHEMA_TTL_MS / 1000)
+        while not self.stop:
+            await asyncio.sleep(self.chance.random() / 5)
+            try:
+                await self._transaction(client, catalogs, Fence("default", timers))
+            except (KvorumError, SqlError):
+                self.refused += 1
+                client = self.client()
+                catalogs = Catalogs(client, timers, SQL_SCHEMA_TTL_MS / 1000)
+
+    async def _transaction(self, client: Any, catalogs: Catalogs, fence: Fence) -> None:
+        declared = await catalogs.declared("default")
+        table = declared.table("m")
+        if table is None:
+            return
+        if self.chance.random() < 0.05:
+            await asyncio.sleep(LONG_S * self.chance.random())  # bound, and nothing read yet
+        t = await client.begin()
+        writer = declared.writer(table)
+        for _ in range(self.chance.randint(1, 3)):
+            fence.bound(catalogs.looked(declared), declared.version)
+            row = self.chance.randrange(KEYS), self.chance.randrange(6), None
+            key = writer.key_of(row)
+            value, version = await t.get(key)
+            old = None
+            if value is not None:
+                old = Stored(key, codec(table).decode_row(key[4:], value), version)
+            match self.chance.choice("iud"):
+                case "d" if old is not None:
+                    writer.delete(t, old)
+                case "u" if old is not None:
+                    text = self.chance.choice([None, "x", "y"])
+                    writer.update(t, old, (row[0], row[1], text))
+                case _ if old is None:
+                    writer.insert(t, row)
+                case _:
+                    pass
+        if self.chance.random() < 0.1:
+            await asyncio.sleep(LONG_S * self.chance.random())
+        await fence.hold(t)
+        await t.commit()
+        self.committed += 1
+        self.versions.add(table.version)
+
+    async def master_dies(self) -> None:
+        """Now and then, and comes back."""
+        nodes = self.place.cluster.nodes
+        while not self.stop:
+            await asyncio.sleep(5 + 20 * self.chance.random())
+            here = [n for n, node in nodes.items() if node.master.executor is not None]
+            if not here or self.stop:
+                continue
+            await self.place.cluster.crash(here[0])
+            await asyncio.sleep(1 + 2 * self.chance.random())
+            await self.place.cluster.start(here[0])
+
+
+async def compared(place: Place) -> tuple[int, Table]:
+    """How many rows there are. Raises AssertionError unless every index is the table."""
+    table = await catalog.lookup(place.txn, "default", "m")
+    t = await place.txn.begin()
+    found = (await t.scan(*table_range(table.id), limit=KEYS + 1)).items
+    for index in table.indexes:
+        assert index.state == PUBLIC
+        wanted = {}
+        for key, value, _ in found:
+            row = codec(table).decode_row(key[4:], value)
+            at, entry = index_codec(table, index).entry(row)
+            wanted[table_prefix(index.id) + at] = entry
+        there = (await t.scan(*table_range(index.id), limit=10 * KEYS)).items
+        assert {key: value for key, value, _ in there} == wanted, index.name
+    await t.abort()
+    return len(found), table
+
+
+def play(seed: int) -> World:
+    """One whole run. Raises AssertionError."""
+    seen: list[World] = []
+
+    async def main(loop: SimLoop) -> None:
+        place = Place(loop, seed, 3)
+        await place.start()
+        await place.run("CreateTable", SPEC)
+        world = World(place, seed)
+        seen.append(world)
+        work = [asyncio.ensure_future(world.session(loop, n)) for n in range(4)]
+        work.append(asyncio.ensure_future(world.master_dies()))
+        await asyncio.sleep(3)
+        name = {"namespace": "default", "name": "m"}
+        await place.run("CreateIndex", {**name, "index": INDEX})
+        await asyncio.sleep(2 + LONG_S)
+        await place.run("DropIndex", {"namespace": "default", "names": ["made"]})
+        await place.run("CreateIndex", {**name, "index": INDEX})
+        await asyncio.sleep(LONG_S)
+        world.stop = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(120):
+                await asyncio.gather(*work, return_exceptions=True)
+        await asyncio.sleep(5)
+        count, table = await compared(place)
+        assert count
+        assert world.committed > 50, world.committed
+        assert table.index("made") is not None
+        await place.cluster.close()
+
+    run(main, seed)
+    return seen[0]
+
+
+if __name__ == "__main__":
+    first, many = (int(arg) for arg in sys.argv[1:3])
+    for seed in range(first, first + many):
+        try:
+            world = play(seed)
+        except BaseException:
+            print(f"seed {seed} FAILED: python -m tests.sqlproxy.change.model {seed} 1", flush=True)  # noqa: T201
+            raise
+        told = f"{world.committed} commits, {world.refused} refused, versions {world.versions}"
+        print(f"seed {seed}: {told}", flush=True)  # noqa: T201
