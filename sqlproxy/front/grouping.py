@@ -24,7 +24,7 @@ def check(
 ) -> None:
     """Raise 42803 for the first column that has many values in a group."""
     dependent = _determined(items, group)
-    known = set(group)
+    known = list(group)  # not a set: a subquery has no hash
     exprs = (
         [t.expr for t in targets]
         + [o.expr for o in order]
@@ -34,7 +34,7 @@ def check(
         _check(expr, known, dependent)
 
 
-def _check(expr: Expr, known: set[Expr], dependent: set[str]) -> None:
+def _check(expr: Expr, known: Sequence[Expr], dependent: set[str]) -> None:
     if expr in known or isinstance(expr, Aggregate | Grouping):
         return
     if isinstance(expr, Column) and expr.level == 0:

@@ -406,3 +406,203 @@ select max(t) - min(t), avg(t - time '01:00') from o
 select sum(span) from o where id < 3
 select max(span), min(span) from o
 select span, count(*) from o where id < 3 or id = 102 group by span order by span
+select sum(x) over (order by id rows 1 preceding) from (select id, raw as x from o where id < 6) q order by 1
+select c.name from c join o on o.cid = c.id group by c.name having max(o.raw) > 1.9 order by 1
+select count(*) from o a full join o b on a.id = b.id + 20 where a.id is null
+select a.id, b.id from c a left join c b on b.id = a.id + 1 and b.city = 'Rom' where a.id < 4 order by 1
+select a.id from c a left join o b on b.cid = a.id where coalesce(b.n, -1) = -1 order by 1
+select a.id from c a left join k b on b.a = a.id where b.a = 1 or b.a is null order by 1
+select a.id, b.a from k b right join c a on b.a = a.id and b.a = 1 order by 1, 2
+select a.id, b.a from k b right join c a on b.a = a.id where a.id = 4
+select id, x from c left join (select a, count(*) as x from k group by a) q on q.a = c.id order by 1
+select max(x) from (select case when id = 1 then 1 else 1.5 end as x from c) q
+select case when id = 1 then 1 else 1.50 end from c join k on true group by c.id order by c.id
+select coalesce(null, count(*)) from c
+select sum(id) from c where id in (select 1 union select 2.0)
+select count(*) from c where name between 'b' and 'd'
+select count(*) from c a join c b on a.name < b.name collate "C"
+select 'é' < 'z', count(*) from c
+select max(name), min(name) from c
+select upper(max(name)), lower(min(name)) from c
+select count(*) from (select distinct at::time from o) q
+select id % 2 = 0 as even, string_agg(id::text, ',' order by id) from c group by 1 order by 1
+select string_agg(id::text, ', ' order by id desc) filter (where id > 2) from c
+select string_agg(name, city) from c where city is not null and id = 1
+select array_agg(distinct n order by n desc) from o
+select array_agg(n) filter (where n > 8) from o
+select sum(distinct raw) from o where id < 100
+select max(distinct raw), count(distinct raw) from o
+select avg(distinct n) from o
+select count(distinct (cid, n)) from o
+select count(distinct name || city) from c
+select -sum(n), +sum(n), @ -5 from o
+select sum(n) * 2.5, sum(n) / 7.0, sum(id) % 7 from o where id < 100
+select sum(amount) % 7, sum(amount) ^ 2 from o where id < 100
+select avg(amount) - avg(raw) from o where id < 100
+select round(sum(amount) / nullif(sum(n), 0), 4) from o where id < 100
+select (avg(n))::int, (avg(f))::int, sum(f)::numeric from o where id < 100
+select 0.1 + 0.2, count(*) from c
+select 0.1::float8 + 0.2::float8, count(*) from c
+select sum(0.1::float8) from c
+select 1e400 * count(*) from c
+select 12345678901234567890123456789012345678.5 * count(*) from c
+select 99999999999999999999999999999999999999 + count(*) from c
+select sum(9223372036854775807) from c
+select count(*) * 9223372036854775807 from c
+select max(s) + 32767::int2 from o
+select -32768::int2 - max(s) from o
+select interval '1 day' * count(*) from c
+select since + count(*)::int from c group by since order by 1
+select since + interval '1 month', count(*) from c group by since order by 1
+select age(max(at), min(at)) from o
+select date_part('dow', at), count(*) from o group by 1 order by 1
+select extract(epoch from max(z)) from o
+select z at time zone 'Europe/Zurich', count(*) from o where id < 3 group by z order by 1
+select to_char(sum(amount), '999,999.99') from o where id < 100
+select c.id, o.id from c join o on o.at::date > c.since and o.id < 3 order by 1, 2
+select length(max(code)), max(code) || '!' from c
+select code = 'ab', count(*) from c group by 1 order by 1
+select code::text = 'ab  ', count(*) from c group by 1 order by 1
+select code like 'ab', count(*) from c group by 1 order by 1
+select code like 'ab%', count(*) from c group by 1 order by 1
+select count(*) from c a join k on a.code = k.b
+select name || null, count(*) from c group by 1
+select concat(name, null, 1), count(*) from c join k on true group by 1 order by 1
+select name like null, count(*) from c group by 1
+select null = null, count(*) from c
+select count(*) from c where null
+select 1 where (select count(*) from c) > 4
+select (select 1 where false), count(*) from c
+select case when false then 1 / 0 else count(*) end from c
+select coalesce(count(*), 1 / 0) from c
+select case count(*) when 5 then 'five' when 6 then 'six' end from c
+select tags[1], count(*) from o group by 1 order by 1
+select tags || array['z'], count(*) from o where id < 5 group by 1 order by 1
+select array_agg(tags[1] order by id) from o where id < 5
+select 'a' = any (tags), count(*) from o group by 1 order by 1
+select id from o where 'b4' = any (tags) and cid in (select id from c)
+select array[n, s]::int[], count(*) from o where id < 4 group by 1 order by 1
+select x.a from (values (array[1, 2]), (array[1])) x(a) order by a
+select x.a from (values (array[[1, 2], [3, 4]])) x(a) join c on c.id = 1
+select array_agg(array[id]) from c
+select id, (select array_agg(o.id order by o.id) from o where o.cid = c.id and o.id < 10) from c order by id
+select jsonb_build_object('n', count(*)), json_build_array(sum(n)) from o
+select j, count(*) from o where id < 4 group by j order by 2, 1
+select j = '{"a": 1}', count(*) from o group by 1 order by 1
+select j -> 'a', count(*) from o where id < 100 group by 1 order by 1
+select md5(name), count(*) from c group by 1 order by 1
+select u::text, count(*) from o where id < 3 group by 1 order by 1
+select encode(b, 'hex'), count(*) from o where id < 4 group by b order by 1
+select max(b) from o
+select bool_and(n > 100), bool_or(n is null) from o
+select every(ok is null) from c where false
+select stddev(raw) from o
+select stddev(n), variance(n) from o where id = 1
+select stddev_pop(f) from o where id < 3
+select corr(id, n) from o where id < 30
+select percentile_cont(0.5) within group (order by amount desc) from o
+select percentile_disc(array[0.25, 0.75]) within group (order by n) from o
+select percentile_cont(1.5) within group (order by n) from o
+select mode() within group (order by tags[1]) from o
+select rank(3) within group (order by n) from o
+select id, sum(f) over (order by id), avg(f) over (order by id rows 1 preceding) from o where id < 6 order by id
+select id, max(name) over (order by id rows between 1 preceding and 1 following) from c order by id
+select id, array_agg(name) over (order by id) from c order by id
+select id, string_agg(name, ',') over (order by id) from c order by id
+select id, count(distinct n) over () from o
+select id, count(*) filter (where ok) over (order by id) from c order by id
+select id, first_value(credit) over (order by credit) from c order by id
+select id, lag(city, 2, 'none') over (order by id) from c order by id
+select id, lag(credit) over (order by id) + 1 from c order by id
+select id, rank() over (order by raw) from o where id < 5 order by id
+select id, sum(n) over (order by at range between interval '2 days' preceding and current row) from o where id < 8 order by id
+select id, sum(n) over (order by raw range between 0.1 preceding and current row) from o where id < 5 order by id
+select id, row_number() over (partition by code order by id) from c order by id
+select * from (select id, row_number() over (partition by cid order by n desc, id) as r from o) q where r = 1 order by id
+select sum(r) from (select rank() over (order by n) as r from o) q
+select cid, sum(n) * 100 / sum(sum(n)) over () from o where id < 100 group by cid order by cid
+select distinct first_value(id) over (partition by cid order by id) from o order by 1
+select distinct sum(n) over (partition by cid) from o where id < 100 order by 1
+select count(*) over (), id from c order by id limit 2
+with a as (select 1 as x), b as (select x + 1 as y from a) select * from a, b
+with a as (select * from c) select count(*) from a where id in (with b as (select 2 as z) select z from b)
+with recursive r(i, f) as (select 1, 1::numeric union all select i + 1, f * (i + 1) from r where i < 30) select i, f from r order by i desc limit 2
+with recursive r as (select id, boss from e where id = 6 union select e.id, e.boss from e join r on r.boss = e.id) select id from r order by id
+with recursive a(n) as (select 1 union all select n * 2 from a where n < 100), b(m) as (select max(n) from a) select * from b
+with recursive t(n) as (select 1 union all select n + 1 from t) select n from t limit 3
+select * from (values (1), (2.5), (null)) v(x) where x > 1
+select x + 1 from (values (1), (2.5)) v(x) order by 1
+select (values (1))
+select id from c where id = (values (2))
+select * from c where (select count(*) from o where o.cid = c.id) > 4 and city = 'Bern' order by id
+select id from c where (select max(n) from o where o.cid = c.id and o.amount > (select avg(amount) from o x where x.cid = c.id)) > 5 order by 1
+select id, (select count(*) from (select distinct n from o where o.cid = c.id) q) from c order by id
+select id, (select string_agg(b, ',' order by b) from k where k.a = c.id) from c order by id
+select id, exists (select 1 from o where o.cid = c.id and exists (select 1 from k where k.a = c.id and k.v > o.n)) from c order by id
+select sum((select max(v) from k where k.a = c.id)) from c
+select city, max((select count(*) from o where o.cid = c.id)) from c group by city order by city
+select city, (select count(*) from k where k.b = min(c.name)) from c group by city order by city
+select count(*) from o group by (select 1)
+select c.city, (select count(*) from c d where d.city = c.city) from c group by c.city order by 1
+select l.id, l.n from c, lateral (select o.id, o.n from o where o.cid = c.id and o.n > c.id order by o.n desc, o.id limit 1) l order by 1
+select c.id, g.n from c left join lateral generate_series(c.id, 3) as g(n) on true order by 1, 2
+select * from generate_series(1, 3) with ordinality as g(v, o) order by v desc
+select g.v from generate_series(1.0, 2.0, 0.5) g(v)
+select g from generate_series(current_date - 1, current_date, interval '1 day') g limit 0
+select generate_series(1, 2), generate_series(1, 3)
+select id, unnest(array[1, 2]) from c where id < 3 order by 1, 2
+select count(*) from (select unnest(tags) from o) q
+select sum(x) from unnest(array[1, 2, null]) x
+select count(*) from generate_series(1, 100000) a where a % 7 = 0
+select a, b from generate_series(1, 2) a, generate_series(1, 2) b order by 1 desc, 2
+select 5 union all select null union all (select id from c order by id desc limit 1)
+select id, name from c union select id, name from e order by 1, 2
+select id from c union all select id from e except select 2 order by 1
+(select 1 union select 2) intersect select 2
+select 1 as a union select 2 order by a desc limit 1
+select credit from c except select null
+select null::int intersect select null
+select raw from o intersect select amount from o
+select raw from o where id < 4 except all select 0.1
+select code from c union select 'ab' order by 1
+select tags from o where id < 5 union select array['q'] order by 1
+select distinct tags from o order by tags nulls first limit 2
+select distinct j from o order by j limit 2
+select distinct on (raw) raw, id from o order by raw, id limit 3
+select distinct n, s from o where id < 6 order by s desc, n
+select name from c order by 1 desc offset 3
+select name from c join k on k.a = c.id order by c.id, k.b desc limit all
+select id from c order by id limit null offset null
+select id from c order by credit desc, id fetch next 2 rows only
+select ctid from c join k on true
+select c from c join k on true
+select count(c) from c
+select count(*), count(c.*) from c
+select random() < 2, count(*) from c
+select count(distinct random()) > 1 from o
+select sum(pg_typeof(sum)::text = 'numeric'::text) from (select sum(id) from c) q
+select pg_typeof(sum(id)), pg_typeof(avg(n)), pg_typeof(max(at)), pg_typeof(sum(n)) from o
+select greatest(1, 2.5, max(n)), least('b', min(name)) from o, c
+select max(n) between 1 and 10, max(n) in (8, 9), max(n) not in (1, null) from o
+select sum(n) is null, sum(n) is not distinct from 0 from o where false
+select 7 / 2, -7 / 2, 7 % -2, -7 % 2, count(*) from c
+select mod(sum(n), 4), div(sum(n), 4), gcd(max(n), 6) from o
+select round(2.5), round(-2.5), round(2.5::float8), round(3.5::float8), count(*) from c
+select trunc(-2.7), ceil(-2.2), floor(-2.2), sign(-2), count(*) from c
+select 2 ^ 10, |/ 16.0, 5 & 3, 5 | 3, 5 # 3, 1 << 4, ~5, count(*) from c
+select position('n' in name), strpos(name, 'n'), count(*) from c group by 1, 2 order by 1
+select substr(name, 0, 2), substring(name from 2 for 1), right(name, 1), count(*) from c group by name order by name
+select name ~ 'a.n', name similar to '(ann|bob)', regexp_replace(name, '[aeiou]', '*', 'g'), count(*) from c group by name order by name
+select split_part(name, 'n', 1), reverse(name), repeat(name, 2), count(*) from c group by name order by name
+select trim(both 'a' from name), ltrim(name, 'a'), btrim(name), count(*) from c group by name order by name
+select format('%s-%s', name, count(*)) from c group by name order by 1
+select translate(name, 'an', 'xy'), ascii(name), chr(65 + count(*)::int) from c group by name order by name
+select current_user = session_user, count(*) from c
+select now() = current_timestamp, count(*) from c
+select a.f, b.f from o a join o b on a.f = b.f where a.f = 'NaN'
+select f = 'NaN', count(*) from o group by 1 order by 1
+select f, rank() over (order by f desc) from o where f > 5 or f = 'NaN' order by 2, 1
+select sum(f) from o
+select max(raw) = 'NaN' from o
+select sum(g) from o
+select avg(g), min(g) from o
