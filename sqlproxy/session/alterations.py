@@ -22,6 +22,7 @@ from sqlproxy.session.definitions import (
     foreign_key_args,
     index_args,
     run,
+    tell_deferrable,
 )
 from sqlproxy.session.environment import environment
 from sqlproxy.types import resolve
@@ -137,8 +138,7 @@ async def _add_constraint(session: SqlSession, table: str, constraint: Any, inde
             args = {"check": check_args(constraint), "not_valid": not constraint.validated}
             await run(session, "AddConstraint", {"name": table, **args})
         case _:
-            if constraint.deferrable:
-                raise unsupported("a constraint that is checked later (DEFERRABLE)")
+            tell_deferrable(session, constraint)
             key = {"foreign_key": foreign_key_args(constraint)}
             await run(
                 session,

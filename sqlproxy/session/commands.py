@@ -260,7 +260,7 @@ async def lock_table(session: SqlSession, bound: s.LockTable) -> str:
 
 
 async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
-    if bound.deferred:
+    if bound.deferred:  # IMMEDIATE is how it always is
         raise unsupported("deferred constraints", hint="They are checked by each statement.")
     return "SET CONSTRAINTS"
 
