@@ -102,7 +102,8 @@ ADMIN_ROUTES: Final = (
     ),
     Route(
         "POST", "/v1/namespaces/{ns}/disable", "tables", "Disable a namespace",
-        "All its tables (see there). No table is made or enabled in it then: 409 `NAMESPACE_DISABLED`.",
+        "All its tables (see there). No table is made or enabled in it then: 409 "
+        "`NAMESPACE_DISABLED`.",
         answer=_NAMESPACE_INFO, errors=(404, 409),
     ),
     Route(
