@@ -49,6 +49,19 @@ SPEC: dict[str, Any] = {
 UNIQUE = {"name": "u", "columns": ["a"], "unique": True}
 
 
+class Live:
+    """What is stored now, whenever it is asked."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return await Reader(self._table).get(key)
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
+        return await Reader(self._table).scan(start, end, limit=limit)
+
+
 class World:
     """A lab with the procedures of schema changes, a table with rows, and what was seen of it."""
 
@@ -64,8 +77,8 @@ class World:
         self.seen: list[tuple[float, Table]] = []
 
     @property
-    def reader(self) -> Reader:
-        return Reader(self.lab.store.table)
+    def reader(self) -> Live:
+        return Live(self.lab.store.table)
 
     async def table(self) -> Table:
         return await catalog.lookup(self.reader, "shop", "t")
@@ -76,6 +89,7 @@ class World:
             number = await executor.submit(Submission(name, args, "t", f"{self.lab.rng.random()}"))
             watching = asyncio.ensure_future(self._watch())
             record = await executor.wait(number, 60_000)
+            await asyncio.sleep(0.05)
             watching.cancel()
         if record.error is not None:
             return None, dict(plain.decode(record.error.details))
