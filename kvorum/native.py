@@ -26,8 +26,7 @@ from kv.base.errors import (
     TooLarge,
     Unavailable,
 )
-from kv.base.ids import TableId
-from kv.base.limits import BATCH_OPS_MAX, DEADLINE_MS_MAX, MULTI_KEYS_MAX
+from kv.base.limits import BATCH_OPS_MAX, MULTI_KEYS_MAX
 from kv.base.methods import (
     END_TXN,
     LOCK_BEAT,
@@ -40,37 +39,28 @@ from kv.base.methods import (
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
-from kvorum import cursor, standing, waiting
+from kvorum import cursor
 from kvorum.cursor import storage_range, table_id, user_page
-from kvorum.members import partition_map
 from kvorum.model import (
     BatchOp,
-    Column,
-    NamespaceInfo,
     Page,
-    ProcedureInfo,
     Put,
     Record,
     ScanSpec,
     SnapshotInfo,
-    TableInfo,
     TableKey,
-    TableSpec,
     TxnState,
     condition,
 )
 from kvorum.names import PREFIX_BYTES, Names
+from kvorum.native_admin import NativeAdmin
 from kvorum.native_session import NativeSession, OwnTransactions
 from kvorum.native_watch import NativeWatcher
 from kvorum.watching import WatchSpec
-from procedures.bus import settings
-from procedures.engine.client import ProcedureClient
 from procedures.engine.grants import fence_ops, is_fence
-from procedures.master.audit import all_forced
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
-from sqlproxy.schema import USABLE, Table
 from txn.client import TxnClient
 from txn.ended import BY_REQUEST
 from txn.terms import USUAL, Terms
@@ -78,14 +68,9 @@ from txn.terms import USUAL, Terms
 CATALOG_TTL_S: Final = catalog.CATALOG_TTL_S
 _ASK_MS: Final = 1_500
 _LOCK_MARGIN_MS: Final = 2_000  # of a heartbeat that waits for its lock
-_ALTERING: Final = {"enable": "Enable", "disable": "Disable", "modify": "Modify"}
-OWNER: Final = "user"
-"""Who submits. One for all until there are users to tell apart, so that a nonce means
-the same everywhere.
-"""
 
 
-class NativeBackend:
+class NativeBackend(NativeAdmin):
     """One database over one transaction client."""
 
     def __init__(
@@ -101,12 +86,11 @@ class NativeBackend:
         """`take` is the oracle's. `close` ends what belongs to this backend alone. `tables`: a
         memory of the catalog that is told of changes; without one, this keeps its own.
         """
-        self._kv = self.kv = kv
-        self._txn = self.txn = txn  # SQL runs its own transactions
+        known = tables or CatalogCache(txn, timers, CATALOG_TTL_S)
+        super().__init__(kv, txn, timers, known)
+        self.kv, self.txn = kv, txn  # SQL runs its own transactions
         self._take = take
-        self._procedures = ProcedureClient(kv, timers, owner=OWNER)
-        self._tables = tables or CatalogCache(txn, timers, CATALOG_TTL_S)
-        self._names = Names(self._tables)
+        self._names = Names(known)
         self._own = OwnTransactions()
         self._close = close
         self._watchers: weakref.WeakSet[NativeWatcher] = weakref.WeakSet()
@@ -348,151 +332,10 @@ class NativeBackend:
         except KvorumError as e:
             raise self._names.told(e) from None
 
-    # ------------------------------------------------------------------- namespaces and tables
-
-    async def namespaces(self) -> list[NamespaceInfo]:
-        found = await catalog.list_namespaces(self._txn)
-        return [NamespaceInfo(n.name, n.replicas, n.tags, n.state) for n in found]
-
-    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
-        await self._ddl("CreateNamespace", {**(change or {}), "namespace": name})
-
-    async def alter_namespace(
-        self, name: str, what: str, change: dict[str, Any] | None = None
-    ) -> NamespaceInfo:
-        await self._ddl(f"{_ALTERING[what]}Namespace", {**(change or {}), "namespace": name})
-        self._tables.invalidate(name)
-        n = await catalog.lookup_namespace(self._txn, name)
-        return NamespaceInfo(n.name, n.replicas, n.tags, n.state)
-
-    async def drop_namespace(self, name: str) -> None:
-        await self._ddl("DropNamespace", {"namespace": name})
-
-    async def tables(self, ns: str) -> list[TableInfo]:
-        await catalog.lookup_namespace(self._txn, ns)
-        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state in USABLE]
-
-    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
-        args: dict[str, Any] = {
-            "namespace": ns,
-            "name": name,
-            "split_keys": list(spec.split_keys),
-            "columns": [column.to_plain() for column in spec.columns],
-            "primary_key": list(spec.primary_key),
-            "tags": list(spec.tags),
-        }
-        if spec.replicas is not None:
-            args["replicas"] = spec.replicas
-        if spec.partition_bytes is not None:
-            args["partition_bytes"] = spec.partition_bytes
-        await self._ddl("CreateTable", args)
-        self._tables.invalidate(ns, name)
-        return _info(await self._tables.lookup(ns, name))
-
-    async def drop_table(self, ns: str, name: str) -> None:
-        await self._ddl("DropTable", {"namespace": ns, "name": name})
-        self._tables.invalidate(ns, name)
-
-    async def alter_table(
-        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
-    ) -> TableInfo:
-        names = {"namespace": ns, "name": name}
-        await self._ddl(f"{_ALTERING[what]}Table", {**(change or {}), **names})
-        self._tables.invalidate(ns, name)
-        return _info(await catalog.lookup_any(self._txn, ns, name))
-
-    async def _ddl(self, procedure: str, args: dict[str, Any]) -> None:
-        """Run a schema change to its end. It goes on when this client goes away."""
-        started = await self._procedures.submit(procedure, args)
-        await self._procedures.result(started, timeout_ms=DEADLINE_MS_MAX)
-
-    # ------------------------------------------------------------------------------ procedures
-
-    async def submit(
-        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
-    ) -> int:
-        return await self._procedures.submit(name, args, nonce=nonce, options=options)
-
-    async def control(self, what: str, args: dict[str, Any]) -> Any:
-        return await self._procedures.control(what, args)
-
-    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
-        return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))
-
-    async def procedures(
-        self, *, state: str | None, owner: str | None, name: str | None
-    ) -> list[ProcedureInfo]:
-        found = await self._procedures.list(state=state, owner=owner, name=name)
-        return [ProcedureInfo.of(told) for told in found]
-
-    async def acknowledge(self, procedure: int) -> None:
-        await self._procedures.acknowledge(procedure)
-
-    async def workers(self) -> list[dict[str, Any]]:
-        return await self._procedures.workers()
-
-    # --------------------------------------------------------------------------------- cluster
-
-    async def cluster(self) -> dict[str, Any]:
-        members = [m for m in await all_nodes(self._txn) if m.state is not NodeState.GONE]
-        map_, known = await partition_map(self._txn), await standing.reports(self._kv)
-        return {
-            "cluster": known.cluster,
-            "master": known.master,
-            "nodes": len(members),
-            "partitions": len(map_),
-            "settings": [
-                settings.shown(name, *(await settings.read_setting(self._txn, name)))
-                for name in settings.KNOWN
-            ],
-        }
-
-    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
-        settings.check_all(values)
-        ids = [
-            await self._procedures.submit("kvorum.set_setting", {"name": name, "value": value})
-            for name, value in values.items()
-        ]
-        return [await self._procedures.result(id, timeout_ms=DEADLINE_MS_MAX) for id in ids]
-
-    async def nodes(self) -> list[dict[str, Any]]:
-        found = await all_nodes(self._txn)
-        told, map_ = await standing.ask(self._kv, found), await partition_map(self._txn)
-        known = await standing.reports(self._kv)
-        return standing.node_rows(found, map_, told, await all_forced(self._txn), known)
-
-    async def partitions(self) -> list[dict[str, Any]]:
-        told = await standing.ask(self._kv, await all_nodes(self._txn))
-        known = await standing.reports(self._kv)
-        return standing.partition_rows(await partition_map(self._txn), told, known)
-
-    async def locks(self, every: bool = False) -> dict[str, Any]:
-        found = await waiting.ask(self._kv, await all_nodes(self._txn), every=every)
-        tables = {
-            prefix: await catalog.find_by_id(self._txn, TableId(table_id(prefix)))
-            for prefix in waiting.table_prefixes(found)
-        }
-        return waiting.shown(found, tables, self._txn.clock.now_ms(), every=every)
-
     async def close(self) -> None:
         for watcher in list(self._watchers):
             await watcher.close()
         await self._close()
-
-
-def _info(table: Table) -> TableInfo:
-    columns = tuple(Column(c.name, c.type, c.nullable) for c in table.visible)
-    return TableInfo(
-        table.namespace,
-        table.name,
-        table.id,
-        columns,
-        table.primary_key,
-        table.replicas,
-        table.tags,
-        table.state,
-        table.partition_bytes,
-    )
 
 
 def _bounded(what: str, actual: int, limit: int) -> None:

@@ -1,0 +1,188 @@
+"""The part of `NativeBackend` that is not about records: namespaces and tables, procedures, and
+what the cluster tells of itself. Schema changes are procedures, which go on when this client goes
+away.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kv.base.ids import TableId
+from kv.base.limits import DEADLINE_MS_MAX
+from kv.base.ports import Timers
+from kv.client.client import KvClient
+from kvorum import standing, waiting
+from kvorum.cursor import table_id
+from kvorum.members import partition_map
+from kvorum.model import (
+    Column,
+    NamespaceInfo,
+    ProcedureInfo,
+    TableInfo,
+    TableSpec,
+)
+from procedures.bus import settings
+from procedures.engine.client import ProcedureClient
+from procedures.master.audit import all_forced
+from procedures.master.nodes import NodeState, all_nodes
+from sqlproxy import catalog
+from sqlproxy.catalog import CatalogCache
+from sqlproxy.schema import USABLE, Table
+from txn.client import TxnClient
+
+_ALTERING: Final = {"enable": "Enable", "disable": "Disable", "modify": "Modify"}
+OWNER: Final = "user"
+"""Who submits. One for all until there are users to tell apart, so that a nonce means
+the same everywhere.
+"""
+
+
+class NativeAdmin:
+    """See the module."""
+
+    def __init__(self, kv: KvClient, txn: TxnClient, timers: Timers, tables: CatalogCache) -> None:
+        self._kv = kv
+        self._txn = txn
+        self._tables = tables
+        self._procedures = ProcedureClient(kv, timers, owner=OWNER)
+
+    # ------------------------------------------------------------------- namespaces and tables
+
+    async def namespaces(self) -> list[NamespaceInfo]:
+        found = await catalog.list_namespaces(self._txn)
+        return [NamespaceInfo(n.name, n.replicas, n.tags, n.state) for n in found]
+
+    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+        await self._ddl("CreateNamespace", {**(change or {}), "namespace": name})
+
+    async def alter_namespace(
+        self, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> NamespaceInfo:
+        await self._ddl(f"{_ALTERING[what]}Namespace", {**(change or {}), "namespace": name})
+        self._tables.invalidate(name)
+        n = await catalog.lookup_namespace(self._txn, name)
+        return NamespaceInfo(n.name, n.replicas, n.tags, n.state)
+
+    async def drop_namespace(self, name: str) -> None:
+        await self._ddl("DropNamespace", {"namespace": name})
+
+    async def tables(self, ns: str) -> list[TableInfo]:
+        await catalog.lookup_namespace(self._txn, ns)
+        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state in USABLE]
+
+    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
+        args: dict[str, Any] = {
+            "namespace": ns,
+            "name": name,
+            "split_keys": list(spec.split_keys),
+            "columns": [column.to_plain() for column in spec.columns],
+            "primary_key": list(spec.primary_key),
+            "tags": list(spec.tags),
+        }
+        if spec.replicas is not None:
+            args["replicas"] = spec.replicas
+        if spec.partition_bytes is not None:
+            args["partition_bytes"] = spec.partition_bytes
+        await self._ddl("CreateTable", args)
+        self._tables.invalidate(ns, name)
+        return _info(await self._tables.lookup(ns, name))
+
+    async def drop_table(self, ns: str, name: str) -> None:
+        await self._ddl("DropTable", {"namespace": ns, "name": name})
+        self._tables.invalidate(ns, name)
+
+    async def alter_table(
+        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+    ) -> TableInfo:
+        names = {"namespace": ns, "name": name}
+        await self._ddl(f"{_ALTERING[what]}Table", {**(change or {}), **names})
+        self._tables.invalidate(ns, name)
+        return _info(await catalog.lookup_any(self._txn, ns, name))
+
+    async def _ddl(self, procedure: str, args: dict[str, Any]) -> None:
+        """Run a schema change to its end. It goes on when this client goes away."""
+        started = await self._procedures.submit(procedure, args)
+        await self._procedures.result(started, timeout_ms=DEADLINE_MS_MAX)
+
+    # ------------------------------------------------------------------------------ procedures
+
+    async def submit(
+        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+    ) -> int:
+        return await self._procedures.submit(name, args, nonce=nonce, options=options)
+
+    async def control(self, what: str, args: dict[str, Any]) -> Any:
+        return await self._procedures.control(what, args)
+
+    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
+        return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))
+
+    async def procedures(
+        self, *, state: str | None, owner: str | None, name: str | None
+    ) -> list[ProcedureInfo]:
+        found = await self._procedures.list(state=state, owner=owner, name=name)
+        return [ProcedureInfo.of(told) for told in found]
+
+    async def acknowledge(self, procedure: int) -> None:
+        await self._procedures.acknowledge(procedure)
+
+    async def workers(self) -> list[dict[str, Any]]:
+        return await self._procedures.workers()
+
+    # --------------------------------------------------------------------------------- cluster
+
+    async def cluster(self) -> dict[str, Any]:
+        members = [m for m in await all_nodes(self._txn) if m.state is not NodeState.GONE]
+        map_, known = await partition_map(self._txn), await standing.reports(self._kv)
+        return {
+            "cluster": known.cluster,
+            "master": known.master,
+            "nodes": len(members),
+            "partitions": len(map_),
+            "settings": [
+                settings.shown(name, *(await settings.read_setting(self._txn, name)))
+                for name in settings.KNOWN
+            ],
+        }
+
+    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
+        settings.check_all(values)
+        ids = [
+            await self._procedures.submit("kvorum.set_setting", {"name": name, "value": value})
+            for name, value in values.items()
+        ]
+        return [await self._procedures.result(id, timeout_ms=DEADLINE_MS_MAX) for id in ids]
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        found = await all_nodes(self._txn)
+        told, map_ = await standing.ask(self._kv, found), await partition_map(self._txn)
+        known = await standing.reports(self._kv)
+        return standing.node_rows(found, map_, told, await all_forced(self._txn), known)
+
+    async def partitions(self) -> list[dict[str, Any]]:
+        told = await standing.ask(self._kv, await all_nodes(self._txn))
+        known = await standing.reports(self._kv)
+        return standing.partition_rows(await partition_map(self._txn), told, known)
+
+    async def locks(self, every: bool = False) -> dict[str, Any]:
+        found = await waiting.ask(self._kv, await all_nodes(self._txn), every=every)
+        tables = {
+            prefix: await catalog.find_by_id(self._txn, TableId(table_id(prefix)))
+            for prefix in waiting.table_prefixes(found)
+        }
+        return waiting.shown(found, tables, self._txn.clock.now_ms(), every=every)
+
+
+def _info(table: Table) -> TableInfo:
+    columns = tuple(Column(c.name, c.type, c.nullable) for c in table.visible)
+    return TableInfo(
+        table.namespace,
+        table.name,
+        table.id,
+        columns,
+        table.primary_key,
+        table.replicas,
+        table.tags,
+        table.state,
+        table.partition_bytes,
+    )
