@@ -47,7 +47,7 @@ class Doors:
         self.stamps: StampLog | None = None
         self._node = node
         self._in_background = in_background
-        self._native: Server | None = None
+        self.native: Server | None = None  # the server of the native port, while it listens
         self._names_of: dict[int, str] = {}
 
     def surface(self, name: str) -> Backend:
@@ -97,14 +97,14 @@ class Doors:
         port = config.port
         if port is None:
             return
-        self._native = self._node.ports.network.server(
+        self.native = self._node.ports.network.server(
             self._submitter(),
             self._node.ports.timers,
             cluster=store.identity.cluster,
             node=store.identity.node,
         )
-        store.cluster.on_cut = self._native.cut
-        await self._native.start(config.listen, port)
+        store.cluster.on_cut = self.native.cut
+        await self.native.start(config.listen, port)
         if config.http and "http" in config.roles:
             await self._serve_http(stack, port + HTTP_OFFSET)
         if config.sql and "sql" in config.roles:
@@ -112,8 +112,8 @@ class Doors:
 
     async def close_native(self) -> None:
         """Connections of the native port end. It closes later than the others: behind the drain."""
-        if self._native is not None:
-            native, self._native = self._native, None
+        if self.native is not None:
+            native, self.native = self.native, None
             await native.close()
 
     def _submitter(self) -> Submitter:

@@ -318,7 +318,7 @@ class SimCluster:
         for key, disk in self._disks.items():
             if key[0] == number:
                 self._disks[key] = disk.crash(self._rng)
-        server, peers = node._native, node.store.cluster.transport
+        server, peers = node.doors.native, node.store.cluster.transport
         assert isinstance(server, SimServer)
         assert isinstance(peers, SimPeers)
         server.hang_up()

@@ -111,7 +111,7 @@ class Trio:
         node = self.nodes.pop(number)
         self._dead.add(number)
         self._disks |= {key: disk.crash(self._rng) for key, disk in self._of(number)}
-        native, peers = node._native, node.store.cluster.transport
+        native, peers = node.doors.native, node.store.cluster.transport
         assert isinstance(native, SocketServer)
         assert isinstance(peers, MuxTransport)
         for door in (peers._server, native._server):
