@@ -52,12 +52,11 @@ class FollowerReads:
     def add(self, done: ReadDone, now_s: float) -> None:
         """`done(index)` later, or `done(None)` at once if there is no leader to ask."""
         self._waiting.append(done)
-        if not self._asked:
-            self._ask_next(now_s)
+        self._ask_next(now_s)
 
     def _ask_next(self, now_s: float) -> None:
-        self._asked, self._waiting = self._waiting, []
-        if self._asked:
+        if self._waiting and not self._asked:  # a reader that was refused may have come again
+            self._asked, self._waiting = self._waiting, []
             self._number += 1
             self._began_s = now_s
             self._send(now_s)
@@ -65,7 +64,11 @@ class FollowerReads:
     def _send(self, now_s: float) -> None:
         self._sent_s = now_s
         if not self._ask(self._number):
-            self._refuse_asked()
+            # No question is on its way that would bring the next one with it: whoever waits for
+            # that would wait until somebody else reads here.
+            refused, self._asked, self._waiting = [*self._asked, *self._waiting], [], []
+            for done in refused:
+                done(None)
 
     def _refuse_asked(self) -> None:
         refused, self._asked = self._asked, []

@@ -265,3 +265,29 @@ def test_without_a_leader_a_read_is_refused_at_once() -> None:
     queue.add(seen.append, 0.0)
     assert seen == [None]
     assert len(queue) == 0
+
+
+@pytest.mark.parametrize("lost_at_s", [0.3, 2.0])
+def test_whoever_waits_for_the_next_question_is_refused_when_the_leader_is_gone(
+    lost_at_s: float,
+) -> None:
+    """Nothing would ever ask for it again: a node that starts waited for ever to have caught up."""
+    queue, _asked = reads([True, False])
+    seen: list[tuple[str, int | None]] = []
+    queue.add(lambda index: seen.append(("first", index)), 0.0)
+    queue.add(lambda index: seen.append(("second", index)), 0.1)
+    queue.tick(lost_at_s)
+    assert seen == [("first", None), ("second", None)]
+    assert len(queue) == 0
+
+
+def test_a_reader_that_comes_again_when_it_is_refused_is_not_forgotten() -> None:
+    """It asks the next question itself, in the middle of the refusal of the last one."""
+    queue, asked = reads()
+    seen: list[int | None] = []
+    queue.add(lambda _index: queue.add(seen.append, 0.1), 0.0)
+    queue.answered(101, None, 0.1)
+    assert asked == [101, 102]
+    queue.answered(102, 5, 0.2)
+    queue.serve(5)
+    assert seen == [5]
