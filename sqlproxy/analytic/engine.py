@@ -35,6 +35,7 @@ _SETTINGS: Final = (
     "SET preserve_insertion_order = true",
     "SET default_null_order = 'nulls_last_on_asc_first_on_desc'",
     "SET enable_progress_bar = false",
+    "SET enable_external_access = false",
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from kv.base.ids import TableId
 from sqlproxy.analytic import sources
 from sqlproxy.analytic.forms import held
 from sqlproxy.analytic.selects import Source
@@ -64,12 +65,14 @@ def test_p1_a_join_sees_what_its_transaction_wrote_and_no_other(filled: psycopg.
     query = "select count(*), sum(a.id) from c a join c b on a.id = b.id"
     before = filled.execute(query).fetchone()
     assert before is not None
-    with psycopg.connect(filled.info.dsn, autocommit=True) as other:
-        with filled.transaction(force_rollback=True):
-            filled.execute("insert into c (id, name) values (1000, 'new')")
-            filled.execute("delete from c where id = 1")
-            assert filled.execute(query).fetchone() == (before[0], before[1] + 999)
-            assert other.execute(query).fetchone() == before
+    with (
+        psycopg.connect(filled.info.dsn, autocommit=True) as other,
+        filled.transaction(force_rollback=True),
+    ):
+        filled.execute("insert into c (id, name) values (1000, 'new')")
+        filled.execute("delete from c where id = 1")
+        assert filled.execute(query).fetchone() == (before[0], before[1] + 999)
+        assert other.execute(query).fetchone() == before
     assert filled.execute(query).fetchone() == before
 
 
@@ -114,7 +117,7 @@ def test_n4_a_large_table_goes_to_a_file_and_comes_back(
     """A table above the bound stays in memory, loses rows on its way, or leaves its file behind."""
     monkeypatch.setattr(sources, "SQL_ANALYTIC_SOURCE_BYTES", 10_000)
     table = Table(
-        id=77, namespace="n", name="t", state="public", primary_key=("id",),
+        id=TableId(77), namespace="n", name="t", state="public", primary_key=("id",),
         columns=(Column(1, "id", "int8", nullable=False), Column(2, "b", "text")),
         next_column_id=3,
     )  # fmt: skip
