@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from kv.base.limits import DEADLINE_MS_MAX, SQL_SCHEMA_TTL_MS
+from kv.base.limits import SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kvorum.backend import Backend
 from kvorum.version import VERSION
@@ -104,7 +104,7 @@ class Front:
     async def _run(self, procedure: str, args: Mapping[str, Any]) -> Any:
         """A definition, to its end. It goes on when this client goes away."""
         started = await self._procedures.submit(procedure, dict(args))
-        found = await self._procedures.result(started, timeout_ms=DEADLINE_MS_MAX)
+        found = await self._procedures.result(started)  # a backfill takes as long as it takes
         self._cluster = None
         return found or {}
 
