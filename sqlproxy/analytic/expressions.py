@@ -108,7 +108,7 @@ class Expressions:
             return found
         if opaque(expr):
             return self._opaque(expr)
-        if self._constant(expr):
+        if self.is_constant(expr):
             return self._folded(expr)
         native = _NATIVE.get(type(expr))
         made = native(self, expr) if native is not None else None
@@ -119,7 +119,7 @@ class Expressions:
 
     # -- constants, and what a row does not have
 
-    def _constant(self, expr: Expr) -> bool:
+    def is_constant(self, expr: Expr) -> bool:
         return not any(opaque(one) or isinstance(one, CaseValue) for one in walk(expr)) and (
             not volatile(expr)
         )
@@ -136,7 +136,7 @@ class Expressions:
 
     def constant(self, expr: Expr) -> Any:
         """Its value. Raises SqlError: it is none."""
-        if not self._constant(expr):
+        if not self.is_constant(expr):
             raise unsupported("an expression here that is not constant")
         return compile(expr).fn((), self._env)
 
@@ -327,7 +327,7 @@ class Expressions:
 
     def _any_all(self, expr: AnyAll) -> Sql | None:
         """A list that is known, of values that are compared as they are held."""
-        if expr.all or expr.test.operator != "=" or not self._constant(expr.array):
+        if expr.all or expr.test.operator != "=" or not self.is_constant(expr.array):
             return None
         element = r.element_of(expr.array.oid)
         if not any({expr.left.oid, element} <= family for family in _COMPARED):
@@ -408,7 +408,7 @@ class Expressions:
             return self._float(name, self.text(left), self.text(right))
         if name == "||" and both <= _TEXTS and expr.oid == r.TEXT:
             return Sql(f"({self.text(left)} || {self.text(right)})", expr.oid, TEXT)
-        if name in ("~~", "!~~") and both <= _TEXTS and self._constant(right):
+        if name in ("~~", "!~~") and both <= _TEXTS and self.is_constant(right):
             pattern = self.constant(right)
             if pattern is not None and not _odd_end(pattern):
                 word = "LIKE" if name == "~~" else "NOT LIKE"

@@ -17,7 +17,13 @@ from sqlproxy.analytic.expressions import Expressions, Sql
 from sqlproxy.analytic.folding import opaque, volatile
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
+from sqlproxy.errors import (
+    INVALID_LIMIT,
+    INVALID_OFFSET,
+    INVALID_PARAMETER,
+    SqlError,
+    unsupported,
+)
 from sqlproxy.front import registry as r
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import (
@@ -582,6 +588,8 @@ class Selects:
                 columns.append(Sql("1", r.INT8, "BIGINT"))
                 listed += ", CAST(1 AS BIGINT) AS o1"
             return Query(f"SELECT {listed}", tuple(columns))
+        if not item.ordinality and (series := self._series(call)) is not None:
+            return series
         values = self._set(call)
         listed = f"unnest({values.text}) AS o0"
         columns = [Sql("", call.oid, values.held[:-2])]
@@ -589,6 +597,24 @@ class Selects:
             listed += f", CAST(generate_subscripts({values.text}, 1) AS BIGINT) AS o1"
             columns.append(Sql("", r.INT8, "BIGINT"))
         return Query(f"SELECT {listed}", tuple(columns))
+
+    def _series(self, call: Call) -> Query | None:
+        """generate_series of known integers: made as it is read, never as one list."""
+        if call.proc.name != "generate_series" or call.oid not in (r.INT4, r.INT8):
+            return None
+        if not all(self.expressions.is_constant(arg) for arg in call.args):
+            return None
+        values = [self.expressions.constant(arg) for arg in call.args]
+        if None in values:
+            return None
+        if values[2:] == [0]:
+            raise SqlError(INVALID_PARAMETER, "step size cannot equal zero")
+        kind, name = held(call.oid), self._name()
+        listed = ", ".join(f"CAST({value} AS BIGINT)" for value in values)
+        return Query(
+            f"SELECT CAST({name}.v AS {kind}) AS o0 FROM generate_series({listed}) AS {name}(v)",
+            (Sql("", call.oid, kind),),
+        )
 
     def _set(self, call: Call) -> Sql:
         """The list of what a function returns."""
