@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from procedures.engine.registry import Registry
-from sqlproxy.change import altering, columns, constraints, indexes
+from sqlproxy.change import altering, columns, indexes
+from sqlproxy.change import constraints as constraining
 from sqlproxy.change.states import ChangeServices
 
 
@@ -12,4 +13,4 @@ def register(registry: Registry, services: ChangeServices) -> None:
     indexes.register(registry, services)
     altering.register(registry, services)
     columns.register(registry, services)
-    constraints.register(registry, services)
+    constraining.register(registry, services)
