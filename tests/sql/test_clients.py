@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-import asyncpg
-import pandas
+import asyncpg  # type: ignore[import-untyped]
+import pandas  # type: ignore[import-untyped]
 import psycopg
 import pytest
 import sqlalchemy as sa
