@@ -19,6 +19,7 @@ from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from sqlproxy import catalog, roles
 from sqlproxy.analytic.analytic import DuckAnalytic
+from sqlproxy.change.jobs import jobs_of
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -124,6 +125,9 @@ class Front:
                 {**info.extra, **{name: getattr(info, name) for name in fields}} for info in found
             ]
 
+        async def jobs() -> Sequence[Mapping[str, Any]]:
+            return jobs_of(await procedures())
+
         async def locks() -> Sequence[Mapping[str, Any]]:
             told = await surface.locks(every=True)
             held = [{**one, "waits": False} for one in told["locks"]]
@@ -137,6 +141,7 @@ class Front:
 
         return {
             "procedures": procedures,
+            "jobs": jobs,
             "locks": locks,
             "partitions": surface.partitions,
             "nodes": surface.nodes,

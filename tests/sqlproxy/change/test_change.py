@@ -22,6 +22,7 @@ from sqlproxy import catalog, ddl, emptying, relations
 from sqlproxy.change import registering
 from sqlproxy.change.altering import same_form
 from sqlproxy.change.fence import NEVER, Fence
+from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.states import ChangeServices
 from sqlproxy.entries import index_codec
 from sqlproxy.fast.access import choose
@@ -394,3 +395,13 @@ def test_q4_the_index_is_the_table_whatever_sessions_and_masters_do(seed: int) -
     """An entry too many answers with a row that is gone, one too few hides a row."""
     world = model.play(seed)
     assert len(world.versions) > 3
+
+
+def test_q3_jobs_tell_what_is_changed() -> None:
+    """Who waits for an index does not know which procedure it is."""
+    row = {"id": 7, "name": "CreateIndex", "state": "RUNNABLE", "step": "backfill"}
+    locks = [["exclusive", "table/shop/t"], ["exclusive", "table/shop/u"], ["shared", "cluster"]]
+    (job,) = jobs_of([{**row, "locks": locks}, {**row, "name": "CreateTable"}])
+    assert (job["kind"], job["phase"], job["table"], job["object"]) == (
+        "add index", "backfill", "t", "u",
+    )  # fmt: skip
