@@ -260,7 +260,11 @@ async def _has_city(place: Place, args: Any, happened: bool) -> Any:
 
 async def _unbound(place: Place) -> Any:
     await _made(place, ("CreateTable", {**ORDERS, "foreign_keys": []}))
-    return {**NS, "name": "orders", "foreign_key": {"columns": ["who"], "table": "people"}}
+    return {
+        **NS,
+        "name": "orders",
+        "foreign_key": {"name": "orders_who_fkey", "columns": ["who"], "table": "people"},
+    }
 
 
 async def _is_bound(place: Place, args: Any, happened: bool) -> Any:
