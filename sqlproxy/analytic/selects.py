@@ -7,16 +7,14 @@ the queries around, innermost last, as `Column.level` counts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
 
-from sqlproxy import jsonb
 from sqlproxy.analytic.aggregates import Calls, direction
 from sqlproxy.analytic.expressions import Expressions, Sql
-from sqlproxy.analytic.folding import opaque, volatile
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
+from sqlproxy.analytic.pieces import LISTS, grouping_sets, only_of
 from sqlproxy.errors import (
     INVALID_LIMIT,
     INVALID_OFFSET,
@@ -36,9 +34,7 @@ from sqlproxy.front.exprs import (
     SubQuery,
     Window,
     conjuncts,
-    walk,
 )
-from sqlproxy.front.functions import PURE
 from sqlproxy.front.statements import (
     Cte,
     CteItem,
@@ -49,36 +45,6 @@ from sqlproxy.front.statements import (
     SelectItem,
     TableItem,
 )
-from sqlproxy.front.syntax import Node, unwrap
-
-
-def _elements(text: str) -> list[str]:
-    return [jsonb.dumps(one) for one in _array(text)]
-
-
-def _element_texts(text: str) -> list[str | None]:
-    return [
-        None if one is None else one if isinstance(one, str) else jsonb.dumps(one)
-        for one in _array(text)
-    ]
-
-
-def _array(text: str) -> list[Any]:
-    value = jsonb.parse(text)
-    if isinstance(value, list):
-        return value
-    kind = "an object" if isinstance(value, dict) else "a scalar"
-    raise SqlError("22023", f"cannot extract elements from {kind}")
-
-
-_LISTS: Final[dict[str, tuple[Callable[..., Any], int]]] = {
-    "regexp_split_to_table": (PURE["regexp_split_to_array"], r.TEXT),
-    "regexp_split_to_table_no_flags": (PURE["regexp_split_to_array_no_flags"], r.TEXT),
-    "text_to_table": (PURE["text_to_array"], r.TEXT),
-    "jsonb_array_elements": (_elements, r.JSONB),
-    "jsonb_array_elements_text": (_element_texts, r.TEXT),
-}
-"""Functions whose set is the list that another function makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +279,7 @@ class Selects:
             if select.grouping_sets:
                 if any(map(self.expressions.keyed, groups)):
                     raise unsupported("GROUPING SETS over values of type numeric or char(n)")
-                parts.append(f"GROUP BY {_grouping_sets(select, listed)}")
+                parts.append(f"GROUP BY {grouping_sets(select, listed)}")
             elif listed:
                 parts.append(f"GROUP BY {', '.join(listed)}")
             if select.having is not None:
@@ -550,7 +516,7 @@ class Selects:
         kinds = tuple(held(column.oid, column.typmod) for column in item.columns)
         texts = [f"{name}.c{i}" for i in range(len(kinds))]
         self._enter(item, frame, texts, kinds)
-        mine = tuple(one for one in conditions if _only_of(one, item))
+        mine = tuple(one for one in conditions if only_of(one, item))
         source = Source(f"s{len(self.sources) + 1}", item, kinds, mine)
         self.sources.append(source)
         self._used.update((text, (source, i)) for i, text in enumerate(texts))
@@ -631,43 +597,8 @@ class Selects:
             return Sql(
                 f"CAST(generate_series({listed}) AS {kind}[])", r.array_of(call.oid), f"{kind}[]"
             )
-        if (by_list := _LISTS.get(call.proc.source)) is not None:
+        if (by_list := LISTS.get(call.proc.source)) is not None:
             fn, oid = by_list
             listed_as = held(oid) + "[]"
             return self.expressions.function(call.proc.source, fn, args, r.array_of(oid), listed_as)
         raise unsupported(f"the set-returning function {name}")
-
-
-def _grouping_sets(select: Select, groups: Sequence[str]) -> str:
-    """GROUP BY as it was written: the bound tree has only its expressions, in this order."""
-    left = iter(groups)
-
-    def written(node: Node) -> str:
-        kind, body = unwrap(node)
-        if kind == "RowExpr":
-            return f"({', '.join(written(one) for one in body.get('args', ()))})"
-        if kind == "List":
-            return f"({', '.join(written(one) for one in body.get('items', ()))})"
-        if kind != "GroupingSet":
-            return next(left)
-        inner = ", ".join(written(one) for one in body.get("content", ()))
-        words = {"SETS": "GROUPING SETS ", "ROLLUP": "ROLLUP ", "CUBE": "CUBE "}
-        word = words.get(body["kind"].rpartition("_")[2], "")  # "": the empty set, or one
-        return f"{word}({inner})"
-
-    body = select.tree["SelectStmt"]
-    return ", ".join(written(node) for node in body["groupClause"])
-
-
-def _only_of(expr: Expr, item: TableItem) -> bool:
-    """Whether a condition is about this item's columns and nothing else of a row."""
-    columns = range(item.offset, item.offset + len(item.columns))
-    mine = False
-    for one in walk(expr):
-        if isinstance(one, Column):
-            if one.level or one.index not in columns:
-                return False
-            mine = True
-        elif opaque(one):
-            return False
-    return mine and not volatile(expr)
