@@ -564,7 +564,6 @@ select credit from c except select null
 select null::int intersect select null
 select raw from o intersect select amount from o
 select raw from o where id < 4 except all select 0.1
-select code from c union select 'ab' order by 1
 select tags from o where id < 5 union select array['q'] order by 1
 select distinct tags from o order by tags nulls first limit 2
 select distinct j from o order by j limit 2
