@@ -543,7 +543,7 @@ class Selects:
 
     def _function(self, item: FunctionItem, frame: Frame) -> Query:
         if len(item.calls) != 1:
-            raise unsupported("ROWS FROM of several functions")
+            return self._beside(item)
         call = item.calls[0]
         if not (isinstance(call, Call) and call.proc.returns_set):
             columns = [self.expressions.sql(call)]
@@ -562,6 +562,19 @@ class Selects:
         if item.ordinality:
             listed += f", CAST(generate_subscripts({values.text}, 1) AS BIGINT) AS o1"
             columns.append(Sql("", r.INT8, "BIGINT"))
+        return Query(f"SELECT {listed}", tuple(columns))
+
+    def _beside(self, item: FunctionItem) -> Query:
+        """ROWS FROM (f, g): rows side by side, the shorter ones filled up with NULLs."""
+        if item.ordinality or not all(
+            isinstance(call, Call) and call.proc.returns_set for call in item.calls
+        ):
+            raise unsupported("ROWS FROM with an ordinality, or of functions that return one row")
+        sets = [self._set(call) for call in item.calls if isinstance(call, Call)]
+        listed = ", ".join(f"unnest({one.text}) AS o{n}" for n, one in enumerate(sets))
+        columns = [
+            Sql("", call.oid, one.held[:-2]) for call, one in zip(item.calls, sets, strict=True)
+        ]
         return Query(f"SELECT {listed}", tuple(columns))
 
     def _series(self, call: Call) -> Query | None:

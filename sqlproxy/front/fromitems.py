@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -220,7 +220,7 @@ class FromItems:
     def _function(self, body: Node, scope: Scope) -> Item:
         calls: list[Expr] = []
         columns: list[ItemColumn] = []
-        functions = [part["List"]["items"] for part in body["functions"]]
+        functions = _each_array(part["List"]["items"] for part in body["functions"])
         alias, names = _alias(body, "")
         outer = self.binder.calls.forbidden
         for items in functions:
@@ -456,3 +456,20 @@ def check_schema(body: Node, database: str, *, what: str = "") -> str:
         raise unsupported("temporary tables", position=at(body))
     name: str = body["relname"]
     return name
+
+
+def _each_array(functions: Iterable[list[Node]]) -> list[list[Node]]:
+    """The functions of one item; unnest of several arrays is one unnest for each, side by side."""
+    found: list[list[Node]] = []
+    for items in functions:
+        kind, body = unwrap(items[0])
+        args = body.get("args", ())
+        if (
+            kind == "FuncCall"
+            and strings(body.get("funcname"))[-1:] == ["unnest"]
+            and len(args) > 1
+        ):
+            found += [[{kind: {**body, "args": [arg]}}, *items[1:]] for arg in args]
+        else:
+            found.append(items)
+    return found
