@@ -5,7 +5,7 @@
 Writes tests/sqlproxy/analytic/answers.json: [query, [OID of each column, …], [rows of text, …]] or
 [query, SQLSTATE, message]. The same of changes.sql into changed.json:
 [statement, tag, rows of RETURNING, rows of all tables] or [statement, SQLSTATE]. The tables of
-schema.sql are made and rolled back. Rows of a query without ORDER BY are sorted by their text: their
+schema.sql are made and rolled back. Rows of a query without ORDER BY are sorted by text: their
 order means nothing.
 """
 
