@@ -31,8 +31,10 @@ def test_h2_h4_transactions_hold_while_partitions_split_and_merge_among_faults(
     monkeypatch.setattr(Births, "told", count)
     logging.disable(logging.CRITICAL)  # nodes complain of everything that is done to them
     try:
-        plan = Plan(workload=workload, faults_s=5, faults_per_s=3, weights={"reshape": 60})
-        assert run_plan(1, plan).violation is None
+        for seed in (2, 3):
+            plan = Plan(workload=workload, faults_s=5, faults_per_s=3, weights={"reshape": 60})
+            assert run_plan(seed, plan).violation is None
     finally:
         logging.disable(logging.NOTSET)
-    assert seen["Split"] >= 2
+    # six and more in each of them today; one run alone may cut nothing
+    assert seen["Split"] >= 4
