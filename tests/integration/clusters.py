@@ -128,3 +128,5 @@ def cluster(directory: Path, count: int = 3, *options: str) -> Iterator[Nodes]:
             if nodes.local.node(number).state() == "paused":
                 nodes.resume(number)
         nodes.local.down(within_s=10)
+        if LocalCluster.exists(directory):  # another process may have started nodes anew
+            LocalCluster.open(directory).down(within_s=10)
