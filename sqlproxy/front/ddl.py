@@ -847,7 +847,8 @@ def table_options(nodes: Sequence[Node]) -> dict[str, Any]:
         name = body["defname"].lower()
         value = option_value(body)
         if name not in _TABLE_OPTIONS:
-            if name == "fillfactor":  # a hint to a heap; pgbench gives it, there is none here
+            if name == "fillfactor":  # a hint to a heap; the session says that there is none
+                found[name] = value
                 continue
             if name in ("autovacuum_enabled", "oids"):
                 raise unsupported(f"the storage parameter {name}")

@@ -21,6 +21,7 @@ from sqlproxy.session.definitions import (
     column_args,
     foreign_key_args,
     index_args,
+    known_options,
     run,
     tell_deferrable,
 )
@@ -50,8 +51,8 @@ async def apply(session: SqlSession, table: str, action: d.Action) -> None:
         case d.ValidateConstraint(name):
             await run(session, "AddConstraint", {"name": table, "validate": name})
         case d.SetOptions():
-            options: dict[str, Any] = dict(action.options)
-            await run(session, "ModifyTable", {"name": table, **options})
+            if options := known_options(session, action.options):
+                await run(session, "ModifyTable", {"name": table, **options})
         case _:
             await _alter_column(session, table, action)
 

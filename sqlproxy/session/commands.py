@@ -34,8 +34,6 @@ async def begin(session: SqlSession, bound: s.Begin) -> str:
         session.notice("there is already a transaction in progress", "WARNING", ACTIVE_TRANSACTION)
         return "BEGIN"
     modes = with_changes(session.modes(), bound.isolation, bound.read_only)
-    if bound.isolation in ("read committed", "read uncommitted"):
-        session.raised()
     session.block.begin(modes)
     _show_modes(session)
     return "BEGIN"

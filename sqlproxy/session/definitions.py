@@ -136,9 +136,17 @@ def tell_deferrable(session: SqlSession, key: d.ForeignKeyDef) -> None:
         )
 
 
+def known_options(session: SqlSession, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The storage parameters that mean something; the client is told of one that does not."""
+    if "fillfactor" in options:
+        session.notice("fillfactor has no effect: rows do not lie in a heap", "WARNING")
+    return {name: value for name, value in options.items() if name != "fillfactor"}
+
+
 async def create_table(session: SqlSession, bound: d.CreateTable) -> str:
+    options = known_options(session, bound.options)
     args = table_args(
-        bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, bound.options
+        bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, options
     )
     for key in bound.foreign_keys:
         tell_deferrable(session, key)

@@ -15,13 +15,19 @@ condition of an INSERT that did not hold at the commit is a duplicate key (23505
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from kv.base.errors import ConditionFailed, KvorumError, WriteConflict
-from kv.base.limits import RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX, SQL_RUNS_MAX
+from kv.base.limits import (
+    DEADLINE_MS_MAX,
+    NAME_CHARS_MAX,
+    RETRY_WAIT_MS_FIRST,
+    RETRY_WAIT_MS_MAX,
+    SQL_RUNS_MAX,
+)
 from sqlproxy.answers import Channel, Notice, Portal, Statement, Status
 from sqlproxy.change.fence import Fence
 from sqlproxy.errors import (
@@ -166,11 +172,7 @@ class SqlSession:
         self._told(self.settings.end(committed=True))
         self.transaction_us = 0
         if self.portals.keys() - self.held:
-            kept = {n: p for n, p in self.portals.items() if n in self.held}
-            for name in kept:
-                del self.portals[name]
-            await self._close_portals()
-            self.portals.update(kept)
+            await self._close_portals(self.held)
 
     def cancel(self) -> None:
         self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
@@ -204,19 +206,20 @@ class SqlSession:
 
     def modes(self) -> Modes:
         """Of a transaction that begins now."""
-        found = with_changes(
+        return with_changes(
             Modes(terms=self._terms()),
             self.settings.get("default_transaction_isolation"),
             self.settings.get("default_transaction_read_only") == "on",
         )
-        return replace(found)
 
     def check_writable(self, what: str) -> None:
         """Raises SqlError (25006)."""
         block = self.block
-        under_way = block.explicit or block.transaction is not None
-        modes = block.modes if under_way else self.modes()
-        if modes.read_only or modes.at:
+        if block.explicit or block.transaction is not None:
+            refused = block.modes.read_only or bool(block.modes.at)
+        else:
+            refused = self.settings.get("default_transaction_read_only") == "on"
+        if refused:
             why = "in a read-only transaction"
         elif self.settings.get("kvorum.as_of"):
             why = "while kvorum.as_of reads the past"
@@ -225,11 +228,13 @@ class SqlSession:
         raise SqlError(READ_ONLY_TRANSACTION, f"cannot execute {what} {why}")
 
     def _terms(self) -> Terms:
-        return Terms(lock_wait_ms=self.settings.ms("lock_timeout") or None, owner=self._owner())
+        wait_ms = min(self.settings.ms("lock_timeout"), DEADLINE_MS_MAX)
+        return Terms(lock_wait_ms=wait_ms or None, owner=self._owner())
 
     def _owner(self) -> str:
         name = self.settings.get("application_name")
-        return f"sql {self.user}@{self.database}" + (f" ({name})" if name else "")
+        owner = f"sql {self.user}@{self.database}" + (f" ({name})" if name else "")
+        return owner[:NAME_CHARS_MAX]  # a client may call itself anything
 
     def notice(self, message: str, severity: str = "NOTICE", sqlstate: str = "00000") -> None:
         """Tell the client."""
@@ -250,9 +255,6 @@ class SqlSession:
     def clock_time(self) -> datetime:
         """Now, each time it is asked."""
         return _moment(self.services.clock.now_ms() * 1000)
-
-    def raised(self) -> None:
-        """A lower isolation level was asked for; clients that look find what they have."""
 
     def set_sole(self, again: Callable[[], Awaitable[Outcome]], outcome: Outcome) -> None:
         """The statement under way is a transaction by itself, which may run again."""
@@ -310,13 +312,9 @@ class SqlSession:
         self.transaction_us = 0
         self.sole = None
         self.outcomes.clear()
-        kept = {n: p for n, p in self.portals.items() if committed and n in self.held}
-        for name in kept:
-            del self.portals[name]
         if not committed:
             self.held.clear()
-        await self._close_portals()
-        self.portals.update(kept)
+        await self._close_portals(self.held)
 
     async def commit(self) -> None:
         """Commit the transaction, explicit or not. Raises SqlError; it is over anyway."""
@@ -388,11 +386,9 @@ class SqlSession:
             )
         return from_store(error)
 
-    async def _close_portals(self) -> None:
-        portals = list(self.portals.values())
-        self.portals.clear()
-        for portal in portals:
-            await portal.close()
+    async def _close_portals(self, kept: Collection[str] = ()) -> None:
+        for name in [name for name in self.portals if name not in kept]:
+            await self.portals.pop(name).close()
 
     # -- cancellation and deadlines
 

@@ -313,3 +313,22 @@ def test_p10_definitions_inside_blocks(sql: Sql, t: psycopg.Connection) -> None:
         one.execute("INSERT INTO m VALUES (1)")
         one.commit()
     assert t.execute("SELECT id FROM m").fetchall() == [(1,)]
+
+
+def test_a_client_may_call_itself_anything_and_wait_long(sql: Sql, t: psycopg.Connection) -> None:
+    """Tools send long names; their transactions would all be refused, and so would long waits."""
+    with sql.connect() as one:
+        one.execute("SET application_name = 'DBeaver 24.1 - SQLEditor <a rather long name>'")
+        one.execute("SET lock_timeout = '1d'")
+        one.commit()
+        one.execute("UPDATE t SET v = 11 WHERE id = 1")
+        one.commit()
+    assert values(t)[1] == 11
+
+
+def test_fillfactor_is_not_taken_silently(db: psycopg.Connection) -> None:
+    """Who sets it expects something of it."""
+    told: list[str] = []
+    db.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
+    db.execute("CREATE TABLE heaped (id int PRIMARY KEY) WITH (fillfactor = 90)")
+    assert told == ["fillfactor has no effect: rows do not lie in a heap"]
