@@ -128,11 +128,11 @@ class Splitter:
             splitting=sum(work.kind == SPLIT for work in self._working),
             merging=sum(work.kind in _MERGING for work in self._working),
         )
-        at = {placed.descriptor.id: placed for placed in map_}
+        at: dict[int, Placed] = {placed.descriptor.id: placed for placed in map_}
         for split in self.plan.splits:
-            await self._split(split, at[split.partition])  # type: ignore[index]
+            await self._split(split, at[split.partition])
         for merge in self.plan.merges:
-            await self._merge(merge, at[merge.left], at[merge.right])  # type: ignore[index]
+            await self._merge(merge, at[merge.left], at[merge.right])
 
     # ------------------------------------------------------------------------------- the picture
 
