@@ -76,6 +76,12 @@ class Oracle:
         reached = max(timestamps.compose(self._now_ms()), self._last)
         return reached + _AHEAD if self._bound - reached < _RAISE_BELOW else None
 
+    def skip(self, above: int) -> None:
+        """Hand out nothing at or below `above` any more. What it is handed out next must still be
+        below the durable bound: until that is raised, nothing is.
+        """
+        self._last = max(self._last, above)
+
     def raised(self, bound: int) -> None:
         """`bound` is durable."""
         self._bound = max(self._bound, bound)

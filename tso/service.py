@@ -131,6 +131,15 @@ class TsoService:
         self.handed_out += n
         return first
 
+    def skip(self, above: int) -> None:
+        """Hand out nothing at or below `above` from now on. It is durable once `take` gives a
+        timestamp. Raises NotLeader.
+        """
+        if not self._leading or not self._lease():
+            raise self._not_leader()
+        self._oracle.skip(above)
+        self._raise()
+
     def handle(self, _context: object, args: list[Any]) -> list[Any]:
         """The node method TSO (`Dispatcher.register`)."""
         return [self.take(args[0])]

@@ -256,6 +256,28 @@ class Reader:
             start, end = (start, resume) if reverse else (resume, end)
         return ScanPage(items, None, read_ts)
 
+    async def scan_expiring(
+        self, start: bytes, end: bytes, read_ts: int, *, limit: int, budget_ms: int
+    ) -> tuple[ScanPage, dict[int, int]]:
+        """A page of the first partition of the range, perhaps a short one, and when (ms) those of
+        its rows will expire that will, by their place in it. For copies that keep that.
+        """
+        reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
+        while True:
+            here = await self._kv.locate(start)
+            high = min(end, here.end) if end and here.end else end or here.end
+            try:
+                rows, resume, due = await reading.past_intents(
+                    *(self._kv, SCAN, start, start, high), limit=limit, behind=(True,)
+                )
+            except Moved:
+                await reading.moved()
+                continue
+            if resume is None and high != end:
+                resume = high
+            items = [(key, value, version) for key, value, version in rows]
+            return ScanPage(items, resume, read_ts), dict(due)
+
     async def _scan_partition(
         self, reading: _Reading, start: bytes, end: bytes, limit: int, *, reverse: bool
     ) -> tuple[list[Any], bytes | None]:
@@ -336,8 +358,9 @@ class _Reading:
         *args: Any,
         limit: int | None = None,
         reverse: bool = False,
+        behind: tuple[Any, ...] = (),
     ) -> Any:
-        """The reply of a read method at this snapshot."""
+        """The reply of a read method at this snapshot; `behind`: its options."""
         more = () if limit is None else (limit, reverse)
         while True:
             ignore = list(self._ignore) or None
@@ -349,6 +372,7 @@ class _Reading:
                     self.read_ts,
                     *more,
                     ignore,
+                    *behind,
                     budget_ms=self._deadline.budget_ms(),
                 )
             except KeyLocked as locked:

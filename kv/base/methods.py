@@ -33,7 +33,8 @@ DELETE: Final = 3
 WRITE: Final = 4
 # keys, read_ts, ignore → [[value, version] | None, …]
 MGET: Final = 5
-# start, end, read_ts, limit, reverse, ignore → [[key, value, version], …], resume | None
+# start, end, read_ts, limit, reverse, ignore[, expiries] → [[key, value, version], …], resume |
+# None; if `expiries` is true also [[place in the page, expire_ms], …] of those that will expire
 SCAN: Final = 6
 # start, end, read_ts, limit, above, closed, bytes_max, cursor | None → [[key, value | None = was
 # deleted, version, expire_ms | 0], …], frontier, cursor | None, mark, resolved, large. Versions in
@@ -80,6 +81,13 @@ SETTLE: Final = 18
 # RESOLVE, in the same entry. left: keys that still wait for a RESOLVE. status 0: not looked at,
 # send COMMIT
 FINISH: Final = 19
+# start, end, read_ts, limit, reverse, ignore → [value, …], resume | None. SCAN for who wants all
+# rows and knows their keys from their values: the values alone
+SCAN_VALUES: Final = 20
+# start, end, upto, limit, above, bare, bytes_max, cursor | None → [[key, value | None = was deleted,
+# version, old value | None], …], cursor | None; bare: [[key, version], …]. Versions in (above,
+# upto], a frontier that CHANGES told, with what they replaced (kv/feed/pairs.py)
+PAIRS: Final = 21
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
 NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
@@ -277,7 +285,7 @@ MASTER_METHODS: Final = frozenset(
 # idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
-    | {CHANGES, AWAIT_CHANGES, READ_NOW}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}
     | {PING, LOOKUP, TSO}
@@ -296,7 +304,7 @@ REPEATABLE: Final = frozenset(
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
-    | {CHANGES, AWAIT_CHANGES, READ_NOW}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST}
     | {LOCK_BEAT, LOCK_END}

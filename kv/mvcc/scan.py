@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from kv.base.keys import from_u64
 from kv.base.limits import SCAN_PAGE_BYTES_MAX, SCAN_STEP_ROWS_MAX
 from kv.base.timestamps import physical_ms
 from kv.mvcc.get import check_readable, refuse_locked, version_at
+from kv.mvcc.records import expiry_of, hist_key
 from kv.mvcc.view import ReadView
 
 SLICE_ROWS_MIN = (
@@ -45,8 +47,10 @@ def scan(
     now_ms: int,
     rows_max: int = SCAN_STEP_ROWS_MAX,
     bytes_max: int = SCAN_PAGE_BYTES_MAX,
+    expiries: dict[int, int] | None = None,
 ) -> Page:
-    """Up to `limit` live rows of `[start, end)` (end b"" = no bound).
+    """Up to `limit` live rows of `[start, end)` (end b"" = no bound). `expiries` is filled with the
+    time (ms) at which a row will expire, by its place in the page, if there is one.
 
     Raises KeyLocked, SnapshotTooOld, Corruption.
     """
@@ -63,6 +67,8 @@ def scan(
             size += len(key) + len(record)
             value, version = version_at(view, key, record, read_ts, read_ms)
             if value is not None:
+                if expiries is not None and (due := _expiry(view, key, record, version)):
+                    expiries[len(items)] = due
                 items.append((key, value, version))
             resume = key if reverse else key + b"\x00"
             if len(items) >= limit or size >= bytes_max:
@@ -81,3 +87,12 @@ def scan(
         looked_at = (resume, end) if reverse else (start, resume)
     refuse_locked(view, view.locked_keys(*looked_at), read_ts, ignore, now_ms)
     return Page(items, resume)
+
+
+def _expiry(view: ReadView, key: bytes, record: bytes, version: int) -> int:
+    """When this version of the key, which a reader saw, expires; 0 = never."""
+    if from_u64(record) == version:
+        return expiry_of(record)
+    first = hist_key(key, version)
+    ((_, old),) = view.scan("hist", first, first + b"\x00", limit=1)
+    return expiry_of(old)

@@ -12,20 +12,25 @@ read.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from kv.base import methods
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_STEP_ROWS_MAX
-from kv.base.methods import CHANGES, GET, MGET, READ_NOW, SCAN
+from kv.base.methods import CHANGES, GET, MGET, PAIRS, READ_NOW, SCAN, SCAN_VALUES
 from kv.base.timestamps import MAX
-from kv.feed import serve
+from kv.feed import pairs, serve
 from kv.feed.recent import Recent
 from kv.mvcc.get import get, multi_get
-from kv.mvcc.scan import scan
+from kv.mvcc.scan import scan, scan_values
 from kv.partition.entry import Entry
 from kv.partition.evaluated import Evaluated
 from kv.partition.ports import AppliedState
+
+_SCAN_FIELDS = 11  # of a SCAN without options
+
+
+_SCANS: Final = frozenset({SCAN, SCAN_VALUES})
 
 
 def read_ts_of(r: list[Any]) -> int:
@@ -36,13 +41,15 @@ def read_ts_of(r: list[Any]) -> int:
         return serve.read_ts_of(r)
     if r[1] == READ_NOW:
         return r[6] or MAX
-    ts: int = r[7] if r[1] == SCAN else r[6]
+    if r[1] == PAIRS:
+        return 0
+    ts: int = r[7] if r[1] in _SCANS else r[6]
     return ts
 
 
 def rows_of(r: list[Any]) -> int:
     """How many rows a read may look at in one step."""
-    if r[1] == SCAN or r[1] == CHANGES:
+    if r[1] in _SCANS or r[1] == CHANGES or r[1] == PAIRS:
         return min(int(r[8]), SCAN_STEP_ROWS_MAX)
     return len(r[5]) if r[1] == MGET or r[1] == READ_NOW else 1
 
@@ -55,6 +62,10 @@ def bytes_of(r: list[Any], result: list[Any]) -> int:
         return sum(len(found[0]) for found in result[0] if found is not None)
     if r[1] == CHANGES:
         return serve.bytes_of(result)
+    if r[1] == PAIRS:
+        return pairs.bytes_of(result)
+    if r[1] == SCAN_VALUES:
+        return sum(map(len, result[0]))
     return sum(len(key) + len(value) for key, value, _ in result[0])
 
 
@@ -109,13 +120,16 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
     """The result fields of the reply. Raises KeyLocked, SnapshotTooOld, Corruption."""
     if r[1] == CHANGES:
         return serve.changes(state, recent, r)
+    if r[1] == PAIRS:
+        return pairs.pairs(state, recent, state.top_ts, r)
     if r[1] == GET:
         return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms))
     if r[1] == MGET or r[1] == READ_NOW:
         found = multi_get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)
         rows = [None if value is None else [value, version] for value, version in found]
         return [rows] if r[1] == MGET else [rows, r[6]]
-    page = scan(
+    expiries: dict[int, int] | None = {} if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] else None
+    page = (scan if r[1] == SCAN else scan_values)(
         state,
         r[5],
         r[6],
@@ -124,5 +138,8 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
         reverse=r[9],
         ignore=r[10],
         now_ms=now_ms,
+        expiries=expiries,
     )
-    return [page.items, page.resume]
+    if expiries is None:
+        return [page.items, page.resume]
+    return [page.items, page.resume, list(expiries.items())]

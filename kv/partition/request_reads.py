@@ -54,16 +54,26 @@ def scan(r: list[Any]) -> Keys:
     if type(r[9]) is not bool:
         raise InvalidArgument(f"reverse must be true or false, got {r[9]!r:.40}")
     check_reader(r[7], r[10])
+    if len(r) > 11 and type(r[11]) is not bool:
+        raise InvalidArgument(f"expiries must be true or false, got {r[11]!r:.40}")
     return NO_KEYS
 
 
 def changes(r: list[Any]) -> Keys:
+    return _versions(r, "read_ts", "closed")
+
+
+def pairs(r: list[Any]) -> Keys:
+    return _versions(r, "upto", "bare")
+
+
+def _versions(r: list[Any], high: str, flag: str) -> Keys:
     _check_bounds(r)
-    check_int(r[7], "read_ts", MAX, 1)
+    check_int(r[7], high, MAX, 1)
     check_int(r[8], "limit", FEED_ROWS_MAX, 1)
     check_int(r[9], "above", MAX)
     if type(r[10]) is not bool:
-        raise InvalidArgument(f"closed must be true or false, got {r[10]!r:.40}")
+        raise InvalidArgument(f"{flag} must be true or false, got {r[10]!r:.40}")
     check_int(r[11], "bytes_max", FEED_BYTES_MAX, 1)
     if r[12] is not None and type(r[12]) is not bytes:
         raise InvalidArgument(f"cursor must be bytes or nil, got {type(r[12]).__name__}")

@@ -28,6 +28,7 @@ from kv.base.methods import (
     GET,
     HEARTBEAT,
     MGET,
+    PAIRS,
     PREWRITE,
     PREWRITE_ROWS,
     PUT,
@@ -36,6 +37,7 @@ from kv.base.methods import (
     RESOLVE,
     ROLLBACK,
     SCAN,
+    SCAN_VALUES,
     SETTLE,
     WRITE,
 )
@@ -53,7 +55,9 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     MGET: (3, reads.mget),
     READ_NOW: (3, reads.mget),
     SCAN: (6, reads.scan),
+    SCAN_VALUES: (6, reads.scan),
     CHANGES: (8, reads.changes),
+    PAIRS: (8, reads.pairs),
     AWAIT_CHANGES: (4, reads.await_changes),
     PREWRITE: (5, writes.prewrite),
     PREWRITE_ROWS: (5, writes.prewrite_rows),
@@ -68,7 +72,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
 }
 _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
 # one more argument (kv.partition.options)
-WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT})
+WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, SCAN})
 
 
 def check_request(r: list[Any]) -> Keys:
@@ -113,7 +117,7 @@ def first_key(r: list[Any]) -> bytes | None:
         needed = check_request(r)
     except (InvalidArgument, TooLarge):
         return None
-    if r[1] in (SCAN, CHANGES, AWAIT_CHANGES):
+    if r[1] in (SCAN, SCAN_VALUES, CHANGES, PAIRS, AWAIT_CHANGES):
         return bytes(r[5])
     outer = first_and_last(r, needed)
     if outer is None and r[1] in (WRITE, PREWRITE) and (read := outer_reads(r)) is not None:
