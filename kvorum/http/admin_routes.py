@@ -202,7 +202,8 @@ ADMIN_ROUTES: Final = (
     ),
     Route(
         "GET", "/v1/procedures/{id}", "procedures", "Look at a procedure",
-        "`result` when it succeeded, `error` when it did not. The result is kept for a while.",
+        "`result` when it succeeded, `error` when it did not. The result is kept for a while. "
+        "`children`, if there are any: each round as `{\"first\", \"count\"}`, ids from `first`.",
         query=(_WAIT,), answer=_PROCEDURE, errors=(404,),
     ),
     Route(

@@ -1,6 +1,6 @@
 """The other routes, by FastAPI: namespaces and tables (table_api.py), procedures
 (procedure_api.py), the cluster (cluster_api.py), and here timestamps, snapshots, locks, health,
-metrics and /docs.
+metrics, /docs and /console.
 
 Bodies are read by the same codec and field tables as the hot routes', so that JSON, msgpack and
 errors are alike everywhere; FastAPI routes, and its schema is the one of kvorum.http.routes.
@@ -23,7 +23,7 @@ from kv.base.limits import (
 )
 from kvorum import logs
 from kvorum.backend import Backend
-from kvorum.http import fields
+from kvorum.http import console, fields
 from kvorum.http import request as http
 from kvorum.http.cluster_api import ClusterApi
 from kvorum.http.codec import Query, Reply, refusal, reply
@@ -66,6 +66,7 @@ class ColdApi:
             *TableApi(self._backend).routes(),
             *ProcedureApi(self._backend).routes(),
             *ClusterApi(self._backend).routes(),
+            *console.routes(),
             ("POST", "/v1/tso", self._tso),
             ("POST", "/v1/locks/{id}/heartbeat", self._beat_lock),
             ("DELETE", "/v1/locks/{id}", self._end_lock),

@@ -1,8 +1,8 @@
 """How a procedure looks from outside: the map that PROC_GET and PROC_LIST answer (DESIGN 12).
 
 id (decimal string), name, state, step, locks, owner, parent (None or decimal string), created_ms,
-updated_ms, age_ms, attempt, and, when there is one: result, error, retrying. `steps` only in
-PROC_GET.
+updated_ms, age_ms, attempt, and, when there is one: result, error, retrying. Only in PROC_GET:
+`steps`, and `children`, the rounds of them: {first, count}, ids from `first` on.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ def info(
     shown |= more or {}
     if history is not None:
         shown["steps"] = [_step(entry) for entry in history]
+        if record.rounds:
+            rounds = record.rounds
+            shown["children"] = [{"first": str(first), "count": n} for first, n in rounds]
     if record.state is State.SUCCESS:
         shown["result"] = plain.decode(record.result)
     if record.error is not None:

@@ -1,0 +1,57 @@
+"""/console: the operator's page of procedures, locks, nodes and partitions.
+
+Three files beside this module: a page, its style and its script, which asks the /v1 API of the node
+that served it, as any other client does; so a proxy serves it too. Nothing comes from other hosts,
+and the headers forbid it: whatever text a procedure's name or error holds, no browser runs it.
+
+Addresses are relative, so it works behind a path of a reverse proxy. Deliberately missing: logins
+(there are none in the API either).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from fastapi import Request
+
+from kvorum.http import request as http
+from kvorum.http.codec import Reply
+from kvorum.http.handlers import Handler, Handlers
+
+_FILES: Final = {
+    "/console": ("console.html", b"text/html; charset=utf-8"),
+    "/console/console.css": ("console.css", b"text/css; charset=utf-8"),
+    "/console/console.js": ("console.js", b"text/javascript; charset=utf-8"),
+    "/console/pages.js": ("pages.js", b"text/javascript; charset=utf-8"),
+}
+# What the page may load and where it may send: its own node only; and nobody may frame it, so that
+# no other page can put its buttons under a mouse.
+_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    b"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    (b"content-security-policy", _POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),  # a node that was upgraded shows its new page
+)
+
+
+def routes() -> Handlers:
+    """Method, path and handler of each file."""
+    return tuple(("GET", path, _serving(name, kind)) for path, (name, kind) in _FILES.items())
+
+
+def _serving(name: str, kind: bytes) -> Handler:
+    async def serve(_raw: http.Request, _request: Request) -> Reply:
+        return Reply(200, _content(name), kind, _HEADERS)
+
+    return serve
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (Path(__file__).parent / name).read_bytes()

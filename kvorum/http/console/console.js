@@ -1,0 +1,297 @@
+"use strict";
+// The pages at work: asks the API, shows the answer, sends what an operator decides.
+//
+// One page at a time, named by the fragment (#/procedures/12). A page has a static part, made once
+// (its filters and buttons keep what was typed), and a live part, made anew from every answer. An
+// answer that comes after the page was left is thrown away (`visit`).
+
+const REFRESH_MS = 2000;
+const PATIENCE_MS = 15000; // of one request
+const CHILDREN_MAX = 30; // of the newest round, each a request
+const TABLES_MS = 30000; // names of tables change seldom
+
+const main = document.getElementById("main");
+const trouble = document.getElementById("trouble");
+const live = document.getElementById("live");
+let visit = 0; // grows with every change of the page
+let timer = 0;
+let names = { at: -Infinity, tables: new Map() };
+
+class Refusal extends Error {
+  constructor(status, told) {
+    super(told.message);
+    this.status = status;
+    this.code = told.code;
+  }
+}
+
+/** One request of the API; raises Refusal with its words, or an error of the network. */
+async function ask(path, body) {
+  const options = { signal: AbortSignal.timeout(PATIENCE_MS), headers: { accept: "application/json" } };
+  if (body !== undefined) {
+    options.method = "POST";
+    options.headers["content-type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  const answer = await fetch(path, options);
+  const told = await answer.json();
+  if (!answer.ok) throw new Refusal(answer.status, told.error);
+  return told;
+}
+
+const query = (values) => {
+  const set = Object.entries(values).filter(([, value]) => value);
+  return set.length ? `?${new URLSearchParams(set)}` : "";
+};
+
+function complain(error) {
+  const words = error instanceof Refusal ? `${error.code}: ${error.message}` : `the node does not answer (${error.message})`;
+  trouble.textContent = error ? words : "";
+  trouble.hidden = false;
+}
+
+async function tableNames() {
+  if (performance.now() - names.at < TABLES_MS) return names.tables;
+  const tables = new Map();
+  for (const ns of (await ask("v1/namespaces")).items) {
+    for (const table of (await ask(`v1/namespaces/${encodeURIComponent(ns.name)}/tables`)).items) {
+      tables.set(table.id, `${ns.name}.${table.name}`);
+    }
+  }
+  names = { at: performance.now(), tables };
+  return tables;
+}
+
+// ------------------------------------------------------------------------------------- pages
+// Each: (argument) → {fixed: elements made once, live: async () → elements}
+
+function textFilter(holder) {
+  const box = el("input", { id: "text", type: "search", placeholder: "any text in the row", "aria-label": "text", oninput: () => refresh() });
+  holder.text = () => box.value.trim();
+  return box;
+}
+
+function proceduresPage() {
+  const holder = {};
+  const state = el("select", { id: "state", "aria-label": "state", onchange: () => refresh() }, el("option", { value: "" }, "any state"), STATES.map((s) => el("option", { value: s }, s)));
+  const name = el("input", { id: "name", placeholder: "name", "aria-label": "name", onchange: () => refresh() });
+  const owner = el("input", { id: "owner", placeholder: "owner", "aria-label": "owner", onchange: () => refresh() });
+  const id = el("input", { id: "id", placeholder: "go to id", "aria-label": "id", inputmode: "numeric", size: 10 });
+  const go = (event) => {
+    event.preventDefault();
+    if (/^\d+$/.test(id.value.trim())) location.hash = `#/procedures/${id.value.trim()}`;
+    else refresh();
+  };
+  return {
+    fixed: el("form", { onsubmit: go }, state, name, owner, textFilter(holder), id, el("button", {}, "Go")),
+    live: async () => {
+      const found = await ask(`v1/procedures${query({ state: state.value, name: name.value.trim(), owner: owner.value.trim() })}`);
+      return procedureList(found.items, holder.text());
+    },
+  };
+}
+
+/** The children of the newest round (the API tells rounds as {first, count}). */
+async function childrenOf(one) {
+  const rounds = one.children || [];
+  if (!rounds.length) return { children: [], childrenMore: 0 };
+  const all = rounds.reduce((sum, round) => sum + round.count, 0);
+  const { first, count } = rounds[rounds.length - 1];
+  const ids = Array.from({ length: Math.min(count, CHILDREN_MAX) }, (_, i) => String(BigInt(first) + BigInt(i)));
+  const found = await Promise.all(ids.map((id) => ask(`v1/procedures/${id}`).catch(gone)));
+  const children = found.filter((child) => child !== null);
+  return { children, childrenMore: all - children.length };
+}
+
+const gone = (error) => {
+  if (error instanceof Refusal && error.status === 404) return null;
+  throw error;
+};
+
+function procedurePage(id) {
+  const heading = el("h2", { id: "title" }, `Procedure ${id}`);
+  const panel = el("div", {});
+  const buttons = ["abort", "bypass", "retry"].map((what) =>
+    el("button", { id: what, disabled: true, onclick: () => panel.replaceChildren(actionPanel(what, `v1/procedures/${id}/${what}`, {}, () => panel.replaceChildren())) }, ACTIONS[what].label));
+  return {
+    fixed: el("div", {}, heading, el("div", {}, buttons.flatMap((button) => [button, " "])), panel),
+    live: async () => {
+      const one = await ask(`v1/procedures/${id}`);
+      const [explain, audit, family] = await Promise.all([
+        ask(`v1/procedures/${id}/explain`).catch(gone), ask(`v1/audit?id=${id}&limit=20`), childrenOf(one),
+      ]);
+      heading.textContent = `Procedure ${id}: ${one.name}`;
+      for (const button of buttons) button.disabled = ENDED.has(one.state);
+      return procedureDetail({ one, explain, audit: audit.items, ...family });
+    },
+  };
+}
+
+/** Reason, options, a dry run, and only then the deed, with exactly what the dry run was told. */
+function actionPanel(what, path, more, close) {
+  const action = ACTIONS[what];
+  let agreed = null; // the body of the last dry run that would change something
+  const told = el("div", { id: "told", role: "status" });
+  const reason = el("input", { id: "reason", size: 40, placeholder: "why (kept in the audit)", "aria-label": "reason" });
+  const actor = el("input", { id: "actor", size: 16, placeholder: "your name", "aria-label": "your name", value: sessionStorage.getItem("actor") || "" });
+  const step = action.step && el("input", { id: "step", size: 16, placeholder: "step (its own)", "aria-label": "step" });
+  const options = action.options.map(([name, label]) => [name, el("input", { type: "checkbox", id: name }), label]);
+  const act = el("button", { id: "act", class: "act", disabled: true, onclick: () => run(false) }, action.label);
+  const dry = el("button", { id: "dry", onclick: () => run(true) }, "Dry run");
+  const changed = () => {
+    agreed = null;
+    act.disabled = true;
+  };
+
+  async function run(isDry) {
+    if (isDry) {
+      changed();
+      if (!reason.value.trim()) {
+        told.replaceChildren(el("p", { class: "bad" }, "Say why: the audit keeps it."));
+        reason.focus();
+        return;
+      }
+      sessionStorage.setItem("actor", actor.value.trim());
+      agreed = { ...more, reason: reason.value.trim(), key: crypto.getRandomValues(new Uint32Array(4)).join("-") };
+      if (actor.value.trim()) agreed.actor = actor.value.trim();
+      if (step && step.value.trim()) agreed.step = step.value.trim();
+      for (const [name, box] of options) if (box.checked) agreed[name] = true;
+    }
+    const body = agreed;
+    act.disabled = dry.disabled = true;
+    try {
+      const { key, ...dryBody } = body; // a dry run does not use up the key under which it is done once
+      const answer = await ask(path, isDry ? { ...dryBody, dry_run: true } : body);
+      told.replaceChildren(surgeryTold(answer));
+      act.disabled = !(isDry && answer.changed && agreed === body);
+      refresh();
+    } catch (error) {
+      const words = error instanceof Refusal ? `${error.code}: ${error.message}` : `no answer (${error.message}); done or not, it is not done twice: press again`;
+      told.replaceChildren(el("p", { class: "bad" }, words));
+      act.disabled = isDry || error instanceof Refusal || agreed !== body;
+    } finally {
+      dry.disabled = false;
+    }
+  }
+
+  const panel = el(
+    "fieldset", { id: "panel" },
+    el("legend", {}, `${action.label}`), el("p", {}, action.about),
+    el("div", { oninput: changed }, reason, " ", actor, " ", step, step && " ", options.map(([, box, label]) => [el("label", {}, box, label), " "])),
+    el("p", {}, dry, " ", act, " ", el("button", { id: "close", onclick: close }, "Close")), told,
+  );
+  queueMicrotask(() => reason.focus());
+  return panel;
+}
+
+function locksPage() {
+  const holder = {};
+  const panel = el("div", {});
+  const steal = (resource, one) => el("button", {
+    class: "steal",
+    onclick: () => panel.replaceChildren(el("p", {}, `${resource}, from ${one.id} (${one.name})`), actionPanel("steal", "v1/locks/steal", { resource, holder: one.id }, () => panel.replaceChildren())),
+  }, "Steal");
+  return {
+    fixed: el("div", {}, el("form", { onsubmit: (e) => e.preventDefault() }, textFilter(holder)), panel),
+    live: async () => {
+      const [told, runnable, waiting] = await Promise.all([
+        ask("v1/locks"), ask("v1/procedures?state=RUNNABLE"), ask("v1/procedures?state=WAITING"),
+      ]);
+      const byId = new Map([...runnable.items, ...waiting.items].map((one) => [one.id, one]));
+      return lockTables(told, [...byId.values()], holder.text(), steal);
+    },
+  };
+}
+
+function listPage(load) {
+  const holder = {};
+  return {
+    fixed: el("form", { onsubmit: (e) => e.preventDefault() }, textFilter(holder)),
+    live: () => load(holder),
+  };
+}
+
+const PAGES = {
+  procedures: (id) => (id ? procedurePage(id) : proceduresPage()),
+  locks: locksPage,
+  nodes: () => listPage(async (holder) => {
+    const [nodes, cluster] = await Promise.all([ask("v1/nodes"), ask("v1/cluster")]);
+    return nodeTable(nodes.items, cluster.master, holder.text());
+  }),
+  partitions: () => listPage(async (holder) => {
+    const [found, tables] = await Promise.all([ask("v1/partitions"), tableNames()]);
+    return partitionTable(found.items, tables, holder.text());
+  }),
+};
+
+// ------------------------------------------------------------------------------------- refresh
+let page = null;
+let shown = null; // the live part
+let asking = false;
+let again = false;
+
+function open() {
+  visit += 1;
+  const [, name, argument] = location.hash.split("/");
+  const known = Object.hasOwn(PAGES, name || "") ? name : "procedures";
+  const id = /^\d+$/.test(argument || "") ? argument : "";
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.getAttribute("href") === `#/${known}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  page = PAGES[known](id);
+  shown = el("div", { id: "shown" }, el("p", { class: "faint" }, "Asking the node …"));
+  main.replaceChildren(page.fixed, shown);
+  trouble.hidden = true;
+  refresh();
+}
+
+/** Ask now, once more if asked meanwhile, and again in REFRESH_MS while somebody looks. */
+async function refresh() {
+  if (asking) {
+    again = true;
+    return;
+  }
+  asking = true;
+  clearTimeout(timer);
+  do {
+    again = false;
+    await look();
+  } while (again);
+  asking = false;
+  timer = setTimeout(tick, REFRESH_MS);
+}
+
+function tick() {
+  if (live.checked && document.visibilityState === "visible" && !picking()) refresh();
+  else timer = setTimeout(tick, REFRESH_MS);
+}
+
+/** Whether somebody has marked text in what would be replaced. */
+function picking() {
+  const marked = document.getSelection();
+  return !marked.isCollapsed && shown.contains(marked.anchorNode);
+}
+
+async function look() {
+  const began = visit;
+  try {
+    const [made, cluster] = await Promise.all([page.live(), ask("v1/cluster")]);
+    if (began !== visit) {
+      again = true;
+      return;
+    }
+    shown.replaceChildren(...[made].flat(Infinity).filter((one) => one));
+    const master = cluster.master === null ? "no master now" : `master ${cluster.master}`;
+    document.getElementById("cluster").textContent = `cluster ${cluster.cluster || "?"} · ${master} · nodes: ${cluster.nodes} · partitions: ${cluster.partitions}`;
+    trouble.hidden = true;
+    document.body.dataset.looks = String(Number(document.body.dataset.looks || 0) + 1);
+  } catch (error) {
+    if (began === visit) complain(error);
+    else again = true;
+  }
+}
+
+window.addEventListener("hashchange", open);
+live.addEventListener("change", () => live.checked && refresh());
+open();
