@@ -53,6 +53,8 @@ _PLACES.update(
         m.MGET: (_many(0), -1, 1, -1),
         m.READ_NOW: (_many(0), -1, 1, -1),
         m.SCAN: (_one, -1, 2, -1),
+        m.SCAN_VALUES: (_one, -1, 2, -1),
+        m.PAIRS: (_one, -1, 2, -1),
         m.CHANGES: (_one, -1, 2, -1),
         m.AWAIT_CHANGES: (_one, -1, -1, -1),
         m.PREWRITE: (_ops(3), 0, -1, -1),
@@ -71,7 +73,8 @@ _Found = tuple[Sequence[Key], Sequence[int | str], int, int, int, int, int, int]
 _NOTHING: Final[_Found] = ((), (), 0, 0, 0, 0, 0, 0)
 _NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
 _VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})
-_READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.READ_NOW})
+_READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.SCAN_VALUES, m.READ_NOW})
+_RANGES: Final = frozenset({m.SCAN, m.SCAN_VALUES, m.CHANGES, m.PAIRS, m.AWAIT_CHANGES})
 _PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
 _MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
 
@@ -136,7 +139,7 @@ class NativeStamps:
             version = reply[3]
         if done and not read_ts and method in _READS:
             read_ts = self._read_point(request[3])
-        if method in (m.SCAN, m.CHANGES, m.AWAIT_CHANGES):
+        if method in _RANGES:
             return (), (keys[0][0],), _int(read_ts), 0, 0, 0, 0, 0
         numbers = (read_ts, start_ts, commit_ts, version, start_ts)
         if not all(type(number) is int for number in numbers):

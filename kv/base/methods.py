@@ -84,9 +84,9 @@ FINISH: Final = 19
 # start, end, read_ts, limit, reverse, ignore → [value, …], resume | None. SCAN for who wants all
 # rows and knows their keys from their values: the values alone
 SCAN_VALUES: Final = 20
-# start, end, upto, limit, above, bare, bytes_max, cursor | None → [[key, value | None = was deleted,
-# version, old value | None], …], cursor | None; bare: [[key, version], …]. Versions in (above,
-# upto], a frontier that CHANGES told, with what they replaced (kv/feed/pairs.py)
+# start, end, upto, limit, above, bare, bytes_max, cursor | None → [[key, value | None = was
+# deleted, version, old value | None], …], cursor | None; bare: [[key, version], …]. Versions in
+# (above, upto], a frontier that CHANGES told, with what they replaced (kv/feed/pairs.py)
 PAIRS: Final = 21
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.

@@ -56,12 +56,14 @@ from kv.base.methods import (
     LOOKUP,
     MASTER_METHODS,
     MGET,
+    PAIRS,
     PREWRITE,
     PREWRITE_ROWS,
     READ_NOW,
     RECOVER,
     RESOLVE,
     SCAN,
+    SCAN_VALUES,
     WRITE,
 )
 from kv.base.ports import Rng, Timers
@@ -74,7 +76,7 @@ from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
-    | {FINISH, READ_NOW}
+    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS}
 )
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may

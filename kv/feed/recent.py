@@ -188,11 +188,9 @@ class Recent:
         """
         assert above >= self.floor, "these versions are not all here"
         at, below = (start, 0) if cursor is None else parse_cursor(cursor)
-        first = bisect_right(self._entries, above, lo=self._head, key=_highest)
-        parts = (_within(entry.rows, at, end) for entry in self._entries[first:])
         found: list[Row] = []
         size = 0
-        for key, group in groupby(merge(*parts, key=_by_key), key=_by_key):
+        for key, group in self.by_key(at, end, above):
             if len(found) >= limit or size >= bytes_max:
                 return found, make_cursor(key, 0)
             high = min(upto, below - 1) if below and key == at else upto
@@ -202,6 +200,14 @@ class Recent:
                     found.append(row)
                     size += size_of(row)
         return found, None
+
+    def by_key(
+        self, start: bytes, end: bytes, above: int
+    ) -> Iterator[tuple[bytes, Iterator[Sequence[Any]]]]:
+        """The rows of entries that may hold versions above `above`, by key, of a key by age."""
+        first = bisect_right(self._entries, above, lo=self._head, key=_highest)
+        parts = (_within(entry.rows, start, end) for entry in self._entries[first:])
+        return groupby(merge(*parts, key=_by_key), key=_by_key)
 
     # ------------------------------------------------------------------ intents
 

@@ -15,10 +15,12 @@ from kv.base.methods import (
     CHANGES,
     GET,
     MGET,
+    PAIRS,
     PREWRITE,
     PUT,
     READ_NOW,
     SCAN,
+    SCAN_VALUES,
     WRITE,
 )
 from kv.partition.answers import moved, too_late
@@ -26,8 +28,8 @@ from kv.partition.ports import Connection
 from kv.partition.request_writes import outer_reads
 from kv.partition.requests import check_request, first_and_last, plain
 
-READS: Final = frozenset({GET, MGET, READ_NOW, SCAN, CHANGES, AWAIT_CHANGES})
-_RANGES: Final = frozenset({SCAN, CHANGES, AWAIT_CHANGES})
+_RANGES: Final = frozenset({SCAN, SCAN_VALUES, CHANGES, PAIRS, AWAIT_CHANGES})
+READS: Final = frozenset({GET, MGET, READ_NOW}) | _RANGES
 READ_AHEAD_BYTES: Final = 16 * MiB
 _KEYS_AT_ONCE: Final = 64  # any of their records may be the largest
 _HOT: Final = frozenset({GET, PUT})
@@ -112,8 +114,7 @@ def check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
     else:
         outer = first_and_last(r, keys)
         inside = outer is None or (d.covers(outer[0]) and d.covers(outer[1]))
-        with_options = r[1] in _READING and len(r) > 8
-        if with_options and (read := outer_reads(r)) is not None:
+        if r[1] in _READING and len(r) > 8 and (read := outer_reads(r)) is not None:
             low, high, is_end = read
             ends = not d.end or (high != b"" and high <= d.end) if is_end else d.covers(high)
             inside = inside and low >= d.start and ends

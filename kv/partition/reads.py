@@ -28,8 +28,6 @@ from kv.partition.evaluated import Evaluated
 from kv.partition.ports import AppliedState
 
 _SCAN_FIELDS = 11  # of a SCAN without options
-
-
 _SCANS: Final = frozenset({SCAN, SCAN_VALUES})
 
 
@@ -129,7 +127,14 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
         rows = [None if value is None else [value, version] for value, version in found]
         return [rows] if r[1] == MGET else [rows, r[6]]
     expiries: dict[int, int] | None = {} if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] else None
-    page = (scan if r[1] == SCAN else scan_values)(
+    if r[1] == SCAN_VALUES:
+        start, end, read_ts, limit, reverse, ignore = r[5:]
+        values = scan_values(
+            state, start, end, read_ts=read_ts, limit=limit, reverse=reverse, ignore=ignore,
+            now_ms=now_ms,
+        )  # fmt: skip
+        return [values.items, values.resume]
+    page = scan(
         state,
         r[5],
         r[6],

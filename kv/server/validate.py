@@ -182,6 +182,8 @@ _KEY_AT: Final[dict[int, tuple[int, ...]]] = {
     methods.MGET: (5, 0),
     methods.READ_NOW: (5, 0),
     methods.SCAN: (5,),
+    methods.SCAN_VALUES: (5,),
+    methods.PAIRS: (5,),
     methods.CHANGES: (5,),
     methods.AWAIT_CHANGES: (5,),
     methods.PREWRITE: (8, 0, 1),
