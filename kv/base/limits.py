@@ -178,6 +178,11 @@ SHIP_OLD_BYTES_MAX: Final = 512  # longer old versions are not in the entry: rep
 LOCK_INLINE_BYTES_MAX: Final = 1 * KiB  # intents keep up to this of their value in memory
 DRAIN_REQUESTS_MAX: Final = 2_048  # of one partition in one synchronous step of the loop
 RECORDED_TXNS_MAX: Final = 16_384  # ids of transactions with a record that a leader remembers
+OPEN_TXNS_MAX: Final = 1_024  # … and, of each of its partitions, so many records of open ones …
+OPEN_TXN_KEYS_MAX: Final = 16  # … that name at most so many keys
+KNOWN_RECORDS_MAX: Final = 512  # newest records of a partition that were read and may be replaced …
+KNOWN_RECORD_BYTES_MAX: Final = 1 * KiB  # … of at most so many bytes
+FEW_KEYS: Final = 4  # of a multi-get that are read one by one
 DRAIN_REPLY_BYTES: Final = 16 * MiB  # of reads, of all partitions in one pass of the loop …
 DRAIN_REPLY_BYTES_MIN: Final = 1 * MiB  # … where each may answer so much in any case
 DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
@@ -373,6 +378,14 @@ SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction
 SINK_ATTEMPT_CHARS_MAX: Final = 64
 SINK_FETCHED_MAX: Final = 1_000  # answered commits whose records wait to be forgotten
 SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
+SINK_UNIQUE_ROWS: Final = 2_000_000  # hashes of keys in memory when duplicates are looked for
+SINK_ORDERED_ROWS_MAX: Final = 1_000_000  # rows of a batch of which the highest of a key stays
+SINK_PARTS_MAX: Final = 100  # tables of one batch
+SINK_RETIRED_MAX: Final = 20  # queries that a reset replaced, remembered and refused
+SINK_EXPIRED_MS: Final = 86_400_000  # how long an attempt that ended with its lease is told of
+SINK_PREPARED_WARN_MS: Final = 3_600_000  # a prepared job older than this is warned of
+SINK_RETRY_MS_MAX: Final = 2_000  # between two tries of a commit that met another transaction
+SINK_READ_ROWS: Final = 1_000  # rows of a table read at once when a batch replaces them
 
 # -- the notification bus (procedures/bus)
 BUS_TARGETS_MAX: Final = 1_000  # of one operation
@@ -439,6 +452,11 @@ SQL_FENCE_MS: Final = 2_000  # a commit so long behind the oldest look holds the
 SQL_COMMIT_MS_MAX: Final = 5_000  # … and an earlier one is sent within this, or not at all
 SQL_SETTLE_MS: Final = 8_000  # between two versions of a table: nobody uses the one before the last
 SQL_SETTLE_NATIVE_MS: Final = 16_000  # the same where who writes without SQL must hear of it
+SQL_POLL_MS: Final = 100  # a proxy that serves clients asks so often what it has to acknowledge …
+SQL_POLL_SOON_MS: Final = 10  # … and so often while a change waits for it, as the change does
+SQL_SOON_MS: Final = 2_000  # so long behind an acknowledgement the next one is likely
+SQL_EXPEL_MS: Final = 1_000  # a proxy that has not acknowledged by then has to announce itself anew
+SQL_LEAVE_MS: Final = 60_000  # a proxy that nobody asks signs off
 SQL_BACKFILL_ROWS: Final = 1_000  # of one transaction of a schema change …
 SQL_BACKFILL_ROWS_MIN: Final = 8  # … and where it meets conflicts again and again
 
@@ -456,6 +474,8 @@ assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
 assert SQL_BACKFILL_ROWS_MIN <= SQL_BACKFILL_ROWS <= min(SCAN_ROWS_MAX, MULTI_KEYS_MAX)
 assert SQL_SCHEMA_TTL_MS < SQL_FENCE_MS, "what was just looked up is not fenced"
 assert SQL_FENCE_MS + SQL_COMMIT_MS_MAX < SQL_SETTLE_MS, "what is not fenced is over by then"
+assert SQL_POLL_MS < SQL_EXPEL_MS < SQL_SETTLE_MS, "who lives acknowledges before it is expelled"
+assert SQL_SETTLE_MS < SQL_LEAVE_MS, "who signs off uses nothing any more"
 assert SQL_LOOKUP_ROWS <= MULTI_KEYS_MAX
 assert SQL_CANCEL_MS_MAX < DEADLINE_MS_DEFAULT
 assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (
@@ -483,6 +503,10 @@ assert SINK_STEP_CHUNKS * SINK_CHUNK_BYTES_MAX < SUPERSEDED_BYTES_MAX, "they go 
 assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_MEMORY_BYTES_MAX
 assert 2 * SINK_ATTEMPT_CHARS_MAX < NONCE_CHARS_MAX
 assert SINK_COMMIT_WAIT_MS <= WAIT_MS_MAX
+assert SINK_ORDERED_ROWS_MAX <= SINK_UNIQUE_ROWS
+assert SINK_ORDERED_ROWS_MAX <= TXN_KEYS_MAX
+assert SINK_LEASE_MS < SINK_EXPIRED_MS
+assert min(MULTI_KEYS_MAX, SCAN_ROWS_MAX) >= SINK_READ_ROWS
 assert PROCEDURE_ARGS_BYTES_MAX + 2 * PROCEDURE_STATE_BYTES_MAX + MiB <= VALUE_BYTES_MAX, (
     "arguments, state, result and history are one record"
 )
@@ -510,6 +534,8 @@ assert SPILL_BLOCK_BYTES + VALUE_BYTES_MAX < TXN_SPILL_BYTES
 assert LARGE_IN_FLIGHT_MAX * (PREWRITE_BYTES_MAX + VALUE_BYTES_MAX) <= TXN_SPILL_BYTES
 assert PARALLEL_PARTS_MAX <= PREWRITES_IN_FLIGHT_MAX, "all are sent at once"
 assert PARALLEL_KEYS_MAX <= PREWRITE_KEYS_MAX <= MULTI_KEYS_MAX
+assert FEW_KEYS * VALUE_BYTES_MAX <= MULTI_GET_BYTES_MAX, "few keys need no count of their bytes"
+assert COMMITS_IN_FLIGHT_MAX <= OPEN_TXNS_MAX, "a client's open transactions are all remembered"
 assert PARALLEL_KEYS_MAX <= ENDS_KEYS_MAX <= LIST_ITEMS_MAX, "a FINISH takes at least one commit"
 assert 2 * UNSTAGE_MS <= RECOVERY_GRACE_MS < TXN_TTL_MS_DEFAULT, "a living coordinator is faster"
 assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (

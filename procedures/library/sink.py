@@ -2,14 +2,17 @@
 
     verify   the marker: a version at or below the last one is done already; another query under
              the same name is refused (a fresh checkpoint that starts at batch 0 would otherwise be
-             skipped silently). The manifest: each task sealed with the same counts. A batch of at
-             most SINK_SMALL_ROWS rows and SINK_SMALL_BYTES ends here: its rows, the marker and the
-             removal of what it staged are the step's own transaction.
+             skipped silently), unless it says that it replaces that one. The manifest: each task
+             sealed with the same counts. A batch of at most SINK_SMALL_ROWS rows and
+             SINK_SMALL_BYTES ends here: its rows, the marker and the removal of what it staged are
+             the step's own transaction.
     write    a larger batch: intents for the marker and the manifest's rows, chunk by chunk, under a
              transaction id that is kept in the state before it is used
     flip     one status flip at the anchor commits the rows together with the marker; then the
              cleaning is handed to `kvorum.sink_clean`, so that nobody waits for it. Up to
              SINK_STEP_ROWS it is done at the end of `write`
+    apply    instead of both, a batch that must read before it writes: of a table with indexes or
+             constraints, of several tables, one that replaces what is there (`sink_careful`)
 
 `kvorum.sink_clean` turns the intents into versions and removes everything staged, losers of
 retries and speculation included. Whoever reads meanwhile sees the whole batch: the intents say that
@@ -18,14 +21,16 @@ it is committed.
 The anchor of a large batch is a row of the *table*, so large batches for one table come one after
 the other and cannot wait for each other in a circle. The marker is written under the condition that
 it is still what `verify` read: of two commits of one version the second starts over and finds the
-first.
+first. So is the table's record: who gives it an index meanwhile makes the batch start over.
 
 Every step may run twice: `verify` is one transaction; `write` lays intents that are there already;
 `flip` asks the record; cleaning removes what is left. A batch that fails or is aborted rolls its
 transaction back and lets go of its attempt (`release`); was the flip faster, it cleans instead.
 
+`early` batches (at most once) move the marker before their rows and nobody waits for them.
+
 Protocol after Flink's TwoPhaseCommitSinkFunction; why staging and not direct intents: speculative
-copies write the same keys and would conflict. Deliberately missing: overwriting modes.
+copies write the same keys and would conflict.
 """
 
 from __future__ import annotations
@@ -38,11 +43,22 @@ from kv.base import limits
 from kv.base.errors import ConditionFailed, Refused, Rejected, TxnAborted
 from kv.base.keys import successor, table_prefix
 from kv.base.methods import COMMITTED
-from kv.base.ops import Op, delete, put
+from kv.base.ops import Op, check, delete, put
 from procedures.engine.procedure import Outcome, again, done, fail
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Submission
+from procedures.library import sink_rows
+from procedures.library.sink_careful import MarkerMoved, PlainTables, apply
+from procedures.library.sink_parts import (
+    REFUSE,
+    Get,
+    Part,
+    SinkRefused,
+    Tables,
+    marker_of,
+    parts_of,
+)
 from procedures.library.sink_records import (
     Attempt,
     AttemptState,
@@ -53,19 +69,21 @@ from procedures.library.sink_records import (
     bulk_key,
     chunk_key,
     chunks_range,
-    marker_key,
     task_key,
     unpack_chunk,
 )
+from procedures.library.sink_rows import intact, there
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
     from txn.bulk import BulkTransactions
+    from txn.transaction import Transaction
 
 SINK_COMMIT: Final = "kvorum.sink_commit"
 SINK_CLEAN: Final = "kvorum.sink_clean"
 _FOREVER_MS: Final = 1 << 62
 _CHUNKS_PER_READ: Final = 3  # of at most SINK_CHUNK_BYTES_MAX each, so that a reply holds them
+_STAGING: Final = (AttemptState.OPEN, AttemptState.PREPARED)
 
 Submit = Callable[[Submission], Awaitable[int]]
 
@@ -87,31 +105,37 @@ class Transactions(Protocol):
     async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
     async def write(self, ops: Sequence[Op]) -> int: ...
     async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
+    async def begin(self, *, ttl_ms: int = ...) -> Transaction: ...
 
 
-class SinkRefused(Exception):
-    """The batch must not be committed: `code` and the reason become the procedure's error."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
-
-
-def already_committed(marker: Marker | None, *, app: str, version: int, query: str) -> bool:
+def already_committed(
+    marker: Marker | None, *, app: str, version: int, query: str, reset: bool = False
+) -> bool:
     """Whether the batch is at or below the marker. Raises Refused if the marker belongs to another
-    query.
+    query, which this one does not replace (`reset`), or which replaced this one.
     """
     if marker is None:
         return False
-    if marker.query != query:
+    if marker.query == query:
+        return version <= marker.version
+    details = {"app": app, "last_version": marker.version, "query": marker.query}
+    if query in marker.retired:
         raise Refused(
-            f"application {app!r} was written by query {marker.query!r} up to batch"
-            f" {marker.version}; this is query {query!r}: a new checkpoint needs a new appId, or"
-            " its first batches would be taken for replays",
-            code="SINK_OTHER_QUERY",
-            details={"app": app, "last_version": marker.version, "query": marker.query},
+            f"application {app!r} was taken over by query {marker.query!r}: this one, {query!r},"
+            " must not write under its name any more; stop it",
+            code="SINK_FENCED",
+            details=details,
         )
-    return version <= marker.version
+    if reset:
+        return False
+    raise Refused(
+        f"application {app!r} was written by query {marker.query!r} up to batch"
+        f" {marker.version}; this is query {query!r}: a new checkpoint needs a new appId, or"
+        " its first batches would be taken for replays. If that query is over and this one takes"
+        " its place from its own batch 0 on, say option resetTxnApp=true",
+        code="SINK_OTHER_QUERY",
+        details=details,
+    )
 
 
 async def drop_range(txn: Transactions, start: bytes, end: bytes) -> None:
@@ -126,23 +150,26 @@ async def drop_range(txn: Transactions, start: bytes, end: bytes) -> None:
 
 @procedure(SINK_COMMIT)
 class SinkCommit:
-    """args: {attempt, table, app, version, query, manifest}, as SINK_COMMIT of kv.base.methods."""
+    """args: {attempt, table, app, version, query, manifest}, as SINK_COMMIT of kv.base.methods, and
+    what `sink_parts` says; `more`: the parts of other tables.
+    """
 
-    def __init__(self, txn: Transactions, submit: Submit) -> None:
+    def __init__(self, txn: Transactions, submit: Submit, tables: Tables | None = None) -> None:
         """`submit`: Executor.submit (`Registry.add(SinkCommit, make=…)`)."""
         self._txn, self._submit = txn, submit
+        self._tables: Tables = tables or PlainTables()
 
     @step(first=True, undo="release")
     async def verify(self, ctx: StepContext) -> Outcome:
         try:
-            return await _verify(ctx, self._txn.bulk)
+            return await _Verify(ctx, self._txn.bulk, self._tables).run()
         except (SinkRefused, Refused) as e:
             return fail(e.code, e.message)
 
     @step
     async def write(self, ctx: StepContext) -> Outcome:
         try:
-            return await _write(ctx, self._txn.bulk, self._submit)
+            return await _write(ctx, self._txn, self._submit, self._tables)
         except SinkRefused as e:
             return fail(e.code, e.message)
 
@@ -150,15 +177,29 @@ class SinkCommit:
     async def flip(self, ctx: StepContext) -> Outcome:
         return await _flip(ctx, self._txn.bulk, self._submit)
 
+    @step
+    async def apply(self, ctx: StepContext) -> Outcome:
+        try:
+            told = await apply(ctx, self._txn, self._tables)
+        except MarkerMoved:
+            return next_step("verify")
+        except (SinkRefused, Refused) as e:
+            return fail(e.code, e.message)
+        if told is None:
+            return again(delay_ms=min(10 << min(ctx.round, 10), limits.SINK_RETRY_MS_MAX))
+        for part in parts_of(ctx.args):
+            await _hand_to_clean(ctx, part, 0, self._submit)
+        return done(told)
+
     @undo
     async def release(self, ctx: StepContext) -> None:
-        await _release(ctx, self._txn.bulk, self._submit)
+        await _release(ctx, self._txn, self._submit)
 
 
 @procedure(SINK_CLEAN)
 class SinkClean:
     """args: {attempt, table, manifest, keys, txn, commit_ts}: `keys` are the anchor and the marker,
-    `txn` is the transaction.
+    `txn` is the transaction; 0: it left nothing to resolve.
     """
 
     def __init__(self, txn: Transactions) -> None:
@@ -167,15 +208,17 @@ class SinkClean:
     @step(first=True)
     async def resolve(self, ctx: StepContext) -> Outcome:
         args, bulk = ctx.args, self._txn.bulk
-        await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
-        try:
-            async for keys, values in _rows(args, bulk):
-                await bulk.resolve_rows(keys, values, args["txn"], args["commit_ts"])
-        except SinkRefused as e:  # damaged since it was written: its intents go when they are met
-            ctx.state["damaged"] = e.message
-        if not _moderate(args):
+        (part,) = parts_of(args)
+        if args["txn"]:
+            await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
+            try:
+                async for keys, values in _rows(part, bulk):
+                    await bulk.resolve_rows(keys, values, args["txn"], args["commit_ts"])
+            except SinkRefused as e:  # damaged since it was written: intents go when they are met
+                ctx.state["damaged"] = e.message
+        if not _moderate(part):
             return next_step("remove")
-        _drop_staged(ctx)
+        _drop_staged(ctx, part)
         return done(ctx.state or None)
 
     @step
@@ -202,155 +245,188 @@ class SinkClean:
 # -- verify
 
 
-async def _verify(ctx: StepContext, bulk: BulkTransactions) -> Outcome:
-    args = ctx.args
-    if args["app"]:
-        found = await ctx.txn.get(marker_key(args["app"], args["table"]))
-        marker = Marker.unpack(found.value) if found else None
-        if already_committed(marker, app=args["app"], version=args["version"], query=args["query"]):
-            if ctx.state:  # found on the second look, after the attempt was claimed
-                _let_go(ctx)
-            return done({"outcome": "already_committed", "version": args["version"]})
-        ctx.state["marker_version"] = found.version if found else 0
-    rows = sum(entry[3] for entry in args["manifest"])
-    if args["manifest"]:
-        await _check_attempt(ctx)
-        await _check_manifest(ctx)
-        chunks = await _small_batch(ctx) if rows <= limits.SINK_SMALL_ROWS else None
-        if chunks is None:
-            ctx.txn.put(attempt_key(args["attempt"]), _committing(ctx))
-            ctx.state["txn"] = await bulk.fresh_ts()
-            return next_step("write")
-        _put_rows(ctx, chunks)
-        _drop_staged(ctx)
-    if args["app"]:
-        ctx.txn.put(marker_key(args["app"], args["table"]), _marker(args))
-    return done({"outcome": "committed", "rows": rows})
+def _next_marker(args: Any, found: bytes | None) -> bytes:
+    version, query = args["version"], args["query"]
+    marker = Marker(version, query) if found is None else Marker.unpack(found)
+    return marker.follow(version, query).pack()
 
 
-async def _check_attempt(ctx: StepContext) -> None:
-    name = ctx.args["attempt"]
+class _Verify:
+    def __init__(self, ctx: StepContext, bulk: BulkTransactions, tables: Tables) -> None:
+        self.ctx, self.args, self.bulk, self.tables = ctx, ctx.args, bulk, tables
+        self.parts = parts_of(ctx.args)
+
+    async def run(self) -> Outcome:
+        ctx, args = self.ctx, self.args
+        if args["app"] and not (args.get("early") and "guards" in ctx.state):
+            found = await ctx.txn.get(marker_of(args))
+            marker = Marker.unpack(found.value) if found else None
+            names = {"app": args["app"], "version": args["version"], "query": args["query"]}
+            if already_committed(marker, **names, reset=args.get("reset", False)):
+                if ctx.state:  # found on the second look, after the attempt was claimed
+                    _let_go(ctx)
+                return done({"outcome": "already_committed", "version": args["version"]})
+            ctx.state["marker_version"] = found.version if found else 0
+            ctx.state["marker"] = _next_marker(args, found.value if found else None)
+        careful = await self._look()
+        if careful:
+            return self._claimed("apply")
+        (part,) = self.parts
+        if part.manifest:
+            chunks = await self._small(part) if part.rows <= limits.SINK_SMALL_ROWS else None
+            if chunks is None:
+                ctx.state["txn"] = await self.bulk.fresh_ts()
+                return self._claimed("write")
+            await self._put_rows(part, chunks)
+            _drop_staged(ctx, part)
+        if args["app"]:
+            ctx.txn.put(marker_of(args), ctx.state["marker"])
+        return done({"outcome": "committed", "rows": part.rows})
+
+    def _claimed(self, step: str) -> Outcome:
+        """The attempts are this procedure's from now on."""
+        for part in self.parts:
+            row = Attempt(AttemptState.COMMITTING, part.table, _FOREVER_MS, self.ctx.id)
+            self.ctx.txn.put(attempt_key(part.attempt), row.pack())
+        if self.args.get("early") and self.args["app"]:
+            self.ctx.txn.put(marker_of(self.args), self.ctx.state["marker"])
+        return next_step(step)
+
+    async def _look(self) -> bool:
+        """Attempts, manifests and tables are as they should be. True: it must be careful."""
+        careful = len(self.parts) > 1
+        guards = []
+        for part in self.parts:
+            if part.manifest:
+                await _check_attempt(self.ctx, part)
+                await _check_manifest(self.ctx, part)
+            facts = await self.tables.facts(getter(self.ctx), part.table)
+            careful = careful or not part.plain or (facts is not None and facts.ruled)
+            if facts is not None and part.manifest:
+                self.ctx.txn.check(facts.key, facts.version)
+                guards.append([facts.key, facts.version])
+        self.ctx.state["guards"] = guards
+        return careful
+
+    async def _small(self, part: Part) -> list[bytes] | None:
+        """All chunks in the manifest's order, verified; None if they are too many bytes."""
+        keys = [
+            (task, seq, chunk_key(part.attempt, task, seq))
+            for _, task, count, _, _ in sorted(part.manifest)
+            for seq in range(count)
+        ]
+        running = dict.fromkeys((task for task, _, _ in keys), 0)
+        chunks: list[bytes] = []
+        size = 0
+        for at in range(0, len(keys), _CHUNKS_PER_READ):
+            named = keys[at : at + _CHUNKS_PER_READ]
+            rows = await self.ctx.txn.multi_get([key for _, _, key in named])
+            for (task, seq, _), found in zip(named, rows, strict=True):
+                chunk = there(found and found.value, task, seq)
+                running[task] = add_crc(running[task], seq, chunk)
+                chunks.append(chunk)
+                size += len(chunk)
+            if size > limits.SINK_SMALL_BYTES:
+                return None
+        for _, task, _, _, crc in part.manifest:
+            intact(task, running[task], crc)
+        return chunks
+
+    async def _put_rows(self, part: Part, chunks: list[bytes]) -> None:
+        """Of rows with one key the last stays, if there may be several."""
+        prefix = table_prefix(part.table)
+        rows: dict[bytes, bytes | None] = {}
+        for chunk in chunks:
+            keys, values = unpack_chunk(chunk, "staged chunk")
+            if part.twice == REFUSE:
+                for key in keys:
+                    if key in rows:
+                        get = getter(self.ctx)
+                        shown = await self.tables.shown(get, part.table, key)
+                        raise sink_rows.duplicate(shown)
+            rows.update(zip(keys, values, strict=True))
+        for key, value in rows.items():
+            if value is None:
+                self.ctx.txn.delete(prefix + key)
+            else:
+                self.ctx.txn.put(prefix + key, value)
+
+
+def getter(ctx: StepContext) -> Get:
+    """The step's snapshot, as a function."""
+
+    async def get(key: bytes) -> tuple[bytes | None, int]:
+        row = await ctx.txn.get(key)
+        return (None, 0) if row is None else (row.value, row.version)
+
+    return get
+
+
+async def _check_attempt(ctx: StepContext, part: Part) -> None:
+    name = part.attempt
     found = await ctx.txn.get(attempt_key(name))
-    if found is None:
+    attempt = Attempt.unpack(found.value) if found else None
+    if attempt is None or attempt.state is AttemptState.EXPIRED:
         raise SinkRefused(
             "SINK_ATTEMPT_GONE", f"attempt {name} is unknown: its lease ended; run the batch again"
         )
-    attempt = Attempt.unpack(found.value)
-    if attempt.table != ctx.args["table"]:
+    if attempt.table != part.table:
         raise SinkRefused("SINK_OTHER_TABLE", f"attempt {name} staged for table {attempt.table}")
     if attempt.state is AttemptState.ABORTED:
         raise SinkRefused("SINK_ABORTED", f"attempt {name} was aborted")
-    if attempt.state is AttemptState.COMMITTING and attempt.procedure != ctx.id:
+    mine = (0, ctx.id) if attempt.state in _STAGING else (ctx.id,)
+    if attempt.procedure not in (*mine, *((ctx.parent,) if ctx.parent else ())):
         raise SinkRefused(
             "SINK_COMMITTING", f"attempt {name} is being committed by {attempt.procedure}"
         )
 
 
-async def _check_manifest(ctx: StepContext) -> None:
-    attempt, manifest = ctx.args["attempt"], ctx.args["manifest"]
-    sealed = await ctx.txn.multi_get([task_key(attempt, entry[1]) for entry in manifest])
-    for (part, task, chunks, rows, crc), found in zip(manifest, sealed, strict=True):
-        if found is None or Sealed.unpack(found.value) != Sealed(part, chunks, rows, crc):
-            raise SinkRefused(
-                "SINK_MANIFEST",
-                f"task {task} of partition {part} is not sealed as the manifest says: {rows} rows"
-                f" in {chunks} chunks expected, {found and Sealed.unpack(found.value)} found",
-            )
+async def _check_manifest(ctx: StepContext, told: Part) -> None:
+    for at in range(0, len(told.manifest), limits.MULTI_KEYS_MAX):
+        manifest = told.manifest[at : at + limits.MULTI_KEYS_MAX]
+        sealed = await ctx.txn.multi_get([task_key(told.attempt, entry[1]) for entry in manifest])
+        for (part, task, chunks, rows, crc), found in zip(manifest, sealed, strict=True):
+            if found is None or Sealed.unpack(found.value) != Sealed(part, chunks, rows, crc):
+                raise SinkRefused(
+                    "SINK_MANIFEST",
+                    f"task {task} of partition {part} is not sealed as the manifest says: {rows}"
+                    f" rows in {chunks} chunks expected,"
+                    f" {found and Sealed.unpack(found.value)} found",
+                )
 
 
-async def _small_batch(ctx: StepContext) -> list[bytes] | None:
-    """All chunks in the manifest's order, verified; None if they are too many bytes."""
-    keys = [
-        (task, seq, chunk_key(ctx.args["attempt"], task, seq))
-        for _, task, count, _, _ in sorted(ctx.args["manifest"])
-        for seq in range(count)
-    ]
-    running = dict.fromkeys((task for task, _, _ in keys), 0)
-    chunks: list[bytes] = []
-    size = 0
-    for at in range(0, len(keys), _CHUNKS_PER_READ):
-        part = keys[at : at + _CHUNKS_PER_READ]
-        rows = await ctx.txn.multi_get([key for _, _, key in part])
-        for (task, seq, _), found in zip(part, rows, strict=True):
-            chunk = _there(found and found.value, task, seq)
-            running[task] = add_crc(running[task], seq, chunk)
-            chunks.append(chunk)
-            size += len(chunk)
-        if size > limits.SINK_SMALL_BYTES:
-            return None
-    for _, task, _, _, crc in ctx.args["manifest"]:
-        _intact(task, running[task], crc)
-    return chunks
-
-
-def _there(chunk: bytes | None, task: str, seq: int) -> bytes:
-    if chunk is None:
-        raise SinkRefused("SINK_MANIFEST", f"chunk {seq} of task {task} is missing")
-    return chunk
-
-
-def _intact(task: str, running: int, crc: int) -> None:
-    if running != crc:
-        raise SinkRefused(
-            "SINK_CORRUPT",
-            f"the checksum of what task {task} staged is {running}, not {crc}; run the batch again",
-        )
-
-
-def _put_rows(ctx: StepContext, chunks: list[bytes]) -> None:
-    """Of rows with one key the last stays."""
-    prefix = table_prefix(ctx.args["table"])
-    rows: dict[bytes, bytes | None] = {}
-    for chunk in chunks:
-        rows.update(zip(*unpack_chunk(chunk, "staged chunk"), strict=True))
-    for key, value in rows.items():
-        if value is None:
-            ctx.txn.delete(prefix + key)
-        else:
-            ctx.txn.put(prefix + key, value)
-
-
-def _drop_staged(ctx: StepContext) -> None:
+def _drop_staged(ctx: StepContext, part: Part) -> None:
     """Remove the attempt and what the manifest names. Losers' rows are orphans now: `reap` finds
     them.
     """
-    attempt = ctx.args["attempt"]
-    ctx.txn.delete(attempt_key(attempt))
-    for _, task, count, _, _ in ctx.args["manifest"]:
-        ctx.txn.delete(task_key(attempt, task))
+    ctx.txn.delete(attempt_key(part.attempt))
+    for _, task, count, _, _ in part.manifest:
+        ctx.txn.delete(task_key(part.attempt, task))
         for seq in range(count):
-            ctx.txn.delete(chunk_key(attempt, task, seq))
-
-
-def _committing(ctx: StepContext) -> bytes:
-    return Attempt(AttemptState.COMMITTING, ctx.args["table"], _FOREVER_MS, ctx.id).pack()
-
-
-def _marker(args: Any) -> bytes:
-    return Marker(args["version"], args["query"]).pack()
+            ctx.txn.delete(chunk_key(part.attempt, task, seq))
 
 
 # -- write and flip
 
 
-async def _write(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Outcome:
+async def _write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tables) -> Outcome:
     """Intents for the anchor, the marker and every row. The flip has a step of its own if writing
     is much to do again.
     """
-    args, state = ctx.args, ctx.state
+    args, state, bulk = ctx.args, ctx.state, txn.bulk
+    (part,) = parts_of(args)
     if "txn" not in state:
         state["txn"] = await bulk.fresh_ts()
         return again()  # kept before it is used
-    anchor = bulk_key(args["table"])
+    anchor = bulk_key(part.table)
     transaction = bulk.begin(state["txn"], anchor)
     try:
-        ops = [put(anchor, args["attempt"].encode())]
-        if args["app"]:
-            marker = marker_key(args["app"], args["table"])
-            ops.append(put(marker, _marker(args), cond=state["marker_version"]))
+        ops = [put(anchor, part.attempt.encode())]
+        ops += [check(key, version) for key, version in state["guards"]]
+        if args["app"] and not args.get("early"):
+            ops.append(put(marker_of(args), state["marker"], cond=state["marker_version"]))
         await transaction.prewrite(ops)
-        async for keys, values in _rows(args, bulk):
-            await transaction.prewrite_rows(keys, values)
+        await _prewrite_rows(ctx, part, transaction, txn, tables)
     except TxnAborted:
         # Somebody met our intents after a crash and rolled them back, or it was the victim of a
         # deadlock: for good, and with a new id.
@@ -358,106 +434,131 @@ async def _write(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Ou
         del state["txn"]
         return again(delay_ms=10)
     except ConditionFailed:
-        # Another commit moved the marker. Look again: this version may be done.
+        # Another commit moved the marker, or the table changed. Look again: it may be done.
         await bulk.roll_back(anchor, state["txn"])
-        await bulk.resolve(_system_keys(args), state.pop("txn"), 0)
+        await bulk.resolve(_system_keys(ctx, part), state.pop("txn"), 0)
         return next_step("verify")
     finally:
         await transaction.close()
     state["min_commit_ts"] = transaction.min_commit_ts
-    if _moderate(args):
+    if _moderate(part):
         return await _flip(ctx, bulk, submit)
     return next_step("flip")
 
 
+async def _prewrite_rows(
+    ctx: StepContext, part: Part, transaction: Any, txn: Transactions, tables: Tables
+) -> None:
+    """Raises SinkRefused for two rows of one key, if that is not allowed."""
+    bulk, prefix = txn.bulk, table_prefix(part.table)
+
+    async def show(key: bytes) -> str:
+        return await tables.shown(txn.get, part.table, key)
+
+    doubts: sink_rows.Doubts | None = None
+    if part.twice == REFUSE:
+        if part.rows > limits.SINK_UNIQUE_ROWS:
+            await sink_rows.refuse_duplicates(part, bulk.read, show)
+        else:
+            doubts = sink_rows.Doubts()
+    written = 0
+    async for keys, values in _rows(part, bulk, doubts):
+        await transaction.prewrite_rows(keys, values)
+        written += len(keys)
+        ctx.progress(min(1.0, written / max(1, part.rows)), f"{written} of {part.rows} rows")
+    if doubts is not None:
+        await sink_rows.compare(part, bulk.read, show, doubts, prefix)
+
+
 async def _flip(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Outcome:
     state = ctx.state
-    anchor = bulk_key(ctx.args["table"])
+    (part,) = parts_of(ctx.args)
+    anchor = bulk_key(part.table)
     status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"])
     if status != COMMITTED:
         del state["txn"]
         return next_step("write")
-    await _hand_to_clean(ctx, commit_ts, submit)
-    rows = sum(entry[3] for entry in ctx.args["manifest"])
-    return done({"outcome": "committed", "rows": rows, "commit_version": str(commit_ts)})
+    await _hand_to_clean(ctx, part, commit_ts, submit)
+    return done({"outcome": "committed", "rows": part.rows, "commit_version": str(commit_ts)})
 
 
-async def _hand_to_clean(ctx: StepContext, commit_ts: int, submit: Submit) -> None:
-    args = {name: ctx.args[name] for name in ("attempt", "table", "manifest")}
-    args |= {"keys": _system_keys(ctx.args), "txn": ctx.state["txn"], "commit_ts": commit_ts}
-    await submit(Submission(SINK_CLEAN, args, ctx.owner, f"clean/{ctx.id}"))
+async def _hand_to_clean(ctx: StepContext, part: Part, commit_ts: int, submit: Submit) -> None:
+    args: dict[str, Any] = {
+        "attempt": part.attempt, "table": part.table, "manifest": part.manifest,
+        "keys": _system_keys(ctx, part), "txn": ctx.state["txn"] if commit_ts else 0,
+        "commit_ts": commit_ts,
+    }  # fmt: skip
+    which = "" if part.attempt == ctx.args["attempt"] else f"/{part.attempt}"
+    await submit(Submission(SINK_CLEAN, args, ctx.owner, f"clean/{ctx.id}{which}"))
 
 
-def _system_keys(args: Any) -> list[bytes]:
-    """The anchor, and the marker if there is one."""
-    marker = [marker_key(args["app"], args["table"])] if args["app"] else []
-    return [bulk_key(args["table"]), *marker]
+def _system_keys(ctx: StepContext, part: Part) -> list[bytes]:
+    """The anchor, the table's record, and the marker if there is one."""
+    guards = [key for key, _ in ctx.state.get("guards", ())]
+    marker = [marker_of(ctx.args)] if ctx.args["app"] else []
+    return [bulk_key(part.table), *guards, *marker]
 
 
-def _moderate(args: Any) -> bool:
+def _moderate(part: Part) -> bool:
     """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
-    rows: int = sum(entry[3] for entry in args["manifest"])
-    chunks: int = sum(entry[2] for entry in args["manifest"])
-    return rows <= limits.SINK_STEP_ROWS and chunks <= limits.SINK_STEP_CHUNKS
+    return part.rows <= limits.SINK_STEP_ROWS and part.chunks <= limits.SINK_STEP_CHUNKS
 
 
 async def _rows(
-    args: Any, bulk: BulkTransactions
+    part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None = None
 ) -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
     """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
 
     A moderate batch is one piece, so that its tasks share messages. Of rows with one key the last
-    stays. Raises SinkRefused for what is missing or damaged.
+    stays. Last chunk first, since of two intents on one key the first stays: so the last row of a
+    key wins, as in a small batch. Raises SinkRefused for what is missing or damaged.
     """
-    if not _moderate(args):
-        async for piece in _chunks(args, bulk):
-            yield piece
-        return
+    prefix = table_prefix(part.table)
     merged: dict[bytes, bytes | None] = {}
-    async for keys, values in _chunks(args, bulk):
-        merged = dict(zip(keys, values, strict=True)) | merged
-    rising = sorted(merged)
-    yield rising, [merged[key] for key in rising]
-
-
-async def _chunks(
-    args: Any, bulk: BulkTransactions
-) -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
-    """(storage keys, values) of the batch, one chunk at a time: it is never in memory as a whole.
-
-    Last chunk first, since of two intents on one key the first stays: so the last row of a key
-    wins, as in a small batch. Raises SinkRefused for what is missing or damaged.
-    """
-    prefix = table_prefix(args["table"])
-    for _, task, count, _, crc in sorted(args["manifest"], reverse=True):
-        running = 0
-        for seq in reversed(range(count)):
-            chunk = _there(await bulk.read(chunk_key(args["attempt"], task, seq)), task, seq)
-            running = add_crc(running, seq, chunk)
-            keys, values = unpack_chunk(chunk, "staged chunk")
-            yield [prefix + key for key in keys], values
-        _intact(task, running, crc)
+    moderate = _moderate(part)
+    async for piece in sink_rows.chunks(part, bulk.read, backwards=True):
+        keys = [prefix + key for key in piece.keys]
+        if doubts is not None:
+            doubts.add(keys)
+        if moderate:
+            merged = dict(zip(keys, piece.values, strict=True)) | merged
+        else:
+            yield keys, piece.values
+    if moderate:
+        rising = sorted(merged)
+        yield rising, [merged[key] for key in rising]
 
 
 # -- the way back
 
 
-async def _release(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> None:
+async def _release(ctx: StepContext, txn: Transactions, submit: Submit) -> None:
     """The batch failed, or somebody aborted it: no intents, and staging that expires."""
-    args, start_ts = ctx.args, ctx.state.get("txn")
+    start_ts, bulk = ctx.state.get("txn"), txn.bulk
     if start_ts is not None:
-        status, commit_ts = await bulk.roll_back(bulk_key(args["table"]), start_ts)
+        (part,) = parts_of(ctx.args)
+        status, commit_ts = await bulk.roll_back(bulk_key(part.table), start_ts)
         if status == COMMITTED:
-            await _hand_to_clean(ctx, commit_ts, submit)
+            await _hand_to_clean(ctx, part, commit_ts, submit)
             return
-        await bulk.resolve(_system_keys(args), start_ts, 0)
+        await bulk.resolve(_system_keys(ctx, part), start_ts, 0)
         with suppress(SinkRefused, Rejected):  # unreadable: the rest goes when it is met
-            async for keys, values in _rows(args, bulk):
+            async for keys, values in _rows(part, bulk):
                 await bulk.resolve_rows(keys, values, start_ts, 0)
-    _let_go(ctx)
+    for part in parts_of(ctx.args):
+        found = await ctx.txn.get(attempt_key(part.attempt))
+        if found is not None and Attempt.unpack(found.value).state is AttemptState.DONE:
+            await _hand_to_clean(ctx, part, 0, submit)
+            continue
+        _let_go_of(ctx, part)
 
 
 def _let_go(ctx: StepContext) -> None:
+    for part in parts_of(ctx.args):
+        _let_go_of(ctx, part)
+
+
+def _let_go_of(ctx: StepContext, part: Part) -> None:
     lease_ms = ctx.now_ms + limits.SINK_LEASE_MS
-    row = Attempt(AttemptState.ABORTED, ctx.args["table"], lease_ms)
-    ctx.txn.put(attempt_key(ctx.args["attempt"]), row.pack())
+    row = Attempt(AttemptState.ABORTED, part.table, lease_ms)
+    ctx.txn.put(attempt_key(part.attempt), row.pack())

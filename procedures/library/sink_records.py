@@ -8,9 +8,10 @@
                                                        of their transactions, so one at a time
 
 All values are msgpack lists. A chunk is msgpack `[[user key, …], [value | nil, …]]`, sorted by key
-by its writer, nil = a deletion; user keys come without the table prefix, so that no chunk can reach
-into another table. `crc` is the sum of (seq + 1) * crc32(chunk) modulo 2^32, so that it can be
-checked in any order. Deliberately missing: compression (the server would need another library to
+by its writer, nil = a deletion; a third list, if there is one, has each row's order among rows of
+its key (bytes, compared as such). User keys come without the table prefix, so that no chunk can
+reach into another table. `crc` is the sum of (seq + 1) * crc32(chunk) modulo 2^32, so that it can
+be checked in any order. Deliberately missing: compression (the server would need another library to
 read it).
 """
 
@@ -35,11 +36,19 @@ _VALUE_TYPES: Final = {bytes, type(None)}
 
 
 class AttemptState(IntEnum):
-    """OPEN → COMMITTING → gone (committed), or OPEN → ABORTED → gone when its lease ends."""
+    """OPEN → [PREPARED →] COMMITTING → [DONE →] gone (committed); OPEN, PREPARED → ABORTED → gone
+    when its lease ends; OPEN → EXPIRED (its lease ended with sealed tasks) → gone a day later.
+
+    PREPARED belongs to a job, which alone can end it: it has no lease. DONE: its rows are visible,
+    its staging is being removed.
+    """
 
     OPEN = 1
     COMMITTING = 2
     ABORTED = 3
+    PREPARED = 4
+    DONE = 5
+    EXPIRED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +96,32 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The last batch of an application that reached a table, and the query that wrote it."""
+    """The last batch of an application that reached a table, and the query that wrote it.
+    `retired`: queries before it, which were replaced by a reset and stay refused.
+    """
 
     version: int
     query: str
+    retired: tuple[str, ...] = ()
 
     def pack(self) -> bytes:
-        packed: bytes = msgpack.packb([FORMAT, self.version, self.query])
+        row: list[Any] = [FORMAT, self.version, self.query]
+        if self.retired:
+            row.append(list(self.retired))
+        packed: bytes = msgpack.packb(row)
         return packed
 
     @staticmethod
     def unpack(data: bytes) -> Marker:
-        _, version, query = msgpack.unpackb(data)
-        return Marker(version, query)
+        _, version, query, *more = msgpack.unpackb(data)
+        return Marker(version, query, tuple(more[0]) if more else ())
+
+    def follow(self, version: int, query: str) -> Marker:
+        """The marker behind a batch of `query`, which is this one's or replaces it."""
+        retired = self.retired
+        if query != self.query:
+            retired = (*retired, self.query)[-limits.SINK_RETIRED_MAX :]
+        return Marker(version, query, retired)
 
 
 def attempt_key(attempt: str) -> bytes:
@@ -150,26 +172,48 @@ def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
     return packed
 
 
+def pack_ordered(keys: list[bytes], values: list[bytes | None], orders: list[bytes]) -> bytes:
+    """`pack_chunk` with each row's order among the rows of its key."""
+    packed: bytes = msgpack.packb([keys, values, orders], use_bin_type=True)
+    return packed
+
+
 def unpack_chunk(chunk: bytes, what: str) -> tuple[list[bytes], list[bytes | None]]:
     """The rows of a chunk, checked: shapes, types, key and value sizes. `what` names it in errors.
 
     Raises InvalidArgument or TooLarge.
     """
+    keys, values, _ = unpack_orders(chunk, what)
+    return keys, values
+
+
+def unpack_orders(
+    chunk: bytes, what: str
+) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
+    """The rows of a chunk, checked, and their orders if it has them. Raises InvalidArgument,
+    TooLarge.
+    """
     try:
-        keys, values = msgpack.unpackb(chunk, use_list=True)
+        keys, values, *more = msgpack.unpackb(chunk, use_list=True)
+        orders = more[0] if more else None
         lengths = (len(keys), len(values))
+        ordered = lengths[0] if orders is None else len(orders)
     except (ValueError, TypeError, msgpack.UnpackException) as e:
         raise InvalidArgument(f"{what}: not a chunk of [[key], [value]]: {e}") from e
-    if lengths[0] != lengths[1]:
-        raise InvalidArgument(f"{what}: {lengths[0]} keys but {lengths[1]} values")
+    if lengths[0] != lengths[1] or ordered != lengths[0] or len(more) > 1:
+        raise InvalidArgument(
+            f"{what}: {lengths[0]} keys but {lengths[1]} values and {ordered} orders"
+        )
     if not set(map(type, keys)) <= _KEY_TYPES or not set(map(type, values)) <= _VALUE_TYPES:
         raise InvalidArgument(f"{what}: keys must be bytes, values bytes or nil")
+    if orders is not None and not set(map(type, orders)) <= _KEY_TYPES:
+        raise InvalidArgument(f"{what}: orders must be bytes")
     if not all(map(lt, keys, islice(keys, 1, None))):
         raise InvalidArgument(f"{what}: its keys are not in order, or one occurs twice")
     _fits(what, "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
     longest = max(map(len, filter(None, values)), default=0)
     _fits(what, "value", longest, limits.VALUE_BYTES_MAX)
-    return keys, values
+    return keys, values, orders
 
 
 def _fits(what: str, part: str, actual: int, limit: int) -> None:

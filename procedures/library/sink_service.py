@@ -9,6 +9,7 @@ node calls from a timer.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
@@ -17,6 +18,7 @@ from kv.base import limits, methods, system
 from kv.base.errors import (
     ConditionFailed,
     InvalidArgument,
+    NotFound,
     Refused,
     RestartTxn,
     TooLarge,
@@ -33,6 +35,7 @@ from procedures.library.sink import (
     already_committed,
     drop_range,
 )
+from procedures.library.sink_parts import checked_part, marker_of
 from procedures.library.sink_records import (
     Attempt,
     AttemptState,
@@ -45,13 +48,13 @@ from procedures.library.sink_records import (
     checked_text,
     chunk_key,
     chunks_range,
-    marker_key,
     task_key,
     task_of,
     unpack_chunk,
 )
 
-_MANIFEST_FIELDS: Final = 5
+log = logging.getLogger(__name__)
+
 _RACES_MAX: Final = 8
 _ANSWER_MS: Final = 500  # what waiting leaves of its caller's patience
 
@@ -169,12 +172,14 @@ class SinkService:
         may be asked any number of times. Raises the error that the procedure ended with.
         """
         args = _commit_args(request)
-        if not args["app"] and not args["manifest"]:
+        if not args["app"] and not args["manifest"] and "replace" not in args:
             return [0]  # no rows, and no marker to move
         if await self._marked(args):
             return [0]
         nonce = f"{args['attempt']}/{args['version']}"
         id = await self._procedures.submit(Submission(SINK_COMMIT, args, "spark", nonce))
+        if args.get("early"):
+            return [0]  # at most once: nobody waits for it
         record = await self._procedures.wait(id, min(wait_ms, limits.SINK_COMMIT_WAIT_MS))
         if not record.ended:
             return [id]
@@ -201,23 +206,20 @@ class SinkService:
     async def _marked(self, args: dict[str, Any]) -> bool:
         if not args["app"]:
             return False
-        raw, _ = await self._txn.get(marker_key(args["app"], args["table"]))
+        raw, _ = await self._txn.get(marker_of(args))
         marker = Marker.unpack(raw) if raw else None
-        return already_committed(
-            marker, app=args["app"], version=args["version"], query=args["query"]
-        )
+        names = {"app": args["app"], "version": args["version"], "query": args["query"]}
+        return already_committed(marker, **names, reset=args.get("reset", False))
 
     async def abort(self, attempt: Any) -> list[Any]:
-        """Refuse everything of this attempt. Raises Refused once it is being committed."""
+        """Refuse everything of this attempt, also of one that a job has prepared. Raises Refused
+        while it is being committed; not if that procedure was ended by force.
+        """
         name = _attempt_name(attempt)
         for _ in range(_RACES_MAX):
             found, version = await self._load(name)
-            if found is not None and found.state is AttemptState.COMMITTING:
-                raise Refused(
-                    f"attempt {name} is being committed by procedure {found.procedure}; it cannot"
-                    " be aborted",
-                    code="SINK_COMMITTING",
-                )
+            if found is not None:
+                await self._refuse_committing(name, found)
             lease = self._clock.now_ms() + limits.SINK_LEASE_MS
             row = Attempt(AttemptState.ABORTED, found.table if found else 0, lease)
             try:
@@ -228,10 +230,32 @@ class SinkService:
             return [AttemptState.ABORTED.name]
         raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
 
+    async def _refuse_committing(self, name: str, found: Attempt) -> None:
+        committing = found.state is AttemptState.COMMITTING
+        if committing and await self._abandoned(found.procedure):
+            return
+        if committing or found.state is AttemptState.DONE:
+            raise Refused(
+                f"attempt {name} is being committed by procedure {found.procedure}; it cannot"
+                " be aborted",
+                code="SINK_COMMITTING",
+            )
+
+    async def _abandoned(self, procedure: int) -> bool:
+        """Whether this procedure ended without saying what became of its attempts (BYPASSED)."""
+        try:
+            record = await self._procedures.wait(procedure, 0)
+        except NotFound:
+            return True
+        return record.ended and record.state is not State.SUCCESS
+
     async def reap(self) -> int:
         """Remove attempts whose lease ran out, with what they staged, and staging without an
         attempt: the losers of small batches, and what a crash of this method left. And the records
         of commits that were answered. Returns how many attempts.
+
+        An attempt that had finished tasks is not forgotten at once: it says for SINK_EXPIRED_MS
+        that its lease ended. What a job has prepared has no lease.
         """
         while self._fetched:
             await self._procedures.acknowledge(self._fetched[0])
@@ -250,18 +274,36 @@ class SinkService:
                 if task_of(key):  # an orphan, unless it was opened since the last page
                     over = (await self._load(name))[0] is None
                 else:
-                    ended = Attempt.unpack(value).lease_until_ms <= now
-                    over = ended and await self._forget(name, version)
+                    over = await self._ended(name, Attempt.unpack(value), version, now)
                 if over:
                     await self._drop(name)
                     gone += 1
             resume = page.resume
         return gone + await self._reap_chunks()
 
-    async def _forget(self, name: str, version: int) -> bool:
-        """False if the attempt was renewed meanwhile."""
+    async def _ended(self, name: str, found: Attempt, version: int, now: int) -> bool:
+        """Whether what the attempt staged is to be removed. False if it was renewed meanwhile."""
+        if found.state is AttemptState.PREPARED:
+            if now - found.lease_until_ms >= limits.SINK_PREPARED_WARN_MS:
+                log.warning(
+                    "attempt %s of job %d is prepared for %d minutes: commit or abort the job"
+                    " (kvorum spark sinks)",
+                    *(name, found.procedure, (now - found.lease_until_ms) // 60_000),
+                )
+            return False
+        if found.lease_until_ms > now:
+            return False
+        own = attempt_key(name)
+        row = delete(own, cond=version)
+        if found.state is AttemptState.OPEN:
+            sealed = await self._txn.scan(own + b"\x00", successor(own), limit=1)
+            if sealed.items:
+                log.warning("attempt %s had finished tasks; its lease ended, it is dropped", name)
+                until = now + limits.SINK_EXPIRED_MS
+                left = Attempt(AttemptState.EXPIRED, found.table, until, found.procedure)
+                row = put(own, left.pack(), cond=version)
         try:
-            await self._txn.write([delete(attempt_key(name), cond=version)])
+            await self._txn.write([row])
         except ConditionFailed:
             return False
         return True
@@ -356,38 +398,20 @@ def _attempt_args(attempt: Any, table: Any) -> tuple[str, int]:
 
 
 def _commit_args(request: Any) -> dict[str, Any]:
-    """The checked request of SINK_COMMIT; names and shapes as in kv.base.methods."""
+    """The checked request of SINK_COMMIT; names and shapes as in kv.base.methods and sink_parts."""
     if not isinstance(request, dict):
         raise InvalidArgument(f"SINK_COMMIT needs a map, got {type(request).__name__}")
-    missing = {"attempt", "table", "app", "version", "query", "manifest"} - set(request)
-    if missing:
+    if missing := {"attempt", "table", "app", "version", "query", "manifest"} - set(request):
         raise InvalidArgument(f"SINK_COMMIT lacks {', '.join(sorted(missing))}")
-    attempt, table = _attempt_args(request["attempt"], request["table"])
     app, query = request["app"], request["query"]
     if app != "":
         checked_text(app, "app")
     if not isinstance(query, str):
         raise InvalidArgument("query must be a text")
-    manifest = request["manifest"]
-    if not isinstance(manifest, list) or len(manifest) > limits.SINK_TASKS_MAX:
-        raise InvalidArgument(f"manifest must be a list of at most {limits.SINK_TASKS_MAX} tasks")
-    for entry in manifest:
-        if not isinstance(entry, list) or len(entry) != _MANIFEST_FIELDS:
-            raise InvalidArgument(
-                f"a manifest entry is [part, task, chunks, rows, crc], got {entry!r:.80}"
-            )
-        checked_text(entry[1], "task")
-        for value, what in zip(
-            (entry[0], *entry[2:]), ("part", "chunks", "rows", "crc"), strict=True
-        ):
-            checked_int(value, what, 0, 2**62)
-    if len({entry[1] for entry in manifest}) < len(manifest):
-        raise InvalidArgument("manifest names a task twice")
-    return {
-        "attempt": attempt,
-        "table": table,
+    args = checked_part(request)
+    args |= {
         "app": app,
         "version": checked_int(request["version"], "version", 0, 2**62),
         "query": query,
-        "manifest": manifest,
     }
+    return args | {name: True for name in ("reset", "early") if request.get(name)}

@@ -29,7 +29,16 @@ from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
 from procedures.library.sink import SinkClean, SinkCommit
-from procedures.library.sink_records import add_crc, attempt_key, pack_chunk
+from procedures.library.sink_job import SparkJob
+from procedures.library.sink_records import (
+    Attempt,
+    AttemptState,
+    add_crc,
+    attempt_key,
+    attempt_of,
+    pack_chunk,
+    task_of,
+)
 from procedures.library.sink_service import SinkService
 from tests.procedures.lab import OneTable
 from tests.support.simloop import SimClock, SimLoop, SimRng
@@ -107,6 +116,7 @@ class Life:
         registry = Registry()
         registry.add(SinkCommit, make=lambda: SinkCommit(self.txn, self.executor.submit))
         registry.add(SinkClean, make=lambda: SinkClean(self.txn))
+        registry.add(SparkJob)
         self.executor = Executor(
             KvStore(self.txn), registry, OneTable(), world.clock, timers, world.rng, threads=1
         )
@@ -205,14 +215,19 @@ class World:
         return found
 
     async def staged(self) -> list[bytes]:
-        """Keys of everything that sinks keep besides markers."""
+        """Keys of everything that sinks keep besides markers, and the names of what expired."""
         found = []
         for table in (system.SINK_ATTEMPTS, system.SINK_CHUNKS):
             start, end = table_range(table)
             page = await self.store.txn.scan(start, end, limit=1_000)
             assert page.resume is None
-            found += [key for key, _, _ in page.items]
+            found += [key for key, value, _ in page.items if not _expired(key, value)]
         return found
+
+    async def expired(self) -> list[str]:
+        """The attempts that are told to have ended with their lease."""
+        page = await self.store.txn.scan(*table_range(system.SINK_ATTEMPTS), limit=1_000)
+        return [attempt_of(key) for key, value, _ in page.items if _expired(key, value)]
 
     def intents(self) -> list[bytes]:
         """The keys that have one. A procedure's own records do not count: an intent that a dead
@@ -237,6 +252,11 @@ class World:
             for key, _ in self._engines["state"].scan(family, prefix, u32(system.SINK_MARKERS + 1))
             if not key.startswith(prefix + b"\x00")
         ]
+
+
+def _expired(key: bytes, value: bytes) -> bool:
+    mine = key.startswith(table_prefix(system.SINK_ATTEMPTS)) and not task_of(key)
+    return mine and Attempt.unpack(value).state is AttemptState.EXPIRED
 
 
 async def _at_once(fn: Callable[[], None]) -> None:

@@ -1,0 +1,215 @@
+"""Batches of the sink that read before they write: one ordinary transaction.
+
+    tables with rules     old rows are read, for their index entries; what must be unique is looked
+                          for; constraints are evaluated (`Tables.write`, two floors up)
+    replacing             what is there is read and deleted
+    new keys only         the keys are looked for
+    dedupeBy              which row of a key stays is known when all were seen
+    several tables        their rows, one marker
+
+The transaction buffers its writes (they are spilled to a file when they are many: TXN_KEYS_MAX,
+TXN_BUFFER_BYTES_MAX bound it) and is checked against its snapshot at the commit: who changed one of
+the rows, or the table's record, meanwhile, makes the batch start over on a new snapshot. Its last
+writes turn every attempt to DONE and move the marker, so a step that runs again, after a crash or
+an unknown outcome, sees that it is done. Nothing else of it needs to be kept.
+
+Replacing is as isolated as any transaction here: a row that somebody else *inserts* into the range
+between the snapshot and the commit stays (snapshot isolation; a phantom).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kv.base import limits
+from kv.base.errors import (
+    ConditionFailed,
+    KvorumError,
+    Refused,
+    TooLarge,
+)
+from kv.base.keys import table_prefix, table_range
+from procedures.library import sink_rows
+from procedures.library.sink_parts import (
+    Facts,
+    Get,
+    Part,
+    Pieces,
+    SinkRefused,
+    Tables,
+    marker_of,
+    parts_of,
+)
+from procedures.library.sink_records import Attempt, AttemptState, attempt_key
+
+if TYPE_CHECKING:
+    from procedures.engine.context import StepContext
+    from txn.transaction import Transaction
+
+_AGAIN: Final = frozenset({"retry", "reroute", "restart_txn", "unknown_outcome"})
+
+
+class Transactions(Protocol):
+    """What this needs of txn.TxnClient."""
+
+    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
+    async def begin(self, *, ttl_ms: int = ...) -> Transaction: ...
+
+
+class MarkerMoved(Exception):
+    """Another commit of the application was faster: look again what is to be done."""
+
+
+async def apply(ctx: StepContext, txn: Transactions, tables: Tables) -> dict[str, Any] | None:
+    """Commit the batch of a `kvorum.sink_commit` that claimed its attempts. What to tell; None: it
+    met somebody, so once more. Raises SinkRefused, Refused, MarkerMoved.
+    """
+    t = await txn.begin(ttl_ms=limits.BULK_TTL_MS)
+    try:
+        told = await _Batch(ctx, t, txn, tables).write()
+        if told is None:
+            told = {"outcome": "committed", "rows": sum(p.rows for p in parts_of(ctx.args))}
+            told["commit_version"] = str(await t.commit())
+        return told
+    except TooLarge as error:
+        raise SinkRefused("TOO_LARGE", f"{error}; write the batch in parts") from error
+    except Refused:
+        raise
+    except KvorumError as error:
+        if error.disposition in _AGAIN or isinstance(error, ConditionFailed):
+            return None
+        raise
+    finally:
+        await t.abort("its batch was not committed")
+
+
+class _Batch:
+    """One try."""
+
+    def __init__(self, ctx: StepContext, t: Transaction, txn: Transactions, tables: Tables) -> None:
+        self.ctx, self.args, self.t, self.txn, self.tables = ctx, ctx.args, t, txn, tables
+        self.parts = parts_of(ctx.args)
+        self.written, self.rows = 0, sum(part.rows for part in self.parts)
+
+    async def write(self) -> dict[str, Any] | None:
+        """All writes into the transaction; what to tell if it was committed before."""
+        claims = []
+        for part in self.parts:
+            row, version = await self.t.get(attempt_key(part.attempt))
+            attempt = Attempt.unpack(row) if row else None
+            if attempt is None or attempt.procedure != self.ctx.id:
+                raise SinkRefused("SINK_ABORTED", f"attempt {part.attempt} was aborted")
+            if attempt.state is AttemptState.DONE:
+                return {"outcome": "committed", "rows": self.rows, "commit_version": str(version)}
+            claims.append((part, version))
+        if self.args["app"] and not self.args.get("early"):
+            await self._move_marker()
+        for part in self.parts:
+            await self._write_part(part)
+        for part, version in claims:
+            done = Attempt(
+                AttemptState.DONE, part.table, self.ctx.now_ms + limits.SINK_LEASE_MS, self.ctx.id
+            )
+            self.t.put(attempt_key(part.attempt), done.pack(), cond=version)
+        return None
+
+    async def _move_marker(self) -> None:
+        key = marker_of(self.args)
+        _, version = await self.t.get(key)
+        if version != self.ctx.state["marker_version"]:
+            raise MarkerMoved
+        self.t.put(key, self.ctx.state["marker"], cond=version)
+
+    async def _write_part(self, part: Part) -> None:
+        async def show(key: bytes) -> str:
+            return await self.tables.shown(self.t.get, part.table, key)
+
+        chosen = await sink_rows.settle(part, self._read, show)
+        counted = False
+
+        async def pieces() -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
+            nonlocal counted
+            first, counted = not counted, True
+            async for keys, values in sink_rows.once(part, self._read, chosen):
+                yield keys, values
+                if first:
+                    self._progress(len(keys))
+
+        if part.fresh:
+            await self._refuse_known(part, pieces)
+        await self.tables.write(self.t, part, pieces)
+
+    def _progress(self, rows: int) -> None:
+        self.written += rows
+        share = min(1.0, self.written / max(1, self.rows))
+        self.ctx.progress(share, f"{self.written} of {self.rows} rows")
+
+    async def _refuse_known(self, part: Part, pieces: Pieces) -> None:
+        """Raises SinkRefused if a key of the part is there already. That it stays so is what the
+        transaction's snapshot is checked for.
+        """
+        prefix = table_prefix(part.table)
+        async for keys, _ in pieces():
+            for at in range(0, len(keys), limits.SINK_READ_ROWS):
+                some = keys[at : at + limits.SINK_READ_ROWS]
+                found = await self.t.multi_get([prefix + key for key in some])
+                for key, row in zip(some, found, strict=True):
+                    if row is not None:
+                        shown = await self.tables.shown(self.t.get, part.table, key)
+                        raise SinkRefused(
+                            "SINK_KEY_EXISTS",
+                            f"the key {shown} is in the table already, and option op=insert"
+                            " replaces nothing: use op=upsert, or leave the row out",
+                        )
+
+    async def _read(self, key: bytes) -> bytes | None:
+        value, _ = await self.txn.get(key)  # staged chunks are older than the snapshot and unique
+        return value
+
+
+class PlainTables:
+    """`Tables` without a catalog: keys and values."""
+
+    async def facts(self, get: Get, table: int) -> Facts | None:
+        return None
+
+    async def shown(self, get: Get, table: int, key: bytes) -> str:
+        return repr(key)[1:]
+
+    async def write(self, t: Any, part: Part, pieces: Pieces) -> int:
+        """See `Tables.write`; conditions need a catalog."""
+        gone = 0
+        if part.replace is not None:
+            start, end, where = part.replace
+            if where:
+                raise SinkRefused("SINK_NO_CATALOG", "a condition needs a table with columns")
+            gone = await delete_range(t, part.table, start, end)
+        await put_rows(t, part.table, pieces)
+        return gone
+
+
+async def delete_range(t: Any, table: int, start: bytes, end: bytes) -> int:
+    """Delete the rows between two user keys (b"" = no bound); how many."""
+    low, high = table_range(table)
+    high = table_prefix(table) + end if end else high
+    resume: bytes | None = max(low, table_prefix(table) + start)
+    gone = 0
+    while resume is not None and resume < high:
+        page = await t.scan(resume, high, limit=limits.SINK_READ_ROWS)
+        for key, _, _ in page.items:
+            t.delete(key)
+        gone += len(page.items)
+        resume = page.resume
+    return gone
+
+
+async def put_rows(t: Any, table: int, pieces: Pieces) -> None:
+    """Put and delete the rows of a part of a table without rules."""
+    prefix = table_prefix(table)
+    async for keys, values in pieces():
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                t.delete(prefix + key)
+            else:
+                t.put(prefix + key, value)

@@ -1,0 +1,135 @@
+"""`kvorum.spark_job`: several writes of a Spark program, to several tables, in one commit.
+
+    gather   waits for signals "job" of the program: a write that is staged is *prepared* (its
+             attempt belongs to this procedure and has no lease any more), `commit` goes on
+    commit   `kvorum.sink_commit` as a child: all parts and the job's marker in one transaction
+    ended    tells what the child told
+
+    {do: add, ordinal, table, attempt, part: {…}}   a write; its manifest may come in several pieces
+    {do: commit}
+
+Who submits under the application and version of a job that goes on gets that one: a program that
+is run again finds which of its writes are prepared (the attempt's name has the ordinal) and does
+the others. Of two attempts at one write the first that arrives stays. A version at or below the
+application's marker is done already.
+
+Prepared work never goes by itself: it waits for its program, or for an operator, who aborts the
+procedure (its undo lets go of all attempts) or sends `commit`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument
+from procedures.engine.procedure import Outcome, children, done, fail
+from procedures.engine.registry import procedure, step, undo
+from procedures.library.sink import SINK_COMMIT
+from procedures.library.sink_parts import checked_part
+from procedures.library.sink_records import (
+    Attempt,
+    AttemptState,
+    Marker,
+    attempt_key,
+    checked_int,
+    checked_text,
+    marker_key,
+)
+
+if TYPE_CHECKING:
+    from procedures.engine.context import StepContext
+
+SPARK_JOB: Final = "kvorum.spark_job"
+SIGNAL: Final = "job"
+
+
+@procedure(SPARK_JOB)
+class SparkJob:
+    """args: {app, version, name}; state: `parts` by ordinal, `shown` for people."""
+
+    @step(first=True, undo="release")
+    async def gather(self, ctx: StepContext) -> Outcome:
+        args = ctx.args
+        app = checked_text(args.get("app"), "app")
+        version = checked_int(args.get("version"), "version", 0, 2**62)
+        found = await ctx.txn.get(marker_key(app, 0))
+        if found is not None and Marker.unpack(found.value).version >= version:
+            return done({"outcome": "already_committed", "version": version})
+        parts: dict[str, Any] = ctx.state.setdefault("parts", {})
+        try:
+            while (signal := await ctx.receive(SIGNAL)) is not None:
+                match signal.payload:
+                    case {"do": "commit"}:
+                        return _committing(ctx, app, version, parts)
+                    case {"do": "add", "ordinal": int(ordinal), "table": str(name), "part": told}:
+                        await _prepare(ctx, parts, ordinal, name, told)
+                    case other:
+                        raise InvalidArgument(f"a job takes add and commit, not {other!r:.80}")
+        except InvalidArgument as e:
+            return fail(e.code, e.message)
+        rows = sum(entry[3] for one in parts.values() for entry in one["part"]["manifest"])
+        names = ", ".join(one["table"] for _, one in sorted(parts.items()))
+        ctx.progress(0.5 if parts else 0.0, f"{rows} rows prepared: {names}" if parts else "")
+        return ctx.until_signal(SIGNAL, then="gather")
+
+    @step
+    async def ended(self, ctx: StepContext) -> Outcome:
+        if not ctx.children:  # nothing was written
+            return done({"outcome": "committed", "rows": 0})
+        return done(ctx.children[0].result)
+
+    @undo
+    async def release(self, ctx: StepContext) -> None:
+        for one in ctx.state.get("parts", {}).values():
+            await _let_go(ctx, one["part"]["attempt"])
+
+
+async def _prepare(
+    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, told: Any
+) -> None:
+    """One write, or a further piece of its manifest. Raises InvalidArgument."""
+    part = checked_part(told)
+    known = parts.get(f"{ordinal:06d}")
+    if known is not None:
+        if known["part"]["attempt"] == part["attempt"]:
+            there = {entry[1] for entry in known["part"]["manifest"]}
+            known["part"]["manifest"] += [e for e in part["manifest"] if e[1] not in there]
+        else:
+            await _let_go(ctx, part["attempt"])  # the program was run again while this was on
+        return
+    if len(parts) >= limits.SINK_PARTS_MAX:
+        raise InvalidArgument(f"a job has at most {limits.SINK_PARTS_MAX} writes")
+    found = await ctx.txn.get(attempt_key(part["attempt"]))
+    attempt = Attempt.unpack(found.value) if found else None
+    if part["manifest"] and (attempt is None or attempt.state is not AttemptState.OPEN):
+        state = "gone: its lease ended" if attempt is None else attempt.state.name
+        raise InvalidArgument(
+            f"attempt {part['attempt']} for {name} is {state}; run the job again",
+            code="SINK_ATTEMPT_GONE",
+        )
+    prepared = Attempt(AttemptState.PREPARED, part["table"], ctx.now_ms, ctx.id)
+    ctx.txn.put(attempt_key(part["attempt"]), prepared.pack())
+    parts[f"{ordinal:06d}"] = {"table": name, "part": part}
+
+
+def _committing(ctx: StepContext, app: str, version: int, parts: dict[str, Any]) -> Outcome:
+    written = [one["part"] for _, one in sorted(parts.items())]
+    if not written:
+        ctx.txn.put(marker_key(app, 0), Marker(version, "").pack())
+        return done({"outcome": "committed", "rows": 0})
+    args = dict(written[0]) | {"app": app, "version": version, "query": "", "job": True}
+    if written[1:]:
+        args["more"] = written[1:]
+    return children([(SINK_COMMIT, args)], then="ended")
+
+
+async def _let_go(ctx: StepContext, name: str) -> None:
+    """Its staging goes with a lease, unless it is being committed or is gone."""
+    found = await ctx.txn.get(attempt_key(name))
+    if found is None:
+        return
+    attempt = Attempt.unpack(found.value)
+    if attempt.state in (AttemptState.OPEN, AttemptState.PREPARED):
+        row = Attempt(AttemptState.ABORTED, attempt.table, ctx.now_ms + limits.SINK_LEASE_MS)
+        ctx.txn.put(attempt_key(name), row.pack())

@@ -1,0 +1,183 @@
+"""What a batch of the sink is made of, and which tables and rules it meets. Pure.
+
+A batch has one part per table. A part is one attempt's staged tasks (its manifest) and what its
+rows mean:
+
+    twice    "last"    of rows with one key the last task's, and of a task's the last chunk's, stays
+             "refuse"  two rows with one key end the batch (SINK_DUPLICATE)
+             "order"   of rows with one key the one of the highest order stays (a chunk's third
+                       list); of equal ones the last
+    fresh    a row whose key is there already ends the batch (SINK_KEY_EXISTS)
+    replace  [start, end, where]: what is there in this range of user keys (b"" = no bound), or what
+             of it `where` is true for ("" = all), goes in the same transaction
+
+A part that only puts and deletes rows of a table without rules is written blindly, chunk by chunk;
+any other is *careful*: it reads before it writes (`sink_careful`).
+
+`Tables` is what the sink asks about tables. It is a port, because indexes, constraints and
+conditions are known two floors up (`sqlproxy.sinking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from kv.base import limits
+from kv.base.errors import InvalidArgument
+from procedures.library.sink_records import checked_int, checked_text, marker_key
+
+LAST: Final = "last"
+REFUSE: Final = "refuse"
+ORDER: Final = "order"
+_TWICE: Final = (LAST, REFUSE, ORDER)
+_MANIFEST_FIELDS: Final = 5
+_REPLACE_FIELDS: Final = 3
+
+Get = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
+Pieces = Callable[[], AsyncIterator[tuple[list[bytes], list[bytes | None]]]]
+
+
+class SinkRefused(Exception):
+    """The batch must not be committed: `code` and the reason become the procedure's error."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A table as a commit finds it. While `key` has `version`, this is so."""
+
+    path: str
+    ruled: bool
+    key: bytes
+    version: int
+
+
+class Tables(Protocol):
+    """What the sink asks about tables."""
+
+    async def facts(self, get: Get, table: int) -> Facts | None:
+        """By `get`, a snapshot or a step's transaction. None: nothing is declared under this id
+        (rows without a catalog). Raises SinkRefused (TABLE_GONE).
+        """
+        ...
+
+    async def write(self, t: Any, part: Part, pieces: Pieces) -> int:
+        """Put a part's rows into the transaction `t` (txn.Transaction) with all that belongs to
+        them, under the condition that the table stays what it is. `pieces` gives (user keys that
+        rise, values; None deletes) from the first task to the last, and again when called again;
+        no key twice. Returns how many rows that were there are gone or replaced. Raises
+        SinkRefused, WriteConflict.
+        """
+        ...
+
+    async def shown(self, get: Get, table: int, key: bytes) -> str:
+        """A user key as people read it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """See the module; `manifest` is [[part, task, chunks, rows, crc], …]."""
+
+    attempt: str
+    table: int
+    manifest: list[list[Any]]
+    twice: str = LAST
+    fresh: bool = False
+    replace: tuple[bytes, bytes, str] | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(entry[3] for entry in self.manifest)
+
+    @property
+    def chunks(self) -> int:
+        return sum(entry[2] for entry in self.manifest)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it may be written blindly, as far as the part itself goes."""
+        return not self.fresh and self.replace is None and self.twice != ORDER
+
+
+def parts_of(args: Any) -> list[Part]:
+    """The parts in a checked request; the first is in the request itself."""
+    return [_part(one) for one in (args, *args.get("more", ()))]
+
+
+def marker_of(args: Any) -> bytes:
+    """Where the marker of a checked request is; of a job, which has any number of tables, at table
+    0.
+    """
+    return marker_key(args["app"], 0 if args.get("job") else args["table"])
+
+
+def _part(told: Any) -> Part:
+    replace = told.get("replace")
+    return Part(
+        told["attempt"],
+        told["table"],
+        told["manifest"],
+        told.get("twice", LAST),
+        told.get("fresh", False),
+        None if replace is None else (replace[0], replace[1], replace[2]),
+    )
+
+
+def checked_part(told: Any) -> dict[str, Any]:
+    """One part from the wire, with no other fields than it needs. Raises InvalidArgument."""
+    if not isinstance(told, dict):
+        raise InvalidArgument(f"a part must be a map, got {type(told).__name__}")
+    if missing := {"attempt", "table", "manifest"} - set(told):
+        raise InvalidArgument(f"a part lacks {', '.join(sorted(missing))}")
+    part: dict[str, Any] = {
+        "attempt": checked_text(told["attempt"], "attempt", limits.SINK_ATTEMPT_CHARS_MAX),
+        "table": checked_int(told["table"], "table id", 100, 2**31 - 1),
+        "manifest": _checked_manifest(told["manifest"]),
+    }
+    twice = told.get("twice", LAST)
+    if twice not in _TWICE:
+        raise InvalidArgument(f"twice must be one of {', '.join(_TWICE)}, got {twice!r:.40}")
+    if twice != LAST:
+        part["twice"] = twice
+    if told.get("fresh"):
+        part["fresh"] = True
+    if told.get("replace") is not None:
+        part["replace"] = _checked_replace(told["replace"])
+    return part
+
+
+def _checked_manifest(manifest: Any) -> list[list[Any]]:
+    if not isinstance(manifest, list) or len(manifest) > limits.SINK_TASKS_MAX:
+        raise InvalidArgument(f"manifest must be a list of at most {limits.SINK_TASKS_MAX} tasks")
+    for entry in manifest:
+        if not isinstance(entry, list) or len(entry) != _MANIFEST_FIELDS:
+            raise InvalidArgument(
+                f"a manifest entry is [part, task, chunks, rows, crc], got {entry!r:.80}"
+            )
+        checked_text(entry[1], "task")
+        for value, what in zip(
+            (entry[0], *entry[2:]), ("part", "chunks", "rows", "crc"), strict=True
+        ):
+            checked_int(value, what, 0, 2**62)
+    if len({entry[1] for entry in manifest}) < len(manifest):
+        raise InvalidArgument("manifest names a task twice")
+    return manifest
+
+
+def _checked_replace(replace: Any) -> list[Any]:
+    if (
+        not isinstance(replace, list)
+        or len(replace) != _REPLACE_FIELDS
+        or not all(isinstance(bound, bytes) for bound in replace[:2])
+        or not isinstance(replace[2], str)
+    ):
+        raise InvalidArgument(f"replace is [start, end, condition], got {replace!r:.80}")
+    if replace[1] and replace[0] >= replace[1]:
+        raise InvalidArgument("replace: the start of its range is not below its end")
+    return replace

@@ -1,0 +1,155 @@
+"""The staged rows of a part, read back chunk by chunk, checked against their checksums, and what is
+done about two rows with one key.
+
+A part is never in memory as a whole. What is remembered to find duplicates are hashes of keys: of
+SINK_UNIQUE_ROWS rows at a time, so a part of more rows is read several times; two keys of one hash
+are compared as what they are before anything is refused. To know which of several rows of one key
+has the highest order (`winners`), every key is remembered: at most SINK_ORDERED_ROWS_MAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from kv.base import limits
+from procedures.library.sink_parts import LAST, ORDER, REFUSE, Part, SinkRefused
+from procedures.library.sink_records import add_crc, chunk_key, unpack_orders
+
+Read = Callable[[bytes], Awaitable[bytes | None]]  # the newest value at a storage key
+Show = Callable[[bytes], Awaitable[str]]
+
+
+class Piece(NamedTuple):
+    """One chunk. `at` rises with the tasks and their chunks."""
+
+    at: int
+    keys: list[bytes]
+    values: list[bytes | None]
+    orders: list[bytes] | None
+
+
+async def chunks(part: Part, read: Read, *, backwards: bool = False) -> AsyncIterator[Piece]:
+    """All chunks of the manifest's tasks, in the order of their numbers. Raises SinkRefused for
+    what is missing or damaged.
+    """
+    at = part.chunks if backwards else -1
+    for _, task, count, _, crc in sorted(part.manifest, reverse=backwards):
+        running = 0
+        for seq in reversed(range(count)) if backwards else range(count):
+            chunk = there(await read(chunk_key(part.attempt, task, seq)), task, seq)
+            running = add_crc(running, seq, chunk)
+            at += -1 if backwards else 1
+            yield Piece(at, *unpack_orders(chunk, "staged chunk"))
+        intact(task, running, crc)
+
+
+def there(chunk: bytes | None, task: str, seq: int) -> bytes:
+    """The chunk. Raises SinkRefused."""
+    if chunk is None:
+        raise SinkRefused("SINK_MANIFEST", f"chunk {seq} of task {task} is missing")
+    return chunk
+
+
+def intact(task: str, running: int, crc: int) -> None:
+    """Raises SinkRefused."""
+    if running != crc:
+        raise SinkRefused(
+            "SINK_CORRUPT",
+            f"the checksum of what task {task} staged is {running}, not {crc}; run the batch again",
+        )
+
+
+def duplicate(shown: str) -> SinkRefused:
+    return SinkRefused(
+        "SINK_DUPLICATE",
+        f"the batch has two rows with the key {shown}: drop one of them (df.dropDuplicates), or say"
+        " which one stays: option dedupeBy=COLUMN (the highest), or duplicates=last (any)",
+    )
+
+
+class Doubts:
+    """Hashes of the keys that were seen; what two keys had is in doubt."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self.hashes: set[int] = set()
+
+    def add(self, keys: Iterable[bytes], rounds: int = 1, number: int = 0) -> None:
+        """Keys that differ. Of several rounds each looks at a part of the hashes."""
+        mine = [one for one in map(hash, keys) if one % rounds == number]
+        new = set(mine)
+        if len(new) < len(mine):
+            self.hashes |= {one for one in new if mine.count(one) > 1}
+        if not self._seen.isdisjoint(new):
+            self.hashes |= new & self._seen
+        self._seen |= new
+
+    def forget(self) -> None:
+        self._seen = set()
+
+
+async def refuse_duplicates(part: Part, read: Read, show: Show) -> None:
+    """Raises SinkRefused if two rows of the part have one key."""
+    rounds = 1 + part.rows // limits.SINK_UNIQUE_ROWS
+    doubts = Doubts()
+    for number in range(rounds):
+        async for piece in chunks(part, read):
+            doubts.add(piece.keys, rounds, number)
+        doubts.forget()
+    await compare(part, read, show, doubts)
+
+
+async def compare(part: Part, read: Read, show: Show, doubts: Doubts, prefix: bytes = b"") -> None:
+    """Look at the keys themselves, which were added behind `prefix`. Raises SinkRefused."""
+    if not doubts.hashes:
+        return
+    known: set[bytes] = set()
+    async for piece in chunks(part, read):
+        for key in piece.keys:
+            if hash(prefix + key) in doubts.hashes:
+                if key in known:
+                    raise duplicate(await show(key))
+                known.add(key)
+
+
+async def winners(part: Part, read: Read) -> dict[bytes, int]:
+    """For each key the number of the chunk whose row stays. Raises SinkRefused (too many rows)."""
+    if part.rows > limits.SINK_ORDERED_ROWS_MAX:
+        raise SinkRefused(
+            "SINK_TOO_MANY_ROWS",
+            f"a batch of {part.rows} rows cannot be deduplicated here, the limit is"
+            f" {limits.SINK_ORDERED_ROWS_MAX}: drop its duplicates in Spark, or write it in parts",
+        )
+    best: dict[bytes, tuple[bytes, int]] = {}
+    async for piece in chunks(part, read):
+        orders = piece.orders if part.twice == ORDER and piece.orders is not None else None
+        for n, key in enumerate(piece.keys):
+            found = (b"" if orders is None else orders[n], piece.at)
+            if key not in best or found >= best[key]:
+                best[key] = found
+    return {key: at for key, (_, at) in best.items()}
+
+
+async def once(
+    part: Part, read: Read, chosen: dict[bytes, int] | None
+) -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
+    """(user keys that rise, values), each key once: of those in `chosen` the row that stays; None:
+    the part has no duplicates.
+    """
+    async for piece in chunks(part, read):
+        if chosen is None:
+            yield piece.keys, piece.values
+            continue
+        kept = [n for n, key in enumerate(piece.keys) if chosen[key] == piece.at]
+        if kept:
+            yield [piece.keys[n] for n in kept], [piece.values[n] for n in kept]
+
+
+async def settle(part: Part, read: Read, show: Show) -> dict[bytes, int] | None:
+    """What `once` wants to know. Raises SinkRefused."""
+    if part.twice == REFUSE:
+        await refuse_duplicates(part, read, show)
+        return None
+    assert part.twice in (LAST, ORDER)
+    return await winners(part, read)
