@@ -75,7 +75,11 @@ class StepTxn:
         self._tables = tables
         self._known: dict[tuple[str, str], TableId] = {}
         self._writable: set[tuple[str, str]] = set()
+        # Writes whose tables are not looked up yet, in the order of the step, and these tables
+        # (True: written to, False: only checked). One that cannot be taken over stays: a step that
+        # goes on after the error must not commit without it.
         self._later: list[tuple[tuple[str, str] | None, Op]] = []
+        self._unknown: dict[tuple[str, str], bool] = {}
         self._buffer = WriteBuffer()
         self._reads: Reads | None = None
         self._ended = False
@@ -144,6 +148,10 @@ class StepTxn:
         if len(self._later) >= limits.TXN_MEMORY_KEYS_MAX:
             raise _too_large("writes of one step", limits.TXN_MEMORY_KEYS_MAX, len(self._later) + 1)
         self._later.append((table, op))
+        if table is not None and table not in self._writable:
+            writes = op.kind != OP_CHECK
+            if writes or table not in self._known:
+                self._unknown[table] = self._unknown.get(table, False) or writes
         return _NOTHING
 
     async def table_id(self, table: tuple[str, str]) -> TableId:
@@ -154,17 +162,26 @@ class StepTxn:
 
     async def writes(self) -> list[Op]:
         """Everything written, with storage keys. Raises what a write is refused for."""
-        later, self._later = self._later, []
-        for table, op in later:
-            if table is not None:
-                if op.kind != OP_CHECK and table not in self._writable:
-                    self._known[table] = await self._tables.writable(*table)
-                    self._writable.add(table)
-                op = op._replace(key=table_prefix(await self.table_id(table)) + op.key)
-            self._buffer.add(op)
-        fences, self._fences = self._fences, []
+        while self._unknown:
+            table, written = next(iter(self._unknown.items()))
+            lookup = self._tables.writable if written else self._tables.resolve
+            self._known[table] = await lookup(*table)
+            if written:
+                self._writable.add(table)
+            if self._unknown.get(table) == written:  # else it is written to by now
+                del self._unknown[table]
+        taken = 0  # nothing is awaited here: reads of other tasks see all of it, in its order
+        try:
+            for name, op in self._later:
+                prefix = b"" if name is None else table_prefix(self._known[name])
+                self._buffer.add(op._replace(key=prefix + op.key) if prefix else op)
+                taken += 1
+        finally:
+            del self._later[:taken]
+        fences = tuple(self._fences)
         for op in await fence_ops(self, fences) if fences else ():
             self._buffer.add(op)
+        self._fences = [fence for fence in self._fences if fence not in fences]
         return self._buffer.ops()
 
     def told(self, error: KvorumError) -> KvorumError:
