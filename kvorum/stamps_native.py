@@ -55,6 +55,7 @@ _PLACES.update(
         m.SCAN: (_one, -1, 2, -1),
         m.SCAN_VALUES: (_one, -1, 2, -1),
         m.PAIRS: (_one, -1, 2, -1),
+        m.PARTS: (_one, -1, -1, -1),
         m.CHANGES: (_one, -1, 2, -1),
         m.AWAIT_CHANGES: (_one, -1, -1, -1),
         m.PREWRITE: (_ops(3), 0, -1, -1),
@@ -74,7 +75,7 @@ _NOTHING: Final[_Found] = ((), (), 0, 0, 0, 0, 0, 0)
 _NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
 _VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})
 _READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.SCAN_VALUES, m.READ_NOW})
-_RANGES: Final = frozenset({m.SCAN, m.SCAN_VALUES, m.CHANGES, m.PAIRS, m.AWAIT_CHANGES})
+_RANGES: Final = frozenset({m.SCAN, m.SCAN_VALUES, m.CHANGES, m.PAIRS, m.PARTS, m.AWAIT_CHANGES})
 _PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
 _MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
 

@@ -26,7 +26,7 @@ from kv.base.limits import (
     SCAN_PAGE_BYTES_MAX,
     SCAN_ROWS_MAX,
 )
-from kv.base.methods import GET, MGET, READ_NOW, SCAN
+from kv.base.methods import GET, MGET, READ_NOW, SCAN, SCAN_VALUES
 from kv.base.ports import Timers
 from kv.base.timestamps import MAX
 from kv.client.calls import Started
@@ -278,8 +278,28 @@ class Reader:
             items = [(key, value, version) for key, value, version in rows]
             return ScanPage(items, resume, read_ts), dict(due)
 
+    async def scan_values(
+        self, start: bytes, end: bytes, read_ts: int, *, limit: int, budget_ms: int
+    ) -> tuple[list[bytes], bytes | None]:
+        """The values of the next rows of `[start, end)`, at most `limit`, and where to go on."""
+        reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
+        while True:
+            try:
+                return await self._scan_partition(
+                    reading, start, end, limit, reverse=False, method=SCAN_VALUES
+                )
+            except Moved:
+                await reading.moved()
+
     async def _scan_partition(
-        self, reading: _Reading, start: bytes, end: bytes, limit: int, *, reverse: bool
+        self,
+        reading: _Reading,
+        start: bytes,
+        end: bytes,
+        limit: int,
+        *,
+        reverse: bool,
+        method: int = SCAN,
     ) -> tuple[list[Any], bytes | None]:
         """One request: rows of the first partition of the range, and where the scan goes on (None =
         finished).
@@ -289,7 +309,7 @@ class Reader:
         low = max(start, here.start)
         high = min(end, here.end) if end and here.end else end or here.end
         rows, resume = await reading.past_intents(
-            self._kv, SCAN, route, low, high, limit=limit, reverse=reverse
+            self._kv, method, route, low, high, limit=limit, reverse=reverse
         )
         if resume is None:  # this partition is exhausted; the next one begins where it ends
             border = low if reverse else high

@@ -22,6 +22,7 @@ MULTI_GET_BYTES_MAX: Final = 24 * MiB  # of values that one partition returns at
 SCAN_ROWS_MAX: Final = 10_000  # per page
 SCAN_PAGE_BYTES_MAX: Final = 4 * MiB
 SCAN_STEP_ROWS_MAX: Final = 1_000  # rows looked at in one synchronous step of the loop
+RANGE_PARTS_MAX: Final = 256  # into which one PARTS would cut a range of a partition
 TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 SPLIT_KEYS_MAX: Final = 1_000
 COLUMNS_MAX: Final = 1_000
@@ -446,6 +447,25 @@ SQL_COPY_BATCH_ROWS: Final = 1_000  # of INSERT … SELECT that are written at o
 SQL_ROLES_MAX: Final = 10_000
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
 
+# -- backup, restore, import, export, check (kvorum/transfer)
+TRANSFER_BLOCK_BYTES: Final = 4 * MiB  # of keys and values in one file of a backup, about …
+TRANSFER_BLOCK_ROWS: Final = 100_000  # … and rows
+TRANSFER_BLOCK_RAW_MAX: Final = 64 * MiB  # that a file of a backup may unpack to
+TRANSFER_PAGE_ROWS: Final = 2_000  # of one scan for a copy
+TRANSFER_WRITE_ROWS: Final = 1_000  # of one transaction that restores rows …
+TRANSFER_WRITE_BYTES: Final = 2 * MiB  # … and their bytes
+TRANSFER_LEASE_MS: Final = 600_000  # whoever copies renews its snapshot at least so often
+TRANSFER_TIMEOUT_MS: Final = 86_400_000  # then a copy gives up: its snapshot is not held for longer
+TRANSFER_LOCKS_MAX: Final = 48  # tables that are locked one by one; beyond, their namespaces
+TRANSFER_RANGES_MAX: Final = 500  # key ranges that one order of a restore makes
+TRANSFER_RATE_MIN: Final = 4 * KiB  # bytes per second that a copy may be held to
+TRANSFER_CHUNK_ROWS: Final = 1_000  # rows of one transaction of an import …
+TRANSFER_ATOMIC_ROWS: Final = 100_000  # … and of one that is to be atomic
+TRANSFER_ERRORS_MAX: Final = 100  # rows that an import could not take and tells one by one
+TRANSFER_EXPORT_ROWS: Final = 50_000  # of one file of an export
+CHECK_FINDINGS_MAX: Final = 100  # that a check tells one by one; it counts them all
+CHECK_STEP_ROWS: Final = 5_000  # of a table that one step of a check looks at
+
 # -- SQL, schema change (sqlproxy/change)
 SQL_SCHEMA_TTL_MS: Final = 1_000  # what a session knows of declarations is at most so old
 SQL_FENCE_MS: Final = 2_000  # a commit so long behind the oldest look holds the schema's row …
@@ -461,6 +481,15 @@ SQL_BACKFILL_ROWS: Final = 1_000  # of one transaction of a schema change …
 SQL_BACKFILL_ROWS_MIN: Final = 8  # … and where it meets conflicts again and again
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
+assert TRANSFER_BLOCK_BYTES + SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX < TRANSFER_BLOCK_RAW_MAX // 2
+assert max(TRANSFER_PAGE_ROWS, CHECK_STEP_ROWS) <= SCAN_ROWS_MAX
+assert TRANSFER_WRITE_BYTES + VALUE_BYTES_MAX + KEY_BYTES_MAX < BATCH_BYTES_MAX
+assert max(TRANSFER_WRITE_ROWS, TRANSFER_CHUNK_ROWS) <= BATCH_OPS_MAX
+assert TRANSFER_LEASE_MS <= LEASE_TTL_MS_MAX
+assert TRANSFER_TIMEOUT_MS <= LEASE_LIFETIME_MS_MAX
+assert TRANSFER_LOCKS_MAX <= PROCEDURE_LOCKS_MAX
+assert TRANSFER_RANGES_MAX <= SPLIT_KEYS_MAX
+assert TRANSFER_ATOMIC_ROWS <= TXN_MEMORY_KEYS_MAX
 assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"
 assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch must fit a request"
 assert BATCH_BYTES_MAX < SQL_MESSAGE_BYTES_MAX < SQL_INPUT_BYTES_MAX, "a legal batch is a statement"

@@ -88,6 +88,9 @@ SCAN_VALUES: Final = 20
 # deleted, version, old value | None], …], cursor | None; bare: [[key, version], …]. Versions in
 # (above, upto], a frontier that CHANGES told, with what they replaced (kv/feed/pairs.py)
 PAIRS: Final = 21
+# start, end, parts → [key, …], bytes. Where the range would be cut into so many parts of about the
+# same size, and its size: estimates
+PARTS: Final = 22
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
 NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
@@ -285,7 +288,7 @@ MASTER_METHODS: Final = frozenset(
 # idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
-    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS, PARTS}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}
     | {PING, LOOKUP, TSO}
@@ -304,7 +307,7 @@ REPEATABLE: Final = frozenset(
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
-    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS, PARTS}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST}
     | {LOCK_BEAT, LOCK_END}

@@ -57,6 +57,7 @@ from kv.base.methods import (
     MASTER_METHODS,
     MGET,
     PAIRS,
+    PARTS,
     PREWRITE,
     PREWRITE_ROWS,
     READ_NOW,
@@ -76,7 +77,7 @@ from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
-    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS}
+    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS, PARTS}
 )
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may

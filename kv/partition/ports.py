@@ -12,6 +12,7 @@ from kv.mvcc.records import TxnRecord
 from kv.mvcc.view import ReadView
 from kv.partition.entry import Entry
 from kv.partition.locks import LockMirror
+from kv.partition.sizes import SizeMap
 
 Done = Callable[[KvorumError | None], None]
 Taken = Callable[[int, KvorumError | None], None]
@@ -64,6 +65,16 @@ class AppliedState(ReadView, Protocol):
     @property
     def old_versions(self) -> int:
         """How many rows of hist are this partition's, about: a split divides it by bytes."""
+        ...
+
+    @property
+    def live_bytes(self) -> int:
+        """Of the newest records, about: a split divides them by bytes."""
+        ...
+
+    @property
+    def sizes(self) -> SizeMap:
+        """Where they lie."""
         ...
 
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None: ...

@@ -17,7 +17,7 @@ from typing import Any, Final
 from kv.base import methods
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_STEP_ROWS_MAX
-from kv.base.methods import CHANGES, GET, MGET, PAIRS, READ_NOW, SCAN, SCAN_VALUES
+from kv.base.methods import CHANGES, GET, MGET, PAIRS, PARTS, READ_NOW, SCAN, SCAN_VALUES
 from kv.base.timestamps import MAX
 from kv.feed import pairs, serve
 from kv.feed.recent import Recent
@@ -25,6 +25,7 @@ from kv.mvcc.get import get, multi_get
 from kv.mvcc.scan import scan, scan_values
 from kv.partition.entry import Entry
 from kv.partition.evaluated import Evaluated
+from kv.partition.parts import parts
 from kv.partition.ports import AppliedState
 
 _SCAN_FIELDS = 11  # of a SCAN without options
@@ -39,7 +40,7 @@ def read_ts_of(r: list[Any]) -> int:
         return serve.read_ts_of(r)
     if r[1] == READ_NOW:
         return r[6] or MAX
-    if r[1] == PAIRS:
+    if r[1] == PAIRS or r[1] == PARTS:
         return 0
     ts: int = r[7] if r[1] in _SCANS else r[6]
     return ts
@@ -62,6 +63,8 @@ def bytes_of(r: list[Any], result: list[Any]) -> int:
         return serve.bytes_of(result)
     if r[1] == PAIRS:
         return pairs.bytes_of(result)
+    if r[1] == PARTS:
+        return sum(map(len, result[0]))
     if r[1] == SCAN_VALUES:
         return sum(map(len, result[0]))
     return sum(len(key) + len(value) for key, value, _ in result[0])
@@ -120,6 +123,8 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
         return serve.changes(state, recent, r)
     if r[1] == PAIRS:
         return pairs.pairs(state, recent, state.top_ts, r)
+    if r[1] == PARTS:
+        return parts(state, r)
     if r[1] == GET:
         return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms))
     if r[1] == MGET or r[1] == READ_NOW:

@@ -12,6 +12,7 @@ from kv.base.limits import (
     FEED_BYTES_MAX,
     FEED_ROWS_MAX,
     MULTI_KEYS_MAX,
+    RANGE_PARTS_MAX,
     SCAN_ROWS_MAX,
     WAIT_MS_MAX,
 )
@@ -77,6 +78,12 @@ def _versions(r: list[Any], high: str, flag: str) -> Keys:
     check_int(r[11], "bytes_max", FEED_BYTES_MAX, 1)
     if r[12] is not None and type(r[12]) is not bytes:
         raise InvalidArgument(f"cursor must be bytes or nil, got {type(r[12]).__name__}")
+    return NO_KEYS
+
+
+def parts(r: list[Any]) -> Keys:
+    _check_bounds(r)
+    check_int(r[7], "parts", RANGE_PARTS_MAX, 1)
     return NO_KEYS
 
 

@@ -29,6 +29,7 @@ from kv.base.methods import (
     HEARTBEAT,
     MGET,
     PAIRS,
+    PARTS,
     PREWRITE,
     PREWRITE_ROWS,
     PUT,
@@ -58,6 +59,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     SCAN_VALUES: (6, reads.scan),
     CHANGES: (8, reads.changes),
     PAIRS: (8, reads.pairs),
+    PARTS: (3, reads.parts),
     AWAIT_CHANGES: (4, reads.await_changes),
     PREWRITE: (5, writes.prewrite),
     PREWRITE_ROWS: (5, writes.prewrite_rows),
@@ -117,7 +119,7 @@ def first_key(r: list[Any]) -> bytes | None:
         needed = check_request(r)
     except (InvalidArgument, TooLarge):
         return None
-    if r[1] in (SCAN, SCAN_VALUES, CHANGES, PAIRS, AWAIT_CHANGES):
+    if r[1] in (SCAN, SCAN_VALUES, CHANGES, PAIRS, PARTS, AWAIT_CHANGES):
         return bytes(r[5])
     outer = first_and_last(r, needed)
     if outer is None and r[1] in (WRITE, PREWRITE) and (read := outer_reads(r)) is not None:
