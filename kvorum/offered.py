@@ -12,6 +12,7 @@ from kvorum.settling import Settling
 from procedures.engine.lock_procedure import LockProcedure
 from procedures.engine.registry import Registry, declared_in
 from procedures.library.sink import SinkClean, SinkCommit
+from procedures.library.sink_job import SparkJob
 from procedures.master import membership, merging, splitting
 from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
@@ -21,7 +22,7 @@ from sqlproxy.catalog import CatalogCache
 from sqlproxy.change import registering as changes
 from sqlproxy.change.states import ChangeServices
 from sqlproxy.placing import PlaceTable
-from sqlproxy.steps import DdlServices
+from sqlproxy.sinking import SinkTables
 
 if TYPE_CHECKING:
     from kvorum.node import Node
@@ -37,12 +38,13 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
         *(store.cluster.calls, store.everywhere, store.answers, settling.settle),
         node.balancing.schedulers.level,
     )
-    services = DdlServices(partitions, cache.invalidate)
+    change = ChangeServices(partitions, cache.invalidate, node.ports.timers, store.txn)
+    services = change.ddl
     ddl.register(registry, services)
     emptying.register(registry, services)
     ddl_objects.register(registry, cache.invalidate)
     altering.register(registry, cache.invalidate)
-    changes.register(registry, ChangeServices(partitions, cache.invalidate, node.ports.timers))
+    changes.register(registry, change)
     registry.add(PlaceTable)
     node.bus.register(registry)
     level = node.balancing.schedulers.level
@@ -51,7 +53,9 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     node.balancing.register(registry, moving)
     splitting.register(registry, moving)
     merging.register(registry, moving)
-    registry.add(SinkCommit, make=lambda: SinkCommit(node.store.txn, node.master.submit))
+    sinking = SinkTables(node.ports.clock)
+    registry.add(SinkCommit, make=lambda: SinkCommit(node.store.txn, node.master.submit, sinking))
+    registry.add(SparkJob)
     registry.add(ExplainPartitions, make=lambda: ExplainPartitions(lambda: node.shaping.shown()))
     registry.add(SinkClean, make=lambda: SinkClean(node.store.txn))
     registry.add(LockProcedure, make=lambda: LockProcedure(node.keeper))

@@ -33,6 +33,13 @@ def rules_of(
     return _Ruling(table, names, style, numbered or {}).rules()
 
 
+def condition_of(table: Table, names: Names, style: Style, sql: str) -> Fn:
+    """A condition on a table's rows, as a CHECK has one: of a row's values and an Env. Raises
+    SqlError.
+    """
+    return _Ruling(table, names, style, {})._condition(sql)
+
+
 class _Ruling:
     def __init__(
         self, table: Table, names: Names, style: Style, numbered: Mapping[int, str]

@@ -10,9 +10,9 @@ import pytest
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, Refused, TooLarge
-from kv.base.ops import put
+from kv.base.ops import delete, put
 from procedures.engine.procedure import State
-from procedures.library.sink_records import add_crc, pack_chunk
+from procedures.library.sink_records import add_crc, pack_chunk, task_key
 from tests.sink.world import (
     OTHER,
     TABLE,
@@ -267,8 +267,10 @@ def test_o9_reap_that_died_goes_on() -> None:
         await staged(client, some_rows(10, "x"))
         row, version = await life.sink._load("a1")
         assert row is not None
-        assert await life.sink._forget("a1", version)
-        assert not await life.sink._forget("a1", version), "only once"
+        over = world.clock.now_ms() + limits.SINK_LEASE_MS
+        await life.txn.write([delete(task_key("a1", name)) for name in ("t0", "t1")])
+        assert await life.sink._ended("a1", row, version, over)
+        assert not await life.sink._ended("a1", row, version, over), "only once"
         assert await life.sink.reap() == 1
         assert await world.staged() == []
 

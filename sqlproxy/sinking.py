@@ -1,0 +1,279 @@
+"""What a sink's batch does to a declared table: rows with their index entries, checked against the
+table's constraints. `procedures.library.sink_parts.Tables`, over the catalog.
+
+    A  replacing: the rows of the range that the condition means go
+    B  the rows that the batch's keys have now are read; those that change go, with their entries
+    C  the batch's rows are inserted; generated columns are computed, NOT NULL, CHECK and what must
+       be unique are looked at (as INSERT does: sqlproxy/fast)
+    D  rows that refer find what they refer to; what referred to rows that went is followed
+
+Going first and coming second lets values that must be unique change places among the rows of one
+batch. A row that stays as it is, is not written. All of it is one transaction, which commits only
+if the table's record is the one that was read here: so no index is missed, however long a batch
+was staged before.
+
+Deliberately missing: numbers of sequences (identity, serial, tables without a primary key). Who
+writes a batch gives every key, or a replay could not be told from new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kv.base import limits
+from kv.base.errors import KvorumError
+from kv.base.ids import TableId
+from kv.base.keys import table_prefix, table_range
+from kv.base.ports import Clock
+from procedures.library.sink_careful import PlainTables
+from procedures.library.sink_parts import Facts, Get, Part, Pieces, SinkRefused
+from sqlproxy import catalog, relations
+from sqlproxy.rows import codec
+from sqlproxy.schema import DISABLED, PUBLIC, Table
+
+if TYPE_CHECKING:
+    from sqlproxy.fast.changing import TableWriter
+    from sqlproxy.fast.reading import Stored
+    from sqlproxy.front.compiling import Fn
+    from sqlproxy.front.env import Env
+    from sqlproxy.session.names import Declared
+    from txn.transaction import Transaction
+
+_REMEMBERED: int = 1_000  # names of tables
+
+
+class _Reader:
+    """`catalog.Reader` over a function that gets."""
+
+    def __init__(self, get: Get) -> None:
+        self.get = get
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
+        raise AssertionError("one table is looked up by gets")
+
+
+class SinkTables:
+    """See the module. SQL's machinery is imported when the first table needs it: 60 MB."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._names: dict[int, tuple[str, str]] = {}
+        self._declared: dict[str, Declared] = {}
+
+    async def facts(self, get: Get, table: int) -> Facts:
+        found, version = await self._find(get, table)
+        key = catalog.table_key(found.namespace, found.name)
+        return Facts(found.path, found.ruled, key, version)
+
+    async def shown(self, get: Get, table: int, key: bytes) -> str:
+        with suppress(KvorumError, SinkRefused):
+            found, _ = await self._find(get, table)
+            if not found.plain:
+                names = ", ".join(found.primary_key)
+                values = ", ".join(map(str, codec(found).decode_key(key)))
+                return f"({names})=({values}) of table {found.path}"
+        return repr(key)[1:]
+
+    async def write(self, t: Transaction, part: Part, pieces: Pieces) -> int:
+        """See `Tables.write`."""
+        table, version = await self._find(t.get, part.table)
+        t.check(catalog.table_key(table.namespace, table.name), version)
+        if part.replace is not None:
+            await _within(table, part.replace, pieces)
+        where = "" if part.replace is None else part.replace[2]
+        if not table.ruled and not where:
+            return await PlainTables().write(t, part, pieces)
+        from sqlproxy.errors import SqlError
+
+        declared = await self._declarations(t, table)
+        try:
+            return await _Ruled(t, table, declared, self._env(table)).write(part, pieces)
+        except SqlError as error:
+            detail = f" ({error.detail})" if error.detail else ""
+            raise SinkRefused(
+                "SINK_VIOLATION", f"table {table.path}: {error.message}{detail}"
+            ) from error
+
+    async def _find(self, get: Get, number: int) -> tuple[Table, int]:
+        """The table and the version of its record. Raises SinkRefused."""
+        found: Table | None = None
+        if known := self._names.get(number):
+            found = await catalog.find(_Reader(get), *known)
+        if found is None or found.id != number:
+            found = await catalog.find_by_id(_Reader(get), TableId(number))
+        if found is None or found.state not in (PUBLIC, DISABLED):
+            raise SinkRefused(
+                "TABLE_GONE", f"the table with id {number} was dropped, or emptied by TRUNCATE,"
+                " since this write began; write again"
+            )  # fmt: skip
+        if found.state == DISABLED:
+            raise SinkRefused("TABLE_DISABLED", f"table {found.path} is disabled; enable it first")
+        if len(self._names) >= _REMEMBERED:
+            self._names.clear()
+        self._names[number] = (found.namespace, found.name)
+        _, version = await get(catalog.table_key(found.namespace, found.name))
+        return found, version
+
+    async def _declarations(self, t: Transaction, table: Table) -> Declared:
+        """What the table's database declares, in the transaction's snapshot."""
+        from sqlproxy.session.names import Declared
+
+        version = await catalog.schema_version(t, table.namespace)
+        if table.referenced_by:  # rows of other tables may change: as their records are now
+            key = catalog.schema_key(table.namespace)
+            t.check(key, (await t.get(key))[1])
+        known = self._declared.get(table.namespace)
+        if known is None or known.version != version:
+            if len(self._declared) >= _REMEMBERED:
+                self._declared.clear()
+            found = await relations.list_relations(t, table.namespace)
+            known = self._declared[table.namespace] = Declared(found, version)
+        return known
+
+    def _env(self, table: Table) -> Env:
+        from sqlproxy.front.env import Env
+
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        told = {"user": "spark", "session_user": "spark", "database": table.namespace}
+        return Env(now=now, statement_now=now, session=told, clock=lambda: now)
+
+
+async def _within(table: Table, replace: tuple[bytes, bytes, str], pieces: Pieces) -> None:
+    """Every key is in the range that is replaced. Raises SinkRefused."""
+    start, end, _ = replace
+    if not start and not end:
+        return
+    async for keys, _ in pieces():
+        for key in (keys[0], keys[-1]):
+            if key < start or (end and key >= end):
+                shown = key if table.plain else codec(table).decode_key(key)
+                raise SinkRefused(
+                    "SINK_OUTSIDE",
+                    f"the row with the key {shown!r} is not in the range of keys that this write"
+                    f" replaces in table {table.path} (keyFrom, keyTo)",
+                )
+
+
+class _Ruled:
+    """One part of one batch. A row here is all columns of the descriptor, in user form."""
+
+    def __init__(self, t: Transaction, table: Table, declared: Declared, env: Env) -> None:
+        self.t, self.declared, self.env = t, declared, env
+        found = declared.table_by_id(table.id)
+        assert found is not None, "both are of one snapshot"
+        self.table = found
+        self.codec = codec(found)
+        self.writer: TableWriter = declared.writer(found)
+        self.prefix = table_prefix(found.id)
+        self.follows = bool(found.referenced_by)
+        self.gone: dict[bytes, Stored] = {}  # of rows that others refer to
+        self.came: dict[bytes, Any] = {}
+
+    async def write(self, part: Part, pieces: Pieces) -> int:
+        """How many rows went or were replaced."""
+        count = 0
+        where: Fn | None = None
+        if part.replace is not None:
+            where = self._condition(part.replace[2])
+            count += await self._clear(part.replace, where)
+        async for keys, values in pieces():
+            for at in range(0, len(keys), limits.SINK_READ_ROWS):
+                high = at + limits.SINK_READ_ROWS
+                count += await self._go(keys[at:high], values[at:high])
+        async for keys, values in pieces():
+            for at in range(0, len(keys), limits.SINK_READ_ROWS):
+                high = at + limits.SINK_READ_ROWS
+                await self._come(keys[at:high], values[at:high], where)
+        await self._refer(pieces)
+        return count
+
+    def _condition(self, sql: str) -> Fn | None:
+        from sqlproxy.fast.ruling import condition_of
+        from sqlproxy.pg.style import Style
+
+        return condition_of(self.table, self.declared, Style(), sql) if sql else None
+
+    async def _clear(self, replace: tuple[bytes, bytes, str], where: Fn | None) -> int:
+        """A."""
+        start, end, _ = replace
+        low, high = table_range(self.table.id)
+        high = self.prefix + end if end else high
+        resume: bytes | None = max(low, self.prefix + start)
+        count = 0
+        while resume is not None and resume < high:
+            page = await self.t.scan(resume, high, limit=limits.SINK_READ_ROWS)
+            for key, value, version in page.items:
+                row = self._stored(key, value, version)
+                if where is None or where(row.values, self.env) is True:
+                    self._delete(row)
+                    count += 1
+            resume = page.resume
+        return count
+
+    async def _go(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int:
+        """B."""
+        count = 0
+        found = await self.t.multi_get([self.prefix + key for key in keys])
+        for key, value, there in zip(keys, values, found, strict=True):
+            if there is not None and there[0] != value:
+                self._delete(self._stored(self.prefix + key, *there))
+                count += 1
+        return count
+
+    async def _come(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], where: Fn | None
+    ) -> None:
+        """C. Raises SqlError, SinkRefused."""
+        found = await self.t.multi_get([self.prefix + key for key in keys])
+        rows = []
+        for key, value, there in zip(keys, values, found, strict=True):
+            if value is None or there is not None:  # deleted, or as it was
+                continue
+            row = self.writer.rules.finished(list(self.codec.decode_row(key, value)), self.env)
+            if where is not None and where(row, self.env) is not True:
+                shown = self.codec.decode_key(key)
+                raise SinkRefused(
+                    "SINK_OUTSIDE",
+                    f"the row with the key {shown!r} is not one of those that this write replaces"
+                    f" in table {self.table.path} (replaceWhere)",
+                )
+            rows.append(row)
+        for row, taken in zip(rows, await self.writer.seek(self.t, rows), strict=True):
+            if taken is not None:
+                raise self.writer.refused(taken, row)
+        for row in rows:
+            written = self.writer.insert(self.t, row)
+            if self.follows:
+                self.came[written] = row
+
+    async def _refer(self, pieces: Pieces) -> None:
+        """D. Raises SqlError."""
+        from sqlproxy.fast.reading import Touched
+        from sqlproxy.fast.referring import Children, Gone, check_parents
+
+        if self.table.foreign_keys:
+            every = frozenset(column.id for column in self.table.columns)
+            async for keys, values in pieces():
+                rows = [
+                    self.writer.rules.finished(list(self.codec.decode_row(k, v)), self.env)
+                    for k, v in zip(keys, values, strict=True)
+                    if v is not None
+                ]
+                await check_parents(self.t, self.declared, self.table, rows, every)
+        if self.gone:
+            children = Children(self.t, self.declared, self.env, Touched())
+            gone = [Gone(old, self.came.get(key)) for key, old in self.gone.items()]
+            await children.follow(self.table, gone)
+
+    def _delete(self, row: Stored) -> None:
+        self.writer.delete(self.t, row)
+        if self.follows:
+            self.gone[row.key] = row
+
+    def _stored(self, key: bytes, value: bytes, version: int) -> Stored:
+        from sqlproxy.fast.reading import Stored
+
+        return Stored(key, self.codec.decode_row(key[len(self.prefix) :], value), version)
