@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from sqlproxy.errors import SqlError
+
 Row = Sequence[Any]
 Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
 
@@ -83,12 +85,26 @@ class Channel:
             self.wake()
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A statement is done, and its transaction with it."""
+
+    tag: str
+    rows: Sequence[Row] = ()
+
+
+Done = Callable[[Answered | SqlError | None], None]
+"""None: nothing was done; it has to go the usual way."""
+
+
 class Statement(Protocol):
     """One parsed statement; kept for as long as the client keeps its name. Sessions may share it.
-    `wire`: what the wire compiled for it; None at first, and the session leaves it alone.
+    `wire`: what the wire compiled for it; None at first, and the session leaves it alone. `short`:
+    None if it can only go the usual way; else whether `Session.start` takes it is seen there.
     """
 
     wire: Any
+    short: Any
 
     @property
     def parameters(self) -> Sequence[int]:
@@ -176,6 +192,13 @@ class Session(Protocol):
 
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         """`values` in user form. Raises SqlError."""
+        ...
+
+    def start(self, statement: Statement, values: Sequence[Any], done: Done) -> bool:
+        """Begin a statement that is a transaction by itself, without a task: between two
+        transactions, for a client that waits for nothing else. False: it has to go the usual way.
+        True: `done` is called, once and later; until then nothing else is called.
+        """
         ...
 
     async def failed(self, error: BaseException) -> None:

@@ -79,6 +79,18 @@ class SequencePool:
                 left.following, left.count = end, left.count - use
         return found
 
+    def at_once(self, sequence: Sequence, count: int) -> list[int] | None:
+        """The same, if that many are in memory and nobody else is taking any."""
+        left = self._left.get(sequence.id)
+        if left is None or left.count < count or left.lock.locked():
+            return None
+        if left.version != sequence.version or self._now() - left.taken_s > STALE_S:
+            return None
+        end = left.following + count * left.step
+        found = list(range(left.following, end, left.step))
+        left.following, left.count = end, left.count - count
+        return found
+
     async def _refill(self, left: _Left, sequence: Sequence, wanted: int) -> None:
         soon = self._now() - left.taken_s < REFILL_S
         size = max(wanted, sequence.cache, 2 * left.size if soon else 1)

@@ -21,10 +21,11 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
     TXN_TTL_MS_MAX,
 )
-from kv.base.methods import STATUS_NAMES
+from kv.base.methods import GET, STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
+from kv.client.calls import Started
 from txn import ended
 from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransactions
@@ -178,6 +179,18 @@ class TxnClient:
     ) -> list[int | KvorumError]:
         """Each op by itself: its version or its error, in the order of `ops`. Not atomic."""
         return await self._writer.multi_write(ops, budget_ms or self._budget_ms)
+
+    # -- one request, sent without a task. None: that needs more than looking up where to. Whoever
+    #    sees its reply fail tries again by the calls above, unless what was done is not known
+
+    def start_get(self, key: bytes) -> Started | None:
+        """The first attempt of `get`, of the newest."""
+        quick = self.coordinator.shared.quick
+        return None if quick is None else quick.start(GET, key, (key, 0, None), self._budget_ms)
+
+    def start_write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> Started | None:
+        """The first attempt of `write`, of distinct keys, if one partition has them all."""
+        return self.coordinator.start_write(ops, budget_ms or self._budget_ms)
 
     # -- transactions
 

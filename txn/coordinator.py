@@ -12,11 +12,22 @@ rest is for learning the outcome of what was sent last.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from kv.base.errors import Busy, KvorumError
 from kv.base.limits import COMMITS_IN_FLIGHT_MAX, RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX
-from kv.base.methods import ABORTED, COMMITTED, ROLLBACK, WRITE
+from kv.base.methods import (
+    ABORTED,
+    COMMITTED,
+    DELETE,
+    OP_DELETE,
+    OP_PUT,
+    PUT,
+    ROLLBACK,
+    WRITE,
+)
+from kv.base.ops import Op
 from kv.base.ports import Rng, Timers
 from kv.client.calls import Started
 from kv.client.links import LinkExpired, LinkLost
@@ -98,6 +109,26 @@ class Coordinator:
             return None
         args = write_args(request, list(ops), request.terms.options())
         return quick.start(WRITE, ops[0].key, args, max(1, int(deadline.left_ms() * WORK_SHARE)))
+
+    def start_write(self, ops: Sequence[Op], budget_ms: int) -> Started | None:
+        """Send ops of distinct keys that are no transaction; None unless one partition, which is
+        known, has them all and one entry holds them.
+        """
+        quick = self.shared.quick
+        if quick is None:
+            return None
+        kind, key, value, cond, ttl_ms = ops[0]
+        if len(ops) == 1:
+            if kind == OP_PUT:
+                return quick.start(PUT, key, (key, value, cond, ttl_ms), budget_ms)
+            if kind == OP_DELETE:
+                return quick.start(DELETE, key, (key, cond), budget_ms)
+        here = None if self._located is None else self._located(key)
+        if here is None or not all(map(here.covers, [op.key for op in ops])):
+            return None
+        if not fits_one_entry(ops):
+            return None
+        return quick.start(WRITE, key, (list(ops), 0, 0), budget_ms)
 
     async def _alone(
         self, request: Request, deadline: Deadline, trace: CommitTrace, first: Started

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
@@ -28,6 +28,16 @@ from sqlproxy.fast.rules import Row, Rules
 from sqlproxy.rows import codec
 from sqlproxy.schema import DELETE_ONLY, Table
 from txn.transaction import Transaction
+
+
+class Writes(Protocol):
+    """Where changes of rows go: `txn.Transaction`, or what collects them."""
+
+    def put(self, key: bytes, value: bytes, *, cond: int | None = None) -> None:
+        """Raises ConditionFailed: to be absent, and written before."""
+        ...
+
+    def delete(self, key: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class TableWriter:
         """The storage key of a row."""
         return self.prefix + self._codec.encode_key([row[at] for at in self.key_places])
 
-    def insert(self, t: Transaction, row: Row) -> bytes:
+    def insert(self, t: Writes, row: Row) -> bytes:
         """Write a row that must be new; its storage key. Raises SqlError (23505) if this
         transaction wrote its key, or one of its unique entries', before.
         """
@@ -98,7 +108,7 @@ class TableWriter:
                     t.put(at, entry)
         return key
 
-    def update(self, t: Transaction, old: Stored, row: Row) -> bytes:
+    def update(self, t: Writes, old: Stored, row: Row) -> bytes:
         """Write a changed row; its storage key, which may be another one."""
         key, value = self._codec.encode_row(row)
         key = self.prefix + key
@@ -119,13 +129,13 @@ class TableWriter:
                     t.put(at, entry)
         return key
 
-    def delete(self, t: Transaction, old: Stored) -> None:
+    def delete(self, t: Writes, old: Stored) -> None:
         """Remove a row and what points to it."""
         t.delete(old.key)
         for index in self._indexes:
             t.delete(index.entry(old.values)[0])
 
-    def _put_new(self, t: Transaction, key: bytes, value: bytes, row: Row) -> None:
+    def _put_new(self, t: Writes, key: bytes, value: bytes, row: Row) -> None:
         try:
             t.put(key, value, cond=0)
         except ConditionFailed:

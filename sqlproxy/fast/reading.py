@@ -89,17 +89,23 @@ class TableReader:
         """Where it would look."""
         return self._finder.spans(self._value(env))
 
+    def point(self, env: Env) -> bytes | None:
+        """The storage key of a way that names one row of the primary key; None: it names none."""
+        points = self.spans(env).points
+        return self._prefix + points[0] if points else None
+
+    def stored(self, key: bytes, found: bytes, version: int) -> Stored:
+        """The row at a storage key, decoded."""
+        return Stored(key, self._rows.decode_row(key[4:], found), version)
+
     async def one(self, reads: Reads, env: Env, touched: Touched) -> Stored | None:
         """The row of a way that names one row of the primary key."""
-        points = self.spans(env).points
-        if not points:
+        key = self.point(env)
+        if key is None:
             return None
-        key = self._prefix + points[0]
         touched.gets += 1
         found, version = await reads.get(key)
-        if found is None:
-            return None
-        return Stored(key, self._rows.decode_row(points[0], found), version)
+        return None if found is None else self.stored(key, found, version)
 
     async def batches(
         self, reads: Reads, env: Env, touched: Touched, *, page: int = SQL_SCAN_ROWS

@@ -152,6 +152,13 @@ class SelectPlan:
         stored = await self.reader.one(reads, env, touched)
         if stored is None:
             return []
+        found = self.rows_of(stored, env)
+        if found and self._holds:
+            self._hold(reads, [stored])
+        return found
+
+    def rows_of(self, stored: Stored, env: Env) -> list[Row]:
+        """What the statement says of the only row that it can mean."""
         row = self._seen(stored)
         if self._where is not None and self._where(row, env) is not True:
             return []
@@ -159,8 +166,6 @@ class SelectPlan:
             skip, keep = self._bounds(env)
             if skip or keep == 0:
                 return []
-        if self._holds:
-            self._hold(reads, [stored])
         return [self._out(row, env)]
 
     async def _filtered(

@@ -112,7 +112,7 @@ class InsertPlan:
         self._projection = _Projection(table)
         self._conflict = None if insert.conflict is None else _OnConflict(table, insert.conflict)
         compiled = [one for row in self._rows for one in row if one is not None]
-        self._sequences = frozenset(name for one in compiled for name in one.sequences)
+        self.sequences = frozenset(name for one in compiled for name in one.sequences)
 
     def _check_identities(self, insert: Insert) -> None:
         """GENERATED ALWAYS takes DEFAULT only, unless the user insists."""
@@ -135,8 +135,8 @@ class InsertPlan:
         """`rows`: those of a SELECT, or of COPY in the order of the columns. Raises SqlError."""
         writer = work.tables.writer(self.table)
         count = len(self._rows) if rows is None else len(rows)
-        await work.reserve(self._sequences | writer.rules.sequences, count)
-        made = [self._row(writer, given, work.env) for given in self._given(rows, work.env)]
+        await work.reserve(self.sequences | writer.rules.sequences, count)
+        made = self.made(writer, work.env, rows)
         outcome = Outcome(writers=[writer])
         if self._conflict is not None:
             outcome.again = True
@@ -152,9 +152,30 @@ class InsertPlan:
         every = frozenset(column.id for column in self.table.columns)
         await check_parents(work.t, work.tables, self.table, kept, every)
         outcome.count = len(kept)
-        if self._returning:
-            outcome.rows = [self._returning(self._projection(row), work.env) for row in kept]
+        outcome.rows = self.returned(kept, work.env)
         return outcome
+
+    def made(
+        self, writer: TableWriter, env: Env, rows: Sequence[Values] | None = None
+    ) -> list[Row]:
+        """The rows as they are to be written. Raises SqlError."""
+        return [self._row(writer, given, env) for given in self._given(rows, env)]
+
+    def returned(self, rows: Sequence[Row], env: Env) -> list[Row]:
+        """What RETURNING says of rows that were written."""
+        if not self._returning:
+            return []
+        return [self._returning(self._projection(row), env) for row in rows]
+
+    @property
+    def plain(self) -> bool:
+        """Whether it just writes rows that its own text says."""
+        return self._conflict is None and self.insert.rows is not None
+
+    @property
+    def count(self) -> int:
+        """Rows that its own text says."""
+        return len(self._rows)
 
     def _given(self, rows: Sequence[Values] | None, env: Env) -> Sequence[list[Any]]:
         """The values of each row in the order of the columns; `_MISSING` for DEFAULT."""
@@ -260,7 +281,7 @@ class _Assignments:
         unique = {number for _, ids in table.unique_sets() for number in ids}
         unique |= {n for i in table.indexes if i.unique for n in i.column_ids}
         computed = {c.id for c in table.columns if c.generated is not None}
-        self._moves = bool(unique & (self.changed | computed))
+        self.moves = bool(unique & (self.changed | computed))
 
     @staticmethod
     def _check_identities(assignments: Sequence[Assignment]) -> None:
@@ -278,10 +299,10 @@ class _Assignments:
     ) -> list[Row]:
         """The new rows. Each old one comes with the row that the expressions see."""
         await work.reserve(writer.rules.sequences, len(rows))
-        new = [self._new(writer, old, seen, work.env) for old, seen in rows]
+        new = [self.new(writer, old, seen, work.env) for old, seen in rows]
         olds = [old for old, _ in rows]
         for old, row in zip(olds, new, strict=True):
-            if self._moves:  # one by one: a row sees where those before it went
+            if self.moves:  # one by one: a row sees where those before it went
                 (taken,) = await writer.seek(work.t, [row], [old])
                 if taken is not None:
                     raise writer.refused(taken, row)
@@ -291,7 +312,8 @@ class _Assignments:
         await Children(work.t, work.tables, work.env, work.touched).follow(self._table, gone)
         return new
 
-    def _new(self, writer: TableWriter, old: Stored, seen: Values, env: Env) -> Row:
+    def new(self, writer: TableWriter, old: Stored, seen: Values, env: Env) -> Row:
+        """What becomes of a row."""
         values = list(old.values)
         for place, fn in self._set:
             if fn is not None:
@@ -314,13 +336,18 @@ class _Meant:
         self._where = None if where is None else compile(where).fn
         self._projection = _Projection(table)
 
+    def meant(self, stored: Stored, env: Env) -> Values | None:
+        """The row that expressions see; None: it is not meant."""
+        seen = self._projection(stored.values)
+        return seen if self._where is None or self._where(seen, env) is True else None
+
     async def rows(self, work: Work) -> AsyncIterator[tuple[Stored, Values]]:
         """Each with the row that expressions see."""
-        where, env = self._where, work.env
+        env = work.env
         async for batch in self.reader.batches(work.t, env, work.touched):
             for stored in batch:
-                seen = self._projection(stored.values)
-                if where is None or where(seen, env) is True:
+                seen = self.meant(stored, env)
+                if seen is not None:
                     yield stored, seen
 
 
@@ -330,7 +357,7 @@ class UpdatePlan:
     def __init__(self, update: Update, *, finds: bool = True) -> None:
         self.table = update.target.table
         self.meant = _Meant(self.table, update.where, update.conjuncts) if finds else None
-        self._assignments = _Assignments(self.table, update.assignments)
+        self.assignments = _Assignments(self.table, update.assignments)
         self._returning = _Returning(update.returning)
         self._projection = _Projection(self.table)
 
@@ -340,7 +367,7 @@ class UpdatePlan:
             assert self.meant is not None
             rows = [one async for one in self.meant.rows(work)]
         writer = work.tables.writer(self.table)
-        new = await self._assignments.apply(work, writer, rows)
+        new = await self.assignments.apply(work, writer, rows)
         outcome = Outcome(len(new), writers=[writer])
         if self._returning:
             width = len(shown(self.table))
@@ -349,6 +376,10 @@ class UpdatePlan:
                     self._returning((*self._projection(row), *seen[width:]), work.env)
                 )
         return outcome
+
+    def returned(self, row: Row, env: Env) -> list[Row]:
+        """What RETURNING says of a row that was changed, without others beside it."""
+        return [self._returning(self._projection(row), env)] if self._returning else []
 
 
 class DeletePlan:
@@ -369,6 +400,10 @@ class DeletePlan:
         children = Children(work.t, work.tables, work.env, work.touched)
         await children.follow(self.table, [Gone(old, None) for old, _ in rows])
         outcome = Outcome(len(rows), writers=[writer])
-        if self._returning:
-            outcome.rows = [self._returning(seen, work.env) for _, seen in rows]
+        for _, seen in rows:
+            outcome.rows += self.returned(seen, work.env)
         return outcome
+
+    def returned(self, seen: Values, env: Env) -> list[Row]:
+        """What RETURNING says of a row that is gone."""
+        return [self._returning(seen, env)] if self._returning else []

@@ -116,7 +116,7 @@ class Block:
                 await self.fence.hold(t)
                 await t.commit()
         finally:
-            self._end()
+            self._end(unknown=t is not None and t.state in (TxnState.COMMITTING, TxnState.UNKNOWN))
             if t is not None and t.state is TxnState.OPEN:
                 await t.abort()
 
@@ -138,13 +138,13 @@ class Block:
             if t.state is TxnState.OPEN:
                 await t.abort()
 
-    def _end(self) -> None:
+    def _end(self, *, unknown: bool = False) -> None:
         self.status = "I"
         self._savepoints.clear()
         self.modes = Modes()
         self.statements = 0
         self.wrote = False
-        self.fence.forget()
+        self.fence.forget(unknown=unknown)
 
     async def renew(self) -> None:
         """Go on with a new snapshot: what was declared since is to be seen. Nothing was written."""

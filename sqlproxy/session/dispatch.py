@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlproxy.answers import Portal as AnyPortal
 from sqlproxy.answers import Row
+from sqlproxy.change.presence import Use
 from sqlproxy.errors import UNDEFINED_PREPARED, SqlError, unsupported
+from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Touched
+from sqlproxy.fast.selecting import ConstantPlan
 from sqlproxy.front import statements as s
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.front import coerce_to
@@ -44,6 +47,7 @@ async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any])
                 lambda n: "EXPLAIN",
                 prepared.fields,
                 guard=session.guard,
+                use=_use(session, prepared),
             )
         case s.Show():
             return _rows(session, prepared, lambda: commands.show_rows(session, bound), "SHOW")
@@ -80,8 +84,16 @@ def query_portal(
         return await running.query(session, prepared, values, Touched())
 
     return Portal(
-        start, lambda n: f"SELECT {n}", prepared.fields or (), guard=session.guard, **more
-    )
+        start, lambda n: f"SELECT {n}", prepared.fields or (), guard=session.guard,
+        use=_use(session, prepared), **more,
+    )  # fmt: skip
+
+
+def _use(session: SqlSession, prepared: Prepared) -> Use | None:
+    """A schema change waits until the statement has begun; one that reads no table needs none."""
+    if prepared.declared is None or isinstance(prepared.plan, ConstantPlan | ListingPlan):
+        return None
+    return session.services.catalogs.use(prepared.declared)
 
 
 def _change(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Portal:
@@ -94,7 +106,8 @@ def _change(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> P
         count = outcome.count
         return running.in_pieces(outcome.rows)
 
-    return Portal(start, lambda n: tag.format(count), prepared.fields, guard=session.guard)
+    use = _use(session, prepared)
+    return Portal(start, lambda n: tag.format(count), prepared.fields, guard=session.guard, use=use)
 
 
 def _command(
@@ -159,8 +172,9 @@ async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) 
         return at_once(outcome.rows)
 
     return Portal(
-        start, lambda n: f"COPY {n}", copy.fields, guard=session.guard, copy_out=copy.format
-    )
+        start, lambda n: f"COPY {n}", copy.fields, guard=session.guard, copy_out=copy.format,
+        use=_use(session, inner),
+    )  # fmt: skip
 
 
 def _quoted(name: str) -> str:

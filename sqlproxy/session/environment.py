@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
+from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError, unsupported
 from sqlproxy.front.env import Env
+from sqlproxy.pg.style import Style
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -78,21 +81,64 @@ class Told(Mapping[str, str]):
         return 3 + len(self._session.settings.all())
 
 
+class SessionEnv(Env):
+    """Of one run. Most statements ask none of it but `params`, so it is found when it is asked."""
+
+    __slots__ = ("_began_us", "_now_us", "_numbers", "_session")
+
+    def __init__(self, session: SqlSession, values: Sequence[Any], numbers: Numbers) -> None:
+        self.params = values
+        self.slept = 0.0
+        self._session, self._numbers = session, numbers
+        self._began_us = session.services.clock.now_ms() * 1000
+        if not session.transaction_us:
+            session.transaction_us = self._began_us
+        self._now_us = session.transaction_us
+
+    @property
+    def now(self) -> datetime:  # type: ignore[override]
+        return moment(self._now_us)
+
+    @property
+    def statement_now(self) -> datetime:  # type: ignore[override]
+        return moment(self._began_us)
+
+    @property
+    def session(self) -> Mapping[str, str]:  # type: ignore[override]
+        return self._session.told
+
+    @property
+    def style(self) -> Style:  # type: ignore[override]
+        return self._session.style
+
+    def clock(self) -> datetime:
+        return self._session.clock_time()
+
+    def random(self) -> float:
+        return self._session.services.random()
+
+    def uuid(self) -> UUID:
+        return self._session.services.uuid()
+
+    def nextval(self, name: str) -> int:
+        return self._numbers.nextval(name)
+
+    def currval(self, name: str) -> int:
+        return self._numbers.currval(name)
+
+    def lastval(self) -> int:
+        return self._numbers.lastval()
+
+    def setval(self, name: str, value: int, called: bool) -> int:
+        raise unsupported("a sequence here")
+
+
+def moment(us: int) -> datetime:
+    """Microseconds since 1970 as a time."""
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
 def environment(session: SqlSession, values: Sequence[Any]) -> tuple[Env, Numbers]:
     """For one run of a statement with these values."""
     numbers = Numbers(session.currvals)
-    services = session.services
-    env = Env(
-        params=values,
-        now=session.now(),
-        statement_now=session.clock_time(),
-        session=session.told,
-        style=session.style,
-        clock=session.clock_time,
-        random=services.random,
-        uuid=services.uuid,
-        nextval=numbers.nextval,
-        currval=numbers.currval,
-        lastval=numbers.lastval,
-    )
-    return env, numbers
+    return SessionEnv(session, values, numbers), numbers

@@ -18,6 +18,7 @@ from kv.base.ports import Timers
 from sqlproxy import catalog, relations
 from sqlproxy.catalog import Reader
 from sqlproxy.change.fence import NEVER
+from sqlproxy.change.presence import Presence, Use
 from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
@@ -127,7 +128,13 @@ class _Known:
 class Catalogs:
     """The databases of one node's clients."""
 
-    def __init__(self, reader: Reader, timers: Timers, ttl_s: float) -> None:
+    def __init__(
+        self, reader: Reader, timers: Timers, ttl_s: float, presence: Presence | None = None
+    ) -> None:
+        """`presence`: tells schema changes what is used here; without it they wait by time."""
+        self.presence = presence
+        if presence is not None:
+            presence.tell(self.forget)
         self._reader = reader
         self._now = timers.monotonic
         self._ttl_s = ttl_s
@@ -136,20 +143,36 @@ class Catalogs:
     def fresh(self, database: str) -> Declared | None:
         """What `declared` would answer without asking."""
         known = self._known.get(database)
-        return known.declared if known is not None and known.good_until > self._now() else None
+        if known is None or known.good_until <= self._now() or self._outdated(known.declared):
+            return None
+        return known.declared
+
+    def _outdated(self, declared: Declared) -> bool:
+        """Whether this process has said that it uses nothing so old any more."""
+        presence = self.presence
+        return presence is not None and declared.version < presence.floor(declared.database)
 
     async def declared(self, database: str) -> Declared:
         """Raises SqlError (3D000)."""
         found = self.fresh(database)
         if found is not None:
             return found
-        asked = self._now()  # its age counts from before the read
-        known = self._known.get(database)
-        version = await catalog.schema_version(self._reader, database)
-        if known is not None and known.declared.version == version:
-            known.looked, known.good_until = asked, asked + self._ttl_s
-            return known.declared
-        return await self._load(database, version, asked)
+        while True:
+            asked = self._now()  # its age counts from before the read
+            version = await self._version(database)
+            known = self._known.get(database)
+            if known is not None and known.declared.version == version:
+                known.looked, known.good_until = asked, asked + self._ttl_s
+                found = known.declared
+            else:
+                found = await self._load(database, version, asked)
+            if not self._outdated(found):
+                return found
+
+    async def _version(self, database: str) -> int:
+        if self.presence is not None:
+            return await self.presence.look(database)
+        return await catalog.schema_version(self._reader, database)
 
     def looked(self, declared: Declared) -> float:
         """When (on the monotonic clock) it was last known to be what is declared; NEVER if
@@ -157,6 +180,10 @@ class Catalogs:
         """
         known = self._known.get(declared.database)
         return known.looked if known is not None and known.declared is declared else NEVER
+
+    def use(self, declared: Declared) -> Use:
+        """A statement that is bound to it begins; end it when that does not matter any more."""
+        return Use(self.presence, declared.database, declared.version)
 
     async def _load(self, database: str, version: int, asked: float) -> Declared:
         try:
@@ -169,6 +196,8 @@ class Catalogs:
         if len(self._known) >= _DATABASES_MAX:
             self._known.clear()
         if (known := self._known.get(database)) is not None:
+            if known.looked > asked:  # by somebody who asked later and was answered sooner
+                return known.declared
             found = _same_objects(known.declared.contents.relations, found)
         declared = Declared(found, version)
         self._known[database] = _Known(declared, asked, asked + self._ttl_s)

@@ -12,6 +12,7 @@ from typing import Any
 
 from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
 from sqlproxy.answers import CopyFormat, Field, Row
+from sqlproxy.change.presence import Use
 from sqlproxy.errors import LIMIT_EXCEEDED, SqlError
 
 Batches = AsyncIterator[Sequence[Row]]
@@ -30,9 +31,12 @@ class Portal:
         *,
         guard: Callable[[Awaitable[Any]], Awaitable[Any]],
         copy_out: CopyFormat | None = None,
+        use: Use | None = None,
     ) -> None:
+        """`use`: of the declarations that it is bound to, until it has started."""
         self.wire: Any = None
         self._start, self._tag_of, self._guard = start, tag_of, guard
+        self._use = use
         self._fields = fields
         self._copy_out = copy_out
         self._batches: Batches | None = None
@@ -68,7 +72,10 @@ class Portal:
     async def _next(self, rows_max: int) -> Sequence[Row]:
         if not self._started:
             self._started = True
-            self._batches = await self._start()
+            try:
+                self._batches = await self._start()
+            finally:
+                self._unused()
         left = self._left
         while self._batches is not None and len(left) < rows_max:
             batch = await anext(self._batches, None)
@@ -107,8 +114,13 @@ class Portal:
                 )
         self._left, self._ended = rows, not rows
 
+    def _unused(self) -> None:
+        if self._use is not None:
+            self._use.end()
+
     async def close(self) -> None:
         """Give up the scan; fine twice."""
+        self._unused()
         self._ended = True
         self._left = []
         batches, self._batches = self._batches, None

@@ -37,6 +37,10 @@ class Prepared:
     plan: Plan = None
     system: Any = None
     wire: Any = field(default=None)
+    short: Any = None  # True: it is to be looked at whether there is one
+
+    def __post_init__(self) -> None:
+        self.short = self.plan is not None or None
 
 
 async def prepare(

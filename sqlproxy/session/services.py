@@ -44,6 +44,10 @@ class Numbers(Protocol):
         """So many values, in order. Raises SqlError (2200H)."""
         ...
 
+    def at_once(self, sequence: SequenceRow, count: int) -> Sequence[int] | None:
+        """The same without waiting; None: it would have to wait."""
+        ...
+
     def forget(self, sequence: int) -> None:
         """It was changed: what was taken of it is not given out any more."""
         ...

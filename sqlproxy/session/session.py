@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from kv.base.errors import ConditionFailed, KvorumError, WriteConflict
@@ -28,7 +28,7 @@ from kv.base.limits import (
     RETRY_WAIT_MS_MAX,
     SQL_RUNS_MAX,
 )
-from sqlproxy.answers import Channel, Notice, Portal, Statement, Status
+from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
 from sqlproxy.change.fence import Fence
 from sqlproxy.errors import (
     IN_FAILED_TRANSACTION,
@@ -44,9 +44,9 @@ from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog.contents import Session as CatalogSession
-from sqlproxy.session import running
+from sqlproxy.session import running, short
 from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
-from sqlproxy.session.environment import Told
+from sqlproxy.session.environment import Told, moment
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Portal as CursorPortal
 from sqlproxy.session.prepared import Prepared, plan_of, prepare
@@ -90,7 +90,8 @@ class SqlSession:
         self.statements: MutableMapping[str, Statement] = {}
         self.portals: MutableMapping[str, Portal] = {}
         self.channel = Channel(parameters=self.settings.reported())
-        self.block = Block(services.client, Fence(database, services.client.timers))
+        fence = Fence(database, services.client.timers, services.catalogs.presence)
+        self.block = Block(services.client, fence)
         self.currvals: dict[str, int] = {}
         self.told = Told(self)
         self.held: set[str] = set()  # cursors WITH HOLD
@@ -155,6 +156,10 @@ class SqlSession:
             raise SqlError(UNSUPPORTED, "cached plan must not change result type")
         return again
 
+    def start(self, statement: Statement, values: Sequence[Any], done: Done) -> bool:
+        assert isinstance(statement, Prepared)
+        return short.start(self, statement, values, done)
+
     async def failed(self, error: BaseException) -> None:
         self.sole = None
         self.outcomes.clear()
@@ -202,7 +207,7 @@ class SqlSession:
         """When the transaction began."""
         if not self.transaction_us:
             self.transaction_us = self.services.clock.now_ms() * 1000
-        return _moment(self.transaction_us)
+        return moment(self.transaction_us)
 
     def modes(self) -> Modes:
         """Of a transaction that begins now."""
@@ -254,7 +259,7 @@ class SqlSession:
 
     def clock_time(self) -> datetime:
         """Now, each time it is asked."""
-        return _moment(self.services.clock.now_ms() * 1000)
+        return moment(self.services.clock.now_ms() * 1000)
 
     def set_sole(self, again: Callable[[], Awaitable[Outcome]], outcome: Outcome) -> None:
         """The statement under way is a transaction by itself, which may run again."""
@@ -439,7 +444,3 @@ def _violated(key: bytes, outcomes: Sequence[Outcome]) -> SqlError | None:
 def _again(error: KvorumError, outcomes: Sequence[Outcome]) -> bool:
     """Whether a refused condition only says that somebody was faster than ON CONFLICT."""
     return isinstance(error, ConditionFailed) and any(outcome.again for outcome in outcomes)
-
-
-def _moment(us: int) -> datetime:
-    return datetime.fromtimestamp(us / 1_000_000, UTC)

@@ -247,6 +247,11 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 }  # fmt: skip
 
 
+_SPECIAL: Final = (
+    "statement_timeout", "lock_timeout", "default_transaction_read_only", "kvorum.as_of",
+)  # fmt: skip
+
+
 class Settings:
     """The values of one session. Names in any case."""
 
@@ -257,6 +262,7 @@ class Settings:
             key = name.lower()
             self._defaults[key] = self._checked(key, value)
         self._values = dict(self._defaults)
+        self._plain: bool | None = None
         self._before: dict[str, str | None] = {}  # at the begin of the transaction; None: not set
         self._local: dict[str, str | None] = {}  # what SET LOCAL stands in front of
 
@@ -275,6 +281,13 @@ class Settings:
         if value is None:
             raise _unknown(name)
         return value
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is said that bounds, refuses or redirects a statement."""
+        if self._plain is None:
+            self._plain = all(self._values[key] == SETTINGS[key].default for key in _SPECIAL)
+        return self._plain
 
     def ms(self, name: str) -> int:
         """A duration."""
@@ -297,6 +310,7 @@ class Settings:
         else:
             self._before.setdefault(key, self._local.pop(key, known))
         self._values[key] = found
+        self._plain = None
         return found
 
     def told(self, name: str, value: str) -> None:
@@ -327,6 +341,7 @@ class Settings:
             else:
                 self._values[key] = value
         self._before, self._local = {}, {}
+        self._plain = None
         return {k: v for k, v in self.reported().items() if before.get(k) != v}
 
     def reported(self) -> dict[str, str]:

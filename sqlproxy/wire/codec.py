@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kv.base.limits import (
     SQL_ERROR_FIELD_CHARS_MAX,
@@ -79,6 +79,21 @@ class Skipped:
     size: int
 
 
+class Cycle(NamedTuple):
+    """What a client sends that runs a prepared statement and waits: the body of its Bind, whether
+    it asks for a description of the rows, and the size of all of it.
+    """
+
+    bind: bytes
+    described: bool
+    size: int
+
+
+_EXECUTED: Final = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00S\x00\x00\x00\x04"
+_DESCRIBED: Final = b"D\x00\x00\x00\x06P\x00" + _EXECUTED
+_CYCLE_BYTES_MIN: Final = 5 + 8 + len(_EXECUTED)
+
+
 class Decoder:
     """Cuts the stream into messages. `need`: after a pull without a message, how many bytes the
     next one takes, as far as known.
@@ -124,6 +139,30 @@ class Decoder:
                 self._at = end
                 return kind, data[at + 5 : end]
         return self._pull_slowly()
+
+    def cycle(self) -> Cycle | None:
+        """What is here, if that is one Bind of the unnamed portal, its Execute and Sync, and
+        nothing else. It stays here: `skip` takes it.
+        """
+        data, at = self._data, self._at
+        if self._chunks or self._skipped is not None or len(data) - at < _CYCLE_BYTES_MIN:
+            return None
+        kind, length = _HEAD.unpack_from(data, at)
+        if kind != BIND or not 4 <= length <= _LENGTH_MAX[BIND] or data[at + 5]:
+            return None
+        rest = at + 1 + length
+        left = len(data) - rest
+        if left == len(_DESCRIBED) and data.endswith(_DESCRIBED):
+            return Cycle(data[at + 5 : rest], True, len(data) - at)
+        if left == len(_EXECUTED) and data.endswith(_EXECUTED):
+            return Cycle(data[at + 5 : rest], False, len(data) - at)
+        return None
+
+    def skip(self, size: int) -> None:
+        """So many bytes, which are here, have been worked on."""
+        self._at += size
+        if self._at == len(self._data) and self._chunks:
+            self._join(0)
 
     def _pull_slowly(self) -> tuple[int, bytes | Skipped] | None:
         """What is not whole in the first chunk, too large, or garbage."""

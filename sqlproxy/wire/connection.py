@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_reserved",
         "_session",
+        "_short",
         "_stalled",
         "_task",
         "_transport",
@@ -110,6 +111,7 @@ class Connection(asyncio.Protocol):
         self._paused = False  # the client is not read
         self._deaf = False  # it has had our last words
         self._reserved = 0
+        self._short = 0  # bytes of a cycle that is under way without a task
         self._ending: Fatal | None = None
 
     # -- asyncio.Protocol
@@ -127,7 +129,10 @@ class Connection(asyncio.Protocol):
         if self._conversation is not None and not self._stalled:
             self.deadline = 0.0
         if self._task is None:
-            self._begin(self._work())
+            if not self._short:
+                self._start()
+            elif self._decoder.buffered > SQL_READ_AHEAD_BYTES:
+                self._pause()
         elif self._waiter is not None:
             if not self._waiter.done():
                 self._waiter.set_result(None)
@@ -148,7 +153,9 @@ class Connection(asyncio.Protocol):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(Gone())
         if self._task is None:
-            if self._session is not None:
+            if self._short:
+                pass  # its end closes
+            elif self._session is not None:
                 self._begin(self._close())
             else:
                 self._host.finished(self)
@@ -270,6 +277,31 @@ class Connection(asyncio.Protocol):
         """A statement runs: there is something to cancel."""
         return self._task is not None and self._waiter is None and self._session is not None
 
+    def _start(self) -> None:
+        """Work on what is here: the commonest needs no task."""
+        conversation = self._conversation
+        if conversation is not None and not self._stalled:
+            cycle = self._decoder.cycle()
+            if cycle is not None and conversation.start(cycle, self._answered):
+                self._short = cycle.size
+                return
+        self._begin(self._work())
+
+    def _answered(self, done: bool) -> None:
+        """The end of what `_start` began; not done: it goes the usual way, from the beginning."""
+        size, self._short = self._short, 0
+        if self._transport is None:
+            self._begin(self._close())
+            return
+        if done:
+            self._decoder.skip(size)
+        if not done or self._decoder.buffered or self._paused or self._ending is not None:
+            self._begin(self._work())
+            return
+        self.flush()
+        if self._session is not None and (patience := self._session.idle_ms_max):
+            self._host.watch(self, patience)
+
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
 
@@ -383,6 +415,8 @@ class Connection(asyncio.Protocol):
         self._ending = error
         if self._deaf:
             self.abort()
+        elif self._short:
+            pass  # it is said behind its answer
         elif self._task is None:
             self._say_goodbye(error)
         elif self._waiter is not None and not self._waiter.done():

@@ -17,7 +17,8 @@ in the log, which has no text of users.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from kv.base.limits import (
@@ -29,7 +30,7 @@ from kv.base.limits import (
     SQL_STATEMENTS_MAX,
     MiB,
 )
-from sqlproxy.answers import Field, Portal, Session, Statement
+from sqlproxy.answers import Answered, Field, Portal, Session, Statement
 from sqlproxy.errors import (
     DUPLICATE_CURSOR,
     DUPLICATE_PREPARED,
@@ -126,6 +127,65 @@ class Conversation:
                     self._skipping = True
             if len(self._door.out) > SQL_OUTPUT_BYTES:
                 await self._door.drain()
+
+    def start(self, cycle: codec.Cycle, done: Callable[[bool], None]) -> bool:
+        """Begin a cycle that the session can do without a task. False: it goes the usual way.
+        Else `done` is called later; its reply is in `out` then, or the cycle goes the usual way.
+        """
+        session = self._session
+        if self._held or self._skipping or session.portals:
+            return False
+        try:
+            message = codec.read_bind(cycle.bind)
+            statement = session.statements.get(message.statement)
+            if statement is None or statement.short is None:
+                return False
+            compiled = self._compiled(statement)
+            readers = compiled.readers.get(message.formats)
+            if readers is None:
+                readers = self._readers(compiled, statement, message)
+            if len(readers) != len(message.values):
+                return False
+            values = [
+                None if raw is None else read(raw)
+                for read, raw in zip(readers, message.values, strict=True)
+            ]
+            output = None
+            if statement.fields is not None:
+                output = output_of(compiled, message.results, statement.fields, self._style)
+        except SqlError:
+            return False  # the usual way says it again, where it belongs
+        answer = partial(self._answered, output, cycle.described, done)
+        return session.start(statement, values, answer)
+
+    def _answered(
+        self,
+        output: Output | None,
+        described: bool,
+        done: Callable[[bool], None],
+        answer: Answered | SqlError | None,
+    ) -> None:
+        """The end of a cycle that was begun by `start`."""
+        if answer is None:
+            done(False)
+            return
+        out = self._door.out
+        out += codec.BIND_COMPLETE
+        if described:
+            out += codec.NO_DATA if output is None else output.description
+        channel = self._session.channel
+        if isinstance(answer, SqlError):
+            if channel.notices or channel.parameters:
+                self.tell()
+            out += codec.error_response(answer)
+        else:
+            if output is not None:
+                output.encode(answer.rows, out)
+            if channel.notices or channel.parameters:
+                self.tell()
+            out += completed(answer.tag)
+        out += codec.READY["I"]
+        done(True)
 
     # -- what is told out of turn
 
@@ -451,6 +511,12 @@ class Conversation:
             await CopyOut(portal, portal.copy_out, self._style, self._door).run()
         self.tell()
         return codec.command_complete(portal.tag())
+
+
+@lru_cache(maxsize=64)
+def completed(tag: str) -> bytes:
+    """CommandComplete of the tags that come again and again."""
+    return codec.command_complete(tag)
 
 
 def _no_statement(name: str) -> SqlError:

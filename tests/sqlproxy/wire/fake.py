@@ -42,6 +42,7 @@ class Parsed:
     count: int = 0
     copy: CopyFormat | None = None
     wire: Any = None
+    short: Any = None
 
 
 @dataclass

@@ -1,0 +1,157 @@
+"""Statements by themselves that one partition can answer in one request, or two: what they ask of
+it, and what they make of its answer. Pure; who sends is `sqlproxy.session.short`.
+
+    SELECT by primary key             key ─ GET ─▶ rows
+    INSERT of rows                    ops ─ PUT, or WRITE of several ─▶ outcome
+    UPDATE, DELETE by primary key     key ─ GET ─▶ op ─ PUT, DELETE ─▶ outcome
+
+No snapshot is needed: a read of one key is one by itself, an INSERT reads nothing, and what an
+UPDATE or DELETE read is the condition of its write. So there is no transaction, and no timestamp
+to begin with: the partition puts each write where it comes (docs/decisions/1020).
+
+A refused condition, an intent in the way, a key that moved: all that is not as usual is left to the
+usual way, which begins again; nothing was written then. Left out for good: what may read or write
+other rows (foreign keys, entries of indexes, ON CONFLICT, subqueries).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kv.base.ops import Op, delete, put
+from sqlproxy.fast.changing import TableWriter
+from sqlproxy.fast.reading import TableReader
+from sqlproxy.fast.referring import Tables
+from sqlproxy.fast.rules import Row
+from sqlproxy.fast.selecting import SelectPlan
+from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
+from sqlproxy.front.env import Env
+from sqlproxy.schema import Table
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Changes of rows as ops (`sqlproxy.fast.changing.Writes`)."""
+
+    ops: list[Op] = field(default_factory=list)
+
+    def put(self, key: bytes, value: bytes, *, cond: int | None = None) -> None:
+        self.ops.append(put(key, value, cond))
+
+    def delete(self, key: bytes) -> None:
+        self.ops.append(delete(key))
+
+
+class ShortSelect:
+    """The row of one key."""
+
+    def __init__(self, plan: SelectPlan) -> None:
+        self._plan = plan
+        self.key = plan.reader.point
+
+    def rows(self, key: bytes, found: bytes | None, version: int, env: Env) -> list[Row]:
+        """The answer. Raises SqlError."""
+        if found is None:
+            return []
+        return self._plan.rows_of(self._plan.reader.stored(key, found, version), env)
+
+
+class ShortInsert:
+    """Rows that must be new. `sequences`: what numbers them, `count` rows of each."""
+
+    def __init__(self, plan: InsertPlan, writer: TableWriter) -> None:
+        self._plan, self._writer = plan, writer
+        self.sequences = sorted(plan.sequences | writer.rules.sequences)
+        self.count = plan.count
+
+    def ops(self, env: Env) -> tuple[list[Op] | None, Sequence[Row]]:
+        """What to write, and what RETURNING says of it. None: a key is twice among it. Raises
+        SqlError.
+        """
+        rows = self._plan.made(self._writer, env)
+        gathered = Gathered()
+        for row in rows:
+            self._writer.insert(gathered, row)
+        ops = gathered.ops
+        if len(ops) > 1 and len({op.key for op in ops}) < len(ops):
+            return None, ()
+        return ops, self._plan.returned(rows, env)
+
+
+class ShortChange:
+    """One row that is changed in place, or removed."""
+
+    def __init__(self, plan: UpdatePlan | DeletePlan, writer: TableWriter) -> None:
+        assert plan.meant is not None
+        self._plan, self._writer, self._meant = plan, writer, plan.meant
+        self._reader: TableReader = plan.meant.reader
+        self.key = self._reader.point
+
+    def op(
+        self, key: bytes, found: bytes | None, version: int, env: Env
+    ) -> tuple[Op | None, Sequence[Row]]:
+        """What to write, if nobody changed the row meanwhile; None: no row is meant. And what
+        RETURNING says of it. Raises SqlError.
+        """
+        if found is None:
+            return None, ()
+        old = self._reader.stored(key, found, version)
+        seen = self._meant.meant(old, env)
+        if seen is None:
+            return None, ()
+        gathered, plan = Gathered(), self._plan
+        if isinstance(plan, UpdatePlan):
+            row = plan.assignments.new(self._writer, old, seen, env)
+            self._writer.update(gathered, old, row)
+            told = plan.returned(row, env)
+        else:
+            self._writer.delete(gathered, old)
+            told = plan.returned(seen, env)
+        (op,) = gathered.ops
+        return op._replace(cond=version), told
+
+
+Short = ShortSelect | ShortInsert | ShortChange
+
+
+def short_of(plan: Any, tables: Tables) -> Short | None:
+    """The short way of a plan, if it has one. Raises SqlError."""
+    match plan:
+        case SelectPlan() if plan.point and not plan.select.locking and not plan.select.as_of:
+            return ShortSelect(plan)
+        case InsertPlan() if plan.plain and _alone(plan.table) and not plan.table.indexes:
+            return ShortInsert(plan, tables.writer(plan.table))
+        case UpdatePlan() if _by_key(plan) and not plan.assignments.moves:
+            writer = tables.writer(plan.table)
+            if writer.rules.sequences or _touches_index(plan, writer):
+                return None
+            return None if tables.referring_to(plan.table.id) else ShortChange(plan, writer)
+        case DeletePlan() if _by_key(plan) and not plan.table.indexes:
+            if tables.referring_to(plan.table.id):
+                return None
+            return ShortChange(plan, tables.writer(plan.table))
+        case _:
+            return None
+
+
+def _alone(table: Table) -> bool:
+    return not (table.plain or table.foreign_keys)
+
+
+def _by_key(plan: UpdatePlan | DeletePlan) -> bool:
+    """Whether it means one row of the primary key at most."""
+    if plan.meant is None or not _alone(plan.table):
+        return False
+    access = plan.meant.reader.access
+    return access.points and access.index is None and not any(given.any for given in access.given)
+
+
+def _touches_index(plan: UpdatePlan, writer: TableWriter) -> bool:
+    """Whether an entry of an index may change with what it sets."""
+    table = plan.table
+    places = {place for place, _ in (*writer.rules.generated, *writer.rules.on_update)}
+    changed = plan.assignments.changed | {table.columns[place].id for place in places}
+    held = {n for index in table.indexes for n in (*index.column_ids, *index.include)}
+    return bool(changed & held)
