@@ -143,6 +143,7 @@ class Doors:
             rng=ports.rng,
             timers=ports.timers,
             in_thread=ports.in_thread,
+            name=f"node {store.identity.node}".encode(),
         )
         door.open(bound_socket(self._node.config.listen, port), self._in_background)
         stack.push_async_callback(door.close)

@@ -5,8 +5,9 @@ and 64-bit numbers are decimal strings, as everywhere.
 
 Rows of a table with indexes, constraints or computed columns are written by SQL alone, which keeps
 the rest in step: who asks for its prefix in order to write is refused (TABLE_RULED). What was
-looked up may be remembered for CATALOG_TTL_S, so an index that is being made waits for that long
-before it relies on it (sqlproxy/change).
+looked up may be remembered for CATALOG_TTL_S. Who asks for the prefix of a table with columns that
+has no rules yet leaves a claim first (`sqlproxy.catalog.claim`): an index that is made later waits
+for such writers, and only for such tables.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Names:
         """`prefix` of a table that is to be written. Raises NotFound, Refused (TABLE_RULED)."""
         found = await self._tables.lookup(ns, table)
         if self._free.get(found.id) != found.version:
+            if not found.plain and not found.ruled:
+                found = await self._tables.claim(ns, table)
             if found.ruled:
                 raise ruled(found)
             self._free[found.id] = found.version
@@ -112,6 +115,7 @@ class TableIds:
 
     def __init__(self, tables: CatalogCache) -> None:
         self._tables = tables
+        self._claimed: dict[int, int] = {}  # table id → version of its descriptor
 
     async def resolve(self, namespace: str, table: str) -> TableId:
         """Raises NotFound."""
@@ -120,6 +124,11 @@ class TableIds:
     async def writable(self, namespace: str, table: str) -> TableId:
         """Raises NotFound, Refused (TABLE_RULED)."""
         found = await self._tables.lookup(namespace, table)
+        if not (found.plain or found.ruled) and self._claimed.get(found.id) != found.version:
+            found = await self._tables.claim(namespace, table)
+            if len(self._claimed) >= _NAMES_REMEMBERED:
+                self._claimed.clear()
+            self._claimed[found.id] = found.version
         if found.ruled:
             raise ruled(found)
         return found.id

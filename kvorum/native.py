@@ -86,7 +86,7 @@ class NativeBackend(NativeAdmin):
         """`take` is the oracle's. `close` ends what belongs to this backend alone. `tables`: a
         memory of the catalog that is told of changes; without one, this keeps its own.
         """
-        known = tables or CatalogCache(txn, timers, CATALOG_TTL_S)
+        known = tables or CatalogCache(txn, timers, CATALOG_TTL_S, txn.run)
         super().__init__(kv, txn, timers, known)
         self.kv, self.txn = kv, txn  # SQL runs its own transactions
         self._take = take

@@ -253,7 +253,7 @@ class Node:
 
     def _wire(self) -> None:
         store, ports = self.store, self.ports
-        cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S)
+        cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S, store.txn.run)
         groups = Groups(store.cluster.calls)
         settling = Settling(
             *(store.manager, lambda: store.cluster.peers.nodes, store.cluster.calls),

@@ -20,6 +20,7 @@ from procedures.engine.client import ProcedureClient
 from sqlproxy import catalog, roles
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.change.jobs import jobs_of
+from sqlproxy.change.presence import Presence
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -33,6 +34,7 @@ from txn.client import TxnClient
 
 _ROLES_TTL_S: Final = 1.0
 _UUID_BYTES: Final = 16
+_NAME_BYTES: Final = 16
 
 
 class Nodes(Protocol):
@@ -52,7 +54,11 @@ class Front:
         clock: Clock,
         rng: Rng,
         timers: Timers,
+        *,
+        name: bytes = b"",
     ) -> None:
+        """`name`: of this process, the same after a restart; without one it has a random one."""
+        self._presence = Presence(txn, timers, name or rng.token(_NAME_BYTES))
         self._txn, self._surface, self._timers, self._rng = txn, surface, timers, rng
         self._procedures = ProcedureClient(nodes, timers, owner="sql")
         self._cluster: tuple[float, Cluster] | None = None
@@ -63,7 +69,7 @@ class Front:
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
-            catalogs=Catalogs(txn, timers, SQL_SCHEMA_TTL_MS / 1000),
+            catalogs=Catalogs(txn, timers, SQL_SCHEMA_TTL_MS / 1000, self._presence),
             system=self._system,
             run=self._run,
             numbers=SequencePool(txn.run, timers),
@@ -83,6 +89,7 @@ class Front:
 
     async def stop(self) -> None:
         await self.server.stop()
+        await self._presence.close()
         self._system.close()
         self._analytic.close()
 
@@ -104,6 +111,7 @@ class Front:
 
     async def _run(self, procedure: str, args: Mapping[str, Any]) -> Any:
         """A definition, to its end. It goes on when this client goes away."""
+        self._presence.hurry()
         started = await self._procedures.submit(procedure, dict(args))
         found = await self._procedures.result(started)  # a backfill takes as long as it takes
         self._cluster = None

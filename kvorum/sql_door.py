@@ -38,7 +38,10 @@ class SqlDoor:
         rng: Rng,
         timers: Timers,
         in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        name: bytes = b"",
     ) -> None:
+        """`name`: of this process among those that serve SQL, the same after a restart."""
+        self._name = name
         self._parts = (nodes, txn, surface, clock, rng, timers)
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
@@ -64,7 +67,7 @@ class SqlDoor:
             return
         from kvorum.sql import Front
 
-        self._front = Front(*self._parts)
+        self._front = Front(*self._parts, name=self._name)
         await self._front.start(sock)
         log.info("the PostgreSQL port serves its first client")
 

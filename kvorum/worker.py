@@ -140,7 +140,7 @@ async def serve(
         calls,
         KvStore(txn),
         types,
-        TableIds(CatalogCache(txn, timers, CATALOG_TTL_S)),
+        TableIds(CatalogCache(txn, timers, CATALOG_TTL_S, txn.run)),
         clock,
         timers,
         slots=slots,

@@ -22,7 +22,13 @@ from tso.client import remote_tso
 from txn.client import TxnClient
 
 T = TypeVar("T")
+_TURNS: Final = 4  # of the loop, until a request that was begun is in the socket
 _PAUSE_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+async def _turns() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 class Session:
@@ -77,6 +83,12 @@ class Session:
         """Drive `work` to its end on the session's loop."""
         return self._loop.run_until_complete(work)
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start `work` and let it send what it asks for; it goes on whenever something is run."""
+        task = self._loop.create_task(work)
+        self.run(_turns())
+        return task
+
     async def _open(self) -> None:
         self._kv = await self.definite(self._connect)
         # The same connection: a session that ships bulk data needs no timestamp meanwhile.
@@ -90,6 +102,11 @@ class Session:
 
     async def _lookup(self) -> Table:
         return await catalog.lookup(self.txn, self.options.namespace, self.options.table)
+
+    async def claim(self) -> None:
+        """Say that rows of the table are about to be written without SQL."""
+        names = self.options.namespace, self.options.table
+        await self.txn.run(lambda t: catalog.claim(t, *names))
 
     async def _close(self) -> None:
         if self._txn is not None:

@@ -70,6 +70,7 @@ class KvorumDataSource(DataSource):
         options = Options.parse(self.options)
         with Session(options) as session:
             check_writable(session.table, schema)
+            session.run(session.definite(session.claim))
             return kind.create(options, session)
 
 

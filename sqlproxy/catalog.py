@@ -30,14 +30,14 @@ creates of one name conflict.
 Stored behind the table prefixes of kv.base.system; the rows themselves are in `sqlproxy.records`.
 
 Deliberately missing: DDL itself (procedures in `sqlproxy.ddl`: partitions must be made and
-removed), schema versions on commits (F1; they come with SQL's online schema change).
+removed), schema versions on commits (docs/decisions/1013).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base import system
 from kv.base.checksum import CRC_BYTES, intact, seal
@@ -62,6 +62,8 @@ from sqlproxy.schema import (
     Table,
     with_columns,
 )
+
+T = TypeVar("T")
 
 COUNTER_TABLE: Final = "table"  # the next table id; others use names of their own
 CATALOG_TTL_S: Final = 5.0
@@ -93,6 +95,12 @@ class Writer(Reader, Protocol):
     def check(self, key: bytes, version: int) -> None:
         """Commit only if `key` still has `version` then."""
         ...
+
+
+class Run(Protocol):
+    """Runs a body in a transaction and commits, again on a conflict (`TxnClient.run`)."""
+
+    def __call__(self, body: Callable[[Any], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
 # -- keys
@@ -168,7 +176,7 @@ async def drop_namespace(t: Writer, name: str) -> None:
         )
     # A table created meanwhile checks the version of this row, and one of the two cannot commit.
     t.delete(namespace_key(name))
-    t.delete(schema_key(name))
+    await touch(t, name)  # its versions go on rising if it is made again
 
 
 async def lookup_namespace(t: Reader, name: str) -> Namespace:
@@ -219,13 +227,46 @@ async def schema_version(t: Reader, namespace: str) -> int:
     of it still holds.
     """
     key = schema_key(namespace)
-    value, _ = await t.get(key)
-    return 0 if value is None else int(opened(key, value)[1])
+    return schema_row(key, (await t.get(key))[0])[0]
 
 
-async def touch(t: Writer, namespace: str) -> None:
-    """This transaction changes something in the namespace; said as often as you like."""
-    _put(t, schema_key(namespace), [FORMAT, await schema_version(t, namespace) + 1])
+def schema_row(key: bytes, value: bytes | None) -> tuple[int, int]:
+    """The version, and the one that a schema change waits for everybody to use (sqlproxy.change).
+    Raises Corruption.
+    """
+    if value is None:
+        return 0, 0
+    _, version, *more = opened(key, value)
+    return version, more[0] if more else 0
+
+
+async def touch(t: Writer, namespace: str, *, awaited: bool = False) -> None:
+    """This transaction changes something in the namespace; said as often as you like. `awaited`: a
+    schema change goes on when everybody uses this version.
+    """
+    key = schema_key(namespace)
+    version, before = schema_row(key, (await t.get(key))[0])
+    _put(t, key, [FORMAT, version + 1, version + 1 if awaited else before])
+
+
+# -- tables that are written without SQL
+
+
+def claim_key(table: TableId) -> bytes:
+    return table_prefix(system.NATIVE_WRITERS) + u32(table)
+
+
+async def claim(t: Writer, namespace: str, name: str) -> Table:
+    """Somebody is about to write rows of this table without SQL: a schema change that gives it
+    rules waits for such writers, and only then (`sqlproxy.change.settled`). The table; it is not
+    claimed if it has rules by now. Raises NotFound, Refused.
+    """
+    table = await lookup(t, namespace, name)
+    if not table.plain and not table.ruled:
+        key = table_key(namespace, name)
+        t.check(key, (await t.get(key))[1])  # it has no rules when this is committed
+        _put(t, claim_key(table.id), [FORMAT])
+    return table
 
 
 # -- tables
@@ -419,8 +460,12 @@ class CatalogCache:
     decisions inside a transaction; those read the catalog in it.
     """
 
-    def __init__(self, reader: Reader, timers: Timers, ttl_s: float) -> None:
+    def __init__(
+        self, reader: Reader, timers: Timers, ttl_s: float, run: Run | None = None
+    ) -> None:
+        """`run`: for those who write rows without SQL (`claim`)."""
         self._reader = reader
+        self._run = run
         self._now = timers.monotonic
         self._ttl_s = ttl_s
         self._known: dict[tuple[str, str], tuple[float, Table]] = {}
@@ -445,6 +490,13 @@ class CatalogCache:
         if len(self._known) >= _CACHE_MAX:
             self._known.clear()
         self._known[namespace, name] = (now + self._ttl_s, table)
+        return table
+
+    async def claim(self, namespace: str, name: str) -> Table:
+        """`claim` in a transaction of its own: the table as it is now. Raises as it does."""
+        assert self._run is not None, "who writes was given a way to"
+        table = await self._run(lambda t: claim(t, namespace, name))
+        self.invalidate(namespace, name)
         return table
 
     def invalidate(self, namespace: str | None = None, name: str | None = None) -> None:
@@ -475,9 +527,9 @@ def _put(t: Writer, key: bytes, row: list[Any]) -> None:
     t.put(key, records.sealed(key, row))
 
 
-async def write(t: Writer, table: Table) -> None:
-    """The descriptor as it is now."""
-    await touch(t, table.namespace)
+async def write(t: Writer, table: Table, *, awaited: bool = False) -> None:
+    """The descriptor as it is now. `awaited`: see `touch`."""
+    await touch(t, table.namespace, awaited=awaited)
     _put(t, table_key(table.namespace, table.name), encode_table(table))
 
 

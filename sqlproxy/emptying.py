@@ -18,7 +18,7 @@ range is refused when it commits: its partitions are closed (docs/decisions/1004
 table by its id (foreign keys, views, owned sequences) is changed in the same transaction.
 
 An index that is dropped is first not read (`write_only`), then not there; between the two, and
-before its partitions are closed, everybody has had the time to hear of it (SETTLE_MS), as F1 wants
+before its partitions are closed, everybody has heard of it (sqlproxy.change.settled), as F1 wants
 it: nobody reads an index that another one does not maintain any more.
 """
 
@@ -32,7 +32,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import NotFound
 from kv.base.ids import PartitionId, TableId
 from procedures.engine.context import StepContext
-from procedures.engine.procedure import Outcome, done, suspend
+from procedures.engine.procedure import Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.partitions import (
@@ -43,7 +43,6 @@ from procedures.master.partitions import (
     put_rows,
 )
 from sqlproxy import catalog, relations
-from sqlproxy.altering import SETTLE_MS
 from sqlproxy.dropping import referring, required
 from sqlproxy.refusals import dependents, refusal
 from sqlproxy.relations import IndexName, Relations
@@ -263,14 +262,14 @@ class DropIndex(RangeProcedure):
         ctx.state["indexes"], ctx.state["missing"] = found, absent
         if not found:
             return done(self._told(ctx))
-        ctx.state["until_ms"] = ctx.now_ms + SETTLE_MS
-        return suspend(timeout_ms=SETTLE_MS, then="unwrite")
+        return go_on("unwrite")
 
     async def _with_state(self, t: CatalogTxn, table: Table, index: Index, state: str) -> None:
         stored = await catalog.find(t, table.namespace, table.name)
         assert stored is not None, "its lock is held"
         indexes = tuple(replace(i, state=state) if i.id == index.id else i for i in stored.indexes)
-        await catalog.write(t, replace(stored, indexes=indexes, version=stored.version + 1))
+        changed = replace(stored, indexes=indexes, version=stored.version + 1)
+        await catalog.write(t, changed, awaited=True)
         self.changed(table.namespace, table.name)
 
     @undo
@@ -286,9 +285,7 @@ class DropIndex(RangeProcedure):
     @step(point_of_no_return=True)
     async def unwrite(self, ctx: StepContext) -> Outcome:
         """Nobody reads it any more. From this commit on it is not there."""
-        left_ms = ctx.state["until_ms"] - ctx.now_ms
-        if left_ms > 0:
-            return suspend(timeout_ms=left_ms, then="unwrite")
+        await self.settle(ctx)
         t = await CatalogTxn.of(ctx)
         namespace = ctx.args["namespace"]
         for table_name, name, number in ctx.state["indexes"]:
@@ -296,21 +293,19 @@ class DropIndex(RangeProcedure):
             if table is None:
                 continue  # it was dropped, with its indexes
             left = tuple(index for index in table.indexes if index.id != number)
-            await catalog.write(t, replace(table, indexes=left, version=table.version + 1))
+            changed = replace(table, indexes=left, version=table.version + 1)
+            await catalog.write(t, changed, awaited=True)
             await relations.drop_name(t, namespace, name)
             t.delete(catalog.table_id_key(TableId(number)))
             self.changed(namespace, table_name)
         ids = [number for _, _, number in ctx.state["indexes"]]
         ctx.state["partitions"] = [d.to_wire() for d in await self.mapped(t, ids)]
-        ctx.state["until_ms"] = ctx.now_ms + SETTLE_MS
-        return suspend(timeout_ms=SETTLE_MS, then="close")
+        return go_on("close")
 
     @step
     async def close(self, ctx: StepContext) -> Outcome:
         """Nobody writes to it any more; the map forgets its partitions."""
-        left_ms = ctx.state["until_ms"] - ctx.now_ms
-        if left_ms > 0:
-            return suspend(timeout_ms=left_ms, then="close")
+        await self.settle(ctx)
         ids = [number for _, _, number in ctx.state["indexes"]]
         return await self.closed(ctx, ids, then="drop")
 

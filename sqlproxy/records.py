@@ -18,7 +18,11 @@ key).
                                              [1, "gone", free again at (ms)]   a name that is not to
                                              be used before everybody has forgotten it
     SEQUENCES      u32 id                    [1, last value, called]; see `sqlproxy.sequences`
-    SCHEMAS        esc(namespace)            [1, how often anything in it was changed]
+    SCHEMAS        esc(namespace)            [1, how often anything in it was changed, and when that
+                                             was that a schema change waits for]; older rows end
+                                             before the last
+    NATIVE_WRITERS u32 id of a table         [1]  it is, or was, written without SQL
+    PROXIES        esc(proxy)                see `sqlproxy.change.presence`
 
 `f` is 1 where there is no extra (then an older program can read the row) and 2 where there is. An
 extra is a map of those fields of the descriptor that are not as usual, under their names; of an

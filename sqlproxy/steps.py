@@ -17,6 +17,7 @@ from procedures.engine.procedure import Lock, Outcome, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.master.partitions import Maker, delete_rows, partitions_of
 from sqlproxy import catalog, relations, settling
+from sqlproxy.change.settled import Settled
 from sqlproxy.dropping import Plan
 from sqlproxy.refusals import refusal
 from txn.results import ScanPage
@@ -24,10 +25,13 @@ from txn.results import ScanPage
 
 @dataclass(frozen=True, slots=True)
 class DdlServices:
-    """What DDL works with. `changed` is told of every table whose descriptor changed: caches."""
+    """What DDL works with. `changed` is told of every table whose descriptor changed: caches.
+    `settled`: the wait between two versions; only what needs it has to have one.
+    """
 
     partitions: Maker
     changed: Callable[[str, str], None]
+    settled: Settled | None = None
 
 
 class CatalogTxn:
@@ -165,6 +169,12 @@ class RangeProcedure:
         self.maker = services.partitions
         self.changed = services.changed
         """A hint to caches, before the commit and perhaps for nothing; they also age."""
+        self._settled = services.settled
+
+    async def settle(self, ctx: StepContext) -> None:
+        """See `sqlproxy.change.states.Change`."""
+        assert self._settled is not None, "it was registered with a wait"
+        await self._settled.proxies(ctx.args["namespace"], lambda text: ctx.progress(0, text))
 
     @staticmethod
     def stored(ctx: StepContext) -> list[PartitionDescriptor]:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
-from kv.base.limits import SQL_SETTLE_MS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done
 from procedures.engine.procedure import next as go_on
@@ -101,7 +100,7 @@ class DropColumn(Change):
     @step(point_of_no_return=True)
     async def remove(self, ctx: StepContext) -> Outcome:
         """Nobody sees it any more: from this commit on it is not there."""
-        await self.settle(SQL_SETTLE_MS)
+        await self.settle(ctx)
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         gone = set(ctx.state["columns"])

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.keys import table_prefix, table_range
-from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, SQL_BACKFILL_ROWS, SQL_SETTLE_MS
+from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, SQL_BACKFILL_ROWS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -128,7 +128,7 @@ class AddConstraint(Change):
     @step
     async def settled(self, ctx: StepContext) -> Outcome:
         """Whoever writes obeys."""
-        await self.settle(SQL_SETTLE_MS)
+        await self.settle(ctx, native=True)
         t = await CatalogTxn.of(ctx)
         await catalog.touch(t, ctx.args["namespace"])
         ctx.state["at"], ctx.state["rows"] = table_range(ctx.state["table"])[0], 0

@@ -20,41 +20,62 @@ from kv.base.errors import WriteConflict
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
 from kv.base.ports import Timers
 from sqlproxy import catalog
+from sqlproxy.change.presence import Presence
 from txn.transaction import Transaction
 
 NEVER: Final = float("-inf")  # looked at: it is not what is declared now
 
 
 class Fence:
-    """See the module. Of one session; `forget` begins the next transaction."""
+    """See the module. Of one session; `forget` begins the next transaction. `presence`: where it is
+    told what may still be committed unfenced, so that a schema change waits for it.
+    """
 
-    def __init__(self, database: str, timers: Timers) -> None:
-        self._database = database
+    def __init__(self, database: str, timers: Timers, presence: Presence | None = None) -> None:
+        self.database = database
         self._now = timers.monotonic
+        self._presence = presence
         self._oldest: tuple[float, int] | None = None
+        self._sent = False  # the commit is under way, unfenced
 
     def bound(self, at: float, version: int) -> None:
         if self._oldest is None or at < self._oldest[0]:
             self._oldest = at, version
+            if self._presence is not None:
+                self._presence.bound(self)
 
-    def forget(self) -> None:
-        self._oldest = None
+    def binds(self, version: int) -> bool:
+        """Whether it may still commit, unfenced, what was bound below this version."""
+        if self._oldest is None or self._oldest[1] >= version:
+            return False
+        return self._sent or self._young(self._oldest[0])
+
+    def _young(self, at: float) -> bool:
+        return (self._now() - at) * 1000 <= SQL_FENCE_MS
+
+    def forget(self, *, unknown: bool = False) -> None:
+        """The transaction is over; `unknown`: its commit may still be under way."""
+        if self._presence is not None and self._oldest is not None:
+            lingers = self._oldest[1] if unknown and self._sent else None
+            self._presence.released(self, unknown=lingers)
+        self._oldest, self._sent = None, False
 
     async def hold(self, t: Transaction) -> None:
         """Raises WriteConflict: the schema changed since; KvorumError."""
         if self._oldest is None:
             return
         at, version = self._oldest
-        if (self._now() - at) * 1000 <= SQL_FENCE_MS and not t.spilled:
+        if self._young(at) and not t.spilled:
             t.commit_within(SQL_COMMIT_MS_MAX)
+            self._sent = True
             return
-        key = catalog.schema_key(self._database)
-        there = await catalog.schema_version(t, self._database)
+        key = catalog.schema_key(self.database)
+        there = await catalog.schema_version(t, self.database)
         if there != version:
             raise WriteConflict(
-                f"what is declared in {self._database} changed since the transaction's first "
+                f"what is declared in {self.database} changed since the transaction's first "
                 "change was bound to it; run it again",
-                details={"database": self._database, "bound": version, "now": there},
+                details={"database": self.database, "bound": version, "now": there},
             )
         if t.spilled:
             t.check(key, (await t.get(key))[1])  # an intent of the long commit stands for it

@@ -25,7 +25,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, InvalidArgument, TooLarge
 from kv.base.ids import PartitionId, TableId
 from kv.base.keys import table_range
-from kv.base.limits import INDEXES_MAX, SQL_SETTLE_MS, SQL_SETTLE_NATIVE_MS
+from kv.base.limits import INDEXES_MAX
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -92,7 +92,7 @@ class CreateIndex(Change):
         await catalog.hold_namespace(t, table.namespace)
         await relations.put_name(t, table.namespace, index.name, row)
         ctx.state.update(
-            table=table.id, index=index.id, name=index.name, native=not table.ruled,
+            table=table.id, index=index.id, name=index.name,
             partitions=[d.to_wire() for d in made],
         )  # fmt: skip
         return go_on("partitions")
@@ -130,14 +130,14 @@ class CreateIndex(Change):
     @step(undo="stop_adding")
     async def write_only(self, ctx: StepContext) -> Outcome:
         """Nobody is at absent any more: entries may be added."""
-        await self.settle(SQL_SETTLE_NATIVE_MS if ctx.state.get("native") else SQL_SETTLE_MS)
+        await self.settle(ctx, native=True)
         await self._switch(ctx, WRITE_ONLY)
         return go_on("settled")
 
     @step
     async def settled(self, ctx: StepContext) -> Outcome:
         """Nobody is at delete-only any more: what is written from now on has its entry."""
-        await self.settle(SQL_SETTLE_MS)
+        await self.settle(ctx)
         t = await CatalogTxn.of(ctx)
         await catalog.touch(t, ctx.args["namespace"])
         ctx.state["at"] = table_range(ctx.state["table"])[0]
@@ -192,7 +192,7 @@ class CreateIndex(Change):
     async def withdraw(self, ctx: StepContext) -> None:
         """Delete-only → absent, once nobody adds entries."""
         if ctx.state.get("stopped"):
-            await self.settle(SQL_SETTLE_MS)
+            await self.settle(ctx)
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         left = tuple(index for index in table.indexes if index.id != ctx.state["index"])
@@ -209,7 +209,7 @@ class CreateIndex(Change):
         if not ctx.state.get("withdrawn"):
             await self.services.partitions.drop(made_in(ctx))
             return
-        await self.settle(SQL_SETTLE_MS)
+        await self.settle(ctx)
         outcome = await ranges.closed(ctx, [ctx.state["index"]], then="release")
         if outcome != go_on("release"):
             raise Busy("a partition was split off meanwhile", details={"what": "reshaping"})

@@ -1,16 +1,15 @@
 """What steps of a schema change share: the next version of a descriptor, and the wait before it.
 
-A wait begins anew when its step does: after a failover the new master waits the whole time, on its
-own monotonic clock, so a clock that is set cannot shorten it. At its end the namespace's schema row
-is written once more (`settled`): a transaction that is still bound to the version before the last
-holds that row with its commit (docs/decisions/1013), so it is refused from then on, however long
-its process was paused.
+A wait (`sqlproxy.change.settled`) ends when every proxy has acknowledged the version, and begins
+anew when its step does. At its end the namespace's schema row is written once more (`settled`): a
+transaction that is still bound to the version before the last holds that row with its commit
+(docs/decisions/1013), so it is refused from then on, however long its process was paused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kv.base.errors import NotFound
@@ -19,23 +18,30 @@ from kv.base.ports import Timers
 from procedures.engine.context import StepContext
 from procedures.master.partitions import Maker
 from sqlproxy import catalog
+from sqlproxy.change.settled import Settled, Store
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import Table
 from sqlproxy.steps import CatalogTxn, DdlServices
-from txn.waiting import sleep
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeServices:
-    """What schema changes work with. `changed` is told of every table whose descriptor changed."""
+    """What schema changes work with. `changed` is told of every table whose descriptor changed.
+    `store`: where proxies say what they use; without one all waits are by time.
+    """
 
     partitions: Maker
     changed: Callable[[str, str], None]
     timers: Timers
+    store: Store | None = None
+    settled: Settled = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settled", Settled(self.timers, self.store))
 
     @property
     def ddl(self) -> DdlServices:
-        return DdlServices(self.partitions, self.changed)
+        return DdlServices(self.partitions, self.changed, self.settled)
 
 
 class Change:
@@ -44,11 +50,16 @@ class Change:
     def __init__(self, services: ChangeServices) -> None:
         self.services = services
 
-    async def settle(self, ms: int) -> None:
-        """Until nobody uses the version before the last one, nor can commit what was bound to it.
-        It comes before the step's first read: what the step then sees is settled.
+    async def settle(self, ctx: StepContext, *, native: bool = False) -> None:
+        """Until nobody uses the version before the last one, nor can commit what was bound to it;
+        `native`: nobody without SQL either. It comes before the step's first read: what the step
+        then sees is settled.
         """
-        await sleep(self.services.timers, ms / 1000)
+        await self.services.settled.proxies(
+            ctx.args["namespace"], lambda text: ctx.progress(0, text)
+        )
+        if native:
+            await self.services.settled.native_writers(TableId(ctx.state["table"]))
 
     @staticmethod
     async def find(t: CatalogTxn, ctx: StepContext) -> Table:
@@ -61,7 +72,7 @@ class Change:
     async def write(self, t: CatalogTxn, table: Table, **changes: Any) -> Table:
         """The next version of its descriptor."""
         changed = replace(table, version=table.version + 1, **changes)
-        await catalog.write(t, changed)
+        await catalog.write(t, changed, awaited=True)
         self.services.changed(table.namespace, table.name)
         return changed
 

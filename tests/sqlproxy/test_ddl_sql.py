@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from kv.base.adapters import LoopTimers
 from kv.base.ids import NodeId, TableId
 from procedures.engine import plain
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of, placed_of
 from sqlproxy import altering, catalog, ddl, ddl_objects, emptying, relations, sequences
+from sqlproxy.change.settled import Settled
 from sqlproxy.schema import Column, Index, IndexColumn, Table
 from sqlproxy.steps import DdlServices
 from tests.procedures.lab import Lab
@@ -63,7 +65,9 @@ class Shop:
     def __init__(self, loop: simloop.SimLoop) -> None:
         self.lab = Lab(loop, [])
         self.replicas = FakeReplicas()
-        services = DdlServices(Partitions(self.replicas, NodeId(1)), lambda _ns, _name: None)
+        partitions = Partitions(self.replicas, NodeId(1))
+        settled = Settled(LoopTimers(loop))
+        services = DdlServices(partitions, lambda _ns, _name: None, settled)
         ddl.register(self.lab.types, services)
         emptying.register(self.lab.types, services)
         ddl_objects.register(self.lab.types, services.changed)

@@ -3,9 +3,10 @@ on it, dropped, built again, and nodes die: at the end the index is the table (Q
 
     python -m tests.sqlproxy.change.model FIRST COUNT      seeds; says which one failed
 
-Each session has a catalog of its own, so two of them stand on adjacent versions most of the time;
-some stop between a change and its commit for longer than any wait. They use what the executor of
-SQL uses: `TableWriter`, `Catalogs`, `Fence`, over the clients of different nodes.
+Each session is a process with a catalog of its own, so two of them stand on adjacent versions most
+of the time; some stop between a change and its commit for longer than any wait, alone or with all
+of their process, some are killed. They use what the executor of SQL uses: `TableWriter`,
+`Catalogs`, `Presence`, `Fence`, over the clients of different nodes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import sys
 from typing import Any, Final
 
 from kv.base.adapters import LoopTimers
-from kv.base.errors import KvorumError
+from kv.base.errors import KvorumError, Unavailable
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
 from sqlproxy import catalog
 from sqlproxy.change.fence import Fence
+from sqlproxy.change.presence import Presence
 from sqlproxy.entries import index_codec
 from sqlproxy.errors import SqlError
 from sqlproxy.fast.reading import Stored
@@ -30,6 +32,7 @@ from sqlproxy.schema import PUBLIC, Table
 from sqlproxy.session.names import Catalogs
 from tests.library.world import Place
 from tests.support.simloop import SimLoop, run
+from txn.transaction import TxnState
 
 SPEC: Final[dict[str, Any]] = {
     "namespace": "default",
@@ -48,6 +51,32 @@ KEYS: Final = 40
 LONG_S: Final = 2.5 * SQL_SETTLE_MS / 1000  # a process that stood still
 
 
+class Gate:
+    """What a process's presence goes through: nothing while the process stands still, nor when it
+    was killed.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.killed = False
+        self._open = asyncio.Event()
+        self._open.set()
+        self.shut, self.open = self._open.clear, self._open.set
+
+    async def _pass(self) -> None:
+        await self._open.wait()
+        if self.killed:
+            raise Unavailable("killed")
+
+    async def multi_get(self, keys: Any) -> Any:
+        await self._pass()
+        return await self.client.multi_get(keys)
+
+    async def write(self, ops: Any) -> Any:
+        await self._pass()
+        return await self.client.write(ops)
+
+
 class World:
     """The cluster, and what happened."""
 
@@ -64,29 +93,43 @@ class World:
         return nodes[self.chance.choice(living)].store.txn
 
     async def session(self, loop: SimLoop, number: int) -> None:
-        timers = LoopTimers(loop)
-        client = self.client()
-        catalogs = Catalogs(client, timers, SQL_SCHEMA_TTL_MS / 1000)
+        """A process with one client: it dies, and others come, under other names."""
+        timers, life = LoopTimers(loop), 0
         while not self.stop:
-            await asyncio.sleep(self.chance.random() / 5)
+            life += 1
+            gate = Gate(self.client())
+            presence = Presence(gate, timers, f"p{number}.{life}".encode())
+            catalogs = Catalogs(gate.client, timers, SQL_SCHEMA_TTL_MS / 1000, presence)
             try:
-                await self._transaction(client, catalogs, Fence("default", timers))
+                while not self.stop:
+                    await asyncio.sleep(self.chance.random() / 5)
+                    fence = Fence("default", timers, presence)
+                    await self._transaction(gate, catalogs, fence)
             except (KvorumError, SqlError):
                 self.refused += 1
-                client = self.client()
-                catalogs = Catalogs(client, timers, SQL_SCHEMA_TTL_MS / 1000)
+            gate.open()
+            gate.killed = self.chance.random() < 0.5  # its row stays
+            await presence.close()
 
-    async def _transaction(self, client: Any, catalogs: Catalogs, fence: Fence) -> None:
+    async def _transaction(self, gate: Gate, catalogs: Catalogs, fence: Fence) -> None:
+        client = gate.client
         declared = await catalogs.declared("default")
         table = declared.table("m")
         if table is None:
             return
-        if self.chance.random() < 0.05:
-            await asyncio.sleep(LONG_S * self.chance.random())  # bound, and nothing read yet
+        use = catalogs.use(declared)
+        match self.chance.random():
+            case x if x < 0.02:  # the statement stands still, its process lives
+                await asyncio.sleep(LONG_S * self.chance.random())
+            case x if x < 0.04:  # the process stands still
+                gate.shut()
+                await asyncio.sleep(LONG_S * self.chance.random())
+                gate.open()
         t = await client.begin()
         writer = declared.writer(table)
         for _ in range(self.chance.randint(1, 3)):
             fence.bound(catalogs.looked(declared), declared.version)
+            use.end()
             row = self.chance.randrange(KEYS), self.chance.randrange(6), None
             key = writer.key_of(row)
             value, version = await t.get(key)
@@ -105,8 +148,11 @@ class World:
                     pass
         if self.chance.random() < 0.1:
             await asyncio.sleep(LONG_S * self.chance.random())
-        await fence.hold(t)
-        await t.commit()
+        try:
+            await fence.hold(t)
+            await t.commit()
+        finally:
+            fence.forget(unknown=t.state in (TxnState.COMMITTING, TxnState.UNKNOWN))
         self.committed += 1
         self.versions.add(table.version)
 
@@ -156,10 +202,10 @@ def play(seed: int) -> World:
         await asyncio.sleep(3)
         name = {"namespace": "default", "name": "m"}
         await place.run("CreateIndex", {**name, "index": INDEX})
-        await asyncio.sleep(2 + LONG_S)
+        await asyncio.sleep(2 + LONG_S / 2)
         await place.run("DropIndex", {"namespace": "default", "names": ["made"]})
         await place.run("CreateIndex", {**name, "index": INDEX})
-        await asyncio.sleep(LONG_S)
+        await asyncio.sleep(LONG_S / 4)
         world.stop = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(120):

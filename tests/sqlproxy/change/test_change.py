@@ -29,7 +29,6 @@ from sqlproxy.fast.access import choose
 from sqlproxy.rows import codec
 from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
 from sqlproxy.session.names import Catalogs
-from sqlproxy.steps import DdlServices
 from sqlproxy.types import resolve
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
@@ -69,12 +68,10 @@ class World:
     def __init__(self, loop: simloop.SimLoop) -> None:
         self.loop, self.lab, self.replicas = loop, Lab(loop, []), FakeReplicas()
         partitions = Partitions(self.replicas, NodeId(1))
-        services = DdlServices(partitions, lambda _ns, _name: None)
-        ddl.register(self.lab.types, services)
-        emptying.register(self.lab.types, services)
-        registering.register(
-            self.lab.types, ChangeServices(partitions, services.changed, LoopTimers(loop))
-        )
+        change = ChangeServices(partitions, lambda _ns, _name: None, LoopTimers(loop))
+        ddl.register(self.lab.types, change.ddl)
+        emptying.register(self.lab.types, change.ddl)
+        registering.register(self.lab.types, change)
         self.seen: list[tuple[float, Table]] = []
 
     @property
