@@ -7,9 +7,19 @@
     keyFrom, keyTo        read: the first primary-key column (or the key) from, and up to but not
                           including
     at                    read: the version to read at; default: the newest
-    pageRows              read: rows fetched per request, default 10000
+    pageRows              read: rows fetched per request, at most (default 10000)
+    asOf, owner, parts, changes, startingVersion, maxRowsPerBatch, holdHistory
+                          read: pyspark_kvorum.read_options
     appId                 stream: a name; default is Spark's query id, which survives restarts
+    resetTxnApp           stream: true: this query takes the place of the one that wrote under appId
+    delivery              stream: exactly-once (default), at-least-once, at-most-once
     txnAppId, txnVersion  batch: make a resubmitted write idempotent, as in Delta Lake
+    op                    write: upsert (default), insert (a key that is there is an error), delete
+    opColumn              write: a column that says it row by row: I or U (upsert), D (delete)
+    duplicates            write: error (default): two rows of one batch with one key; last: any
+    dedupeBy              write: of rows with one key the one with the highest value of this column
+    replaceWhere          overwrite: replace the rows that this SQL condition means, not all; and
+                          keyFrom, keyTo: those of a range of keys
     timeoutMs             how long one step may retry, default 120000
 
 Predicates and columns are options because Spark's own pushdown hook leaks filters between scans of
@@ -18,16 +28,25 @@ one `load()`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kv.base import limits, timestamps
 from kv.base.errors import InvalidArgument
+from pyspark_kvorum.read_options import KNOWN as READING
 
 _KNOWN = {
     "endpoint", "table", "columns", "where", "keyfrom", "keyto", "at", "pagerows", "appid",
-    "txnappid", "txnversion", "timeoutms",
+    "txnappid", "txnversion", "timeoutms", "resettxnapp", "delivery", "op", "opcolumn",
+    "duplicates", "dedupeby", "replacewhere", "jobid", "jobordinal",
 }  # fmt: skip
+_HIDDEN = {"jobid", "jobordinal"}  # kvorum.spark.job sets them
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
+AT_MOST_ONCE = "at-most-once"
+DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
+UPSERT, INSERT, DELETE = OPS = ("upsert", "insert", "delete")
+DUPLICATES = ("error", "last")
 # What Spark itself puts into the map of a stream or a save.
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode", "path"}
 
@@ -49,16 +68,25 @@ class Options:
     txn_app: str = ""
     txn_version: int = -1
     timeout_ms: int = limits.DEADLINE_MS_MAX
+    reset: bool = False
+    delivery: str = EXACTLY_ONCE
+    op: str = UPSERT
+    op_column: str = ""
+    duplicates: str = "error"
+    dedupe_by: str = ""
+    replace_where: str = ""
+    job: int = 0
+    ordinal: int = 0
 
     @staticmethod
     def parse(raw: Mapping[str, str]) -> Options:
         """Raises InvalidArgument with the option's name, what was given and what is allowed."""
         given = {k.lower(): v for k, v in raw.items()}
-        unknown = sorted(set(given) - _KNOWN - _SPARKS_OWN)
+        unknown = sorted(set(given) - _KNOWN - READING - _SPARKS_OWN)
         if unknown:
             raise InvalidArgument(
                 f"unknown option {unknown[0]!r} for format kvorum; known:"
-                f" {', '.join(sorted(_KNOWN))}"
+                f" {', '.join(sorted((_KNOWN | READING) - _HIDDEN))}"
             )
         if given.get("path"):
             raise InvalidArgument(
@@ -70,6 +98,10 @@ class Options:
         has_app, has_version = "txnappid" in given, "txnversion" in given
         if has_app != has_version:
             raise InvalidArgument("options txnAppId and txnVersion belong together; one is missing")
+        if given.get("opcolumn") and given.get("op"):
+            raise InvalidArgument("options op and opColumn contradict each other: give one")
+        if given.get("dedupeby") and given.get("duplicates"):
+            raise InvalidArgument("options dedupeBy and duplicates contradict each other: give one")
         return Options(
             addresses=tuple(_address(a) for a in _required(given, "endpoint").split(",")),
             namespace=namespace,
@@ -84,6 +116,15 @@ class Options:
             txn_app=given.get("txnappid", ""),
             txn_version=_number(given, "txnversion", -1, 0, 2**62),
             timeout_ms=_number(given, "timeoutms", limits.DEADLINE_MS_MAX, 1_000, 24 * 3_600_000),
+            reset=_choice(given, "resettxnapp", ("false", "true")) == "true",
+            delivery=_choice(given, "delivery", DELIVERIES),
+            op=_choice(given, "op", OPS),
+            op_column=given.get("opcolumn", "").strip(),
+            duplicates=_choice(given, "duplicates", DUPLICATES),
+            dedupe_by=given.get("dedupeby", "").strip(),
+            replace_where=given.get("replacewhere", "").strip(),
+            job=_number(given, "jobid", 0, 0, 2**63 - 1),
+            ordinal=_number(given, "jobordinal", 0, 0, limits.SINK_PARTS_MAX - 1),
         )
 
 
@@ -99,6 +140,14 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise InvalidArgument(f"option endpoint must be HOST:BASE[,…], got {text!r}")
     return host.strip("[]"), int(port)
+
+
+def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """One of the words; the first if nothing is said."""
+    said = given.get(name, choices[0]).strip().lower()
+    if said not in choices:
+        raise InvalidArgument(f"option {name} must be {' or '.join(choices)}, got {given[name]!r}")
+    return said
 
 
 def _number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

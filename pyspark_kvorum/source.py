@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.options import Options
+from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import check_writable, narrowed, spark_schema
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ class KvorumDataSource(DataSource):
     def reader(self, schema: StructType) -> KvorumReader:
         from pyspark_kvorum.reader import KvorumReader
 
-        return KvorumReader(Options.parse(self.options), schema)
+        reading = ReadOptions.parse(self.options)
+        if reading.changes:
+            raise InvalidArgument("option changes is for spark.readStream, not for spark.read")
+        return KvorumReader(Options.parse(self.options), reading, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> KvorumBatchWriter:
         from pyspark_kvorum.writer import KvorumBatchWriter

