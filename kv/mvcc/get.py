@@ -7,7 +7,8 @@ for the newest, the present.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
@@ -118,6 +119,47 @@ def multi_get(
         if size > MULTI_GET_BYTES_MAX:
             raise _too_much(len(found), len(unique))
     return [found[key] for key in keys]
+
+
+def few(
+    view: ReadView,
+    keys: Sequence[bytes],
+    known: Mapping[bytes, bytes],
+    *,
+    read_ts: int,
+    ignore: Collection[int] | None,
+    now_ms: int,
+    keep: Callable[[bytes, bytes | None], None],
+) -> tuple[list[list[Any] | None], int]:
+    """`multi_get` of FEW_KEYS at most, as a transaction reads what it is about to write: ([value,
+    version], or None for absent, per key; bytes of the values). `known`: newest applied records,
+    verified, b"" = there is none; what is read from disk is given to `keep`. Raises like `get`.
+    """
+    check_readable(view, read_ts)
+    read_ms = physical_ms(read_ts) if read_ts else now_ms
+    rows: list[list[Any] | None] = []
+    size = 0
+    for key in keys:
+        lock = view.lock(key)
+        if lock is not None and blocks(lock, read_ts, ignore):
+            refuse_locked(view, keys, read_ts, ignore, now_ms)
+        record = known.get(key)
+        if record is None:
+            record = view.cur(key)
+            if record is not None and crc32(record, crc32(key)) != CRC_OK:
+                raise corrupt("cur", key)
+            keep(key, record)
+        if not record:
+            rows.append(None)
+            continue
+        version = int.from_bytes(record[:8], "big")
+        if record[8] or (read_ts and version > read_ts):
+            value, version = version_at(view, key, record, read_ts, read_ms)
+        else:
+            value = record[9:-4]
+        rows.append(None if value is None else [value, version])
+        size += len(value or b"")
+    return rows, size
 
 
 def _too_much(read: int, of: int) -> TooLarge:

@@ -32,7 +32,7 @@ from kv.base.methods import (
     STAGING,
 )
 from kv.base.ops import Op
-from kv.base.timestamps import physical_ms
+from kv.base.timestamps import MAX, physical_ms
 from kv.mvcc.records import Lock, Parts, TxnRecord
 from kv.mvcc.refusals import (
     aborted,
@@ -73,7 +73,8 @@ def prewrite(
     """min_commit_ts: at least `fresh_ts` (above every read served so far) and every pushed bound;
     if it is exact, the highest bound of the intents as they are.
 
-    `stage`: the keys of all parts, for the record of a parallel commit. Keys of `ops` are distinct.
+    `stage`: the keys of all parts, for the record of a parallel commit. Keys of `ops` are distinct;
+    lists of an Op's fields, as they came, will do.
     Raises KeyLocked, WriteConflict, ConditionFailed, TxnAborted, Corruption.
     """
     known = view.txn(anchor, start_ts) if view.holds(anchor) else None
@@ -83,31 +84,34 @@ def prewrite(
         raise aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
     check_age(start_ts, view.safepoint, now_ms)
     lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
+    newest_allowed = MAX if flags & BLIND else start_ts
     bound, exact, repeated = 0, fence, False
-    for i, op in enumerate(ops):
-        lock = view.lock(op.key)
+    guards, mine = view.guards, fresh_ts if fence else 0
+    anchored = False
+    for i, (kind, key, value, cond, value_ttl_ms) in enumerate(ops):
+        anchored = anchored or key == anchor
+        lock = view.lock(key)
         if lock is not None:
             if lock.start_ts != start_ts:
-                raise key_locked(op.key, lock, now_ms)
+                raise key_locked(key, lock, now_ms)
             bound = max(bound, lock.min_commit_ts)
             exact = exact and lock.min_commit_ts > 0
-            repeated = repeated or op.key == anchor
+            repeated = repeated or key == anchor
             continue
-        if view.guards is not None and op.kind != OP_CHECK:
-            refuse_guarded(view.guards, op.key, start_ts, now_ms)
-        _check(view, op, i, start_ts, flags, now_ms)
+        if guards is not None and kind != OP_CHECK:
+            refuse_guarded(guards, key, start_ts, now_ms)
+        old = view.cur(key)
+        if old is not None and kind != OP_CHECK and from_u64(old) > newest_allowed:
+            raise write_conflict(key, from_u64(old), start_ts)
+        if cond is not None:
+            _check(old, key, cond, i, start_ts, now_ms)
         if fence:
-            check_fence(view, op.key, start_ts)
-            bound = fresh_ts
-        value = op.value if op.kind == OP_PUT else None
-        lock = Lock(
-            start_ts, op.kind, lock_ttl_ms, anchor, op.ttl_ms, value,
-            min_commit_ts=fresh_ts if fence else 0,
-        )  # fmt: skip
-        m.set_lock(op.key, lock)
-    if fence and m.locks:
-        m.bound_ts = fresh_ts
-    if any(op.key == anchor for op in ops):
+            check_fence(view, key, start_ts)
+            m.bound_ts = bound = fresh_ts
+        payload = value if kind == OP_PUT else None
+        m.set_lock(key, Lock(start_ts, kind, lock_ttl_ms, anchor, value_ttl_ms, payload, (), mine))
+        view.keep(key, old)
+    if anchored:
         parts = stage if exact and not repeated else ()
         record = _record(known, parts, bound, ttl_ms=ttl_ms, now_ms=now_ms, owner=owner)
         if record is not known:
@@ -153,12 +157,10 @@ def lived_ms(start_ts: int, now_ms: int) -> int:
     return min(max(0, now_ms - physical_ms(start_ts)), TXN_LIFETIME_MS_MAX)
 
 
-def _check(view: View, op: Op, index: int, start_ts: int, flags: int, now_ms: int) -> None:
-    """Conflict and condition of one op against the newest committed version."""
-    old = view.cur(op.key)
-    if old is not None and not flags & BLIND and op.kind != OP_CHECK and from_u64(old) > start_ts:
-        raise write_conflict(op.key, from_u64(old), start_ts)
-    if op.cond is not None:
-        version = newest_version(old, max(now_ms, physical_ms(start_ts)))
-        if version != op.cond:
-            raise condition_failed(op.key, op.cond, version, index)
+def _check(
+    old: bytes | None, key: bytes, cond: int, index: int, start_ts: int, now_ms: int
+) -> None:
+    """The condition of one op against the newest committed version."""
+    version = newest_version(old, max(now_ms, physical_ms(start_ts)))
+    if version != cond:
+        raise condition_failed(key, cond, version, index)

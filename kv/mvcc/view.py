@@ -38,6 +38,10 @@ class View(Protocol):
         """The sealed newest record, its checksum verified. Raises Corruption."""
         ...
 
+    def keep(self, key: bytes, record: bytes | None) -> None:
+        """`cur` found this, and will be asked again soon: by whoever replaces it."""
+        ...
+
     def many_cur(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """`cur` of each of the keys, which rise."""
         ...

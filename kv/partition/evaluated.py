@@ -14,10 +14,15 @@ from zlib import crc32
 
 from kv.base.checksum import CRC_OK
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.limits import DRAIN_ROWS_MAX, ENTRY_TARGET_BYTES
+from kv.base.limits import (
+    DRAIN_ROWS_MAX,
+    ENTRY_TARGET_BYTES,
+    KNOWN_RECORD_BYTES_MAX,
+    KNOWN_RECORDS_MAX,
+)
 from kv.mvcc.guards import At, Guard, GuardTable
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
-from kv.partition.entry import Entry
+from kv.partition.entry import FORGOTTEN, Entry
 from kv.partition.ports import AppliedState
 from kv.partition.recorded import Recorded
 
@@ -40,6 +45,9 @@ class Evaluated:
         self._locks: dict[bytes, Lock | None] = {}  # what entries in flight change; None = removed
         self.ahead: dict[bytes, bytes | None] = {}
         """Records read ahead for this drain with one sorted multi-get; emptied at its end."""
+        self.known: dict[bytes, bytes] = {}
+        """Newest records of the applied state that were read and are likely to be read again, to be
+        replaced; verified, FORGOTTEN = there is none. What an entry writes is taken out with it."""
         self._open_pending = self.open.pending
         self._flying_pending: dict[bytes, bytes] = {}
         self.guards: GuardTable | None = None
@@ -57,12 +65,22 @@ class Evaluated:
         record: bytes | None = self._open_pending.get(key)
         if record is None:
             record = self._flying_pending.get(key)
+            if record is None and self.known:
+                record = self.known.get(key)
             if record is None:
                 record = self.ahead[key] if key in self.ahead else self._get(key)
                 if record is not None and crc32(record, crc32(key)) != CRC_OK:
                     raise corrupt("cur", key)
                 return record
         return record or None
+
+    def keep(self, key: bytes, record: bytes | None) -> None:
+        if key in self._open_pending or key in self._flying_pending:
+            return  # reads use what is known, too, and what is in flight is not for them
+        if record is None or len(record) <= KNOWN_RECORD_BYTES_MAX:
+            if len(self.known) >= KNOWN_RECORDS_MAX:
+                self.known.clear()
+            self.known[key] = record or FORGOTTEN
 
     def many_cur(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         if not (
@@ -112,13 +130,15 @@ class Evaluated:
         return values
 
     def txn(self, anchor: bytes, start_ts: int) -> TxnRecord | None:
+        if not self.recorded.perhaps(start_ts):
+            return None
         at = (anchor, start_ts)
+        if (record := self.recorded.open.get(at)) is not None:
+            return record
         if at in self.open.txns:
             return self.open.txns[at]
         if self.flying is not None and at in self.flying.txns:
             return self.flying.txns[at]
-        if not self.recorded.perhaps(start_ts):
-            return None
         return self._state.txn(anchor, start_ts)
 
     def holds(self, key: bytes) -> bool:
@@ -167,6 +187,9 @@ class Evaluated:
         """The entry in flight is part of the applied state now, its intents of the mirror: what the
         open entry did not change again is found there.
         """
+        if (known := self.known) and not known.keys().isdisjoint(entry.pending):
+            for key in entry.pending:
+                known.pop(key, None)
         if self.flying is entry:
             self.flying, self._flying_pending = None, {}
             mine = self._locks
@@ -181,6 +204,7 @@ class Evaluated:
         entry = self.open
         self._begin(entry.number + 1)
         self.recorded.forget()
+        self.known.clear()
         self._locks, self._applied_locks = {}, self._state.locks.by_key
         self.guards = self._state.guards.copy() if self._state.guards.by_at else None
         return entry

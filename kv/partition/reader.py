@@ -13,12 +13,13 @@ What a read must wait for, and how it looks: reads.py. Sources: DESIGN 5, docs/d
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from kv.base.errors import KeyLocked, KvorumError
-from kv.base.limits import DRAIN_REPLY_BYTES_MIN, DRAIN_ROWS_MAX
-from kv.base.methods import AWAIT_CHANGES, GET
+from kv.base.limits import DRAIN_REPLY_BYTES_MIN, DRAIN_ROWS_MAX, FEW_KEYS
+from kv.base.methods import AWAIT_CHANGES, GET, MGET, READ_NOW
 from kv.feed.recent import Recent
-from kv.mvcc.get import newest
+from kv.mvcc.get import few, newest
 from kv.partition.admission import Item, in_time
 from kv.partition.counters import PartitionCounters
 from kv.partition.evaluated import Evaluated
@@ -27,6 +28,8 @@ from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution
 from kv.partition.replies import Replies
 from kv.partition.scheduler import Scheduler
 from kv.partition.statistics import Traffic
+
+_MANY: Final = (MGET, READ_NOW)
 
 
 class Reader:
@@ -117,9 +120,24 @@ class Reader:
             return 0
         if read_ts > self.high:
             self.high = read_ts
-        entry = must_wait(self._view, r, read_ts)
+        view = self._view
+        entry = must_wait(view, r, read_ts)
         if entry is None:
             try:
+                if r[1] in _MANY and len(r[5]) <= FEW_KEYS:
+                    rows, size = few(
+                        self._state,
+                        r[5],
+                        view.known,
+                        read_ts=r[6],
+                        ignore=r[7],
+                        now_ms=now_ms,
+                        keep=view.keep,
+                    )
+                    self._replies.answer(
+                        conn, [r[0], 0, rows] if r[1] == MGET else [r[0], 0, rows, r[6]]
+                    )
+                    return size
                 result = read(self._state, self._recent, r, now_ms)
             except KeyLocked as refusal:
                 entry = resolution_in_flight(self._view, refusal)

@@ -60,9 +60,9 @@ def write(r: list[Any]) -> Keys:
     options = r[8] if len(r) > 8 else None
     if options is not None:
         check_options(options)
-    if options:
+    if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
-        if r[6] == 0 and ("reads" in options or "ranges" in options):
+        if r[6] == 0:
             raise InvalidArgument("only a transaction has reads and ranges: give its start_ts")
     return check_ops(r[5], ops_max=BATCH_OPS_MAX, bytes_max=BATCH_BYTES_MAX)
 
@@ -74,9 +74,9 @@ def prewrite(r: list[Any]) -> Keys:
     check_int(r[9], "flags", 0xFFFF)
     options = r[10] if len(r) > 10 else None
     check_options(options)
-    if options:
+    if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
-        if r[8] == [] and ("reads" in options or "ranges" in options):
+        if r[8] == []:
             return NO_KEYS  # a partition that was only read
     return check_ops(
         r[8], ops_max=PREWRITE_KEYS_MAX, bytes_max=PREWRITE_BYTES_MAX + VALUE_BYTES_MAX

@@ -97,7 +97,7 @@ def _intents(
 ) -> Prewritten:
     return prewrite(
         view,
-        [Op(*op) for op in r[8]],
+        r[8],
         start_ts=r[5],
         anchor=r[6],
         ttl_ms=r[7],

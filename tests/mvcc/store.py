@@ -68,6 +68,9 @@ class Store:
         record = self.rows["cur"].get(key)
         return None if record is None else verified("cur", key, record)
 
+    def keep(self, key: bytes, record: bytes | None) -> None:
+        """Everything is in memory here."""
+
     def many_cur(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         assert list(keys) == sorted(set(keys)), "sorted and unique"
         return [self.cur(key) for key in keys]

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from kv.base.errors import TxnAborted
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
-from kv.base.methods import OP_PUT, ROLLBACK, WRITE
+from kv.base.methods import COMMITTED, OP_PUT, PENDING, ROLLBACK, STAGING, WRITE
 from kv.base.timestamps import MAX
+from kv.mvcc.records import TxnRecord
 from kv.partition import recorded
 from kv.partition.recorded import Recorded
 from tests.partition.node import Node
@@ -83,20 +84,27 @@ def test_d3_a_usual_transaction_is_not_looked_for(monkeypatch: pytest.MonkeyPatc
     st.integers(1, 8),
 )
 def test_d3_nothing_recorded_is_forgotten(steps: list[tuple[str, int]], most: int) -> None:
-    """A record was taken for one that is not there, after the older half was forgotten or another
-    leader had been here.
+    """A record was taken for one that is not there, or for what it said before, after the older
+    half was forgotten or another leader had been here.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorded, "RECORDED_TXNS_MAX", most)
+        patch.setattr(recorded, "OPEN_TXNS_MAX", most)
         known, records = Recorded(), set()
+        said: dict[tuple[bytes, int], TxnRecord] = {}
         for now, (what, age) in enumerate(steps, 1):
             if what == "record":  # of a transaction that began up to 60 steps ago
                 start_ts = max(1, now - age)
                 records.add(start_ts)
-                known.add([(K, start_ts)])
+                status = (PENDING, STAGING, COMMITTED)[age % 3]
+                said[K, start_ts] = TxnRecord(status=status, heartbeat_ms=now)
+                known.add({(K, start_ts): said[K, start_ts]})
             elif what == "heard":
                 known.heard(now)
             else:
                 known.forget()
                 assert known.floor == MAX
             assert all(known.perhaps(start_ts) for start_ts in records)
+            assert all(said[at] == record for at, record in known.open.items())
+            assert len(known.open) <= most
+            assert all(record.status != COMMITTED for record in known.open.values())
