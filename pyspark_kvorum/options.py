@@ -78,6 +78,21 @@ class Options:
     job: int = 0
     ordinal: int = 0
 
+    def check_write(self, overwrite: bool) -> None:
+        """Raises InvalidArgument for what only the other mode can be told."""
+        if overwrite:
+            _check_replacing(self)
+            return
+        for option, given in (
+            ("replaceWhere", self.replace_where or None),
+            ("keyFrom", self.key_from),
+            ("keyTo", self.key_to),
+        ):
+            if given is not None:
+                raise InvalidArgument(
+                    f"option {option} says what mode overwrite replaces; this is mode append"
+                )
+
     @staticmethod
     def parse(raw: Mapping[str, str]) -> Options:
         """Raises InvalidArgument with the option's name, what was given and what is allowed."""
@@ -125,6 +140,19 @@ class Options:
             replace_where=given.get("replacewhere", "").strip(),
             job=_number(given, "jobid", 0, 0, 2**63 - 1),
             ordinal=_number(given, "jobordinal", 0, 0, limits.SINK_PARTS_MAX - 1),
+        )
+
+
+def _check_replacing(options: Options) -> None:
+    """What mode overwrite can be told. Raises InvalidArgument."""
+    if options.op != UPSERT or options.op_column:
+        raise InvalidArgument(
+            "mode overwrite replaces rows: options op and opColumn are for mode append"
+        )
+    if options.replace_where and (options.key_from is not None or options.key_to is not None):
+        raise InvalidArgument(
+            "options replaceWhere and keyFrom, keyTo contradict each other: say the range in the"
+            " condition"
         )
 
 

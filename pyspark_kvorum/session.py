@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import KvorumError, UnknownOutcome
 from kv.client.client import KvClient, connect
+from procedures.engine.client import ProcedureClient
 from pyspark_kvorum.options import Options
 from sqlproxy import catalog
 from sqlproxy.schema import Table
@@ -103,11 +104,6 @@ class Session:
     async def _lookup(self) -> Table:
         return await catalog.lookup(self.txn, self.options.namespace, self.options.table)
 
-    async def claim(self) -> None:
-        """Say that rows of the table are about to be written without SQL."""
-        names = self.options.namespace, self.options.table
-        await self.txn.run(lambda t: catalog.claim(t, *names))
-
     async def _close(self) -> None:
         if self._txn is not None:
             await self._txn.close()
@@ -136,3 +132,8 @@ class Session:
     async def ask(self, method: int, *args: Any) -> list[Any]:
         """A node method whose repetition is harmless, until a definite answer."""
         return list(await self.definite(lambda: self.kv.call_node(method, *args)))
+
+    async def control(self, what: str, told: dict[str, Any]) -> Any:
+        """Something about a running procedure (procedures/pools/control.py), the same way."""
+        client = ProcedureClient(self.kv, self._timers, owner="spark")
+        return await self.definite(lambda: client.control(what, told))

@@ -51,31 +51,22 @@ class KvorumDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> KvorumBatchWriter:
         from pyspark_kvorum.writer import KvorumBatchWriter
 
-        if overwrite:
-            raise InvalidArgument(
-                "mode overwrite is not offered: it would delete the table's other rows; use mode"
-                " append (rows with the same primary key are replaced)"
-            )
-        return self._writing(KvorumBatchWriter, schema)
+        return self._writing(KvorumBatchWriter, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KvorumStreamWriter:
         from pyspark_kvorum.writer import KvorumStreamWriter
 
-        if overwrite:
-            raise InvalidArgument(
-                "output mode complete is not offered: kvorum replaces rows by primary key; use"
-                " append or update"
-            )
-        return self._writing(KvorumStreamWriter, schema)
+        return self._writing(KvorumStreamWriter, schema, overwrite)
 
-    def _writing(self, kind: type[W], schema: StructType) -> W:
+    def _writing(self, kind: type[W], schema: StructType, overwrite: bool) -> W:
+        """Nothing is claimed of the table: the commit holds the record that it finds."""
         from pyspark_kvorum.session import Session
 
         options = Options.parse(self.options)
+        options.check_write(overwrite)
         with Session(options) as session:
-            check_writable(session.table, schema)
-            session.run(session.definite(session.claim))
-            return kind.create(options, session)
+            check_writable(session.table, schema, options)
+            return kind.create(options, session, overwrite)
 
 
 class DefaultSource(KvorumDataSource):

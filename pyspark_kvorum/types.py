@@ -6,11 +6,17 @@ A table without declared columns is a plain key-value table: columns `key BINARY
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from pyspark.sql import types as T
 
 from kv.base.errors import InvalidArgument
-from sqlproxy.schema import Column, Table
+from pyspark_kvorum.options import DELETE, Options
+from sqlproxy.schema import ALWAYS, Column, Table
 from sqlproxy.types import Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SPARK: dict[str, T.DataType] = {
     "bool": T.BooleanType(),
@@ -31,7 +37,12 @@ _SPARK: dict[str, T.DataType] = {
     "date": T.DateType(),
     "timestamp": T.TimestampNTZType(),
     "timestamptz": T.TimestampType(),
+    # Text, as PostgreSQL prints it: Spark's own types for these hold less, or come and go with its
+    # versions.
+    "time": T.StringType(),
+    "interval": T.StringType(),
 }
+_NESTED = (T.StructType, T.MapType, T.ArrayType)
 PLAIN = T.StructType(
     [T.StructField("key", T.BinaryType(), False), T.StructField("value", T.BinaryType(), False)]
 )
@@ -58,7 +69,7 @@ def _spark_type(kind: Type) -> T.DataType | None:
         wanted = arrow_type(kind)
         if isinstance(wanted, pa.Decimal128Type):
             return T.DecimalType(wanted.precision, wanted.scale)
-        return None
+        return T.StringType()  # more digits than Spark's 38
     return _SPARK.get(kind.base)
 
 
@@ -83,33 +94,96 @@ def narrowed(schema: T.StructType, columns: tuple[str, ...]) -> T.StructType:
     return T.StructType([by_name[c] for c in columns]) if columns else schema
 
 
-def check_writable(table: Table, given: T.StructType) -> None:
+def check_writable(table: Table, given: T.StructType, options: Options) -> None:
     """A DataFrame's schema must fit the table: same names in any order, same types; a missing
-    column must be
-    nullable or have a default. Raises InvalidArgument that names the column."""
-    if table.ruled:
+    column must be nullable, generated, or have a default. To delete, the key's columns suffice.
+    Raises InvalidArgument that names the column.
+    """
+    where = f"table {table.path}"
+    if table.hidden_key:
         raise InvalidArgument(
-            f"table {table.namespace}.{table.name} has indexes, constraints or computed columns,"
-            " which are kept by SQL alone: write to it by SQL, or to a table without them"
+            f"{where} has no primary key, so a row written twice could not be told from two rows:"
+            " give it one, or write by SQL"
         )
-    want = {f.name: f for f in spark_schema(table).fields}
     have = {f.name: f for f in given.fields}
-    where = f"table {table.namespace}.{table.name}"
-    for name, field in have.items():
-        if name not in want:
-            raise InvalidArgument(f"{where} has no column {name!r}; it has {', '.join(want)}")
-        if not _same(field.dataType, want[name].dataType):
+    for option, name in (("opColumn", options.op_column), ("dedupeBy", options.dedupe_by)):
+        if name and name not in have:
             raise InvalidArgument(
-                f"column {name} is {field.dataType.simpleString()} in the DataFrame and"
-                f" {want[name].dataType.simpleString()} in {where}; cast it first"
+                f"option {option} names {name!r}; the DataFrame has {', '.join(have)}"
             )
-    defaults = {c.name for c in table.columns if c.default is not None}
+    columns = {c.name: c for c in table.columns}
+    want = {f.name: f for f in spark_schema(table).fields}
+    extra = {options.op_column, options.dedupe_by}
+    for name, field in have.items():
+        if name in want:
+            _check_column(where, field, want[name], columns.get(name))
+        elif name not in extra:
+            raise InvalidArgument(f"{where} has no column {name!r}; it has {', '.join(want)}")
+    keys = set(table.primary_key) if columns else {"key"}
     for name, field in want.items():
-        if name not in have and not field.nullable and name not in defaults:
-            raise InvalidArgument(f"{where} needs column {name!r}, which the DataFrame lacks")
+        if name in have or (options.op == DELETE and name not in keys):
+            continue
+        column = columns.get(name)
+        _check_missing(where, name, field, column)
+
+
+def _check_column(where: str, field: T.StructField, want: T.StructField, column: Any) -> None:
+    name = field.name
+    if column is not None and column.generated is not None:
+        raise InvalidArgument(
+            f"column {name} of {where} is generated from others: leave it out of the DataFrame"
+            " (df.drop)"
+        )
+    if column is not None and column.identity == ALWAYS:
+        raise InvalidArgument(
+            f"column {name} of {where} is GENERATED ALWAYS AS IDENTITY: only SQL may number it;"
+            " declare it BY DEFAULT to give its values here"
+        )
+    json = column is not None and column.resolved.base in ("json", "jsonb")
+    if json and isinstance(field.dataType, _NESTED):
+        return
+    if not _same(field.dataType, want.dataType):
+        raise InvalidArgument(
+            f"column {name} is {field.dataType.simpleString()} in the DataFrame and"
+            f" {want.dataType.simpleString()} in {where}; cast it first"
+        )
+
+
+def _check_missing(where: str, name: str, field: T.StructField, column: Any) -> None:
+    if column is not None and column.generated is not None:
+        return
+    if column is not None and column.computed:
+        raise InvalidArgument(
+            f"{where} needs column {name!r}, whose default only SQL computes"
+            f" ({column.default_sql or 'a sequence'}); add it to the DataFrame"
+        )
+    if not field.nullable and (column is None or column.default is None):
+        raise InvalidArgument(f"{where} needs column {name!r}, which the DataFrame lacks")
 
 
 def _same(a: T.DataType, b: T.DataType) -> bool:
     if isinstance(b, T.DecimalType):
         return isinstance(a, T.DecimalType) and a.scale <= b.scale and a.precision <= b.precision
+    if isinstance(b, T.ArrayType):
+        return isinstance(a, T.ArrayType) and _same(a.elementType, b.elementType)
     return type(a) is type(b)
+
+
+def as_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Intervals as text, which no cast of Arrow's makes."""
+    import pyarrow as pa
+
+    at = [n for n, f in enumerate(batch.schema) if f.type == pa.month_day_nano_interval()]
+    if not at:
+        return batch
+    from sqlproxy.interval import Interval
+    from sqlproxy.pg.intervals import write_interval
+
+    arrays = list(batch.columns)
+    for n in at:
+        texts = [
+            None if v is None else write_interval(Interval(v.months, v.days, v.nanoseconds // 1000))
+            for v in arrays[n].to_pylist()
+        ]
+        arrays[n] = pa.array(texts, pa.string())
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

@@ -14,11 +14,16 @@
 
 A replayed batch finds its version at or below the marker and changes nothing. Task retries and
 speculative copies stage under their own task ids and are dropped unless the manifest names them.
+
+Weaker deliveries leave things out: at-least-once names no application, so a replay writes its rows
+once more; at-most-once moves the marker first and waits for nothing, so a batch that is refused is
+lost. A write that belongs to a job (kvorum.spark.job) is handed to the job instead of committed.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -34,8 +39,10 @@ from kv.base import limits
 from kv.base.adapters import SystemRng
 from kv.base.errors import InvalidArgument
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
-from procedures.library.sink_records import add_crc, pack_chunk
-from pyspark_kvorum.options import Options
+from procedures.library.sink_job import SIGNAL
+from procedures.library.sink_parts import LAST, ORDER, REFUSE
+from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
+from pyspark_kvorum.options import AT_LEAST_ONCE, AT_MOST_ONCE, INSERT, Options
 from pyspark_kvorum.session import Session
 from sqlproxy.schema import Table
 
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS: Final = 8_192
 CHUNK_BYTES_TARGET: Final = limits.SINK_CHUNK_BYTES_MAX // 4
+_JOB_TASKS: Final = 1_000  # tasks of a job's write per message
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -72,11 +80,15 @@ class _Writer:
     options: Options
     table: Table
     attempt: str
+    overwrite: bool = False
 
     @classmethod
-    def create(cls, options: Options, session: Session) -> Self:
+    def create(cls, options: Options, session: Session, overwrite: bool) -> Self:
         """On the driver; the object is pickled to tasks and to the committing process."""
-        return cls(options, session.table, _fresh_id())
+        attempt = _fresh_id()
+        if options.job:
+            attempt = f"{job_attempts(options.job, options.ordinal)}{attempt[:16]}"
+        return cls(options, session.table, attempt, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one task's rows and seal it. Raises when the server refuses it."""
@@ -100,16 +112,60 @@ class _Writer:
             raise InvalidArgument(
                 f"tasks of {len(attempts)} attempts in one commit: {sorted(attempts)}"
             )
-        request = {
-            "attempt": attempts.pop() if attempts else self.attempt,
-            "table": self.table.id,
-            "app": app,
-            "version": version,
-            "query": next((m.query for m in tasks if m.query), ""),
-            "manifest": [m.manifest_row() for m in tasks if m.rows],
-        }
+        part = self._part(attempts.pop() if attempts else self.attempt)
+        part["manifest"] = [m.manifest_row() for m in tasks if m.rows]
         with Session(self.options, self.table) as session:
+            if self.options.job:
+                session.run(_hand_to_job(session, part))
+                return
+            query = next((m.query for m in tasks if m.query), "")
+            request = part | {"app": app, "version": version, "query": query}
             session.run(_commit_until_definite(session, request))
+
+    def _part(self, attempt: str) -> dict[str, Any]:
+        """What the rows mean (procedures.library.sink_parts)."""
+        options = self.options
+        twice = ORDER if options.dedupe_by else LAST if options.duplicates == "last" else REFUSE
+        part: dict[str, Any] = {"attempt": attempt, "table": self.table.id, "twice": twice}
+        if options.op == INSERT:
+            part["fresh"] = True
+        if self.overwrite:
+            part["replace"] = [*self._replaced(), options.replace_where]
+        if options.delivery == AT_MOST_ONCE:
+            part["early"] = True
+        if options.reset:
+            part["reset"] = True
+        return part
+
+    def _replaced(self) -> tuple[bytes, bytes]:
+        """The range of user keys; b"" = no bound."""
+        low, high = self.options.key_from, self.options.key_to
+        if low is None and high is None:
+            return b"", b""
+        from sqlproxy.arrow_rows import key_prefix
+
+        return (
+            b"" if low is None else key_prefix(self.table, low),
+            b"" if high is None else key_prefix(self.table, high),
+        )
+
+
+def job_attempts(job: int, ordinal: int) -> str:
+    """What the names of the attempts at one write of a job begin with."""
+    return f"job-{job}-{ordinal:03d}-"
+
+
+async def _hand_to_job(session: Session, part: dict[str, Any]) -> None:
+    """Tell the job of a staged write, in messages of a legal size; each may be repeated."""
+    options = session.options
+    name = f"{options.namespace}.{options.table}"
+    manifest = part.pop("manifest")
+    for at in range(0, max(1, len(manifest)), _JOB_TASKS):
+        piece = part | {"manifest": manifest[at : at + _JOB_TASKS]}
+        payload = {"do": "add", "ordinal": options.ordinal, "table": name, "part": piece}
+        told = {"id": options.job, "name": SIGNAL, "payload": payload}
+        told["key"] = f"{part['attempt']}/{at}"
+        await session.control("signal", told)
 
 
 async def _commit_until_definite(session: Session, request: dict[str, Any]) -> None:
@@ -123,14 +179,16 @@ class _Stage:
 
     def __init__(self, session: Session, table: Table, attempt: str, part: int, query: str) -> None:
         # Only tasks need Arrow and numpy: the process that commits would wait for their import.
-        from sqlproxy.arrow_rows import encode_batch
+        from pyspark_kvorum.encoding import Encoder
 
-        self.encode = encode_batch
+        self.options = session.options
+        self.encode = Encoder(table, self.options)
         self.session, self.table, self.attempt, self.part = session, table, attempt, part
         self.task, self.query = _fresh_id(), query
         self.chunks = self.rows = self.crc = 0
         self.keys: list[bytes] = []
         self.values: list[bytes | None] = []
+        self.orders: list[bytes] = []
         self.size = 0
         self.flying: asyncio.Task[Any] | None = None
 
@@ -155,10 +213,12 @@ class _Stage:
         )
 
     async def _add(self, batch: pa.RecordBatch) -> None:
-        keys, values = self.encode(self.table, batch)
+        keys, values, orders = self.encode(batch)
         self.keys += keys
         self.values += values
-        self.size += sum(map(len, keys)) + sum(map(len, values))
+        if orders is not None:
+            self.orders += orders
+        self.size += sum(map(len, keys)) + sum(map(len, filter(None, values)))
         if self.size >= CHUNK_BYTES_TARGET:
             seq, chunk = self.chunks, self._take()
             await self._landed()  # one chunk is under way while the next is made
@@ -170,19 +230,53 @@ class _Stage:
             await asyncio.sleep(0)
 
     def _take(self) -> bytes:
-        """The gathered rows as a chunk sorted by key; of rows with one key the last stays."""
-        rows = dict(zip(self.keys, self.values, strict=True))
-        keys = sorted(rows)
-        chunk = pack_chunk(keys, [rows[k] for k in keys])
+        """The gathered rows as a chunk sorted by key, each key once."""
+        if self.orders:
+            keys, values, orders = _highest(self.keys, self.values, self.orders)
+            chunk = pack_ordered(keys, values, orders)
+        else:
+            rows = dict(zip(self.keys, self.values, strict=True))
+            if len(rows) < len(self.keys) and self.options.duplicates != "last":
+                raise self._duplicate()
+            keys = sorted(rows)
+            chunk = pack_chunk(keys, [rows[k] for k in keys])
         self.crc = add_crc(self.crc, self.chunks, chunk)
         self.chunks, self.rows = self.chunks + 1, self.rows + len(keys)
-        self.keys, self.values, self.size = [], [], 0
+        self.keys, self.values, self.orders, self.size = [], [], [], 0
         return chunk
+
+    def _duplicate(self) -> InvalidArgument:
+        key = next(key for key, count in Counter(self.keys).items() if count > 1)
+        shown = repr(key)[1:]
+        if not self.table.plain:
+            from sqlproxy.rows import decode_key
+
+            values = ", ".join(map(str, decode_key(self.table, key)))
+            shown = f"({', '.join(self.table.primary_key)})=({values})"
+        return InvalidArgument(
+            f"the batch has two rows with the key {shown} of table {self.table.path}: drop one of"
+            " them (df.dropDuplicates), or say which one stays: option dedupeBy=COLUMN (the"
+            " highest), or duplicates=last (any)",
+            code="SINK_DUPLICATE",
+        )
 
     async def _landed(self) -> None:
         flying, self.flying = self.flying, None
         if flying is not None:
             await flying
+
+
+def _highest(
+    keys: list[bytes], values: list[bytes | None], orders: list[bytes]
+) -> tuple[list[bytes], list[bytes | None], list[bytes]]:
+    """Sorted by key; of rows with one key the one of the highest order, the last of equal ones."""
+    best: dict[bytes, tuple[bytes, bytes | None]] = {}
+    for key, value, order in zip(keys, values, orders, strict=True):
+        found = best.get(key)
+        if found is None or order >= found[0]:
+            best[key] = (order, value)
+    rising = sorted(best)
+    return rising, [best[k][1] for k in rising], [best[k][0] for k in rising]
 
 
 def _rows_per_chunk(batch: pa.RecordBatch) -> int:
@@ -208,7 +302,9 @@ class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         query = next((m.query for m in messages if isinstance(m, Staged) and m.query), "")
         app = self.options.app or query
-        if not app:
+        if self.options.delivery == AT_LEAST_ONCE:
+            app = ""
+        elif not app:
             raise InvalidArgument(
                 "Spark told no query id, so a replayed batch could not be recognised; set option"
                 " appId"
