@@ -12,7 +12,8 @@ of a column may be left out:
     primary_key    [column, …]            primary_key_name
     hidden_key     true: no primary key was declared; the table gets `_rowid`
     indexes        [{name, columns: [column | {name, descending, nulls_first}, …], unique,
-                     include: [column, …], constraint}, …]
+                     include: [column, …], constraint, primary}, …]   `primary`: only of a table
+                   that is there, and has no primary key
     checks         [{name, sql, columns: [column, …]}, …]
     foreign_keys   [{name, columns: [column, …], table, referenced: [column, …], on_delete,
                      on_update}, …]       `referenced`: else the primary key of `table`
@@ -53,7 +54,7 @@ COLUMN_FIELDS: Final = frozenset(
         *("generated", "uses", "on_update", "sequence"),
     }
 )
-INDEX_FIELDS: Final = frozenset({"name", "columns", "unique", "include", "constraint"})
+INDEX_FIELDS: Final = frozenset({"name", "columns", "unique", "include", "constraint", "primary"})
 INDEX_COLUMN_FIELDS: Final = frozenset({"name", "descending", "nulls_first"})
 CHECK_FIELDS: Final = frozenset({"name", "sql", "columns"})
 FOREIGN_KEY_FIELDS: Final = frozenset(
@@ -200,8 +201,30 @@ def _index(table: Table, raw: Any) -> Index:
     name = _optional_text(fields, "name", where) or ""
     if name:
         check_table_name("index", name)
-    unique, constraint = fields.get("unique", False), fields.get("constraint", False)
-    return Index(TableId(0), name, tuple(parts), bool(unique), tuple(include), bool(constraint))
+    primary = bool(fields.get("primary"))
+    if primary:
+        _check_primary(table, parts)
+    unique, constraint = fields.get("unique", primary), fields.get("constraint", primary)
+    return Index(
+        TableId(0), name, tuple(parts), bool(unique), tuple(include), bool(constraint),
+        primary=primary,
+    )  # fmt: skip
+
+
+def _check_primary(table: Table, parts: Iterable[IndexColumn]) -> None:
+    """Raises InvalidArgument (42P16): another one, or a column that may be NULL."""
+    if not table.hidden_key or table.key_index is not None:
+        raise refusal(
+            "42P16", f'multiple primary keys for table "{table.name}" are not allowed',
+            kind=InvalidArgument,
+        )  # fmt: skip
+    for part in parts:
+        column = table.by_id(part.column)
+        if column.nullable:
+            raise refusal(
+                "42P16", f'column "{column.name}" of a primary key must be NOT NULL',
+                kind=InvalidArgument,
+            )  # fmt: skip
 
 
 def _index_column(table: Table, raw: Any) -> IndexColumn:

@@ -198,10 +198,11 @@ def _encode_extra(table: Table) -> dict[str, Any]:
 
 def _encode_index(index: Index) -> list[Any]:
     columns = [[part.column, part.descending, part.nulls_first] for part in index.columns]
-    return [
+    row = [
         index.id, index.name, columns, index.unique, list(index.include), index.constraint,
         index.state,
     ]  # fmt: skip
+    return [*row, True] if index.primary else row
 
 
 def _encode_foreign_key(key: ForeignKey) -> list[Any]:
@@ -212,9 +213,11 @@ def _encode_foreign_key(key: ForeignKey) -> list[Any]:
 
 
 def _decode_index(row: list[Any]) -> Index:
-    number, name, columns, unique, include, constraint, state = row
+    number, name, columns, unique, include, constraint, state, *primary = row
     parts = tuple(IndexColumn(*part) for part in columns)
-    return Index(TableId(number), name, parts, unique, tuple(include), constraint, state)
+    return Index(
+        TableId(number), name, parts, unique, tuple(include), constraint, state, bool(primary)
+    )
 
 
 def _decode_check(row: list[Any]) -> Check:

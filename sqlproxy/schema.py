@@ -142,6 +142,7 @@ class Index:
     include: tuple[int, ...] = ()
     constraint: bool = False  # of UNIQUE in the table's declaration, not of CREATE INDEX
     state: str = PUBLIC
+    primary: bool = False  # it is the primary key of a table whose rows lie by `_rowid`
 
     @property
     def column_ids(self) -> tuple[int, ...]:
@@ -290,6 +291,21 @@ class Table:
     def key_columns(self) -> tuple[Column, ...]:
         """The columns of the primary key, in its order."""
         return tuple(self.column(name) for name in self.primary_key)
+
+    @property
+    def key_index(self) -> Index | None:
+        """The primary key, if it was added to a table that was made without one: rows go on lying
+        by their numbers.
+        """
+        return next((index for index in self.indexes if index.primary), None)
+
+    @property
+    def declared_key(self) -> tuple[int, ...]:
+        """The ids of the columns of the primary key that users see; () if there is none."""
+        if self.primary_key and not self.hidden_key:
+            return tuple(column.id for column in self.key_columns)
+        index = self.key_index
+        return index.column_ids if index is not None and index.state == PUBLIC else ()
 
     @property
     def storage_ids(self) -> tuple[TableId, ...]:

@@ -174,12 +174,12 @@ async def _target(t: Writer, table: Table, name: str) -> Table:
 def _referenced(target: Table, wanted: WantedKey) -> list[Column]:
     """Raises InvalidArgument (42830) unless they are a primary key or a unique index."""
     if not wanted.referenced:
-        if not target.primary_key or target.hidden_key:
+        found = [target.by_id(number) for number in target.declared_key]
+        if not found:
             raise refusal(
                 "42704", f'there is no primary key for referenced table "{target.name}"',
                 kind=InvalidArgument,
             )  # fmt: skip
-        found = list(target.key_columns)
         if len(found) != len(wanted.columns):
             raise refusal(
                 "42830", "number of referencing and referenced columns for foreign key disagree",

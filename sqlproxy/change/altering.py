@@ -94,12 +94,17 @@ class AlterTable(Change):
             if lines:
                 raise dependents(f"constraint {name} on table {table.name}", lines)
             plain = tuple(
-                replace(i, constraint=False) if i.id == index.id else i for i in table.indexes
+                replace(i, constraint=False, primary=False) if i.id == index.id else i
+                for i in table.indexes
             )
             changed = await self.write(t, table, indexes=plain)
             return {**_told(changed), "index": name}
         if name == table.primary_key_name:
-            raise refusal("0A000", "dropping a primary key is not supported: rows lie by it")
+            raise refusal(
+                "0A000", "dropping a primary key that the table was made with is not supported: "
+                "its rows lie by it",
+                hint="Make a table without it, copy the rows, and rename it.",
+            )  # fmt: skip
         if action.get("if_exists"):
             return {**_told(table), "missing": [name]}
         raise no_constraint(table, name)
@@ -207,7 +212,7 @@ def _set_default(table: Table, action: Mapping[str, Any]) -> Table:
 
 def _drop_not_null(table: Table, action: Mapping[str, Any]) -> Table:
     column = column_of(table, action)
-    if column.name in table.primary_key:
+    if column.id in table.declared_key:
         raise refusal("42P16", f'column "{column.name}" is in a primary key', kind=InvalidArgument)
     if column.identity:
         raise refusal(

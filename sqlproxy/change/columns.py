@@ -147,7 +147,7 @@ def _hidden(table: Table, ids: set[int]) -> Table:
     )  # fmt: skip
     checks = tuple(check for check in table.checks if not ids & set(check.columns))
     indexes = tuple(
-        replace(i, constraint=False) if ids & {*i.column_ids, *i.include} else i
+        replace(i, constraint=False, primary=False) if ids & {*i.column_ids, *i.include} else i
         for i in table.indexes
     )
     return replace(table, columns=columns, checks=checks, indexes=indexes)

@@ -107,6 +107,8 @@ class CreateIndex(Change):
             of = [table.by_id(number).name for number in (*index.column_ids, *index.include)]
             label = "key" if index.constraint else "idx"
             name = first_free(table.name, joined_columns(of), label, names)
+            if index.primary:
+                name = first_free(table.name, "", "pkey", names)
         if name in names:
             raise relations.already(name, what=names[name], namespace=table.namespace)
         return replace(index, id=await catalog.next_table_id(t), name=name)
@@ -254,7 +256,8 @@ def declared(table: Table, raw: Any) -> Index:
             f"table {table.path} has {len(table.indexes)} indexes; the limit is {INDEXES_MAX}",
             details={"what": "indexes", "limit": INDEXES_MAX, "actual": len(table.indexes)},
         )
-    bare = replace(table, indexes=(), checks=(), foreign_keys=())
+    kept = tuple(index for index in table.indexes if index.primary)
+    bare = replace(table, indexes=kept, checks=(), foreign_keys=())
     (index,) = with_parts(bare, {"indexes": [raw]}).table.indexes
     return index
 

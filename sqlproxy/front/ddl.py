@@ -638,7 +638,7 @@ class Alterations:
 
     def _drop_not_null(self, command: Node, table: Table) -> list[d.Action]:
         self._column(table, command["name"])
-        if command["name"] in table.primary_key:
+        if any(table.by_id(number).name == command["name"] for number in table.declared_key):
             raise SqlError(
                 INVALID_TABLE_DEFINITION, f'column "{command["name"]}" is in a primary key'
             )

@@ -83,9 +83,9 @@ def _determined(items: Sequence[Item], group: Sequence[Expr]) -> set[str]:
     for item in items:
         for leaf in _tables(item):
             table = leaf.table
-            if not table.primary_key or not table.primary_key_name:
+            key = set(table.declared_key)
+            if not key:
                 continue
-            key = {c.id for c in table.columns if c.name in table.primary_key}
             have = {
                 e.attribute
                 for e in group

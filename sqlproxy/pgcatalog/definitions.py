@@ -94,7 +94,8 @@ def primary_key(table: Table) -> str:
 
 def unique(table: Table, index: Index) -> str:
     names = listed(table.by_id(part.column).name for part in index.columns)
-    return f"UNIQUE ({names}){_include(table, index)}"
+    word = "PRIMARY KEY" if index.primary else "UNIQUE"
+    return f"{word} ({names}){_include(table, index)}"
 
 
 def check(sql: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlproxy.errors import DUPLICATE_COLUMN, SqlError, unsupported
+from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError, unsupported
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import compile
@@ -128,11 +128,7 @@ async def _add_constraint(session: SqlSession, table: str, constraint: Any, inde
         raise unsupported("ADD CONSTRAINT … USING INDEX", hint="Add it without; drop the index.")
     match constraint:
         case d.KeyDef(primary=True):
-            raise unsupported(
-                "adding a primary key to a table that was made without one",
-                hint="Make a table with the key, copy the rows and rename it; or add a UNIQUE "
-                "constraint and NOT NULL.",
-            )
+            await _add_primary_key(session, table, constraint)
         case d.KeyDef():
             await run(session, "CreateIndex", {"name": table, "index": index_args(constraint)})
         case d.CheckDef():
@@ -146,6 +142,18 @@ async def _add_constraint(session: SqlSession, table: str, constraint: Any, inde
                 "AddConstraint",
                 {"name": table, **key, "not_valid": not constraint.validated},
             )
+
+
+async def _add_primary_key(session: SqlSession, table: str, key: d.KeyDef) -> None:
+    """Rows go on lying by their numbers: it is an index, and its columns are NOT NULL."""
+    there = await _table(session, table)
+    if there.declared_key:
+        raise SqlError(
+            INVALID_TABLE_DEFINITION, f'multiple primary keys for table "{table}" are not allowed'
+        )
+    for part in key.parts:
+        await run(session, "AddConstraint", {"name": table, "not_null": part.column})
+    await run(session, "CreateIndex", {"name": table, "index": index_args(key)})
 
 
 async def _drop_constraint(session: SqlSession, table: str, name: str, missing_ok: bool) -> None:

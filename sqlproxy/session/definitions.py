@@ -83,6 +83,7 @@ def index_args(key: d.KeyDef) -> dict[str, Any]:
         "unique": key.unique,
         "include": list(key.include),
         "constraint": key.constraint,
+        **({"primary": True} if key.primary else {}),
     }
 
 
