@@ -19,7 +19,7 @@ sees a row.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -219,3 +219,13 @@ async def _parts(session: Session, start: bytes, end: bytes, count: int) -> tupl
     except KvorumError:
         return [], 0  # it was split or moved a moment ago, say
     return keys, size
+
+
+def estimate(raw: Mapping[str, str]) -> int:
+    """About how many bytes the range of these options has."""
+    options = Options.parse(raw)
+    with Session(options) as session:
+        start, end = table_bounds(session.table, options)
+        if start >= end:
+            return 0
+        return sum(size for *_, size in session.run(key_ranges(session, start, end, 1)))
