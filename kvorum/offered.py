@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kv.base.errors import InvalidArgument
 from kvorum.placement import SpreadPartitions
 from kvorum.settling import Settling
+from kvorum.transfer import registering as transfers
 from procedures.engine.lock_procedure import LockProcedure
 from procedures.engine.registry import Registry, declared_in
 from procedures.library.sink import SinkClean, SinkCommit
@@ -59,6 +60,7 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     registry.add(ExplainPartitions, make=lambda: ExplainPartitions(lambda: node.shaping.shown()))
     registry.add(SinkClean, make=lambda: SinkClean(node.store.txn))
     registry.add(LockProcedure, make=lambda: LockProcedure(node.keeper))
+    transfers.register(registry, services, node)
     _users(registry, node.config.procedure_modules)
     return registry
 

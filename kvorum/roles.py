@@ -190,6 +190,18 @@ class Master:
         self._door.clear()
         self.executor = None
 
+    def renew(self) -> None:
+        """Begin the reign anew, if there is one: what is in the store by then is taken in, all locks
+        before anything runs. As at a change of the master, steps under way are run again.
+        """
+        if self._reign is None or not self._leading:
+            return
+        self._shut()
+        reign, self._reign = self._reign, None
+        self._ending.add(reign)
+        reign.cancel()
+        self._changed.set()
+
     async def close(self) -> None:
         """End the reign in order: steps under way may end (limits.PROCEDURE_STOP_MS)."""
         self._stopping.set()

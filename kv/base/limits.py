@@ -330,6 +330,7 @@ PROCEDURE_TIMER_MS_MAX: Final = 1_000
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
 PROCEDURE_STEP_DEADLINE_MS_DEFAULT: Final = 60_000  # a step that runs longer is stuck …
+PROCEDURE_EARLY_MS: Final = 10  # how long a first step that runs early may delay its submission
 PROCEDURE_STUCK_HIRED_MAX: Final = 64  # … and for each of so many one more worker is hired
 PROCEDURE_PRIORITY_MAX: Final = 100
 PROCEDURE_CONCURRENT_MAX: Final = 1_000_000
@@ -368,6 +369,9 @@ PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
 
 # -- Spark sink
+SPARK_PART_BYTES: Final = 32 * MiB  # of a table, for one task that reads it …
+SPARK_PARTS_MAX: Final = 10_000  # … but no more tasks than these
+SPARK_BATCH_ROWS_MAX: Final = 100_000_000  # that may be asked for as a micro-batch of changes
 SINK_LEASE_MS: Final = 600_000
 SINK_CHUNK_BYTES_MAX: Final = 4 * MiB
 SINK_TASKS_MAX: Final = 10_000

@@ -111,6 +111,12 @@ async def read_setting(t: Reader, name: str) -> tuple[int, int]:
     row, _ = await t.get(key)
     if row is None:
         return 0, KNOWN[name].default
+    return decode_setting(name, row)
+
+
+def decode_setting(name: str, row: bytes) -> tuple[int, int]:
+    """(version, value) of its row. Raises Corruption."""
+    key = setting_key(name)
     if intact(key, row):
         match msgspec.msgpack.decode(row[:-CRC_BYTES]):
             case [int(format_), int(version), int(value)] if format_ == _FORMAT:

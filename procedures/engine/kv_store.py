@@ -152,6 +152,22 @@ class KvStore:
             details={"what": "attempts", "limit": _RACES, "actual": _RACES},
         )
 
+    async def start(
+        self, change: Change, *, ops: Sequence[Op] = (), reads: Reads | None = None
+    ) -> int:
+        record = change.record
+        own = _ops(0, change, 0)  # version 0: its row is absent
+        if not record.ended:
+            own.append(put(_live(record.id), b""))
+        if record.nonce:
+            own.append(put(_nonce(record.owner, record.nonce), u64(record.id), cond=0))
+        try:
+            return await self._write([*own, *ops], record.id, reads)
+        except ConditionFailed as error:
+            if any(op.key == error.details.get("key") for op in own):
+                raise Fenced from error
+            raise
+
     async def _earlier(self, record: Record) -> Stored | int | None:
         """What stands in the way of an insert; None when it has just gone."""
         mine = await self.load(record.id)
@@ -193,13 +209,7 @@ class KvStore:
     ) -> int:
         all_ops = [*_ops(version, change, revived_version), *ops]
         try:
-            if not isinstance(reads, KvReads) and _one_batch(all_ops):
-                return await self._txn.write(all_ops)
-            transaction = reads.transaction if isinstance(reads, KvReads) else await self._begin()
-            transaction.terms = Terms(owner=waiter(change.record.id))
-            for op in all_ops:
-                transaction.write(op)
-            return await transaction.commit()
+            return await self._write(all_ops, change.record.id, reads)
         except ConditionFailed as error:
             if error.details.get("key") == REIGN:
                 raise deposed() from error
@@ -212,6 +222,16 @@ class KvStore:
                 if await self._moved(other.record.id, other_version):
                     raise Fenced from error
             raise  # a condition of the step's own writes
+
+    async def _write(self, ops: Sequence[Op], id: int, reads: Reads | None) -> int:
+        """All of it in one transaction, that of the snapshot if there is one; its version."""
+        if not isinstance(reads, KvReads) and _one_batch(ops):
+            return await self._txn.write(ops)
+        transaction = reads.transaction if isinstance(reads, KvReads) else await self._begin()
+        transaction.terms = Terms(owner=waiter(id))
+        for op in ops:
+            transaction.write(op)
+        return await transaction.commit()
 
     async def _moved(self, id: int, version: int) -> bool:
         return (await self._txn.get(_record(id)))[1] != version
@@ -309,6 +329,31 @@ def _record(id: int) -> bytes:
 
 def _id_of(key: bytes) -> int:
     return from_u64(key, len(_RECORDS))
+
+
+def record_key(id: int) -> bytes:
+    return _record(id)
+
+
+def live_key(id: int) -> bytes:
+    return _live(id)
+
+
+def due_key(record: Record) -> bytes:
+    """When a record that has ended is forgotten."""
+    return _due(record)
+
+
+def forget_ops(record: Record, version: int) -> list[Op]:
+    """Nothing is left of a record that has ended."""
+    ops = [delete(_record(record.id), cond=version), delete(_due(record))]
+    ops += [delete(key) for key in _history_keys(record)]
+    return [*ops, delete(_nonce(record.owner, record.nonce))] if record.nonce else ops
+
+
+def id_in(key: bytes) -> int:
+    """The id of the procedure whose record is in this row; 0: it is no record."""
+    return _id_of(key) if key.startswith(_RECORDS) else 0
 
 
 def _live(id: int) -> bytes:

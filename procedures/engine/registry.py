@@ -57,6 +57,7 @@ class StepMark:
     undo: str = ""
     point_of_no_return: bool = False
     undo_partial: bool = False  # undo it also when it failed half-way (effects outside the store)
+    early: bool = False  # a first step that may run before its submission is durable (early.py)
     deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT  # a longer run is reported as stuck
 
 
@@ -220,6 +221,14 @@ class Registry:
 _declared: dict[tuple[str, int], type] = {}
 
 
+def declared_below(packages: Iterable[str]) -> frozenset[str]:
+    """The names of all that modules of these packages, as far as they are imported, declare."""
+    below = tuple(f"{package}." for package in packages)
+    return frozenset(
+        name for (name, _), cls in _declared.items() if cls.__module__.startswith(below)
+    )
+
+
 def declared_in(modules: Iterable[str]) -> list[type]:
     """The procedure classes that these modules declare, in the order of their names."""
     wanted = set(modules)
@@ -328,6 +337,7 @@ def step(
     undo: str = "",
     point_of_no_return: bool = False,
     undo_partial: bool = False,
+    early: bool = False,
     deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
 ) -> Callable[[F], F]: ...
 def step(
@@ -338,6 +348,7 @@ def step(
     undo: str = "",
     point_of_no_return: bool = False,
     undo_partial: bool = False,
+    early: bool = False,
     deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
 ) -> F | Callable[[F], F]:
     """Declare a method `(self, ctx)` as a step; its name is the step's name.
@@ -349,13 +360,17 @@ def step(
     undo_partial        undo this step also when it failed itself. Its writes to ctx.txn were
                         dropped then; this is for effects outside the store, and the undo method
                         must cope with their being absent
+    early               of a first step that is async and has no effect but what it writes to
+                        ctx.txn: it may run before the submission is durable, and is committed with
+                        it in one write where that is possible (docs/decisions/0520). Such a run may
+                        be dropped, so the step may run for a submission that never was
     deadline_ms         a run that takes longer is reported as stuck; it is not ended
     """
     if type(deadline_ms) is not int or not 0 < deadline_ms <= PROCEDURE_TIMEOUT_MS_MAX:
         raise _bad(
             method, f"deadline_ms must be 1 to {PROCEDURE_TIMEOUT_MS_MAX}, got {deadline_ms!r:.40}"
         )
-    mark = StepMark(first, undo, point_of_no_return, undo_partial, deadline_ms)
+    mark = StepMark(first, undo, point_of_no_return, undo_partial, early, deadline_ms)
 
     def declare(fn: F) -> F:
         setattr(fn, _STEP, mark)
@@ -472,10 +487,23 @@ def _check_steps(cls: type, steps: dict[str, StepDef], undos: dict[str, UndoDef]
             )
         if s.mark.undo_partial and not s.mark.undo:
             raise _bad(cls, f"step {s.name} has undo_partial=True but no undo")
+        if s.mark.early:
+            _check_early(cls, s)
     unused = sorted(set(undos) - {s.mark.undo for s in steps.values()})
     if unused:
         raise _bad(cls, f"no step names the @undo method {', '.join(unused)}")
     return firsts[0]
+
+
+def _check_early(cls: type, s: StepDef) -> None:
+    if not s.mark.first or not s.is_async:
+        raise _bad(cls, f"step {s.name} has early=True: that is for a first step that is async")
+    if s.mark.undo_partial:
+        raise _bad(
+            cls,
+            f"step {s.name} has early=True and undo_partial=True: one says that it has effects "
+            "outside the store, the other that it has none",
+        )
 
 
 def _bad(cls: object, why: str) -> KvorumError:

@@ -1,0 +1,266 @@
+"""`kvorum.backup`: everything that the cluster holds, as it was at one timestamp, to files.
+
+    {target, locks, rate?}   → {target, id, at, files, rows, bytes, tables}
+
+    begin ──→ hold ──→ copy ⟲ ──→ seal
+        └ undo: let_go (of the snapshot, and of what was written)
+
+`begin` takes the timestamp: everything is read at it, rows by a snapshot that is held, so nobody
+waits and nothing is missing, whatever is written meanwhile. The tables are locked shared for the
+whole backup: a schema change would take rows away (DROP, TRUNCATE) or be seen half done (CREATE
+INDEX), so it waits, as it does for pg_dump. Which tables there are is said by who submits (`locks`:
+lock_names); if that is not so any more, the backup fails with SCHEMA_CHANGED and is begun again.
+
+`copy` writes one file per step and keeps in its state where it stands, the SHA-256 of the last file
+included: a step that is run again writes the same bytes under the same name. So whoever runs it may
+die at any time, and the next one goes on with the next file.
+
+What is read: scope.py. Deliberately missing: incremental backups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kv.base.errors import InvalidArgument, KvorumError, Refused
+from kv.base.keys import table_range
+from kv.base.limits import (
+    TRANSFER_BLOCK_BYTES,
+    TRANSFER_BLOCK_ROWS,
+    TRANSFER_LOCKS_MAX,
+    TRANSFER_PAGE_ROWS,
+    TRANSFER_TIMEOUT_MS,
+)
+from kvorum.transfer import blocks, manifest
+from kvorum.transfer.places import is_local, place_of
+from kvorum.transfer.scope import system_spans, table_of
+from kvorum.transfer.services import (
+    Past,
+    Services,
+    hold,
+    keep,
+    let_go,
+    pause_ms,
+    rate_in,
+    scan_expiring,
+    text_in,
+)
+from kvorum.version import VERSION
+from procedures.engine import kv_store
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Lock, Outcome, again, done, exclusive, shared
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import procedure, step, undo
+from sqlproxy import catalog
+from sqlproxy.catalog import Reader
+from sqlproxy.schema import Table
+from txn.client import TxnClient
+
+BACKUP: Final = "kvorum.backup"
+BACKUP_HERE: Final = "kvorum.backup_here"
+_WHAT: Final = "backup"
+Span = tuple[bytes, bytes]
+
+
+async def all_tables(t: Reader) -> list[Table]:
+    """Of every namespace, in whatever state."""
+    return [
+        table
+        for namespace in await catalog.list_namespaces(t)
+        for table in await catalog.list_tables(t, namespace.name)
+    ]
+
+
+def lock_names(tables: Sequence[Table]) -> list[str]:
+    """What a backup locks: the tables, or their namespaces if they are many. Raises Refused."""
+    names = [f"table/{table.namespace}/{table.name}" for table in tables]
+    if len(names) > TRANSFER_LOCKS_MAX:
+        names = sorted({f"namespace/{table.namespace}" for table in tables})
+    if len(names) > TRANSFER_LOCKS_MAX:
+        raise Refused(
+            f"there are {len(names)} namespaces with tables; a backup locks at most "
+            f"{TRANSFER_LOCKS_MAX}: merge some, or export tables one by one",
+            code="TOO_MANY_NAMESPACES",
+        )
+    return names
+
+
+def locks_of(args: Any) -> list[Lock]:
+    """Raises InvalidArgument."""
+    names = args.get("locks") if isinstance(args, Mapping) else None
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgument(f"locks must be a list of resources, got {names!r:.80}")
+    return [exclusive(n) if n.startswith("namespace/") else shared(n) for n in names]
+
+
+def covered(tables: Sequence[Table], names: Sequence[str]) -> bool:
+    """Whether these locks keep schema changes from all of the tables."""
+    held = set(names)
+    return all(
+        f"table/{t.namespace}/{t.name}" in held or f"namespace/{t.namespace}" in held
+        for t in tables
+    )
+
+
+def spans_of(tables: Sequence[Table]) -> list[Span]:
+    """Everything that is copied, in the order of the keys."""
+    ids = sorted(number for table in tables for number in table.storage_ids)
+    return [*system_spans(), *map(table_range, ids)]
+
+
+class _Backup:
+    """ctx.state: at, id, lease; where it stands: span, start, number, last (digest), rows, bytes,
+    top (the highest id of a procedure).
+    """
+
+    here = False
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        """Raises InvalidArgument, Refused (SCHEMA_CHANGED)."""
+        target, _ = text_in(ctx.args, "target"), rate_in(ctx.args)
+        check_place(target, here=self.here)
+        at = await ctx.txn.start_ts()
+        tables = await all_tables(Past(self._services.txn(), at))
+        if not covered(tables, ctx.args["locks"]):
+            raise Refused(
+                "a table was made since this backup was submitted: submit it again",
+                code="SCHEMA_CHANGED",
+            )
+        ctx.state.update(at=at, id=f"{at:x}-{ctx.id:x}")
+        return go_on("hold")
+
+    @step(undo="give_up", undo_partial=True)
+    async def hold(self, ctx: StepContext) -> Outcome:
+        """The snapshot is kept from the collector, the place is taken. Raises Refused
+        (TARGET_IN_USE).
+        """
+        state = ctx.state
+        place = place_of(ctx.args["target"])
+        await self._services.beside(lambda: manifest.begin(place, state["id"]))
+        state["lease"] = await hold(self._services, ctx, state["at"], _WHAT)
+        state.update(span=0, start=b"", number=0, last=blocks.NOTHING_BEFORE)
+        state.update(rows=0, bytes=0, top=0)
+        return go_on("copy")
+
+    @step(undo="give_up", undo_partial=True)
+    async def copy(self, ctx: StepContext) -> Outcome:
+        """One file. Raises SnapshotTooOld: nobody held the snapshot for too long."""
+        services, state = self._services, ctx.state
+        began = services.timers.monotonic()
+        await keep(services, ctx, _WHAT)
+        txn, at = services.txn(), state["at"]
+        spans = spans_of(await all_tables(Past(txn, at)))
+        rows, size = await _next_rows(txn, at, spans, state)
+        if rows:
+            number, last, to = state["number"], state["last"], place_of(ctx.args["target"])
+
+            def write() -> bytes:
+                data, digest = blocks.pack(number, last, rows)
+                to.write(blocks.file_name(number), data)
+                return digest
+
+            state["last"] = await services.beside(write)
+            state["number"] += 1
+            state["rows"] += len(rows)
+            state["bytes"] += size
+        if state["span"] >= len(spans):
+            return go_on("seal")
+        low = spans[state["span"]][0]
+        told = f"{state['number']} files, {state['rows']} rows, at table {table_of(low)}"
+        ctx.progress(state["span"] / len(spans), told)
+        took_ms = (services.timers.monotonic() - began) * 1000
+        return again(delay_ms=pause_ms(size, ctx.args.get("rate", 0), took_ms))
+
+    @step(undo="give_up", undo_partial=True)
+    async def seal(self, ctx: StepContext) -> Outcome:
+        """With the manifest it is a backup."""
+        services, state = self._services, ctx.state
+        tables = await all_tables(Past(services.txn(), state["at"]))
+        place = place_of(ctx.args["target"])
+        told = manifest.Manifest(
+            id=state["id"],
+            cluster=str((await services.backend().cluster())["cluster"]),
+            at=state["at"],
+            taken_ms=ctx.now_ms,
+            version=VERSION,
+            files=state["number"],
+            rows=state["rows"],
+            size=state["bytes"],
+            last=bytes(state["last"]).hex(),
+            procedures_top=state["top"],
+            tables=tuple(f"{table.namespace}.{table.name}" for table in tables),
+        )
+        await services.beside(lambda: place.write(manifest.MANIFEST, told.encode()))
+        await let_go(services, ctx)
+        return done(
+            {
+                "target": place.uri,
+                "id": told.id,
+                "at": str(told.at),
+                "files": told.files,
+                "rows": told.rows,
+                "bytes": told.size,
+                "tables": len(told.tables),
+            }
+        )
+
+    @undo
+    async def give_up(self, ctx: StepContext) -> None:
+        """Nothing is left of it: a place without manifest is no backup, but takes room."""
+        await let_go(self._services, ctx)
+        if "id" in ctx.state:
+            place, id = place_of(ctx.args["target"]), ctx.state["id"]
+            await self._services.beside(lambda: manifest.clear(place, id))
+
+
+@procedure(BACKUP, locks=locks_of, timeout_ms=TRANSFER_TIMEOUT_MS)
+class Backup(_Backup):
+    """Run by the nodes."""
+
+
+@procedure(BACKUP_HERE, locks=locks_of, timeout_ms=TRANSFER_TIMEOUT_MS)
+class BackupHere(_Backup):
+    """Run by the process of the command."""
+
+    here = True
+
+
+def check_place(target: str, *, here: bool) -> None:
+    """Raises InvalidArgument: a bare path means another directory at every node."""
+    if not here and is_local(target) and not target.startswith("file:///"):
+        raise InvalidArgument(
+            f"{target!r} is a path: nodes take URIs that all of them see (s3://…, hdfs://…, or "
+            "file:///… of a shared file system)"
+        )
+    try:
+        place_of(target)
+    except KvorumError as error:
+        raise InvalidArgument(error.message) from error
+
+
+async def _next_rows(
+    txn: TxnClient, at: int, spans: Sequence[Span], state: dict[str, Any]
+) -> tuple[list[blocks.Row], int]:
+    """The rows of the next file, and their bytes. Where they end depends on the rows alone, not on
+    how partitions lie: who does it again writes the same file.
+    """
+    rows: list[blocks.Row] = []
+    size = 0
+    while state["span"] < len(spans):
+        start, end = spans[state["span"]]
+        page, due = await scan_expiring(txn, state["start"] or start, end, at, TRANSFER_PAGE_ROWS)
+        for place, (key, value, version) in enumerate(page.items):
+            rows.append((key, value, version, due.get(place, 0)))
+            size += len(key) + len(value)
+            state["top"] = max(state["top"], kv_store.id_in(key))
+            if len(rows) >= TRANSFER_BLOCK_ROWS or size >= TRANSFER_BLOCK_BYTES:
+                state["start"] = key + b"\x00"
+                return rows, size
+        state["start"] = page.resume or b""
+        state["span"] += page.resume is None
+    return rows, size

@@ -1,0 +1,111 @@
+"""What makes files a backup: `manifest.json`, written last. Without it there is none.
+
+begun.json     {id}   whose files these are, from the first moment on
+manifest.json  as `Manifest`, and `seal`: SHA-256 of the rest as canonical JSON
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from kv.base.errors import Corruption, NotFound, Refused
+from kvorum.transfer.places import Place
+
+MANIFEST: Final = "manifest.json"
+BEGUN: Final = "begun.json"
+KIND: Final = "kvorum-backup"
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`at`: the timestamp of everything in it. `size`: bytes of keys and values. `last`: SHA-256 of
+    the last file, in hex. `procedures_top`: no procedure in it has a higher id. `tables`: names,
+    for people.
+    """
+
+    id: str
+    cluster: str
+    at: int
+    taken_ms: int
+    version: str
+    files: int
+    rows: int
+    size: int
+    last: str
+    procedures_top: int
+    tables: tuple[str, ...]
+    kind: str = KIND
+    format: int = FORMAT
+
+    def encode(self) -> bytes:
+        told = _plain(asdict(self))
+        return json.dumps({**told, "seal": _seal(told)}, indent=1).encode() + b"\n"
+
+
+def _plain(told: dict[str, Any]) -> dict[str, Any]:
+    return {**told, "at": str(told["at"]), "tables": list(told["tables"])}
+
+
+def _seal(told: dict[str, Any]) -> str:
+    canonical = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def read(place: Place) -> Manifest:
+    """Raises NotFound (NO_BACKUP), Corruption."""
+    try:
+        data = place.read(MANIFEST)
+    except NotFound as error:
+        begun = "one was begun there and not finished" if BEGUN in place.names() else "nothing is"
+        raise NotFound(
+            f"there is no backup in {place.uri}: it has no {MANIFEST} ({begun})", code="NO_BACKUP"
+        ) from error
+    try:
+        told = json.loads(data)
+        seal = told.pop("seal")
+        if told.get("kind") != KIND or told.get("format") != FORMAT:
+            raise ValueError(f"it is {told.get('kind')!r:.40} of format {told.get('format')!r:.20}")
+        if _seal(told) != seal:
+            raise ValueError("its seal is wrong: it was changed")
+        told |= {"at": int(told["at"]), "tables": tuple(told["tables"])}
+        return Manifest(**{field.name: told[field.name] for field in fields(Manifest)})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Corruption(
+            f"{place.uri}/{MANIFEST} cannot be read: {error}; use another backup"
+        ) from error
+
+
+def begin(place: Place, id: str) -> None:
+    """Take an empty place for this backup; again: no change. Raises Refused (TARGET_IN_USE)."""
+    names = place.names()
+    if BEGUN in names:
+        try:
+            owner = json.loads(place.read(BEGUN)).get("id")
+        except (ValueError, AttributeError):
+            owner = None
+        if owner == id:
+            return
+    if names:
+        raise Refused(
+            f"{place.uri} is not empty ({names[0]}): a backup wants a place of its own",
+            code="TARGET_IN_USE",
+            details={"target": place.uri},
+        )
+    place.write(BEGUN, json.dumps({"id": id}).encode())
+
+
+def clear(place: Place, id: str) -> None:
+    """Remove what this backup has written; of another one nothing."""
+    try:
+        if json.loads(place.read(BEGUN)).get("id") != id:
+            return
+    except (NotFound, ValueError, AttributeError):
+        return
+    for name in place.names():
+        if name.startswith("data/") or name == MANIFEST:
+            place.remove(name)
+    place.remove(BEGUN)

@@ -1,0 +1,218 @@
+"""A place for files: a directory of this machine, or whatever pyarrow.fs finds behind a URI (s3://,
+gs://, hdfs://, abfs://). All calls block: make them in a thread.
+
+A file appears whole or not at all: a local one is written beside its name, synced and renamed;
+object stores do that by themselves. Names are relative, parts joined by "/".
+
+Deliberately missing: fsspec. It would be one more dependency, and pyarrow, which SQL and Spark need
+anyway, knows the same stores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from kv.base.errors import InvalidArgument, NotFound, Unavailable
+
+LOCAL_SCHEME: Final = "file"
+T = TypeVar("T")
+
+
+class Place(Protocol):
+    """See the module."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def read(self, name: str) -> bytes:
+        """Raises NotFound (FILE_NOT_FOUND), Unavailable."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+    def names(self) -> list[str]:
+        """Every file, in order; [] where there is nothing."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Fine if it is not there."""
+        ...
+
+    def open(self, name: str) -> BinaryIO:
+        """For reading from its beginning. Raises NotFound, Unavailable."""
+        ...
+
+
+def is_local(target: str) -> bool:
+    """Whether it names something of one machine: a path, or a file:// URI."""
+    return "://" not in target or target.startswith(f"{LOCAL_SCHEME}://")
+
+
+def local_path(target: str) -> str:
+    """The absolute path of a local target."""
+    if "://" in target:
+        parts = urlsplit(target)
+        if parts.netloc not in ("", "localhost"):
+            raise InvalidArgument(
+                f"{target!r}: file:// takes an absolute path of this machine (file:///path)"
+            )
+        target = unquote(parts.path)
+    if not target:
+        raise InvalidArgument("the path is empty")
+    return os.path.abspath(os.path.expanduser(target))
+
+
+def place_of(target: str) -> Place:
+    """Raises InvalidArgument."""
+    if is_local(target):
+        return Directory(Path(local_path(target)))
+    return Remote(target)
+
+
+def parent_and_name(target: str) -> tuple[str, str]:
+    """A file's place and its name there."""
+    if is_local(target):
+        path = local_path(target)
+        return os.path.dirname(path), os.path.basename(path)
+    head, _, name = target.rstrip("/").rpartition("/")
+    return head, name
+
+
+class Directory:
+    """A directory of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def uri(self) -> str:
+        return str(self._path)
+
+    def read(self, name: str) -> bytes:
+        return _told(lambda: (self._path / name).read_bytes(), self._path / name)
+
+    def write(self, name: str, data: bytes) -> None:
+        _told(lambda: self._write(self._path / name, data), self._path / name)
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.new")
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def names(self) -> list[str]:
+        if self._path.is_file():
+            return [""]
+        found = _told(lambda: sorted(p for p in self._path.rglob("*") if p.is_file()), self._path)
+        names = [path.relative_to(self._path).as_posix() for path in found]
+        return [name for name in names if not name.rpartition("/")[2].startswith(".")]
+
+    def remove(self, name: str) -> None:
+        _told(lambda: (self._path / name).unlink(missing_ok=True), self._path / name)
+
+    def open(self, name: str) -> BinaryIO:
+        return _told(lambda: (self._path / name).open("rb"), self._path / name)
+
+
+class Remote:
+    """A prefix of a store that pyarrow.fs knows."""
+
+    def __init__(self, uri: str) -> None:
+        try:
+            from pyarrow import ArrowException, fs
+        except ImportError as error:
+            raise InvalidArgument(
+                f"{uri}: such places need pyarrow: pip install 'kvorum[sql]'"
+            ) from error
+        self._uri = uri.rstrip("/")
+        try:
+            self._fs, self._path = fs.FileSystem.from_uri(self._uri)
+        except (ArrowException, OSError, ValueError) as error:
+            raise InvalidArgument(
+                f"{uri}: pyarrow cannot open it ({error}); it knows s3://, gs://, hdfs://, abfs:// "
+                "and file://"
+            ) from error
+        self._selector: Any = fs.FileSelector
+        self._types: Any = fs.FileType
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def _at(self, name: str) -> str:
+        return f"{self._path.rstrip('/')}/{name}" if name else self._path
+
+    def read(self, name: str) -> bytes:
+        def read() -> bytes:
+            with self._fs.open_input_stream(self._at(name), compression=None) as stream:
+                return bytes(stream.read())
+
+        return _told(read, self._at(name))
+
+    def write(self, name: str, data: bytes) -> None:
+        def write() -> None:
+            parent = self._at(name).rpartition("/")[0]
+            self._fs.create_dir(parent, recursive=True)
+            with self._fs.open_output_stream(self._at(name), compression=None) as stream:
+                stream.write(data)
+
+        _told(write, self._at(name))
+
+    def names(self) -> list[str]:
+        def look() -> list[str]:
+            (here,) = self._fs.get_file_info([self._path])
+            if here.type == self._types.File:
+                return [""]
+            chosen = self._selector(self._path, allow_not_found=True, recursive=True)
+            base = self._path.rstrip("/") + "/"
+            found = [
+                info.path.removeprefix(base)
+                for info in self._fs.get_file_info(chosen)
+                if info.type == self._types.File
+            ]
+            return sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
+
+        return _told(look, self._path)
+
+    def remove(self, name: str) -> None:
+        def remove() -> None:
+            (here,) = self._fs.get_file_info([self._at(name)])
+            if here.type == self._types.File:
+                self._fs.delete_file(self._at(name))
+
+        _told(remove, self._at(name))
+
+    def open(self, name: str) -> BinaryIO:
+        opened: BinaryIO = _told(lambda: self._fs.open_input_file(self._at(name)), self._at(name))
+        return opened
+
+
+def _told(do: Callable[[], T], where: object) -> T:
+    """What `do` returns; an error of the system in our words. A full or absent disk may come back:
+    it is tried again.
+    """
+    try:
+        return do()
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"there is no file {where}", code="FILE_NOT_FOUND", details={"file": str(where)}
+        ) from error
+    except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        raise InvalidArgument(f"{where}: {error.strerror or error}") from error
+    except OSError as error:
+        raise Unavailable(
+            f"{where}: {error.strerror or error}; it is tried again", code="PLACE_UNAVAILABLE"
+        ) from error

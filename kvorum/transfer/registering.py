@@ -1,0 +1,43 @@
+"""The procedures of this package, for a node's registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kvorum.transfer import ranges
+from kvorum.transfer.backup import Backup
+from kvorum.transfer.ranges import MasterPorts
+from kvorum.transfer.restore import Restore
+from kvorum.transfer.services import Services
+from procedures.engine.registry import Registry, declared_below
+from sqlproxy.steps import DdlServices
+
+if TYPE_CHECKING:
+    from kvorum.node import Node
+
+PRODUCT: Final = ("kvorum", "procedures", "sqlproxy")
+
+
+def own_names() -> frozenset[str]:
+    """The procedures of the product."""
+    return declared_below(PRODUCT)
+
+
+def register(registry: Registry, ddl: DdlServices, node: Node) -> None:
+    """Serve them."""
+    services = Services(
+        txn=lambda: node.store.txn,
+        backend=lambda: node.backend,
+        in_thread=node.ports.in_thread,
+        timers=node.ports.timers,
+        own=own_names,
+    )
+    registry.add(Backup, make=lambda: Backup(services))
+    registry.add(Restore, make=lambda: Restore(services))
+    ports = MasterPorts(
+        skip=lambda at: node.store.tso.skip(at),
+        now=lambda: node.store.txn.now(),
+        past=lambda at: node.store.safepoint.raise_to(at),
+        renew=lambda: node.master.renew(),
+    )
+    ranges.register(registry, ddl, ports)

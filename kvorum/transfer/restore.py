@@ -1,0 +1,384 @@
+"""`kvorum.restore`: a backup into an empty cluster.
+
+    {source, force?, rate?}   → {source, at, rows, bytes, tables, procedures}
+
+    check ──→ empty ──→ ranges ──→ rows ⟲ ──→ catalog            undo of ranges, rows: clean
+                                                 └ point of no return
+    ──→ holders ⟲ ──→ settle ──→ waiters ⟲ ──→ finish
+
+`check` reads the manifest, has the oracle go on above the backup's timestamp, and wants an id above
+those of the backup's procedures: if it has a lower one, it raises their counter and fails with
+RESTORE_AGAIN (`kvorum restore` submits it once more). `empty` refuses a cluster with tables in it,
+or drops them (`force`). `rows` writes file by file into ranges that no name leads to; `catalog`
+makes everything visible in one transaction: names, sequences, roles, the markers of Spark sinks.
+Then come the procedures that had not ended: first those that hold locks; a new reign takes them in,
+so that their locks are theirs before anybody asks for them; then the others (restored.py).
+
+A file is checked against the one before it when it is read, so nothing that was changed is written;
+`kvorum backup verify` does that for all files beforehand.
+
+Every step may run twice: rows are put as they are; what must happen once is in the transaction of a
+step. A restore that fails before `catalog` removes the ranges that it made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from kv.base import system
+from kv.base.errors import Refused
+from kv.base.ids import TableId
+from kv.base.limits import (
+    TRANSFER_RANGES_MAX,
+    TRANSFER_TIMEOUT_MS,
+    TRANSFER_WRITE_BYTES,
+    TRANSFER_WRITE_ROWS,
+)
+from kv.base.ops import Op, put
+from kvorum.transfer import blocks, manifest, restored
+from kvorum.transfer.backup import all_tables, check_place
+from kvorum.transfer.blocks import Block, Row
+from kvorum.transfer.places import Place, place_of
+from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
+from kvorum.transfer.scope import is_system, table_of
+from kvorum.transfer.services import Services, flag_in, pause_ms, rate_in, text_in
+from procedures.engine import kv_store, records
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, again, done
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import procedure, step, undo
+from procedures.master.partitions import Placed, decode_placed
+from sqlproxy import catalog, relations
+from sqlproxy.records import decode_namespace, decode_table
+from sqlproxy.schema import DEFAULT_NAMESPACE, POSTGRES_NAMESPACE, Namespace, Table, placement
+from sqlproxy.steps import CatalogTxn
+
+RESTORE: Final = "kvorum.restore"
+RESTORE_HERE: Final = "kvorum.restore_here"
+AGAIN: Final = "RESTORE_AGAIN"
+_PREFIX: Final = 4
+_PARALLEL: Final = 4  # transactions that write rows
+_LIVE_PER_STEP: Final = 500
+_WAIT_MS: Final = 500
+_WAITS_MAX: Final = 120  # rounds that the cluster's own procedures may take to end
+_BUILT_IN: Final = (DEFAULT_NAMESPACE, POSTGRES_NAMESPACE)
+
+
+class _Restore:
+    """ctx.state: files, at, top (of the manifest); number, last, rows, bytes: how far it has read;
+    system: so many files have rows of the system; ids: of the ranges; live: how many procedures.
+    """
+
+    here = False
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    # ------------------------------------------------------------------------------- beginning
+
+    @step(first=True)
+    async def check(self, ctx: StepContext) -> Outcome:
+        """Raises NotFound (NO_BACKUP), Corruption, Refused (RESTORE_AGAIN, CLUSTER_NOT_EMPTY)."""
+        place, _ = self._place(ctx), rate_in(ctx.args)
+        told = await self._services.beside(lambda: manifest.read(place))
+        nonce = f"{RESTORE}-{ctx.token}"
+        await self._services.run(WORK, {"what": "above", "at": told.at}, f"{nonce}-above")
+        if ctx.id <= told.procedures_top:
+            at = told.procedures_top
+            await self._services.run(WORK, {"what": "ids", "at": at}, f"{nonce}-ids")
+            await self._anew(ctx, nonce)
+            raise Refused(
+                "the backup has procedures with higher ids than this one: submit it again",
+                code=AGAIN,
+            )
+        ctx.state.update(files=told.files, at=told.at, top=told.procedures_top)
+        ctx.state.update(last_of_all=told.last, total=told.rows)
+        return go_on("empty")
+
+    def _place(self, ctx: StepContext) -> Place:
+        source = text_in(ctx.args, "source")
+        check_place(source, here=self.here)
+        return place_of(source)
+
+    async def _anew(self, ctx: StepContext, nonce: str) -> None:
+        """Another reign than this one takes in what is in the store."""
+        reign = await reign_of(ctx)
+        await self._services.run(WORK, {"what": "anew", "reign": reign}, f"{nonce}-anew")
+
+    @step
+    async def empty(self, ctx: StepContext) -> Outcome:
+        """Nothing of users is in the cluster. Raises Refused."""
+        t = await CatalogTxn.of(ctx)
+        spaces = [namespace.name for namespace in await catalog.list_namespaces(t)]
+        there = [await relations.list_relations(t, name, creating=True) for name in spaces]
+        names = [f"{one.namespace}.{one.name}" for every in there for one in every]
+        force = flag_in(ctx.args, "force")
+        if names and not force:
+            raise Refused(
+                f"the cluster is not empty: {', '.join(names[:3])}{' …' * (len(names) > 3)}; "
+                "restore into a new one, or with --force, which drops what is there",
+                code="CLUSTER_NOT_EMPTY",
+            )
+        if names:
+            await self._drop(ctx, spaces, there)
+            return again()
+        if waiting := await self._forget(ctx):
+            if ctx.round > _WAITS_MAX:
+                raise Refused(
+                    f"procedures of this cluster have not ended: {', '.join(waiting[:5])}; wait "
+                    "for them or abort them",
+                    code="PROCEDURES_RUN",
+                )
+            return again(delay_ms=_WAIT_MS)
+        return go_on("ranges")
+
+    async def _drop(self, ctx: StepContext, spaces: list[str], there: Sequence[Any]) -> None:
+        for name, found in zip(spaces, there, strict=True):
+            nonce = f"{RESTORE}-{ctx.token}-{name}"
+            if name not in _BUILT_IN:
+                args: dict[str, Any] = {"namespace": name, "cascade": True}
+                await self._services.run("DropNamespace", args, nonce)
+                continue
+            for what, those in (
+                ("DropTable", found.tables),
+                ("DropView", found.views),
+                ("DropSequence", found.sequences),
+            ):
+                names = [one.name for one in those]
+                args = {"namespace": name, "names": names, "cascade": True, "if_exists": True}
+                if names:
+                    await self._services.run(what, args, f"{nonce}-{what}")
+
+    async def _forget(self, ctx: StepContext) -> list[str]:
+        """Remove what has ended and would be in the way of the backup's records; the names of what
+        has not ended.
+        """
+        txn, top = self._services.txn(), ctx.state["top"]
+        start: bytes | None = kv_store.record_key(0)
+        waiting: list[str] = []
+        while start is not None:
+            page = await txn.scan(start, kv_store.record_key(top + 1), limit=TRANSFER_WRITE_ROWS)
+            for key, value, version in page.items:
+                record = records.decode(value, f"procedure {kv_store.id_in(key)}")
+                if not record.ended:
+                    waiting.append(f"{record.name} ({record.id})")
+                    continue
+                await txn.write(kv_store.forget_ops(record, version))
+            start = page.resume
+        return waiting
+
+    # ------------------------------------------------------------------------------- the rows
+
+    @step(undo="clean", undo_partial=True)
+    async def ranges(self, ctx: StepContext) -> Outcome:
+        """The partitions of everything, where they were cut."""
+        spaces: dict[str, Namespace] = {}
+        tables: list[Table] = []
+        rows: dict[int, list[Placed]] = {}
+        count = 0
+        async for block in self._system_files(ctx):
+            count = block.number + 1
+            for key, value, _, _ in block.rows:
+                match table_of(key):
+                    case system.NAMESPACES:
+                        namespace = decode_namespace(key, value)
+                        spaces[namespace.name] = namespace
+                    case system.TABLES:
+                        tables.append(decode_table(key, value))
+                    case system.PARTITIONS:
+                        placed = decode_placed(key, value)
+                        rows.setdefault(table_of(placed.descriptor.start), []).append(placed)
+                    case _:
+                        pass
+        wanted = [_range(spaces, t, id, rows) for t in tables for id in t.storage_ids]
+        ctx.state.update(system=count, ids=[one.id for one in wanted])
+        for at in range(0, len(wanted), TRANSFER_RANGES_MAX // 10):
+            part = [one.to_plain() for one in wanted[at : at + TRANSFER_RANGES_MAX // 10]]
+            await self._services.run(RANGES, {"ranges": part}, f"{RESTORE}-{ctx.token}-{at}")
+        ctx.state.update(number=0, last=blocks.NOTHING_BEFORE, rows=0, bytes=0)
+        return go_on("rows")
+
+    @step(undo="clean", undo_partial=True)
+    async def rows(self, ctx: StepContext) -> Outcome:
+        """One file."""
+        services, state = self._services, ctx.state
+        began = services.timers.monotonic()
+        if state["number"] < state["files"]:
+            block = await self._file(ctx, state["number"], bytes(state["last"]))
+            ops: list[Op] = []
+            for row in block.rows:
+                if is_system(row[0]):
+                    ops += restored.early(row, services.own(), ctx.now_ms)
+                elif not row[3] or row[3] > ctx.now_ms:
+                    ttl_ms = row[3] - ctx.now_ms if row[3] else 0
+                    ops.append(put(row[0], row[1], None, ttl_ms))
+            size = sum(len(row[0]) + len(row[1]) for row in block.rows)
+            await self._write(ops)
+            state["last"] = block.digest
+            state["number"] += 1
+            state["rows"] += len(block.rows)
+            state["bytes"] += size
+            told = f"{state['number']} of {state['files']} files, {state['rows']} rows"
+            ctx.progress(state["number"] / state["files"], told)
+            took_ms = (services.timers.monotonic() - began) * 1000
+            return again(delay_ms=pause_ms(size, ctx.args.get("rate", 0), took_ms))
+        if bytes(state["last"]).hex() != state["last_of_all"]:
+            raise Refused(
+                "the last file is not the one that the manifest names: the backup was changed",
+                code="BACKUP_CHANGED",
+            )
+        return go_on("catalog")
+
+    async def _write(self, ops: Sequence[Op]) -> None:
+        """In transactions of bounded size, some at once. They need not be atomic: nobody sees
+        them.
+        """
+        txn, parts = self._services.txn(), list(_cut(ops))
+        for at in range(0, len(parts), _PARALLEL):
+            async with asyncio.TaskGroup() as group:
+                for part in parts[at : at + _PARALLEL]:
+                    group.create_task(_written(txn.write, part))
+
+    async def _file(self, ctx: StepContext, number: int, before: bytes) -> Block:
+        """Raises NotFound, Corruption."""
+        place, name = self._place(ctx), blocks.file_name(number)
+
+        def read() -> Block:
+            data = place.read(name)
+            return blocks.unpack(data, f"{place.uri}/{name}", number=number, before=before)
+
+        return await self._services.beside(read)
+
+    async def _system_files(self, ctx: StepContext) -> AsyncIterator[Block]:
+        before = blocks.NOTHING_BEFORE
+        for number in range(ctx.state["files"]):
+            block = await self._file(ctx, number, before)
+            yield block
+            before = block.digest
+            if not is_system(block.rows[-1][0]):
+                return
+
+    async def _system_rows(self, ctx: StepContext) -> list[Row]:
+        """All of them but the records and histories of procedures that have ended."""
+        found: list[Row] = []
+        async for block in self._system_files(ctx):
+            found += [row for row in block.rows if is_system(row[0]) and _kept(row)]
+        return found
+
+    @undo
+    async def clean(self, ctx: StepContext) -> None:
+        ids = ctx.state.get("ids")
+        if ids:
+            await self._services.run(CLEAN, {"ids": ids}, f"{RESTORE}-{ctx.token}-clean")
+
+    # ------------------------------------------------------------------------------- everything
+
+    @step(point_of_no_return=True)
+    async def catalog(self, ctx: StepContext) -> Outcome:
+        """From this commit on everything is there."""
+        for key, value, expire in restored.late(await self._system_rows(ctx)):
+            if table_of(key) in restored.MERGED:
+                here = await ctx.txn.get(key)
+                value = restored.merged(key, value, None if here is None else here.value)
+            if not expire or expire > ctx.now_ms:
+                ctx.txn.put(key, value, ttl_ms=expire - ctx.now_ms if expire else 0)
+        until = await ctx.txn.start_ts()
+        ctx.txn.put(restored.restored_key(), restored.restored_row(ctx.state["at"], until))
+        ctx.state["live"] = 0
+        return go_on("holders")
+
+    @step
+    async def holders(self, ctx: StepContext) -> Outcome:
+        return await self._revive(ctx, held=True, then="settle")
+
+    @step
+    async def settle(self, ctx: StepContext) -> Outcome:
+        """Their locks are theirs before anybody else comes."""
+        await self._anew(ctx, f"{RESTORE}-{ctx.token}")
+        return go_on("waiters")
+
+    @step
+    async def waiters(self, ctx: StepContext) -> Outcome:
+        return await self._revive(ctx, held=False, then="finish")
+
+    async def _revive(self, ctx: StepContext, *, held: bool, then: str) -> Outcome:
+        every = restored.live(await self._system_rows(ctx), self._services.own())
+        those = [record for record in every if bool(record.grant) is held]
+        at = (ctx.round - 1) * _LIVE_PER_STEP
+        for record in those[at : at + _LIVE_PER_STEP]:
+            for op in restored.live_ops(record):
+                ctx.txn.put(op.key, op.value or b"")
+        if at + _LIVE_PER_STEP < len(those):
+            return again()
+        ctx.state["live"] += len(those)
+        return go_on(then)
+
+    @step
+    async def finish(self, ctx: StepContext) -> Outcome:
+        """The past of this cluster has nothing to do with the backup's."""
+        nonce, state = f"{RESTORE}-{ctx.token}", ctx.state
+        await self._services.run(WORK, {"what": "past"}, f"{nonce}-past")
+        await self._anew(ctx, nonce)
+        until = await ctx.txn.start_ts()
+        ctx.txn.put(restored.restored_key(), restored.restored_row(state["at"], until))
+        return done(
+            {
+                "source": self._place(ctx).uri,
+                "at": str(state["at"]),
+                "rows": state["rows"],
+                "bytes": state["bytes"],
+                "tables": len(await all_tables(await CatalogTxn.of(ctx))),
+                "procedures": state["live"],
+            }
+        )
+
+
+@procedure(RESTORE, timeout_ms=TRANSFER_TIMEOUT_MS, max_concurrent=1)
+class Restore(_Restore):
+    """Run by the nodes."""
+
+
+@procedure(RESTORE_HERE, timeout_ms=TRANSFER_TIMEOUT_MS, max_concurrent=1)
+class RestoreHere(_Restore):
+    """Run by the process of the command."""
+
+    here = True
+
+
+def _range(
+    spaces: dict[str, Namespace], table: Table, id: TableId, rows: dict[int, list[Placed]]
+) -> Range:
+    """Of a table or an index, as it was."""
+    replicas, tags = placement(spaces[table.namespace], table)
+    here = sorted(rows.get(id, ()), key=lambda placed: placed.descriptor.start)
+    cuts = tuple(placed.descriptor.start[_PREFIX:] for placed in here[1:])
+    epoch = max((placed.descriptor.epoch for placed in here), default=0) + 1
+    return Range(id, epoch, cuts, replicas or 0, tags, table.partition_bytes or 0)
+
+
+def _kept(row: Row) -> bool:
+    """Whether the late steps need it: histories and ended procedures are many."""
+    table = table_of(row[0])
+    if table == system.PROCEDURES:
+        return not records.decode(row[1], "a procedure of the backup").ended
+    return table not in (system.PROCEDURE_STEPS, system.NONCES, system.RUNNABLE)
+
+
+def _cut(ops: Sequence[Op]) -> list[list[Op]]:
+    """Parts of a bounded size, each in one table."""
+    parts: list[list[Op]] = []
+    size = 0
+    for op in ops:
+        full = size >= TRANSFER_WRITE_BYTES or (parts and len(parts[-1]) >= TRANSFER_WRITE_ROWS)
+        if not parts or full or parts[-1][-1].key[:_PREFIX] != op.key[:_PREFIX]:
+            parts.append([])
+            size = 0
+        parts[-1].append(op)
+        size += len(op.key) + len(op.value or b"")
+    return parts
+
+
+async def _written(write: Any, ops: list[Op]) -> None:
+    await write(ops)

@@ -1,0 +1,152 @@
+"""What the procedures of this package work with, in a node or in the process of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
+from kv.base.limits import DEADLINE_MS_DEFAULT, TRANSFER_LEASE_MS, TRANSFER_RATE_MIN, WAIT_MS_MAX
+from kv.base.ports import Timers
+from kvorum.model import ProcedureInfo, SnapshotInfo
+from procedures.engine.context import StepContext
+from txn.client import TxnClient
+from txn.results import ScanPage
+
+T = TypeVar("T")
+LATER: Final = frozenset({"retry", "reroute", "restart_txn", "unknown_outcome"})
+
+
+class Backend(Protocol):
+    """What is needed of kvorum.native.NativeBackend."""
+
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo: ...
+    async def renew_snapshot(self, id: int) -> None: ...
+    async def release_snapshot(self, id: int) -> bool: ...
+    async def cluster(self) -> dict[str, Any]: ...
+    async def submit(
+        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+    ) -> int: ...
+    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo: ...
+    async def acknowledge(self, procedure: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`in_thread` runs a blocking call beside the loop. `backend()` and `txn()` are asked for when
+    a step runs: a node makes them later than its procedures.
+    """
+
+    txn: Callable[[], TxnClient]
+    backend: Callable[[], Backend]
+    in_thread: Callable[[Callable[[], None]], Awaitable[None]]
+    timers: Timers
+    own: Callable[[], frozenset[str]] = frozenset
+    """The names of the product's procedures."""
+
+    async def beside(self, call: Callable[[], T]) -> T:
+        """What a blocking call returns."""
+        found: list[T] = []
+        await self.in_thread(lambda: found.append(call()))
+        return found[0]
+
+    async def run(self, name: str, args: Any, nonce: str) -> Any:
+        """The result of another procedure, which is one and the same for one nonce. Raises Refused
+        with the code of what it failed with.
+        """
+        backend = self.backend()
+        id = await backend.submit(name, args, nonce)
+        while True:
+            info = await backend.procedure(id, WAIT_MS_MAX)
+            if info.finished:
+                break
+        if info.state != "SUCCESS":
+            told = info.error or {}
+            raise Refused(
+                f"{name} ({id}) ended {info.state}: {told.get('message', '')}",
+                code=str(told.get("code") or "FAILED"),
+                details={"procedure": id},
+            )
+        return info.result
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Reads of the newest state as it was at one timestamp (sqlproxy.catalog.Reader)."""
+
+    txn: TxnClient
+    at: int
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return await self.txn.get(key, self.at)
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage:
+        return await self.txn.scan(start, end, limit=limit, at=self.at)
+
+
+async def scan_expiring(
+    txn: TxnClient, start: bytes, end: bytes, at: int, limit: int
+) -> tuple[ScanPage, dict[int, int]]:
+    """See txn.reader.Reader.scan_expiring."""
+    return await txn.reader.scan_expiring(
+        start, end, at, limit=limit, budget_ms=DEADLINE_MS_DEFAULT
+    )
+
+
+async def hold(services: Services, ctx: StepContext, at: int, what: str) -> int:
+    """A lease on the snapshot of `at`: its id."""
+    owner = f"{what} {ctx.id}"
+    return (await services.backend().open_snapshot(at, owner, TRANSFER_LEASE_MS)).id
+
+
+async def keep(services: Services, ctx: StepContext, what: str) -> None:
+    """The snapshot of ctx.state goes on being held; if its lease has ended meanwhile, with a new
+    one. Raises SnapshotTooOld: what it was to read may be gone.
+    """
+    try:
+        await services.backend().renew_snapshot(ctx.state["lease"])
+    except NotFound:
+        ctx.state["lease"] = await hold(services, ctx, ctx.state["at"], what)
+
+
+async def let_go(services: Services, ctx: StepContext) -> None:
+    """It is held no more; what cannot be told expires."""
+    if "lease" not in ctx.state:
+        return
+    try:
+        await services.backend().release_snapshot(ctx.state["lease"])
+    except KvorumError as error:
+        if error.disposition not in LATER:
+            raise
+
+
+def pause_ms(size: int, rate: int, took_ms: float) -> int:
+    """How long to wait after so many bytes, so that `rate` bytes per second (0 = any) are kept."""
+    return max(0, round(size * 1000 / rate - took_ms)) if rate else 0
+
+
+def text_in(args: Any, field: str, default: str | None = None) -> str:
+    """Raises InvalidArgument."""
+    value = args.get(field, default) if isinstance(args, dict) else None
+    if not isinstance(value, str):
+        raise InvalidArgument(f"the argument {field!r} must be text, got {value!r:.80}")
+    return value
+
+
+def flag_in(args: Any, field: str) -> bool:
+    value = args.get(field, False)
+    if type(value) is not bool:
+        raise InvalidArgument(f"the argument {field!r} must be true or false, got {value!r:.40}")
+    return value
+
+
+def rate_in(args: Any) -> int:
+    """Bytes per second, 0 = any. Raises InvalidArgument."""
+    rate = args.get("rate", 0)
+    if type(rate) is not int or (rate and rate < TRANSFER_RATE_MIN):
+        raise InvalidArgument(
+            f"rate must be 0 or at least {TRANSFER_RATE_MIN} bytes per second, got {rate!r:.40}"
+        )
+    found: int = rate
+    return found
