@@ -56,6 +56,7 @@ from kvorum.names import PREFIX_BYTES, Names
 from kvorum.native_admin import NativeAdmin
 from kvorum.native_session import NativeSession, OwnTransactions
 from kvorum.native_watch import NativeWatcher
+from kvorum.transfer.epoch import check_version
 from kvorum.watching import WatchSpec
 from procedures.engine.grants import fence_ops, is_fence
 from procedures.master.nodes import NodeState, all_nodes
@@ -239,6 +240,8 @@ class NativeBackend(NativeAdmin):
 
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> NativeWatcher:
         prefix = await self._names.prefix(ns, table)
+        if spec.above:
+            await check_version(self._txn, spec.above)
         watcher = NativeWatcher(
             self._txn,
             prefix,

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from kvorum.cli import (
+    backup,
     bus,
     cluster,
     control,
@@ -74,6 +75,8 @@ for command in (
     doctor.doctor,
     verify.verify,
     worker.worker,
+    backup.backup,
+    backup.restore,
     worker.workers,
 ):
     app.command(command.__name__)(command)

@@ -37,7 +37,7 @@ from kv.base.limits import (
     TRANSFER_WRITE_ROWS,
 )
 from kv.base.ops import Op, put
-from kvorum.transfer import blocks, manifest, restored
+from kvorum.transfer import blocks, epoch, manifest, restored
 from kvorum.transfer.backup import all_tables, check_place
 from kvorum.transfer.blocks import Block, Row
 from kvorum.transfer.places import Place, place_of
@@ -285,7 +285,7 @@ class _Restore:
             if not expire or expire > ctx.now_ms:
                 ctx.txn.put(key, value, ttl_ms=expire - ctx.now_ms if expire else 0)
         until = await ctx.txn.start_ts()
-        ctx.txn.put(restored.restored_key(), restored.restored_row(ctx.state["at"], until))
+        ctx.txn.put(epoch.restored_key(), epoch.restored_row(ctx.state["at"], until))
         ctx.state["live"] = 0
         return go_on("holders")
 
@@ -322,7 +322,7 @@ class _Restore:
         await self._services.run(WORK, {"what": "past"}, f"{nonce}-past")
         await self._anew(ctx, nonce)
         until = await ctx.txn.start_ts()
-        ctx.txn.put(restored.restored_key(), restored.restored_row(state["at"], until))
+        ctx.txn.put(epoch.restored_key(), epoch.restored_row(state["at"], until))
         return done(
             {
                 "source": self._place(ctx).uri,

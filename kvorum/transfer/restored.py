@@ -41,25 +41,6 @@ _NO_APPLICATION: Final = table_prefix(system.SINK_MARKERS) + escape(b"")
 _DUE: Final = table_prefix(system.RUNNABLE) + b"\x02"
 
 
-def restored_key() -> bytes:
-    """The row that says when this cluster was restored: CLUSTER esc("restored") → sealed [1, at,
-    until]: versions up to `until` are not those of before.
-    """
-    return table_prefix(system.CLUSTER) + escape(b"restored")
-
-
-def restored_row(at: int, until: int) -> bytes:
-    return sealed(restored_key(), [FORMAT, at, until])
-
-
-def restored_of(value: bytes | None) -> tuple[int, int]:
-    """(at, until) of a row; (0, 0): never. Raises Corruption."""
-    if value is None:
-        return 0, 0
-    _, at, until = opened(restored_key(), value)
-    return at, until
-
-
 def goes_on(record: Record, own: Collection[str]) -> bool:
     """Whether it is taken up again; `own`: names of the product's procedures."""
     return not record.ended and (record.name == LOCK or record.name not in own)

@@ -1,0 +1,140 @@
+"""`kvorum backup TARGET`, `kvorum backup verify SOURCE`, `kvorum restore SOURCE`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvorum.cli import following, output
+from kvorum.cli.connection import Connect, Json, told
+from kvorum.cli.following import OnNodes, Rate, Resume
+
+if TYPE_CHECKING:
+    from kvorum.native import NativeBackend
+
+
+def backup(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="Directory or URI; or `verify`.", show_default=False),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="[SOURCE]", help="Behind `verify`.", show_default=False),
+    ] = None,
+    rate: Rate = "",
+    on_nodes: OnNodes = False,
+    resume: Resume = 0,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Copy the whole cluster, as it is at one moment, to an empty directory or URI (s3://…,
+    hdfs://…). `kvorum backup verify SOURCE` reads a backup and says whether it is whole.
+    """
+    from kvorum.transfer.backup import BACKUP, BACKUP_HERE, all_tables, lock_names
+    from kvorum.transfer.places import is_local, local_path, place_of
+
+    if source is not None:
+        if target != "verify":
+            raise typer.BadParameter(f"got two places; did you mean `backup verify {source}`?")
+        with told(json):
+            _verify(place_of(source), json)
+        return
+    with told(json):
+        wanted = following.rate_of(rate)
+        place = f"file://{local_path(target)}" if is_local(target) else target
+
+    async def args(backend: NativeBackend) -> Any:
+        locks = lock_names(await all_tables(backend.txn))
+        return {"target": place, "locks": locks, "rate": wanted}
+
+    found = following.run(
+        (BACKUP, BACKUP_HERE), args, connect=connect, json=json,
+        here=is_local(target) and not on_nodes, resume=resume, again="SCHEMA_CHANGED",
+    )  # fmt: skip
+    if json:
+        output.emit(found)
+        return
+    output.lines(
+        [
+            f"backup   {found['target']}",
+            f"at       {found['at']}",
+            f"holds    {found['tables']} tables, {found['rows']} rows, "
+            f"{output.size(found['bytes'])} in {found['files']} files",
+        ]
+    )
+
+
+def _verify(place: Any, json: bool) -> None:
+    from kvorum.transfer.verify import verify
+
+    live = sys.stderr.isatty()
+
+    def said(number: int, of: int) -> None:
+        if live:
+            sys.stderr.write(f"\r\x1b[Kverify: {number} of {of} files")
+
+    found = verify(place, said)
+    if live:
+        sys.stderr.write("\r\x1b[K")
+    m = found.manifest
+    if json:
+        output.emit(
+            {
+                "source": place.uri, "whole": True, "at": str(m.at), "cluster": m.cluster,
+                "files": m.files, "rows": m.rows, "bytes": m.size, "tables": list(m.tables),
+            }
+        )  # fmt: skip
+        return
+    output.lines(
+        [
+            f"whole    {place.uri}",
+            f"at       {m.at}, of cluster {m.cluster}",
+            f"holds    {len(m.tables)} tables, {m.rows} rows, {output.size(m.size)} in {m.files} "
+            "files",
+        ]
+    )
+
+
+def restore(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Directory or URI.", show_default=False)
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Drop everything that is in the cluster first.")
+    ] = False,
+    rate: Rate = "",
+    on_nodes: OnNodes = False,
+    resume: Resume = 0,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Put a backup into an empty cluster: tables, sequences, roles, the markers of Spark sinks,
+    and procedures, which go on.
+    """
+    from kvorum.transfer.places import is_local, local_path
+    from kvorum.transfer.restore import AGAIN, RESTORE, RESTORE_HERE
+
+    with told(json):
+        wanted = following.rate_of(rate)
+        place = f"file://{local_path(source)}" if is_local(source) else source
+
+    async def args(_backend: NativeBackend) -> Any:
+        return {"source": place, "force": force, "rate": wanted}
+
+    found = following.run(
+        (RESTORE, RESTORE_HERE), args, connect=connect, json=json,
+        here=is_local(source) and not on_nodes, resume=resume, again=AGAIN,
+    )  # fmt: skip
+    if json:
+        output.emit(found)
+        return
+    output.lines(
+        [
+            f"restored {found['source']}, as of {found['at']}",
+            f"holds    {found['tables']} tables, {found['rows']} rows, "
+            f"{output.size(found['bytes'])}; {found['procedures']} procedures go on",
+        ]
+    )

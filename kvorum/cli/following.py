@@ -1,0 +1,111 @@
+"""What backup, restore, import, export and check share: run a procedure to its end, here or at the
+nodes, with its progress on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kvorum.cli import output
+from kvorum.cli.connection import DEFAULT
+from kvorum.model import ProcedureInfo
+
+if TYPE_CHECKING:
+    from kvorum.native import NativeBackend
+
+Resume = Annotated[
+    int, typer.Option("--resume", metavar="ID", help="Go on with this interrupted one.")
+]
+Rate = Annotated[
+    str, typer.Option(help="At most so many bytes per second, e.g. 20M. Left out: any number.")
+]
+OnNodes = Annotated[
+    bool,
+    typer.Option("--on-nodes", help="Let the nodes do it: the path is one that all of them see."),
+]
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def rate_of(text: str) -> int:
+    """Bytes per second. Raises InvalidArgument."""
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if not text:
+        return 0
+    if unit not in _UNITS or not number.isdigit():
+        raise InvalidArgument(f"--rate {text}: give bytes per second, as 500K, 20M or 1G")
+    return int(number) * _UNITS[unit]
+
+
+class Progress:
+    """One line on stderr that is rewritten; on what is no terminal, a line at each tenth."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._live = sys.stderr.isatty()
+        self._tenth = -1
+
+    def told(self, info: ProcedureInfo) -> None:
+        """What is known of it now."""
+        told = info.extra.get("progress") or {}
+        part, text = told.get("part", 0.0), told.get("text", info.step or "")
+        if keeps := info.extra.get("waits"):
+            text = str(keeps)
+        line = output.printable(f"{self._what}: {part:4.0%}  {text}")[:110]
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{line}")
+            if info.finished:
+                sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        elif told and int(part * 10) > self._tenth:
+            self._tenth = int(part * 10)
+            sys.stderr.write(line + "\n")
+
+
+def run(
+    types: tuple[str, str],
+    args: Callable[[NativeBackend], Awaitable[Any]],
+    *,
+    connect: str | None,
+    json: bool,
+    here: bool,
+    resume: int = 0,
+    again: str = "",
+    attempts: int = 5,
+) -> Any:
+    """The result of a procedure: of `types` the second is run here, the first by the nodes. One
+    that fails with the code `again` is submitted anew. Ends the process at an error.
+    """
+    import asyncio
+
+    from kvorum import logs
+    from kvorum.transfer.hands import Interrupted, ended, run_here, run_there
+
+    logs.configure("error")
+    what = types[0].removeprefix("kvorum.")
+    name = types[1] if here else types[0]
+    drive = run_here if here else run_there
+    try:
+        for attempt in range(attempts):
+            info = asyncio.run(
+                drive(connect or DEFAULT, name, args, Progress(what).told, resume=resume)
+            )
+            code = (info.error or {}).get("code")
+            if code in again.split(",") and attempt + 1 < attempts:
+                continue
+            break
+        return ended(info)
+    except Interrupted as stopped:
+        output.die(
+            f"interrupted; the procedure waits: `kvorum {what} … --resume {stopped.id}` goes on, "
+            f"`kvorum proc abort {stopped.id}` and then --resume takes it back",
+            as_json=json,
+        )
+    except KeyboardInterrupt:
+        output.die("interrupted; `kvorum proc list` shows whether it goes on", as_json=json)
+    except KvorumError as error:
+        output.die(error, as_json=json)

@@ -1,0 +1,201 @@
+"""Runs a procedure of this package in the process of a command, which is a worker of a pool of its
+own for as long as the command lasts.
+
+    enter the pool ─▶ submit ─▶ steps commit through a client of this process ─▶ the end, or Ctrl-C
+
+So a directory of this machine is written by who can see it, and yet the procedure is the cluster's:
+it is listed, tells its progress, is aborted, and keeps where it stands. If this process dies, the
+procedure waits for a worker of its pool; `--resume ID` is one (docs/decisions/1113).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
+from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.client.client import connect as connect_kv
+from kvorum.model import ProcedureInfo
+from kvorum.names import TableIds
+from kvorum.native import CATALOG_TTL_S, NativeBackend
+from kvorum.outcome import result_of
+from kvorum.sdk import connect_backend, parse_url
+from kvorum.transfer.backup import BACKUP_HERE, BackupHere
+from kvorum.transfer.registering import own_names
+from kvorum.transfer.restore import RESTORE_HERE, RestoreHere
+from kvorum.transfer.services import LATER, Services
+from procedures.engine.kv_store import KvStore
+from procedures.engine.records import decode
+from procedures.engine.registry import ProcedureType, declaration
+from procedures.pools.worker import Worker
+from sqlproxy.catalog import CatalogCache
+
+Told = Callable[[ProcedureInfo], None]
+_LOOK_MS: Final = 500
+_AGAIN_S: Final = 0.5
+_TYPES: Final[Mapping[str, type]] = {BACKUP_HERE: BackupHere, RESTORE_HERE: RestoreHere}
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or SIGTERM: the procedure of this id waits."""
+
+    def __init__(self, id: int) -> None:
+        super().__init__(f"procedure {id} waits")
+        self.id = id
+
+
+async def run_here(
+    url: str, name: str, args: Callable[[NativeBackend], Any], told: Told, *, resume: int = 0
+) -> ProcedureInfo:
+    """Submit the procedure, or take up an interrupted one, and run it to its end: what is told of
+    it then. `args(backend)` is awaited. Raises KvorumError, Interrupted.
+    """
+    loop = asyncio.get_running_loop()
+    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT)
+    calls = await connect_kv(
+        addresses_of(url), timers=LoopTimers(loop), rng=SystemRng(), budget_ms=DEADLINE_MS_DEFAULT
+    )
+    try:
+        pool = await _pool_of(backend, resume, name) if resume else f"here-{_unique()}"
+        worker = _worker(backend, calls, name, pool)
+        working = loop.create_task(worker.run())
+        try:
+            return await _to_the_end(backend, worker, working, name, args, told, pool, resume)
+        finally:
+            worker.stop()
+            await asyncio.wait([working])
+    finally:
+        calls.close()
+        await backend.close()
+
+
+def addresses_of(url: str) -> Sequence[tuple[str, int]]:
+    """Raises InvalidArgument."""
+    scheme, addresses = parse_url(url)
+    if scheme != "kvorum":
+        raise InvalidArgument(
+            f"--connect {url}: this command needs the native port of nodes, HOST:BASE"
+        )
+    return addresses
+
+
+def _unique() -> str:
+    return f"{socket.gethostname()[:24]}-{os.getpid()}-{SystemRng().token(4).hex()}".replace(
+        "/", "-"
+    )
+
+
+def _worker(backend: NativeBackend, calls: Any, name: str, pool: str) -> Worker:
+    loop = asyncio.get_running_loop()
+    timers = LoopTimers(loop)
+    services = Services(
+        txn=lambda: backend.txn,
+        backend=lambda: backend,
+        in_thread=asyncio.to_thread,
+        timers=timers,
+        own=own_names,
+    )
+    cls = _TYPES[name]
+    declared: ProcedureType = replace(declaration(cls), make=lambda: cls(services))
+    return Worker(
+        f"here-{_unique()}",
+        pool,
+        calls,
+        KvStore(backend.txn),
+        [declared],
+        TableIds(CatalogCache(backend.txn, timers, CATALOG_TTL_S)),
+        SystemClock(),
+        timers,
+        slots=1,
+        threads=1,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )
+
+
+async def _pool_of(backend: NativeBackend, id: int, name: str) -> str:
+    """The pool that a procedure waits for. Raises NotFound, Refused."""
+    info = await backend.procedure(id, 0)
+    if info.name != name:
+        raise Refused(f"procedure {id} is {info.name}, not {name}", code="OTHER_PROCEDURE")
+    after: int | None = id - 1
+    page, after = await backend.control("live", {"after": after})
+    for row in page:
+        record = decode(row, f"procedure {id}")
+        if record.id == id:
+            return record.pool
+    raise NotFound(f"procedure {id} has ended: {info.state}", code="ENDED")
+
+
+async def _to_the_end(
+    backend: NativeBackend,
+    worker: Worker,
+    working: asyncio.Task[None],
+    name: str,
+    args: Callable[[NativeBackend], Any],
+    told: Told,
+    pool: str,
+    resume: int,
+) -> ProcedureInfo:
+    loop = asyncio.get_running_loop()
+    entered = loop.create_task(worker.entered.wait())
+    await asyncio.wait([entered, working], return_when=asyncio.FIRST_COMPLETED)
+    entered.cancel()
+    if working.done():
+        await working
+    id = resume or await backend.submit(name, await args(backend), None, {"pool": pool})
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        while not stop.is_set():
+            if working.done():
+                await working
+            try:
+                info = await backend.procedure(id, _LOOK_MS)
+            except KvorumError as error:
+                if error.disposition not in LATER:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            told(info)
+            if info.finished:
+                return info
+        raise Interrupted(id)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def run_there(
+    url: str, name: str, args: Callable[[NativeBackend], Any], told: Told, *, resume: int = 0
+) -> ProcedureInfo:
+    """The same by the nodes: only submitted here and looked at."""
+    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT)
+    try:
+        id = resume or await backend.submit(name, await args(backend), None, None)
+        while True:
+            try:
+                info = await backend.procedure(id, _LOOK_MS)
+            except KvorumError as error:
+                if error.disposition not in LATER:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            told(info)
+            if info.finished:
+                return info
+    finally:
+        await backend.close()
+
+
+def ended(info: ProcedureInfo) -> Any:
+    """The result. Raises what it failed with."""
+    return result_of(info, 0)
