@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -137,6 +138,36 @@ class RowCodec:
                 slots[column] = value
         key = checked_key(self.table, b"".join(parts))
         return key, checked_value(self.table, encode_msgpack(slots))
+
+    def encode_columns(self, columns: Sequence[Sequence[Any]]) -> tuple[list[bytes], list[bytes]]:
+        """`encode_row` of many rows, given column by column. Raises the same."""
+        stored = []
+        for at, (convert, values) in enumerate(zip(self._to_stored, columns, strict=True)):
+            try:
+                if None not in values:
+                    stored.append(list(map(convert, values)))
+                    continue
+            except (ValueError, TypeError):
+                pass  # told below
+            stored.append([self._stored(at, value) for value in values])
+        parts = [
+            list(map(encode, stored[at]))
+            for at, encode in zip(self.key_positions, self._encoders, strict=True)
+        ]
+        found = parts[0] if len(parts) == 1 else [b"".join(key) for key in zip(*parts, strict=True)]
+        slots: list[Any] = [repeat(ROW_FORMAT), *stored]
+        if not self._dense:
+            slots = [repeat(ROW_FORMAT)] + [repeat(None)] * (self.slots - 1)
+            for column, values in zip(self._ids, stored, strict=True):
+                slots[column] = values
+        rows = list(map(encode_msgpack, zip(*slots, strict=False)))
+        if rows and max(map(len, found)) > KEY_BYTES_MAX:
+            for key in found:
+                checked_key(self.table, key)
+        if rows and max(map(len, rows)) > VALUE_BYTES_MAX:
+            for row in rows:
+                checked_value(self.table, row)
+        return found, rows
 
     def decode_row(self, key: bytes, value: bytes) -> Row:
         """The row in declared order. `key` is the user key: it is the first column of a plain

@@ -215,16 +215,20 @@ class BulkTransaction:
             except* KvorumError as failed:
                 raise failed.exceptions[0] from None
 
-    async def send_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    async def send_rows(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], *, absent: bool = False
+    ) -> None:
         """`prewrite_rows` of a legal size: one message for each partition that serves a part of
-        these keys.
+        these keys. `absent`: none of them may be there (ConditionFailed); the caller has seen to it
+        that none is sent twice.
         """
+        options = {**self._rows_options, "absent": True} if absent else self._rows_options
         at = 0
         while at < len(keys):
             high = await _end_of_part(self._owner.kv, keys, at)
             try:
                 rows = (list(keys[at:high]), list(values[at:high]))
-                await self._send(PREWRITE_ROWS, keys[at], rows, self._rows_options)
+                await self._send(PREWRITE_ROWS, keys[at], rows, options)
             except Moved:
                 continue  # the partition was split meanwhile: the cache has learned where
             at = high

@@ -32,6 +32,7 @@ from txn.bulk import BulkTransactions
 from txn.coordinator import Coordinator
 from txn.feed import Feed
 from txn.large import LargeCommit
+from txn.loading import Load
 from txn.ports import Kv, Tso
 from txn.reader import Reader
 from txn.resolver import Resolver
@@ -197,6 +198,10 @@ class TxnClient:
     async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int:
         """Commit what is spilled (txn.large); closes the buffer."""
         return await LargeCommit(self.bulk, self._background, start_ts, buffer).run(terms)
+
+    async def load(self, terms: Terms = USUAL) -> Load:
+        """A transaction that only writes, of any number of rows, sent while they come."""
+        return Load(self.bulk, self._background, await self.reader.now(), terms)
 
     async def begin(
         self,

@@ -50,6 +50,7 @@ TXN_MEMORY_BYTES_MAX: Final = 256 * MiB  # of one that is not spilled (serializa
 TXN_MEMORY_KEYS_MAX: Final = 1_000_000  # … and its keys
 SPILL_BLOCK_BYTES: Final = 64 * KiB  # that are read of such a file at once
 LARGE_IN_FLIGHT_MAX: Final = 4  # requests of the commit of a spilled transaction
+LOAD_IN_FLIGHT_MAX: Final = 4  # requests of rows that are loaded as one transaction
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
 RESOLVE_CHUNK_ROWS: Final = 2_000  # no further chunk intent is begun in a request after so many
@@ -448,6 +449,8 @@ SQL_SAVEPOINTS_MAX: Final = 10_000  # open in one transaction
 SQL_RUNS_MAX: Final = 20  # of a statement that is a transaction by itself, before it gives up
 SQL_HELD_ROWS_MAX: Final = 100_000  # of a cursor that outlives its transaction
 SQL_COPY_BATCH_ROWS: Final = 1_000  # of INSERT … SELECT that are written at once
+SQL_LOAD_ROWS_MIN: Final = 5_000  # a COPY of fewer is an ordinary transaction
+SQL_LOAD_BYTES_MIN: Final = 4 * MiB  # … and one of fewer bytes, in one piece
 SQL_ROLES_MAX: Final = 10_000
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
 
@@ -564,6 +567,7 @@ assert TXN_SPILL_BYTES < TXN_MEMORY_BYTES_MAX < TXN_BUFFER_BYTES_MAX
 assert TXN_MEMORY_KEYS_MAX <= TXN_KEYS_MAX
 assert BATCH_BYTES_MAX + VALUE_BYTES_MAX < TXN_SPILL_BYTES, "what one entry holds is not spilled"
 assert SPILL_BLOCK_BYTES + VALUE_BYTES_MAX < TXN_SPILL_BYTES
+assert LOAD_IN_FLIGHT_MAX <= LARGE_IN_FLIGHT_MAX
 assert LARGE_IN_FLIGHT_MAX * (PREWRITE_BYTES_MAX + VALUE_BYTES_MAX) <= TXN_SPILL_BYTES
 assert PARALLEL_PARTS_MAX <= PREWRITES_IN_FLIGHT_MAX, "all are sent at once"
 assert PARALLEL_KEYS_MAX <= PREWRITE_KEYS_MAX <= MULTI_KEYS_MAX

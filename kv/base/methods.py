@@ -51,8 +51,8 @@ READ_NOW: Final = 9
 # guarded yet (ask again). Then there may be no ops
 PREWRITE: Final = 10
 # start_ts, anchor, ttl_ms, keys, values[, options] → min_commit_ts. Puts (value None: delete) of
-# many rows as one chunk intent, blind if not checked; keys rise, the anchor is prewritten before
-# and not among them
+# many rows as one chunk intent, blind if not checked (option), or to be new (option absent); keys
+# rise, the anchor is prewritten before and not among them
 PREWRITE_ROWS: Final = 16
 # anchor, start_ts, commit_ts → status, commit_ts, min_commit_ts. The status flip
 COMMIT: Final = 11

@@ -6,7 +6,8 @@ keys; whoever resolves one of them resolves the chunk (`resolve`). Writes are bl
 asked for, and the anchor was prewritten before by `prewrite`.
 
 Sending it again changes nothing: keys that the transaction has locked already are left out, so of
-two rows with one key the first to come stays. Deliberately missing: conditions, times to live.
+two rows with one key the first to come stays: who wants rows to be new (`absent`) looks for twins
+among them first. Deliberately missing: other conditions, times to live.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from collections.abc import Sequence
 
 from kv.base.keys import from_u64
 from kv.base.methods import ABORTED, COMMITTED, OP_PUT
+from kv.base.timestamps import physical_ms
 from kv.mvcc.prewrite import lived_ms
 from kv.mvcc.records import Lock
-from kv.mvcc.refusals import aborted, check_age, key_guarded, key_locked, write_conflict
+from kv.mvcc.refusals import (
+    aborted,
+    check_age,
+    condition_failed,
+    key_guarded,
+    key_locked,
+    newest_version,
+    write_conflict,
+)
 from kv.mvcc.view import Mutations, View
 
 
@@ -33,11 +43,12 @@ def prewrite_rows(
     now_ms: int,
     m: Mutations,
     checked: bool = False,
+    absent: bool = False,
 ) -> int:
     """min_commit_ts, as `prewrite`. `keys` rise; a value None deletes. `checked`: the transaction
-    has read, so none of them may have a version above its start.
+    has read, so none of them may have a version above its start. `absent`: none may be there.
 
-    Raises KeyLocked, TxnAborted, WriteConflict, Corruption.
+    Raises KeyLocked, TxnAborted, WriteConflict, ConditionFailed, Corruption.
     """
     known = view.txn(anchor, start_ts) if view.holds(anchor) else None
     if known is not None and known.status == COMMITTED:
@@ -56,11 +67,18 @@ def prewrite_rows(
         keys, values = [k for k, _ in left], [v for _, v in left]
     if view.guards is not None and (met := view.guards.meets_any(keys, start_ts)) is not None:
         raise key_guarded(*met, now_ms)
-    if checked:
+    if checked or absent:
         for key, old in zip(keys, view.many_cur(keys), strict=True):
-            if old is not None and from_u64(old) > start_ts:
+            if old is not None and checked and from_u64(old) > start_ts:
                 raise write_conflict(key, from_u64(old), start_ts)
+            if old is not None and absent:
+                _refuse_present(key, old, max(now_ms, physical_ms(start_ts)))
     if keys:
         lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
         m.set_chunk(Lock(start_ts, OP_PUT, lock_ttl_ms, anchor, 0, None, tuple(keys)), values)
     return fresh_ts
+
+
+def _refuse_present(key: bytes, old: bytes, at_ms: int) -> None:
+    if version := newest_version(old, at_ms):
+        raise condition_failed(key, 0, version, None)

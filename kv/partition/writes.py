@@ -154,6 +154,7 @@ def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations)
             now_ms=now_ms,
             m=m,
             checked="checked" in options_of(r, 10),
+            absent="absent" in options_of(r, 10),
         )
     ]
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
 from sqlproxy.entries import IndexCodec, index_codec
-from sqlproxy.errors import UNIQUE_VIOLATION, SqlError
+from sqlproxy.errors import SERIALIZATION_FAILURE, UNIQUE_VIOLATION, SqlError
 from sqlproxy.fast.reading import Stored, found_at
 from sqlproxy.fast.rules import Row, Rules
 from sqlproxy.rows import codec
@@ -57,6 +57,14 @@ class _Index:
         return self.prefix + key, value, alone
 
 
+class Part(NamedTuple):
+    """Rows, or entries of one index: storage keys, values, and whether the keys must be new."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    absent: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A row that stands in the way of another: `row_key` is its storage key, `constraint` the name
@@ -68,11 +76,21 @@ class Taken:
     at: bytes
 
 
+def being_changed(table: Table) -> SqlError:
+    """A column is being replaced: nobody writes for a moment (sqlproxy/change/retyping.py)."""
+    return SqlError(
+        SERIALIZATION_FAILURE,
+        f'the type of a column of table "{table.name}" is being changed',
+        hint="Run the transaction again.",
+    )
+
+
 class TableWriter:
     """See the module. Made once per version of a descriptor."""
 
     def __init__(self, table: Table, rules: Rules) -> None:
         self.table, self.rules = table, rules
+        self._frozen = table.frozen
         self._codec = codec(table)
         self.prefix = table_prefix(table.id)
         place = {column.id: at for at, column in enumerate(table.columns)}
@@ -96,6 +114,8 @@ class TableWriter:
         """Write a row that must be new; its storage key. Raises SqlError (23505) if this
         transaction wrote its key, or one of its unique entries', before.
         """
+        if self._frozen:
+            raise being_changed(self.table)
         key, value = self._codec.encode_row(row)
         key = self.prefix + key
         self._put_new(t, key, value, row)
@@ -108,8 +128,27 @@ class TableWriter:
                     t.put(at, entry)
         return key
 
+    def encoded(self, rows: Sequence[Row]) -> list[Part]:
+        """What `insert` would write of many rows, key space by key space."""
+        keys, values = self._codec.encode_columns(list(zip(*rows, strict=True)))
+        prefix = self.prefix
+        parts = [Part([prefix + key for key in keys], values, True)]
+        for index in self._indexes:
+            if not index.adds:
+                continue
+            alone, others = Part([], [], True), Part([], [], False)
+            for row in rows:
+                at, entry, new = index.entry(row)
+                part = alone if new else others
+                part.keys.append(at)
+                part.values.append(entry)
+            parts += [part for part in (alone, others) if part.keys]
+        return parts
+
     def update(self, t: Writes, old: Stored, row: Row) -> bytes:
         """Write a changed row; its storage key, which may be another one."""
+        if self._frozen:
+            raise being_changed(self.table)
         key, value = self._codec.encode_row(row)
         key = self.prefix + key
         if key == old.key:
@@ -131,6 +170,8 @@ class TableWriter:
 
     def delete(self, t: Writes, old: Stored) -> None:
         """Remove a row and what points to it."""
+        if self._frozen:
+            raise being_changed(self.table)
         t.delete(old.key)
         for index in self._indexes:
             t.delete(index.entry(old.values)[0])

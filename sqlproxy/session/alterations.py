@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlproxy.change.altering import same_form
 from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError, unsupported
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
-from sqlproxy.front.compiling import compile
+from sqlproxy.front.compiling import compile, fold
+from sqlproxy.front.exprs import Const
+from sqlproxy.front.registry import format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Parameters, Scope
 from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Table
+from sqlproxy.schema import Column, Index, Table
 from sqlproxy.session.definitions import (
     check_args,
     column_args,
@@ -70,22 +73,78 @@ async def _alter_column(session: SqlSession, table: str, action: Any) -> None:
                 await _alter(session, table, "drop_not_null", column=column)
             else:
                 await run(session, "AddConstraint", {"name": table, "not_null": column})
-        case d.SetType(column, kind, using):
-            if using is not None:
-                raise unsupported("ALTER COLUMN … TYPE … USING", hint=_COPY)
-            await _alter(session, table, "set_type", column=column, type=kind)
+        case d.SetType():
+            await _set_type(session, table, action)
         case d.DropExpression(column):
             await _alter(session, table, "drop_expression", column=column)
         case _:
             raise unsupported("changing the identity of a column")
 
 
-_COPY = "Add a column of the new type, fill it by UPDATE, and drop the old one."
+async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
+    """At once if values stay as they are stored; else by a column that takes its place, and plain
+    indexes with it are made again.
+    """
+    there = await _table(session, table)
+    column, kind = there.column(action.column), resolve(action.type)
+    if action.using is None and same_form(column.resolved, kind):
+        await _alter(session, table, "set_type", column=column.name, type=action.type)
+        return
+    changes: dict[str, Any] = {
+        "column": column.name, "type": action.type,
+        "sql": action.using or '"' + column.name.replace('"', '""') + '"',
+        "uses": list(action.uses),
+    }  # fmt: skip
+    if column.default_sql is not None:
+        value = await _default_as(session, column, action.type)
+        changes |= {"default_sql": column.default_sql, "default_stored": value}
+    plain = [i for i in there.indexes if column.id in (*i.column_ids, *i.include) and not i.unique]
+    if plain:
+        await run(session, "DropIndex", {"names": [index.name for index in plain]})
+    try:
+        await run(session, "ChangeType", {"name": table, **changes})
+    finally:
+        for index in plain:
+            await run(session, "CreateIndex", {"name": table, "index": _again(there, index)})
 
 
-async def _constant(session: SqlSession, column: d.ColumnDef) -> Any:
+def _again(table: Table, index: Index) -> dict[str, Any]:
+    """An index as it was, for CreateIndex."""
+    columns = [
+        {
+            "name": table.by_id(part.column).name, "descending": part.descending,
+            "nulls_first": part.nulls_first,
+        }
+        for part in index.columns
+    ]  # fmt: skip
+    include = [table.by_id(number).name for number in index.include]
+    return {"name": index.name, "columns": columns, "include": include}
+
+
+async def _default_as(session: SqlSession, column: Column, kind: str) -> Any:
+    """A column's default under another type, in stored form; None if it is no constant. Raises
+    SqlError (42804).
+    """
+    assert column.default_sql is not None
+    of, typmod = by_name(kind)
+    binder = Binder(await session.declared(), Parameters(allowed=False), session.style)
+    expr = binder.expr(parse_expression(column.default_sql), Scope())
+    found = binder.casts.to(expr, of.oid, typmod, ASSIGNMENT, 0)
+    if found is None:
+        raise SqlError(
+            "42804",
+            f'default for column "{column.name}" cannot be cast automatically to type '
+            f"{format_type(of.oid, typmod)}",
+        )
+    folded = fold(found)
+    if not isinstance(folded, Const) or folded.value is None:
+        return None
+    return resolve(kind).to_stored(folded.value)
+
+
+async def _constant(session: SqlSession, column: d.ColumnDef) -> tuple[Any] | None:
     """What rows that are there get: the default's value now, as PostgreSQL takes it, if it is the
-    same for all rows. Raises SqlError.
+    same for all rows; None: it differs. Raises SqlError.
     """
     assert column.default_sql is not None
     of, typmod = by_name(column.type)
@@ -95,11 +154,8 @@ async def _constant(session: SqlSession, column: d.ColumnDef) -> Any:
     assert found is not None, "it was checked when it was bound"
     compiled = compile(found)
     if compiled.volatile or compiled.sequences:
-        raise unsupported(
-            "adding a column whose default differs from row to row",
-            hint="Add it without, fill it by UPDATE, and set its default.",
-        )
-    return compiled.fn((), environment(session, ())[0])
+        return None
+    return (compiled.fn((), environment(session, ())[0]),)
 
 
 async def _table(session: SqlSession, name: str) -> Table:
@@ -174,19 +230,19 @@ async def _add_column(session: SqlSession, table: str, action: d.AddColumn) -> N
         raise SqlError(
             DUPLICATE_COLUMN, f'column "{column.name}" of relation "{table}" already exists'
         )
-    args = column_args(column)
+    args = {**column_args(column), "nullable": True}
+    required = not column.nullable or bool(column.identity) or column.serial
     more: dict[str, Any] = {}
-    if column.identity or column.serial or column.generated is not None:
-        raise unsupported(
-            "adding a column that is numbered or generated",
-            hint="Add a plain column, fill it by UPDATE, and set its default.",
-        )
-    if column.default_sql is not None and column.default is None:
-        value = await _constant(session, column)
-        kind = resolve(column.type)
-        more["initial_stored"] = None if value is None else kind.to_stored(value)
-    required = not column.nullable
-    args["nullable"] = True
-    await _alter(session, table, "add_column", column=args, **more)
+    differs = bool(column.identity or column.serial or column.generated is not None)
+    if column.default_sql is not None and column.default is None and not differs:
+        found = await _constant(session, column)
+        differs = found is None
+        if found is not None:
+            kind = resolve(column.type)
+            more["initial_stored"] = None if found[0] is None else kind.to_stored(found[0])
+    if differs:
+        await run(session, "AddColumn", {"name": table, "column": args})
+    else:
+        await _alter(session, table, "add_column", column=args, **more)
     if required:
         await run(session, "AddConstraint", {"name": table, "not_null": column.name})

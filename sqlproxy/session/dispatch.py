@@ -18,6 +18,7 @@ from sqlproxy.front.front import coerce_to
 from sqlproxy.session import commands, explaining, running
 from sqlproxy.session.definitions import DEFINITIONS
 from sqlproxy.session.environment import environment
+from sqlproxy.session.loading import Loader
 from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 
@@ -153,8 +154,8 @@ async def _execute(session: SqlSession, bound: s.Execute) -> AnyPortal:
 async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
     copy: s.Copy = prepared.bound
     if copy.source:
-        take = running.copier(session, prepared)
-        return CopyIn(take, copy.fields, copy.format, guard=session.guard)
+        loader = Loader(session, prepared)
+        return CopyIn(loader, copy.fields, copy.format, guard=session.guard)
     if copy.query is not None:
         inner = _inner(prepared, copy.query, session)
     else:

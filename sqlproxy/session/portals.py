@@ -8,7 +8,7 @@ which stops in the middle leaves no scan behind.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
 from sqlproxy.answers import CopyFormat, Field, Row
@@ -128,19 +128,35 @@ class Portal:
             await batches.aclose()
 
 
+class Rows(Protocol):
+    """Who takes the rows of a COPY FROM STDIN."""
+
+    async def take(self, rows: Sequence[Row]) -> int:
+        """How many there were."""
+        ...
+
+    async def finish(self) -> None:
+        """There are no more."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing of what is not finished stays; fine twice."""
+        ...
+
+
 class CopyIn:
     """COPY FROM STDIN: rows that come are inserted batch by batch, in one transaction."""
 
     def __init__(
         self,
-        take: Callable[[Sequence[Row]], Awaitable[int]],
+        rows: Rows,
         fields: Sequence[Field],
         form: CopyFormat,
         *,
         guard: Callable[[Awaitable[Any]], Awaitable[Any]],
     ) -> None:
         self.wire: Any = None
-        self._take, self._guard = take, guard
+        self._rows, self._guard = rows, guard
         self._fields, self._form = fields, form
         self._count = 0
 
@@ -160,16 +176,16 @@ class CopyIn:
         return ()
 
     async def take(self, rows: Sequence[Row]) -> None:
-        self._count += await self._guard(self._take(rows))
+        self._count += await self._guard(self._rows.take(rows))
 
     async def finish(self) -> None:
-        """Everything was taken as it came."""
+        await self._guard(self._rows.finish())
 
     def tag(self) -> str:
         return f"COPY {self._count}"
 
     async def close(self) -> None:
-        """Nothing is held."""
+        await self._rows.close()
 
 
 async def at_once(rows: Sequence[Row]) -> Batches:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -210,34 +210,6 @@ async def _insert_select(
         total.writers = part.writers
         total.again = part.again
     return total
-
-
-def copier(session: SqlSession, prepared: Prepared) -> Callable[[Sequence[Row]], Awaitable[int]]:
-    """What takes the rows of COPY FROM STDIN."""
-    copy: s.Copy = prepared.bound
-    assert copy.target is not None
-    if copy.where is not None:
-        raise unsupported("COPY … WHERE")
-    insert = s.Insert(text="", tree={}, target=copy.target, columns=copy.columns)
-    plan = InsertPlan(insert)
-    session.check_writable("COPY FROM")
-
-    async def take(rows: Sequence[Row]) -> int:
-        block = session.block
-        assert prepared.declared is not None
-        alone = not block.explicit
-        t = await block.work(session.modes())
-        session.bound(prepared.declared)
-        block.statements += 1
-        env, numbers = environment(session, ())
-        job = Job(session, t, env, numbers, prepared.declared, Touched(), alone)
-        outcome = await plan.run(job, rows)
-        session.outcomes[-1:] = [outcome]  # one table: the last batch tells what all may violate
-        session.sole = None
-        block.wrote = True
-        return outcome.count
-
-    return take
 
 
 async def in_pieces(rows: Sequence[Row]) -> AsyncIterator[Sequence[Row]]:

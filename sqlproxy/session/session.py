@@ -47,6 +47,7 @@ from sqlproxy.pgcatalog.contents import Session as CatalogSession
 from sqlproxy.session import running, short
 from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
 from sqlproxy.session.environment import Told, moment
+from sqlproxy.session.frozen import frozen, thawed
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Portal as CursorPortal
 from sqlproxy.session.prepared import Prepared, plan_of, prepare
@@ -101,6 +102,7 @@ class SqlSession:
         self.transaction_us = 0  # when the transaction began, for now()
         self._running: asyncio.Task[Any] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
+        self.lone = False  # the statement under way is all of a simple query
         self._deaf = False  # a commit is under way, which nothing cancels
 
     # -- what the wire asks
@@ -117,7 +119,9 @@ class SqlSession:
         return self.settings.ms(name)
 
     def split(self, text: str) -> list[str]:
-        return front.split(text)
+        parts = front.split(text)
+        self.lone = len(parts) == 1
+        return parts
 
     async def parse(self, text: str, oids: Sequence[int]) -> Prepared:
         parsed = front.parse(text)
@@ -144,6 +148,8 @@ class SqlSession:
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
         current = await self._current(statement)
+        if (table := frozen(current.bound)) is not None:
+            current = await self._guarded(thawed(self, table, lambda: self._current(statement)))
         return await self._portal_of(self, current, tuple(values))
 
     async def _current(self, statement: Prepared) -> Prepared:
@@ -170,6 +176,7 @@ class SqlSession:
             await self._close_portals()
 
     async def sync(self) -> None:
+        self.lone = False
         if self.block.explicit:
             return
         if self.block.transaction is not None:
@@ -325,9 +332,13 @@ class SqlSession:
         """Commit the transaction, explicit or not. Raises SqlError; it is over anyway."""
         sole, outcomes = self.sole, self.outcomes
         self.sole, self.outcomes = None, []
+        await self.undisturbed(self._commit(sole, outcomes))
+
+    async def undisturbed(self, commit: Awaitable[None]) -> None:
+        """A commit, which nothing cancels."""
         self._deaf = True
         try:
-            await self._commit(sole, outcomes)
+            await commit
         finally:
             self._deaf = False
 

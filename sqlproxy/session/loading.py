@@ -1,0 +1,185 @@
+"""COPY FROM STDIN: rows of a client into a table.
+
+    few rows                             an ordinary transaction (`sqlproxy.fast.writing`)
+    many, and COPY is all that there is  a load (txn.loading): encoded column by column, sent while
+                                         the client sends, nothing kept but where it is
+    many, inside a block                 the transaction's buffer, which spills
+
+A load writes nothing that is read by others before its commit, and its rows are new: that each key
+is absent is a condition of the partition, and that no key comes twice is seen here, by 64 bits of
+hash for each (`Twins`): a wrong 23505 has a chance of one in four million at four million rows.
+
+Its commit holds the schema's row, as every commit that comes late (sqlproxy.change.fence): what is
+declared at the end is what it was bound to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kv.base.errors import WriteConflict
+from kv.base.limits import SQL_COPY_BATCH_BYTES, SQL_LOAD_BYTES_MIN, SQL_LOAD_ROWS_MIN
+from kv.base.ops import check
+from sqlproxy import catalog
+from sqlproxy.answers import Row
+from sqlproxy.errors import SqlError, unsupported
+from sqlproxy.fast.changing import TableWriter
+from sqlproxy.fast.reading import Touched
+from sqlproxy.fast.writing import InsertPlan, Outcome
+from sqlproxy.front import statements as s
+from sqlproxy.session.environment import Numbers, environment
+from sqlproxy.session.prepared import Prepared
+from sqlproxy.session.running import Job, reserve
+from txn.loading import Load
+
+if TYPE_CHECKING:
+    from sqlproxy.front.env import Env
+    from sqlproxy.session.session import SqlSession
+
+_TAKES_MIN: Final = SQL_LOAD_BYTES_MIN // SQL_COPY_BATCH_BYTES
+_RUNS_MAX: Final = 8  # sorted runs of hashes, before they are merged
+
+
+class Twins:
+    """Whether a key came before: sorted runs of hashes, merged when they are many."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray[Any, Any]] = []
+
+    def met(self, keys: Sequence[bytes]) -> int | None:
+        """The place of a key that came before, among `keys` or in an earlier call."""
+        hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
+        run = np.sort(hashes)
+        twice = run[1:][run[1:] == run[:-1]]
+        for other in self._runs:
+            if not twice.size and run[0] <= other[-1] and other[0] <= run[-1]:
+                at = np.searchsorted(other, run)
+                at[at == len(other)] = 0
+                twice = run[other[at] == run]
+        if twice.size:
+            return int(np.flatnonzero(hashes == twice[0])[-1])
+        self._runs.append(run)
+        if len(self._runs) > _RUNS_MAX:
+            self._runs = [np.sort(np.concatenate(self._runs))]
+        return None
+
+
+class Loader:
+    """Takes the rows of one COPY. `take` them, then `finish`; `close` in any case."""
+
+    def __init__(self, session: SqlSession, prepared: Prepared) -> None:
+        """Raises SqlError."""
+        copy: s.Copy = prepared.bound
+        assert copy.target is not None
+        assert prepared.declared is not None
+        if copy.where is not None:
+            raise unsupported("COPY … WHERE")
+        session.check_writable("COPY FROM")
+        insert = s.Insert(text="", tree={}, target=copy.target, columns=copy.columns)
+        self._plan = InsertPlan(insert)
+        self._session, self._declared = session, prepared.declared
+        block = session.block
+        sole = session.lone and not block.explicit and block.transaction is None
+        self._may_load = sole and not (copy.target.table.foreign_keys or copy.target.table.plain)
+        self._held: list[Row] = []
+        self._takes = 0
+        self._load: Load | None = None
+        self._twins: dict[bytes, Twins] = {}  # by the prefix of the key space
+        self._writer: TableWriter | None = None
+        self._env: Env | None = None
+        self._numbers: Numbers | None = None
+
+    async def take(self, rows: Sequence[Row]) -> int:
+        """The next rows. Raises SqlError, KvorumError."""
+        if self._load is not None:
+            await self._add(rows)
+        elif not self._may_load:
+            await self._insert(rows)
+        else:
+            self._held += rows
+            self._takes += 1
+            if len(self._held) >= SQL_LOAD_ROWS_MIN or self._takes >= _TAKES_MIN:
+                held, self._held = self._held, []
+                await self._begin()
+                await self._add(held)
+        return len(rows)
+
+    async def finish(self) -> None:
+        """All rows have come. A load is committed here."""
+        if self._held:
+            held, self._held = self._held, []
+            await self._insert(held)
+        load, self._load = self._load, None
+        if load is None:
+            return
+        try:
+            await self._session.undisturbed(self._commit(load))
+        finally:
+            await load.abort()
+
+    async def close(self) -> None:
+        """Nothing of a load that is not committed stays; fine twice."""
+        load, self._load = self._load, None
+        self._held = []
+        if load is not None:
+            await load.abort()
+
+    # -- an ordinary transaction
+
+    async def _insert(self, rows: Sequence[Row]) -> None:
+        session, block = self._session, self._session.block
+        alone = not block.explicit
+        t = await block.work(session.modes())
+        session.bound(self._declared)
+        block.statements += 1
+        env, numbers = environment(session, ())
+        job = Job(session, t, env, numbers, self._declared, Touched(), alone)
+        outcome = await self._plan.run(job, rows)
+        session.outcomes[-1:] = [outcome]  # one table: the last batch tells what all may violate
+        session.sole = None
+        block.wrote = True
+
+    # -- a load
+
+    async def _begin(self) -> None:
+        session = self._session
+        self._load = await session.services.client.load(session.modes().terms)
+        self._env, self._numbers = environment(session, ())
+        writer = self._writer = self._declared.writer(self._plan.table)
+        session.outcomes[:] = [Outcome(writers=[writer])]  # what a refused condition means
+
+    async def _add(self, rows: Sequence[Row]) -> None:
+        writer, env, numbers = self._writer, self._env, self._numbers
+        assert self._load is not None
+        assert writer is not None
+        assert env is not None
+        assert numbers is not None
+        for name in sorted(self._plan.sequences | writer.rules.sequences):
+            await reserve(self._session, self._declared, numbers, name, len(rows))
+        for part in writer.encoded(self._plan.made(writer, env, rows)):
+            if part.absent:
+                at = self._twins.setdefault(part.keys[0][:4], Twins()).met(part.keys)
+                if at is not None:
+                    raise self._twice(writer, part.keys[at])
+            await self._load.add(part.keys, part.values, absent=part.absent)
+
+    @staticmethod
+    def _twice(writer: TableWriter, key: bytes) -> SqlError:
+        error = writer.violated(key)
+        assert error is not None
+        return error
+
+    async def _commit(self, load: Load) -> None:
+        session, database = self._session, self._session.database
+        key = catalog.schema_key(database)
+        client = session.services.client
+        version = (await client.get(key))[1]
+        if await catalog.schema_version(client, database) != self._declared.version:
+            raise WriteConflict(
+                f"what is declared in {database} changed since the COPY began; run it again",
+                details={"database": database, "bound": self._declared.version},
+            )
+        await load.commit([check(key, version)])

@@ -1,0 +1,170 @@
+"""Rows that are loaded as one transaction: sent while they come, nothing kept but where they are.
+
+    load = await client.load()
+    await load.add(keys, values, absent=True)     any number of times
+    version = await load.commit([check(key, version)])     or abort(); once
+
+The protocol of txn/bulk, for a client that needs no second look at its rows: they are not read by
+the transaction, not taken back one by one, and not written to a file (txn/large does that for those
+who do). The intents of a part lie there while the next one comes, so it is for rows that come
+without a pause; heartbeats keep them alive, and the whole ends with the longest life of a
+transaction.
+
+A part is a chunk of intents (kv.mvcc.prewrite_rows). Rows that are to be absent are so when their
+intents are laid, and stay so; that none comes twice is the caller's business. Behind the commit
+each chunk is resolved by its first key; what fails then is left to readers and the sweeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kv.base.errors import KvorumError, TxnAborted
+from kv.base.limits import LOAD_IN_FLIGHT_MAX, TXN_LIFETIME_MS_MAX
+from kv.base.methods import COMMITTED
+from kv.base.ops import Op, put
+from txn.bulk import BulkTransaction, BulkTransactions
+from txn.cutting import row_runs
+from txn.refusals import too_old, unknown
+from txn.terms import Terms
+from txn.waiting import Background, Deadline
+
+
+class Load:
+    """See the module. Not for use by several tasks at once."""
+
+    def __init__(
+        self, bulk: BulkTransactions, background: Background, start_ts: int, terms: Terms
+    ) -> None:
+        self._bulk, self._background, self._terms = bulk, background, terms
+        self.start_ts = start_ts
+        self._txn: BulkTransaction | None = None
+        self._life = Deadline(bulk.timers, TXN_LIFETIME_MS_MAX)
+        self._firsts: list[bytes] = []  # a key of every chunk
+        self._sending: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+        self._over = False
+
+    async def add(
+        self, keys: Sequence[bytes], values: Sequence[bytes], *, absent: bool = False
+    ) -> None:
+        """Rows in any order, each key once. Returns when they are sent, not when they are laid: a
+        refusal (KvorumError) is raised by a later call.
+        """
+        assert not self._over
+        if not keys:
+            return
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        if any(i != at for at, i in enumerate(order)):
+            keys, values = [keys[i] for i in order], [values[i] for i in order]
+        if self._txn is None:
+            await self._begin(put(keys[0], values[0], 0 if absent else None))
+            keys, values = keys[1:], values[1:]
+            if not keys:
+                return
+        for part_keys, part_values in row_runs(keys, values):
+            await self._room(LOAD_IN_FLIGHT_MAX - 1)
+            self._firsts.append(part_keys[0])
+            assert self._txn is not None
+            work = self._txn.send_rows(part_keys, part_values, absent=absent)
+            task = asyncio.get_running_loop().create_task(work, name=f"load-{self.start_ts}")
+            self._sending.add(task)
+
+    async def _begin(self, anchor: Op) -> None:
+        self._txn = self._bulk.begin(self.start_ts, anchor.key, terms=self._terms)
+        await self._txn.prewrite([anchor])
+
+    async def _room(self, most: int) -> None:
+        """Wait until at most so many messages are under way. Raises what one was refused with."""
+        while self._sending and (len(self._sending) > most or self._error is not None):
+            done, self._sending = await asyncio.wait(
+                self._sending, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    self._error = self._error or error
+        if self._error is not None:
+            raise self._error
+
+    async def commit(self, checks: Sequence[Op] = ()) -> int:
+        """The version of all rows; `checks` hold at it, too. After an error it is over, and nothing
+        is written, unless that is UnknownOutcome.
+        """
+        assert not self._over
+        version, flipped = 0, False
+        try:
+            await self._room(0)
+            if self._txn is None:
+                self._over = True
+                return self.start_ts
+            if self._life.passed:
+                raise too_old(self.start_ts, TXN_LIFETIME_MS_MAX)
+            if checks:
+                await self._txn.prewrite(checks)
+                self._firsts += [op.key for op in checks]
+            flipped = True
+            version = await self._flip(self._txn)
+        except KvorumError as error:
+            version = await self._end(error, flipped=flipped)
+            if not version:
+                raise
+        self._over = True
+        assert self._txn is not None
+        await self._txn.close()
+        self._clean(version)
+        return version
+
+    async def _flip(self, txn: BulkTransaction) -> int:
+        status, commit_ts = await self._bulk.commit(self.start_ts, txn.anchor, txn.min_commit_ts)
+        if status != COMMITTED:
+            raise TxnAborted(
+                f"transaction {self.start_ts} was rolled back by another client: it went without a "
+                "heartbeat for longer than its ttl; run it again",
+                details={"txn": self.start_ts, "reason": "expired"},
+            )
+        return commit_ts
+
+    async def abort(self) -> None:
+        """Nothing is written; fine twice, and behind the commit."""
+        if not self._over:
+            await self._end(None, flipped=False)
+
+    async def _end(self, error: KvorumError | None, *, flipped: bool) -> int:
+        """Roll back; the version if it is committed all the same. Raises UnknownOutcome."""
+        self._over = True
+        for task in self._sending:
+            task.cancel()
+        if self._sending:
+            await asyncio.wait(self._sending)
+        if self._txn is None:
+            return 0
+        await self._txn.close()
+        try:
+            status, commit_ts = await self._bulk.roll_back(self._txn.anchor, self.start_ts)
+        except KvorumError:
+            if flipped:
+                raise unknown(self.start_ts, self._txn.anchor, until="") from error
+            return 0  # its intents expire
+        self._clean(commit_ts if status == COMMITTED else 0)
+        return commit_ts if status == COMMITTED else 0
+
+    def _clean(self, version: int) -> None:
+        assert self._txn is not None
+        keys = [self._txn.anchor, *self._firsts]
+        if not self._background.closed:
+            self._background.spawn(self._resolve(keys, version), f"load-{self.start_ts}")
+
+    async def _resolve(self, keys: Sequence[bytes], version: int) -> None:
+        """A few chunks at a time: others are served between them."""
+        waiting = iter(keys)
+
+        async def work() -> None:
+            with suppress(KvorumError):
+                for key in waiting:
+                    await self._bulk.resolve([key], self.start_ts, version)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(LOAD_IN_FLIGHT_MAX):
+                group.create_task(work())
