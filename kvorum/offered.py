@@ -39,7 +39,8 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
         *(store.cluster.calls, store.everywhere, store.answers, settling.settle),
         node.balancing.schedulers.level,
     )
-    change = ChangeServices(partitions, cache.invalidate, node.ports.timers, store.txn)
+    ports = node.ports
+    change = ChangeServices(partitions, cache.invalidate, ports.timers, store.txn, ports.rng)
     services = change.ddl
     ddl.register(registry, services)
     emptying.register(registry, services)

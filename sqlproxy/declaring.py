@@ -203,7 +203,7 @@ def _index(table: Table, raw: Any) -> Index:
         check_table_name("index", name)
     primary = bool(fields.get("primary"))
     if primary:
-        _check_primary(table, parts)
+        check_primary(table, parts)
     unique, constraint = fields.get("unique", primary), fields.get("constraint", primary)
     return Index(
         TableId(0), name, tuple(parts), bool(unique), tuple(include), bool(constraint),
@@ -211,7 +211,7 @@ def _index(table: Table, raw: Any) -> Index:
     )  # fmt: skip
 
 
-def _check_primary(table: Table, parts: Iterable[IndexColumn]) -> None:
+def check_primary(table: Table, parts: Iterable[IndexColumn]) -> None:
     """Raises InvalidArgument (42P16): another one, or a column that may be NULL."""
     if not table.hidden_key or table.key_index is not None:
         raise refusal(

@@ -190,6 +190,8 @@ def _encode_extra(table: Table) -> dict[str, Any]:
         found["foreign_keys"] = [_encode_foreign_key(key) for key in table.foreign_keys]
     if table.referenced_by:
         found["referenced_by"] = list(table.referenced_by)
+    if table.frozen:
+        found["frozen"] = True
     usual = made_name(table.name, "", "pkey") if table.primary_key else ""
     if table.primary_key_name != usual:
         found["primary_key_name"] = table.primary_key_name
@@ -242,7 +244,7 @@ _PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
     found: dict[str, Any] = {}
     for name, value in extra.items():
-        if name == "primary_key_name":
+        if name in ("primary_key_name", "frozen"):
             found[name] = value
         elif name == "referenced_by":
             found[name] = tuple(TableId(number) for number in value)

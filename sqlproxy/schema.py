@@ -253,6 +253,7 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     referenced_by: tuple[TableId, ...] = ()  # tables whose foreign keys refer to this one
     primary_key_name: str = ""  # "": it has none that was declared
+    frozen: bool = False  # nobody writes it for a moment: a column is being replaced by another
     kind: str = "table"
 
     @property
@@ -284,7 +285,11 @@ class Table:
             or self.checks
             or self.foreign_keys
             or self.referenced_by
-            or any(c.generated is not None or c.hidden for c in self.columns)
+            or self.frozen
+            or any(
+                c.generated is not None or c.hidden or (c.state != PUBLIC and c.computed)
+                for c in self.columns
+            )
         )
 
     @property

@@ -41,7 +41,7 @@ async def settled(t: Writer, draft: Draft, table_id: TableId) -> tuple[Table, li
         )
     table = replace(draft.table, id=table_id)
     names[table.name] = relations.TABLE
-    table, sequences = await _with_sequences(t, table, draft, names)
+    table, sequences = await with_sequences(t, table, draft, names)
     table = _with_key_name(table, names)
     table = await _with_indexes(t, table, names)
     table = with_check_names(table)
@@ -60,9 +60,10 @@ def _with_key_name(table: Table, names: dict[str, str]) -> Table:
     return replace(table, primary_key_name=name)
 
 
-async def _with_sequences(
+async def with_sequences(
     t: Writer, table: Table, draft: Draft, names: dict[str, str]
 ) -> tuple[Table, list[Sequence]]:
+    """Its columns that are numbered know their sequences; those that are to be made."""
     made: list[Sequence] = []
     columns = {column.name: column for column in table.columns}
     for name, wanted in draft.sequences:

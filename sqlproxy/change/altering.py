@@ -11,6 +11,9 @@
     drop_constraint   constraint, if_exists?              a check or a foreign key goes; a unique
                       constraint becomes a plain index, for DropIndex (`index` in the result)
     rename_constraint constraint, to                      of a check or a foreign key
+    set_identity      column, identity ("always", "by default", "": DROP IDENTITY), sequence?: the
+                      options of the sequence that is made (ADD IDENTITY)
+    use_index         index, constraint (its name then), primary?      ADD … USING INDEX
 
 Rows know columns by their ids and are read by the types that they were written with, so neighbours
 of one version may be used side by side.
@@ -26,14 +29,14 @@ from kv.base.errors import AlreadyExists, InvalidArgument, KvorumError, NotFound
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import relations, settling
+from sqlproxy import catalog, relations, settling
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
-from sqlproxy.declaring import columns_in
+from sqlproxy.declaring import Draft, check_primary, columns_in
 from sqlproxy.dropping import views_over
-from sqlproxy.naming import check_column_name
+from sqlproxy.naming import check_column_name, check_table_name
 from sqlproxy.refusals import dependents, refusal
-from sqlproxy.schema import Column, Table, with_columns
+from sqlproxy.schema import ALWAYS, BY_DEFAULT, PUBLIC, Column, Table, with_columns
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.types import Type, resolve
 
@@ -63,13 +66,17 @@ class AlterTable(Change):
         kind = str(action.get("kind"))
         if kind == "drop_constraint":
             return done(await self._drop_constraint(t, table, action))
+        if kind == "set_identity":
+            return done(_told(await self._set_identity(t, table, action)))
+        if kind == "use_index":
+            return done(_told(await self._use_index(t, table, action)))
         if kind not in _ACTIONS:
             raise InvalidArgument(
                 f"the action {kind!r:.60} is not known; there are {', '.join(_ACTIONS)}, "
-                "drop_constraint"
+                "drop_constraint, set_identity, use_index"
             )
         if kind == "set_type":
-            await _check_type_readers(t, table, column_of(table, action))
+            await check_type_readers(t, table, column_of(table, action))
         changed = await self.write(t, _ACTIONS[kind](table, action))
         return done(_told(changed))
 
@@ -108,6 +115,62 @@ class AlterTable(Change):
         if action.get("if_exists"):
             return {**_told(table), "missing": [name]}
         raise no_constraint(table, name)
+
+    async def _set_identity(self, t: CatalogTxn, table: Table, action: Mapping[str, Any]) -> Table:
+        """Whoever has not heard of it gives the column no number, or one too many: NOT NULL refuses
+        the first, nothing minds the second.
+        """
+        column, identity = column_of(table, action), str(action.get("identity"))
+        if identity not in ("", ALWAYS, BY_DEFAULT):
+            raise InvalidArgument(f"identity is {ALWAYS!r} or {BY_DEFAULT!r}, or empty")
+        there = await relations.list_relations(t, table.namespace)
+        if identity and not column.identity:
+            changed = replace(column, identity=identity)
+            draft = Draft(
+                with_column(table, changed),
+                sequences=((column.name, dict(action.get("sequence") or {})),),
+            )
+            names = await relations.taken(t, table.namespace)
+            table, made = await settling.with_sequences(t, draft.table, draft, names)
+            await catalog.hold_namespace(t, table.namespace)
+            for sequence in made:
+                await relations.put_sequence(t, sequence)
+            return await self.write(t, table)
+        if not identity:
+            for sequence in there.sequences:
+                if sequence.owned_by == (int(table.id), column.id):
+                    await settling.drop_sequence(t, sequence)
+            column = replace(column, sequence=0)
+        return await self.write(t, with_column(table, replace(column, identity=identity)))
+
+    async def _use_index(self, t: CatalogTxn, table: Table, action: Mapping[str, Any]) -> Table:
+        """A unique index becomes a constraint, under the constraint's name."""
+        had, name = str(action.get("index")), str(action.get("constraint"))
+        index, primary = table.index(had), bool(action.get("primary"))
+        if index is None or index.state != PUBLIC:
+            raise refusal("42704", f'index "{had}" does not exist', kind=NotFound)
+        if not index.unique:
+            raise refusal(
+                "42809", f'"{had}" is not a unique index',
+                detail="Cannot create a primary key or unique constraint using such an index.",
+                kind=InvalidArgument,
+            )  # fmt: skip
+        if index.constraint:
+            raise refusal(
+                "55000", f'index "{had}" is already associated with a constraint',
+            )  # fmt: skip
+        if primary:
+            check_primary(table, index.columns)
+        if name != had:
+            check_table_name("constraint", name)
+            await relations.check_free(t, table.namespace, name)
+            await catalog.hold_namespace(t, table.namespace)
+            await relations.drop_name(t, table.namespace, had)
+        made = replace(index, name=name, constraint=True, primary=primary)
+        indexes = tuple(made if i.id == index.id else i for i in table.indexes)
+        changed = await self.write(t, table, indexes=indexes)
+        await relations.put_index_names(t, changed)
+        return changed
 
 
 def referring_lines(
@@ -262,7 +325,7 @@ def _set_type(table: Table, action: Mapping[str, Any]) -> Table:
     return with_column(table, replace(column, type=new.name))
 
 
-async def _check_type_readers(t: CatalogTxn, table: Table, column: Column) -> None:
+async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> None:
     """Raises Refused (0A000), as PostgreSQL does."""
     there = await relations.list_relations(t, table.namespace)
     if views := views_over(there, table.id, column.id):

@@ -162,7 +162,7 @@ class CreateIndex(Change):
             ctx.progress(1, told)
             return go_on("publish")
         ctx.state["at"] = page.resume
-        ctx.progress(await _part(t, table.id, page.resume), told)
+        ctx.progress(await part_done(t, table.id, page.resume), told)
         return again()
 
     @step
@@ -270,7 +270,7 @@ def index_of(table: Table, number: int) -> Index:
     raise refusal("42704", f"the index was dropped while it was built on {table.name}")
 
 
-async def _part(t: CatalogTxn, table: TableId, at: bytes) -> float:
+async def part_done(t: CatalogTxn, table: TableId, at: bytes) -> float:
     """How far a key is, counted in partitions; the last one is never quite done."""
     there = await placed_of(t, table)
     behind = sum(1 for placed in there if placed.descriptor.end <= at)

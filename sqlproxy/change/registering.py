@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from procedures.engine.registry import Registry
-from sqlproxy.change import altering, columns, indexes
+from sqlproxy.change import adding, altering, columns, indexes, retyping
 from sqlproxy.change import constraints as constraining
 from sqlproxy.change.states import ChangeServices
 
@@ -11,6 +11,8 @@ from sqlproxy.change.states import ChangeServices
 def register(registry: Registry, services: ChangeServices) -> None:
     """Serve them."""
     indexes.register(registry, services)
+    adding.register(registry, services)
+    retyping.register(registry, services)
     altering.register(registry, services)
     columns.register(registry, services)
     constraining.register(registry, services)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kv.base.errors import NotFound
 from kv.base.ids import TableId
-from kv.base.ports import Timers
+from kv.base.ports import Rng, Timers
 from procedures.engine.context import StepContext
 from procedures.master.partitions import Maker
 from sqlproxy import catalog
@@ -34,6 +34,7 @@ class ChangeServices:
     changed: Callable[[str, str], None]
     timers: Timers
     store: Store | None = None
+    rng: Rng | None = None  # for values that are chance
     settled: Settled = field(init=False)
 
     def __post_init__(self) -> None:

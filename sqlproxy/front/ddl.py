@@ -648,9 +648,10 @@ class Alterations:
         column = self._column(table, command["name"])
         body = command["def"]["ColumnDef"]
         oid, typmod = type_of(body["typeName"])
-        using = None
+        using: str | None = None
+        uses: tuple[str, ...] = (column.name,)
         if "raw_default" in body:
-            expr, _ = self.ddl.over_columns(
+            expr, uses = self.ddl.over_columns(
                 body["raw_default"], item_columns(table), table.name, "transform expressions"
             )
             using = text_of(body["raw_default"])
@@ -666,7 +667,7 @@ class Alterations:
                 else f'You might need to specify "USING '
                 f'{column.name}::{format_type(oid, typmod)}".',
             )
-        return [d.SetType(column.name, canonical(oid, typmod), using)]
+        return [d.SetType(column.name, canonical(oid, typmod), using, uses)]
 
     def _add_constraint(self, command: Node, table: Table) -> list[d.Action]:
         draft = _Draft(self.ddl, table.name)

@@ -203,11 +203,14 @@ class SetNullable:
 
 @dataclass(frozen=True, slots=True)
 class SetType:
-    """`using`: the expression of the old row that gives the new value; None: the plain cast."""
+    """`using`: the expression of the old row that gives the new value, and the columns that it
+    names; None: the plain cast.
+    """
 
     column: str
     type: str
     using: str | None = None
+    uses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

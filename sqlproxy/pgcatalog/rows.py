@@ -161,9 +161,13 @@ def _classes(static: Static) -> dict[int, int]:
 
 
 def attnums(table: Table) -> dict[int, int]:
-    """Column id → attribute number: the ids themselves, without the hidden one."""
+    """Column id → attribute number: the ids themselves, without the hidden one; where a column
+    took the place of another, the numbers go in the order of the columns all the same.
+    """
     hidden = [c.id for c in table.columns if c.hidden]
-    return {c.id: c.id - sum(h < c.id for h in hidden) for c in table.columns if not c.hidden}
+    shown = [c.id for c in table.columns if not c.hidden]
+    numbers = sorted(number - sum(h < number for h in hidden) for number in shown)
+    return dict(zip(shown, numbers, strict=True))
 
 
 def of_relation(facts: Facts, contents: Contents, one: Named) -> Rows:

@@ -5,10 +5,12 @@ What would have to store every row in another form is refused by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kv.base.errors import KvorumError
 from sqlproxy.change.altering import same_form
-from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError, unsupported
+from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import compile, fold
@@ -18,7 +20,7 @@ from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Parameters, Scope
 from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Column, Index, Table
+from sqlproxy.schema import Column, Index, Table, View
 from sqlproxy.session.definitions import (
     check_args,
     column_args,
@@ -26,6 +28,7 @@ from sqlproxy.session.definitions import (
     index_args,
     known_options,
     run,
+    sequence_options,
     tell_deferrable,
 )
 from sqlproxy.session.environment import environment
@@ -41,16 +44,15 @@ async def apply(session: SqlSession, table: str, action: d.Action) -> None:
         case d.AddColumn():
             await _add_column(session, table, action)
         case d.DropColumn(name, missing_ok, cascade):
-            args = {"column": name, "cascade": cascade, "if_exists": missing_ok}
-            told = await run(session, "DropColumn", {"name": table, **args})
+            told = await _drop_column(session, table, name, cascade, missing_ok)
             for one in told.get("missing", ()):
                 session.notice(f'column "{one}" of relation "{table}" does not exist, skipping')
             for one in told.get("cascaded", ()):
                 session.notice(f"drop cascades to {one}")
         case d.AddConstraint(constraint, index):
             await _add_constraint(session, table, constraint, index)
-        case d.DropConstraint(name, missing_ok, _):
-            await _drop_constraint(session, table, name, missing_ok)
+        case d.DropConstraint(name, missing_ok, cascade):
+            await _drop_constraint(session, table, name, missing_ok, cascade)
         case d.ValidateConstraint(name):
             await run(session, "AddConstraint", {"name": table, "validate": name})
         case d.SetOptions():
@@ -75,10 +77,53 @@ async def _alter_column(session: SqlSession, table: str, action: Any) -> None:
                 await run(session, "AddConstraint", {"name": table, "not_null": column})
         case d.SetType():
             await _set_type(session, table, action)
-        case d.DropExpression(column):
+        case d.DropExpression(column, missing_ok):
+            there = await _table(session, table)
+            if missing_ok and there.column(column).generated is None:
+                session.notice(
+                    f'column "{column}" of relation "{table}" is not a stored generated column, '
+                    "skipping"
+                )
+                return
             await _alter(session, table, "drop_expression", column=column)
+        case d.SetIdentity():
+            await _set_identity(session, table, action)
         case _:
-            raise unsupported("changing the identity of a column")
+            raise AssertionError(action)
+
+
+async def _set_identity(session: SqlSession, table: str, action: d.SetIdentity) -> None:
+    """ADD, SET and DROP of an identity, and options of its sequence. Raises SqlError."""
+    there = await _table(session, table)
+    column = there.column(action.column)
+    named = f'column "{column.name}" of relation "{table}"'
+    if action.add:
+        if column.identity:
+            raise SqlError("55000", f"{named} is already an identity column")
+        if column.default_sql is not None or column.sequence:
+            raise SqlError("55000", f"{named} already has a default value")
+        if column.nullable:
+            raise SqlError(
+                "55000", f"{named} must be declared NOT NULL before identity can be added"
+            )
+    elif not column.identity:
+        if action.missing_ok:
+            session.notice(f"{named} is not an identity column, skipping")
+            return
+        raise SqlError("55000", f"{named} is not an identity column")
+    if action.add:
+        options = sequence_options(action.options)
+        changes = {"identity": action.identity, "sequence": options}
+        await _alter(session, table, "set_identity", column=column.name, **changes)
+        return
+    if action.identity is not None:
+        await _alter(session, table, "set_identity", column=column.name, identity=action.identity)
+    if action.options:
+        sequences = (await session.declared()).sequences_owned_by(there.id)
+        own = next(s for s in sequences if s.owned_by == (int(there.id), column.id))
+        from sqlproxy.session.definitions import alter_sequence
+
+        await alter_sequence(session, d.AlterSequence(own, action.options))
 
 
 async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
@@ -181,7 +226,8 @@ async def rename_constraint(session: SqlSession, table: str, name: str, to: str)
 
 async def _add_constraint(session: SqlSession, table: str, constraint: Any, index: str) -> None:
     if index:
-        raise unsupported("ADD CONSTRAINT … USING INDEX", hint="Add it without; drop the index.")
+        await _use_index(session, table, constraint, index)
+        return
     match constraint:
         case d.KeyDef(primary=True):
             await _add_primary_key(session, table, constraint)
@@ -200,6 +246,26 @@ async def _add_constraint(session: SqlSession, table: str, constraint: Any, inde
             )
 
 
+async def _use_index(session: SqlSession, table: str, key: d.KeyDef, index: str) -> None:
+    there = await _table(session, table)
+    found = there.index(index)
+    if key.primary and found is not None:
+        await _not_null(session, there, [there.by_id(n).name for n in found.column_ids])
+    if (name := key.name or index) != index:
+        session.notice(
+            f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{index}" to "{name}"'
+        )
+    await _alter(session, table, "use_index", index=index, constraint=name, primary=key.primary)
+
+
+async def _not_null(session: SqlSession, table: Table, columns: Sequence[str]) -> list[str]:
+    """Those that were nullable."""
+    found = [name for name in columns if table.column(name).nullable]
+    for name in found:
+        await run(session, "AddConstraint", {"name": table.name, "not_null": name})
+    return found
+
+
 async def _add_primary_key(session: SqlSession, table: str, key: d.KeyDef) -> None:
     """Rows go on lying by their numbers: it is an index, and its columns are NOT NULL."""
     there = await _table(session, table)
@@ -207,17 +273,63 @@ async def _add_primary_key(session: SqlSession, table: str, key: d.KeyDef) -> No
         raise SqlError(
             INVALID_TABLE_DEFINITION, f'multiple primary keys for table "{table}" are not allowed'
         )
-    for part in key.parts:
-        await run(session, "AddConstraint", {"name": table, "not_null": part.column})
-    await run(session, "CreateIndex", {"name": table, "index": index_args(key)})
+    changed = await _not_null(session, there, [part.column for part in key.parts])
+    try:
+        await run(session, "CreateIndex", {"name": table, "index": index_args(key)})
+    except (SqlError, KvorumError):
+        for name in changed:
+            await _alter(session, table, "drop_not_null", column=name)
+        raise
 
 
-async def _drop_constraint(session: SqlSession, table: str, name: str, missing_ok: bool) -> None:
+async def _drop_constraint(
+    session: SqlSession, table: str, name: str, missing_ok: bool, cascade: bool
+) -> None:
+    if cascade:
+        there = await _table(session, table)
+        for own, columns in there.unique_sets():
+            if own == name:
+                await _drop_references(session, there, set(columns), exactly=True)
     told = await _alter(session, table, "drop_constraint", constraint=name, if_exists=missing_ok)
     if told.get("missing"):
         session.notice(f'constraint "{name}" of relation "{table}" does not exist, skipping')
     if index := told.get("index"):
         await run(session, "DropIndex", {"names": [index]})
+
+
+async def _drop_references(
+    session: SqlSession, table: Table, columns: set[int], *, exactly: bool
+) -> None:
+    """Foreign keys that refer to these columns; a definition of its own for each."""
+    for other, key in (await session.declared()).referring_to(table.id):
+        if set(key.referenced) == columns or (not exactly and columns & set(key.referenced)):
+            await _alter(session, other.name, "drop_constraint", constraint=key.name)
+            session.notice(f"drop cascades to constraint {key.name} on table {other.name}")
+
+
+async def _drop_column(
+    session: SqlSession, table: str, name: str, cascade: bool, missing_ok: bool
+) -> Any:
+    """With CASCADE, views over it and foreign keys to it go first, each by itself."""
+    there = await _table(session, table)
+    if cascade and (column := next((c for c in there.visible if c.name == name), None)):
+        declared = await session.declared()
+        views = [
+            view.name
+            for view in declared.contents.relations.values()
+            if isinstance(view, View) and (int(there.id), column.id) in _columns_read(view)
+        ]
+        if views:
+            told = await run(session, "DropView", {"names": views, "cascade": True})
+            for one in [*(f"view {view}" for view in views), *(told.get("cascaded") or ())]:
+                session.notice(f"drop cascades to {one}")
+        await _drop_references(session, there, {column.id}, exactly=False)
+    args = {"column": name, "cascade": cascade, "if_exists": missing_ok}
+    return await run(session, "DropColumn", {"name": table, **args})
+
+
+def _columns_read(view: View) -> set[tuple[int, int]]:
+    return {(relation, column) for relation, columns in view.uses for column in columns}
 
 
 async def _add_column(session: SqlSession, table: str, action: d.AddColumn) -> None:

@@ -55,7 +55,7 @@ def column_args(column: d.ColumnDef) -> dict[str, Any]:
     if column.default is not None:
         found["default_stored"] = resolve(column.type).to_stored(column.default)
     if column.serial or column.identity:
-        found["sequence"] = _sequence_options(column.sequence)
+        found["sequence"] = sequence_options(column.sequence)
     return {name: value for name, value in found.items() if value not in (None, [])} | {
         "nullable": column.nullable
     }
@@ -64,7 +64,7 @@ def column_args(column: d.ColumnDef) -> dict[str, Any]:
 _OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
 
 
-def _sequence_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def sequence_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         _OPTIONS.get(name, name): value
         for name, value in options.items()
@@ -210,7 +210,7 @@ async def create_sequence(session: SqlSession, bound: d.CreateSequence) -> str:
         "CreateSequence",
         {
             "name": bound.name,
-            "options": _sequence_options(bound.options),
+            "options": sequence_options(bound.options),
             "if_not_exists": bound.if_not_exists,
             **_owner(session, bound.options),
         },
@@ -226,7 +226,7 @@ async def alter_sequence(session: SqlSession, bound: d.AlterSequence) -> str:
         return "ALTER SEQUENCE"
     args: dict[str, Any] = {
         "name": bound.sequence.name,
-        "options": _sequence_options(bound.options),
+        "options": sequence_options(bound.options),
         **_owner(session, bound.options),
     }
     if "restart" in bound.options:
