@@ -1,0 +1,138 @@
+"""ADD COLUMN whose value differs from row to row, while everybody reads and writes: serial and
+identity columns, generated ones, volatile defaults.
+
+    AddColumn  {namespace, name, column: as CreateTable's}      → {table_id, column, rows}
+
+    declare ─▶ settled ─(wait)─▶ fill… ─▶ publish
+     │undo: withdraw
+
+From `declare` on writers give the column its value (`write_only`); users do not see it. When nobody
+is left who does not, the rows that have none get theirs (`sqlproxy.change.filling`). NOT NULL comes
+behind, as a change of its own (AddConstraint): until then a row may be without.
+
+ctx.state: table, column (ids), sequence (name of the one that was made), at (key), rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from kv.base.keys import table_range
+from kv.base.limits import SQL_BACKFILL_ROWS
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, again, done
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import Registry, procedure, step, undo
+from sqlproxy import catalog, relations, settling
+from sqlproxy.change.altering import added, with_column
+from sqlproxy.change.backfill import chunk_rows
+from sqlproxy.change.filling import fill
+from sqlproxy.change.indexes import part_done, usable
+from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.declaring import Draft, columns_in
+from sqlproxy.schema import PUBLIC, WRITE_ONLY, Table
+from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
+
+_FIELDS: Final = frozenset({"namespace", "name", "column"})
+
+
+def register(registry: Registry, services: ChangeServices) -> None:
+    """Serve the procedure of this module."""
+    registry.add(AddColumn, make=lambda: AddColumn(services))
+
+
+class FillsColumn(Change):
+    """A change that computes a column. ctx.state: table, column (ids), at (key), rows."""
+
+    async def begin_to_fill(self, ctx: StepContext) -> Outcome:
+        """Whoever writes gives the column its value."""
+        await self.settle(ctx, native=True)
+        t = await CatalogTxn.of(ctx)
+        await catalog.touch(t, ctx.args["namespace"])
+        ctx.state["at"], ctx.state["rows"] = table_range(ctx.state["table"])[0], 0
+        return go_on("fill")
+
+    async def filled(self, ctx: StepContext, *, then: str) -> Outcome:
+        """A chunk of rows. Raises InvalidArgument: an expression failed."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        count = min(SQL_BACKFILL_ROWS, chunk_rows(ctx.attempt - ctx.round))
+        page = await ctx.txn.scan(ctx.state["at"], table_range(table.id)[1], limit=count)
+        if page.items:
+            await fill(
+                t, ctx, table, ctx.state["column"], page.items, rng=self.services.rng,
+                shown=ctx.args["column"] if isinstance(ctx.args["column"], str) else "",
+            )  # fmt: skip
+        ctx.state["rows"] += len(page.items)
+        told = f"{ctx.state['rows']} rows"
+        if page.resume is None:
+            ctx.progress(1, told)
+            return go_on(then)
+        ctx.state["at"] = page.resume
+        ctx.progress(await part_done(t, table.id, page.resume), told)
+        return again()
+
+
+@procedure("AddColumn", locks=table_locks)
+class AddColumn(FillsColumn):
+    """See the module."""
+
+    @step(first=True, undo="withdraw")
+    async def declare(self, ctx: StepContext) -> Outcome:
+        """Raises NotFound, AlreadyExists, InvalidArgument, TooLarge."""
+        args = known_fields(ctx.args, _FIELDS)
+        t = await CatalogTxn.of(ctx)
+        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        wider, column = added(table, args, state=WRITE_ONLY)
+        ctx.state.update(table=table.id, column=column.id)
+        wider = await self._numbered(t, ctx, wider, args)
+        made = replace(wider.by_id(column.id), nullable=True)
+        await self.write(t, with_column(wider, made))
+        return go_on("settled")
+
+    async def _numbered(self, t: CatalogTxn, ctx: StepContext, table: Table, args: Any) -> Table:
+        """With the sequence that the column wants, which is made."""
+        given = {k: v for k, v in args["column"].items() if k != "uses"}
+        _, wanted = columns_in([given])
+        names = await relations.taken(t, table.namespace)
+        draft = Draft(table, sequences=tuple(wanted))
+        table, sequences = await settling.with_sequences(t, table, draft, names)
+        for sequence in sequences:
+            await catalog.hold_namespace(t, table.namespace)
+            await relations.put_sequence(t, sequence)
+            ctx.state["sequence"] = sequence.name
+        return table
+
+    @undo
+    async def withdraw(self, ctx: StepContext) -> None:
+        """Nobody gives it a value any more, nobody has seen it."""
+        if "column" not in ctx.state:
+            return
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        left = tuple(c for c in table.columns if c.id != ctx.state["column"])
+        await self.write(t, table, columns=left)
+        if name := ctx.state.get("sequence"):
+            there = await relations.list_relations(t, table.namespace)
+            for sequence in there.sequences:
+                if sequence.name == name:
+                    await settling.drop_sequence(t, sequence)
+
+    @step
+    async def settled(self, ctx: StepContext) -> Outcome:
+        return await self.begin_to_fill(ctx)
+
+    @step
+    async def fill(self, ctx: StepContext) -> Outcome:
+        return await self.filled(ctx, then="publish")
+
+    @step
+    async def publish(self, ctx: StepContext) -> Outcome:
+        """Every row has it: users see it."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        column = replace(table.by_id(ctx.state["column"]), state=PUBLIC)
+        changed = await self.write(t, with_column(table, column))
+        told = {"table_id": table.id, "version": changed.version, "column": column.name}
+        return done({**told, "rows": ctx.state["rows"]})

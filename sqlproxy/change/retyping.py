@@ -1,0 +1,155 @@
+"""ALTER COLUMN … TYPE where values have to be stored in another form (dual write).
+
+    ChangeType  {namespace, name, column, type, sql, uses: [column, …], default_stored?,
+                 default_sql?}                       → {table_id, version, rows}
+
+    declare ─▶ settled ─(wait)─▶ fill… ─▶ freeze ─▶ swap ─(wait)─▶ thaw ─(wait)─▶ done
+     │undo: withdraw                        │undo: melt    └ point of no return
+
+A hidden column of the new type is generated from the old row by `sql` (USING, or the old column):
+writers keep it, the rows that were there are filled. Then it takes the place and the name of the
+old one. For that moment nobody writes the table (`frozen`, between two waits): who reads the old
+column and who reads the new one see the same, and neither needs a way back from the new values.
+Statements wait until it is over; docs/decisions/1024.
+
+ctx.state: table, column (the new one's id), old (the old one's id), at (key), rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kv.base.errors import InvalidArgument
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, done
+from procedures.engine.procedure import next as go_on
+from procedures.engine.registry import Registry, procedure, step, undo
+from sqlproxy import relations
+from sqlproxy.change.adding import FillsColumn
+from sqlproxy.change.altering import check_type_readers, column_of, stored_in, with_column
+from sqlproxy.change.indexes import usable
+from sqlproxy.change.states import ChangeServices
+from sqlproxy.refusals import refusal
+from sqlproxy.schema import PUBLIC, WRITE_ONLY, Column, Table, with_columns
+from sqlproxy.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
+from sqlproxy.types import resolve
+
+_FIELDS: Final = frozenset(
+    {"namespace", "name", "column", "type", "sql", "uses", "default_stored", "default_sql"}
+)
+_NEW: Final = "_new_{}"  # the name of the column with this id, until it has its own
+
+
+def register(registry: Registry, services: ChangeServices) -> None:
+    """Serve the procedure of this module."""
+    registry.add(ChangeType, make=lambda: ChangeType(services))
+
+
+@procedure("ChangeType", locks=table_locks)
+class ChangeType(FillsColumn):
+    """See the module."""
+
+    @step(first=True, undo="withdraw")
+    async def declare(self, ctx: StepContext) -> Outcome:
+        """Raises NotFound, InvalidArgument, Refused (0A000)."""
+        args = known_fields(ctx.args, _FIELDS)
+        t = await CatalogTxn.of(ctx)
+        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        old = column_of(table, args)
+        await check_type_readers(t, table, old)
+        _check_users(table, old, await relations.list_relations(t, table.namespace))
+        name = _NEW.format(table.next_column_id)
+        wider = with_columns(table, [Column(0, name, resolve(name_in(args, "type")).name)])
+        new = replace(
+            wider.columns[-1], state=WRITE_ONLY, nullable=old.nullable,
+            generated=name_in(args, "sql"),
+            uses=tuple(table.column(used).id for used in names_in(args, "uses")),
+        )  # fmt: skip
+        ctx.state.update(table=table.id, column=new.id, old=old.id)
+        await self.write(t, with_column(wider, new))
+        return go_on("settled")
+
+    @undo
+    async def withdraw(self, ctx: StepContext) -> None:
+        """Nobody has seen it."""
+        if "column" not in ctx.state:
+            return
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        left = tuple(c for c in table.columns if c.id != ctx.state["column"])
+        await self.write(t, table, columns=left)
+
+    @step
+    async def settled(self, ctx: StepContext) -> Outcome:
+        return await self.begin_to_fill(ctx)
+
+    @step
+    async def fill(self, ctx: StepContext) -> Outcome:
+        return await self.filled(ctx, then="freeze")
+
+    @step(undo="melt")
+    async def freeze(self, ctx: StepContext) -> Outcome:
+        """From this commit on whoever hears of it writes nothing to the table."""
+        t = await CatalogTxn.of(ctx)
+        await self.write(t, await self.find(t, ctx), frozen=True)
+        return go_on("swap")
+
+    @undo
+    async def melt(self, ctx: StepContext) -> None:
+        t = await CatalogTxn.of(ctx)
+        await self.write(t, await self.find(t, ctx), frozen=False)
+
+    @step(point_of_no_return=True)
+    async def swap(self, ctx: StepContext) -> Outcome:
+        """Nobody writes it: the new column is the old one from this commit on."""
+        await self.settle(ctx)
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        old, new = table.by_id(ctx.state["old"]), table.by_id(ctx.state["column"])
+        args = ctx.args
+        made = replace(
+            new, name=old.name, state=PUBLIC, nullable=old.nullable, generated=None, uses=(),
+            identity=old.identity, sequence=old.sequence, on_update=old.on_update,
+            default=stored_in(new.resolved, args, "default_stored"),
+            default_sql=args.get("default_sql"), initial=(None,),
+        )  # fmt: skip
+        columns = tuple(made if c.id == old.id else c for c in table.columns if c.id != new.id)
+        await self.write(t, table, columns=columns)
+        there = await relations.list_relations(t, table.namespace)
+        for sequence in there.sequences:
+            if sequence.owned_by == (int(table.id), old.id):
+                await relations.put_sequence(t, replace(sequence, owned_by=(int(table.id), new.id)))
+        return go_on("thaw")
+
+    @step
+    async def thaw(self, ctx: StepContext) -> Outcome:
+        """Nobody reads the old column any more."""
+        await self.settle(ctx)
+        t = await CatalogTxn.of(ctx)
+        changed = await self.write(t, await self.find(t, ctx), frozen=False)
+        told = {"table_id": changed.id, "version": changed.version}
+        return done({**told, "rows": ctx.state["rows"]})
+
+
+def _check_users(table: Table, column: Column, there: relations.Relations) -> None:
+    """Raises Refused: what would have to be made again with the column."""
+    users: list[str] = []
+    if column.name in table.primary_key:
+        users.append("the primary key")
+    users += [f"index {i.name}" for i in table.indexes if column.id in (*i.column_ids, *i.include)]
+    users += [f"constraint {c.name}" for c in table.checks if column.id in c.columns]
+    users += [f"constraint {k.name}" for k in table.foreign_keys if column.id in k.columns]
+    for other in there.tables:
+        users += [
+            f"constraint {k.name} of table {other.name}"
+            for k in other.foreign_keys
+            if k.table == table.id and column.id in k.referenced and other.id != table.id
+        ]
+    if users:
+        raise refusal(
+            "0A000", f'changing the type of column "{column.name}" is not supported while '
+            f"{users[0]} uses it",
+            hint="Drop what uses it, change the type, and make it again.",
+            kind=InvalidArgument, users=users,
+        )  # fmt: skip
