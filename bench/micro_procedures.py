@@ -49,6 +49,15 @@ class AsyncSteps:
         return _work(ctx)
 
 
+@procedure("micro.early")
+class EarlySteps:
+    """The first of them is committed with the submission."""
+
+    @step(first=True, early=True)
+    async def work(self, ctx: StepContext) -> Outcome:
+        return _work(ctx)
+
+
 @procedure("micro.plain")
 class PlainSteps:
     """The same in threads."""
@@ -124,12 +133,12 @@ async def case(executor: Executor, name: str, steps: int, seconds: float) -> dic
 
 async def cases(store: ProcedureStore, seconds: float) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
-    types = Registry([AsyncSteps, PlainSteps, LockedSteps, QueuedSteps])
+    types = Registry([AsyncSteps, EarlySteps, PlainSteps, LockedSteps, QueuedSteps])
     timers = LoopTimers(loop)
     async with Executor(store, types, NoTables(), SystemClock(), timers, SystemRng()) as executor:
         return {
             f"{kind}_{steps}": await case(executor, f"micro.{kind}", steps, seconds)
-            for kind in ("async", "plain", "locked", "queued")
+            for kind in ("async", "early", "plain", "locked", "queued")
             for steps in (1, 10)
         }
 

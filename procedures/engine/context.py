@@ -375,7 +375,8 @@ class StepContext(Outside):
     round                     1, and one more after every `again`: what the step's own logic may use
     attempt                   counts retries, too, so it differs from run to run: for logs
     token                     the same for every attempt of this execution, different for any other:
-                              hand it to systems outside as their idempotency key
+                              hand it to systems outside as their idempotency key. Raises Refused
+                              (TOO_EARLY) in an early run (early.py), which is then dropped
     txn                       commits with the step
     args                      what was submitted
     state                     a dict kept between steps; changes are stored with the step
@@ -386,11 +387,13 @@ class StepContext(Outside):
 
     __slots__ = (
         "_args",
+        "_early",
         "_progress",
         "_record",
         "_shape",
         "_signals",
         "_state",
+        "_token",
         "attempt",
         "children",
         "id",
@@ -400,7 +403,7 @@ class StepContext(Outside):
         "parent",
         "round",
         "step",
-        "token",
+        "too_early",
         "txn",
         "wake",
     )
@@ -418,7 +421,10 @@ class StepContext(Outside):
         txn: Any,
         shape: Shape | None = None,
         progress: Callable[[int, float, str], None] = lambda _id, _part, _text: None,
+        early: bool = False,
     ) -> None:
+        self._early = early
+        self.too_early = False  # this run has asked for what an early one must not have
         self._record = record
         self._shape = shape
         self._progress = progress
@@ -430,13 +436,24 @@ class StepContext(Outside):
         self.owner = record.owner
         self.parent = record.parent
         self.step = step
-        self.token = token
+        self._token = token
         self.round = record.attempt + 1
         self.attempt = attempt
         self.wake = wake
         self.now_ms = now_ms
         self.children = children
         self.txn = txn
+
+    @property
+    def token(self) -> str:
+        if self._early:
+            self.too_early = True
+            raise Refused(
+                f"step {self.name}.{self.step} runs before its submission is durable "
+                "(early=True): nothing outside may hear of it yet; it is run again",
+                code="TOO_EARLY",
+            )
+        return self._token
 
     @property
     def args(self) -> Any:

@@ -35,6 +35,7 @@ from kv.base.ids import ProcedureId
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core
 from procedures.engine.context import Tables
+from procedures.engine.early import Begun, Early
 from procedures.engine.explain import Facts, explained
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock
@@ -110,13 +111,22 @@ class Executor:
         self._turns = Turns(
             store, types, tables, clock, self._runner, self._roster, self._ended, self._locks
         )
+        self._early = Early(
+            store=store,
+            types=types,
+            clock=clock,
+            runner=self._runner,
+            roster=self._roster,
+            turns=self._turns,
+            room=lambda: self._wanted - len(self._running),
+        )
         self._recent: OrderedDict[int, Stored] = OrderedDict()  # ended, not acknowledged yet
         self._doubtful: dict[int, int] = {}  # submissions that have locks if they arrived → until
         self._salt = rng.token(8)
         self._watchers: dict[int, list[asyncio.Future[Record]]] = {}
         self._wanted = _checked_workers(workers)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._early: list[Coroutine[Any, Any, None]] = []  # tasks of before it serves
+        self._to_spawn: list[Coroutine[Any, Any, None]] = []  # tasks of before it serves
         self._workers = 0
         self._running: dict[int, Live] = {}  # has a turn here now
         self.stuck = 0  # of them run longer than they may
@@ -160,8 +170,8 @@ class Executor:
         await self._group.__aenter__()
         self._serving = True
         self._task(self._janitor.run())
-        for early in self._early:
-            self._task(early)
+        for work in self._to_spawn:
+            self._task(work)
         if self.crew is not None:
             self._watching = [self._task(self.crew.run()), self._task(self._schedules.run())]
         self._looking = self._task(self._take_in_strays())
@@ -260,20 +270,16 @@ class Executor:
         if self._roster.get(id) is not None:
             return
         stored = await self.store.load(id)
-        if stored is not None and not stored.record.ended and self._serving:
-            known = self._roster.get(id)
-            live = known or self._roster.adopt(stored)
-            if known is None:
-                record = brief(stored.record)
-                if record.state is State.WAITING and record.event:
-                    live.wake = "restart"
-                self._roster.place(live, record)
+        if stored is None or stored.record.ended or not self._serving:
+            return
+        if self._roster.get(id) is None:
+            await self._turns.take_in(stored, "restart")
 
     def _spawn(self, coro: Coroutine[Any, Any, None]) -> None:
         if self._serving:
             self._task(coro)
         else:
-            self._early.append(coro)
+            self._to_spawn.append(coro)
 
     def _task(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(coro)
@@ -297,17 +303,13 @@ class Executor:
             earlier = await self.store.load(known) if known is not None else None
             if earlier is not None and earlier.record.name == sub.name:
                 return ProcedureId(earlier.record.id)
-        live_max = limits.PROCEDURES_LIVE_MAX
-        if sub.name.startswith("kvorum."):  # a node full of users' can still be cared for
-            live_max += limits.PROCEDURES_OWN_MAX
-        if len(self._roster) >= live_max:
-            raise Busy(
-                f"{len(self._roster)} procedures have not ended, the limit is {live_max}; "
-                "submit again later",
-                details={"limit": live_max, "actual": len(self._roster)},
-            )
+        self._check_room(sub.name)
         id = await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
+        begun = await self._early.begin(record)
+        if begun is not None:
+            self._take_over(begun)
+            return ProcedureId(id)
         reign = 0
         if record.state is State.RUNNABLE and self._roster.grab(record):
             record, reign = core.granted(record), self._turns.reign  # one write for both
@@ -323,9 +325,39 @@ class Executor:
         if isinstance(stored, int):
             self._roster.let_go(id)
             return ProcedureId(stored)
-        if self._serving:  # else it runs when the next executor resumes
-            self._roster.place(self._roster.adopt(stored), stored.record)
+        if stored.record.ended:  # its early run was stored, though nobody could say so
+            self._ended(stored)
+        elif self._serving:  # else it runs when the next executor resumes
+            await self._turns.take_in(stored)
         return ProcedureId(id)
+
+    def _check_room(self, name: str) -> None:
+        live_max = limits.PROCEDURES_LIVE_MAX
+        if name.startswith("kvorum."):  # a node full of users' can still be cared for
+            live_max += limits.PROCEDURES_OWN_MAX
+        if len(self._roster) >= live_max:
+            raise Busy(
+                f"{len(self._roster)} procedures have not ended, the limit is {live_max}; "
+                "submit again later",
+                details={"limit": live_max, "actual": len(self._roster)},
+            )
+
+    def _take_over(self, begun: Begun) -> None:
+        """Go on with a procedure whose first step was committed with its submission."""
+        stored, record = begun.stored, begun.stored.record
+        self._turns.commits += 1
+        if record.ended:
+            self._ended(stored)
+        elif self._serving:  # else it runs when the next executor resumes
+            live = self._roster.adopt(stored)
+            if self.crew is not None:
+                self.crew.gate.count([(live.id, live.limits)])
+            self._turns.adopt_all(begun.change.created, stored.version)
+            self._turns.follow(live, begun.change.flow)
+            if live.event:
+                self._roster.missed(live, live.event, begun.since)
+        for event in begun.events:
+            self._roster.signal(event)
 
     async def _insert(self, record: Record, reign: int) -> Stored | int:
         for _ in range(_INSERT_ATTEMPTS):
@@ -344,7 +376,7 @@ class Executor:
         live = self._roster.get(id)
         if live is not None and live.record is not None and not live.worker:
             return live.record
-        stored = await self.store.load(id)
+        stored = self._lately(id) or await self.store.load(id)
         if stored is None:
             raise NotFound(
                 f"no procedure {id}: it was never submitted here, or its result was acknowledged, "
@@ -352,6 +384,17 @@ class Executor:
                 code="PROCEDURE_NOT_FOUND",
             )
         return stored.record
+
+    def _lately(self, id: int) -> Stored | None:
+        """One that ended here a moment ago: no reading, and it does not change any more (roots are
+        not undone by others), until its retention is over.
+        """
+        stored = self._recent.get(id)
+        if stored is None or stored.record.parent:
+            return None
+        record = stored.record
+        kept = self._clock.now_ms() < record.updated_ms + record.retention_ms
+        return stored if kept and self._serving else None
 
     async def wait(self, id: int, wait_ms: int) -> Record:
         """The record at the end of the procedure, or as it is after `wait_ms`."""
@@ -492,6 +535,8 @@ class Executor:
             "commits": self._turns.commits,
             "handed": self._turns.handed,
             "retries": self._roster.retries,
+            "early": self._early.begun,
+            "early_dropped": self._early.dropped,
         }
 
     # ------------------------------------------------------------------------------ workers

@@ -120,6 +120,20 @@ class MemoryStore:
         self._put(record, self.table.write(ops), None)
         return self._stored(record.id)
 
+    async def start(
+        self, change: Change, *, ops: Sequence[Op] = (), reads: Reads | None = None
+    ) -> int:
+        record = change.record
+        if record.id in self._rows or (record.owner, record.nonce) in self._nonces:
+            raise Fenced
+        self.table.refuse(ops, reads.start_ts if isinstance(reads, ReadSnapshot) else 0)
+        if record.nonce:
+            self._nonces[record.owner, record.nonce] = record.id
+        now = self.table.write(ops)
+        for one in (record, *change.created):
+            self._put(one, now, None)
+        return now
+
     async def load(self, id: int) -> Stored | None:
         return self._stored(id) if id in self._rows else None
 

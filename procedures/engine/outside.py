@@ -39,9 +39,12 @@ class Outside:
     __slots__ = ()
 
     id: int
-    token: str
     txn: Any
     _progress: Callable[[int, float, str], None]
+
+    @property
+    def token(self) -> str:
+        raise NotImplementedError
 
     def receive(self, name: str) -> Any:
         """Take the oldest signal of this name (a Signal), None if there is none. It is gone when

@@ -103,6 +103,17 @@ class ProcedureStore(Protocol):
         """
         ...
 
+    async def start(
+        self, change: Change, *, ops: Sequence[Op] = (), reads: Reads | None = None
+    ) -> int:
+        """Store a new procedure as its first step left it, with what the step wrote and its
+        children: one write instead of `insert` and `update`. It has no locks. The record's version.
+
+        Raises Fenced when its id or its nonce is there already, the errors of the step's own
+        writes, UnknownOutcome; then `insert` says what there is.
+        """
+        ...
+
     async def load(self, id: int) -> Stored | None: ...
 
     async def load_range(self, first: int, count: int) -> list[Stored]:

@@ -27,7 +27,7 @@ from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import Children, Fail, Outcome, State
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
-from procedures.engine.roster import Live, Roster
+from procedures.engine.roster import Live, Roster, brief
 from procedures.engine.runner import Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 
@@ -221,7 +221,7 @@ class Turns:
                         error = core.failure(outcome.code, outcome.message)
                         return self._pause(live, error)
                     ran = Ran(data, ran.attempt, ran.start_ms, ran.now_ms)
-                    change, ops = await self._changed(record, outcome, ran, txn)
+                    change, ops = await self.changed(record, outcome, ran, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
             known = core.error_failure(txn.told(error))
@@ -236,7 +236,7 @@ class Turns:
             self._roster.missed(live, live.record.event, since)
         return flow
 
-    async def _changed(
+    async def changed(
         self, record: Record, outcome: Outcome, ran: Ran, txn: StepTxn
     ) -> tuple[Change, list[Op]]:
         """What a step's outcome writes. Raises KvorumError for what cannot be."""
@@ -323,24 +323,42 @@ class Turns:
         token: str,
         children: tuple[Child, ...],
     ) -> tuple[StepTxn, StepContext]:
-        txn = StepTxn(self._store, self._tables)
-        now = self._clock.now_ms()
-        declared = self._types.get(record.name, record.version)
+        attempt = record.attempt + live.tries + 1
+        txn, ctx = self.context(
+            record, definition, step, token, children=children, attempt=attempt, wake=live.wake
+        )
         limit = limits.PROCEDURE_STEP_DEADLINE_MS_DEFAULT
         if isinstance(definition, StepDef):
             limit = definition.mark.deadline_ms
-        live.step_began = (now, limit, step)
+        live.step_began = (ctx.now_ms, limit, step)
+        return txn, ctx
+
+    def context(
+        self,
+        record: Record,
+        definition: StepDef | UndoDef,
+        step: str,
+        token: str,
+        *,
+        children: tuple[Child, ...] = (),
+        attempt: int = 1,
+        wake: str = "",
+        early: bool = False,
+    ) -> tuple[StepTxn, StepContext]:
+        """What one execution gets. The caller ends the transaction."""
+        txn = StepTxn(self._store, self._tables)
         ctx = StepContext(
             record,
             step=step,
             token=token,
-            attempt=record.attempt + live.tries + 1,
-            wake=live.wake,
-            now_ms=now,
+            attempt=attempt,
+            wake=wake,
+            now_ms=self._clock.now_ms(),
             children=children,
             txn=txn if definition.is_async else SyncStepTxn(txn, asyncio.get_running_loop()),
-            shape=declared.args,
+            shape=self._types.get(record.name, record.version).args,
             progress=self.progress,
+            early=early,
         )
         return txn, ctx
 
@@ -454,8 +472,7 @@ class Turns:
     def _committed(self, live: Live, change: Change, version: int) -> Flow:
         self.commits += 1
         self._roster.moved(live, change.record, version)
-        for child in change.created:
-            self._adopt(Stored(child, version))
+        self.adopt_all(change.created, version)
         if change.revived is not None and not change.revived.ended:
             self._adopt(Stored(change.revived, version))
         if change.record.ended:
@@ -478,16 +495,38 @@ class Turns:
         if record.ended:
             self.end(live, record)
             return Flow.ENDED
-        if record.waits_for:
-            await self._adopt_round(*record.rounds[-1])
-        elif record.state is State.ROLLING_BACK and record.undo and not record.undo[-1].method:
-            await self._adopt_round(record.undo[-1].first, record.undo[-1].count)
+        await self._adopt_round(record)
         return Flow.MORE
 
-    async def _adopt_round(self, first: int, count: int) -> None:
+    async def take_in(self, stored: Stored, wake: str = "") -> None:
+        """Run one that is live in the store and not here; `wake`: of one that waits for an event.
+        Its children come before it is placed: without them it would go on as if they had ended.
+        """
+        live = self._roster.adopt(stored)
+        await self._adopt_round(stored.record)
+        record = brief(stored.record)
+        if self._roster.get(live.id) is not live:
+            return
+        if wake and record.state is State.WAITING and record.event:
+            live.wake = wake
+        self._roster.place(live, record)
+
+    def adopt_all(self, created: Sequence[Record], version: int) -> None:
+        """Take in the children of a step that was committed."""
+        for child in created:
+            self._adopt(Stored(child, version))
+
+    async def _adopt_round(self, record: Record) -> None:
+        """The children that it waits for, or is undoing, and theirs."""
+        if record.waits_for:
+            first, count = record.rounds[-1]
+        elif record.state is State.ROLLING_BACK and record.undo and not record.undo[-1].method:
+            first, count = record.undo[-1].first, record.undo[-1].count
+        else:
+            return
         for stored in await self._store.load_range(first, count):
             if not stored.record.ended and self._roster.get(stored.record.id) is None:
-                self._adopt(stored)
+                await self.take_in(stored)
 
     def _adopt(self, stored: Stored) -> None:
         self._roster.place(self._roster.adopt(stored), stored.record)

@@ -57,7 +57,11 @@ def remote_type(told: Description) -> ProcedureType:
             _elsewhere,
             True,
             StepMark(
-                s.name == told.first, s.undo, s.point_of_no_return, s.undo_partial, s.deadline_ms
+                first=s.name == told.first,
+                undo=s.undo,
+                point_of_no_return=s.point_of_no_return,
+                undo_partial=s.undo_partial,
+                deadline_ms=s.deadline_ms,
             ),
         )
         for s in told.steps

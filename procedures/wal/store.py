@@ -136,6 +136,20 @@ class WalStore:
         version = await self._write(ops, [record])
         return Stored(record.settled(version), version)
 
+    async def start(
+        self, change: Change, *, ops: Sequence[Op] = (), reads: Reads | None = None
+    ) -> int:
+        self._journal.check()
+        record = change.record
+        if self._image.stored(record.id) is not None or (
+            record.nonce and self._image.by_nonce(record.owner, record.nonce) is not None
+        ):
+            raise Fenced
+        self._room()
+        self._allowed(ops)
+        self._rows.refuse(ops, reads.start_ts if isinstance(reads, RowReads) else 0)
+        return await self._write(ops, [record, *change.created])
+
     async def update(
         self,
         version: int,

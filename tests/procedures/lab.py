@@ -42,7 +42,7 @@ class CrashingStore:
     Dead is dead: every later call fails, too, until somebody opens the inner store again.
     """
 
-    WRITES = frozenset({"insert", "update", "remove"})
+    WRITES = frozenset({"insert", "start", "update", "remove"})
 
     def __init__(self, inner: Any, at: int = 0, *, after: bool = False) -> None:
         self.inner = inner

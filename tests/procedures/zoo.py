@@ -346,7 +346,43 @@ class Fat(Zoo):
         return p.done([len(ctx.state["fat"]), len(ctx.args["blob"]), ctx.wake != ""])
 
 
-TYPES = [
+@procedure("swift")
+class Swift(Zoo):
+    """Its first step may run with its submission; each word of `do` is another outcome of it."""
+
+    @step(first=True, early=True, undo="back")
+    async def begin(self, ctx: StepContext) -> Outcome:
+        self.lab.count("swift began")
+        await bump(ctx, "swift")
+        if wants(ctx, "children"):
+            return p.children([(Leaf, {"key": "s1"}), (Leaf, {"key": "s2"})], then="end")
+        if wants(ctx, "suspend"):
+            return p.suspend(timeout_ms=1_000, then="end")
+        if wants(ctx, "token"):
+            self.lab.outside[ctx.token] = 1
+        if wants(ctx, "fail"):
+            return p.fail("NO", "at once")
+        if wants(ctx, "slow"):
+            await asyncio.sleep(0.5)
+        if wants(ctx, "more") or wants(ctx, "fail end"):
+            return p.next("end")
+        return p.done("swiftly")
+
+    @step
+    async def end(self, ctx: StepContext) -> Outcome:
+        await bump(ctx, "ended")
+        if wants(ctx, "fail end"):
+            return p.fail("NO", "at the end")
+        return p.done([child.result for child in ctx.children] or "in the end")
+
+    @undo
+    async def back(self, ctx: StepContext) -> None:
+        await bump(ctx, "swift", -1)
+        await trace(ctx, "swift")
+
+
+TYPES: list[type] = [
+    Swift,
     Three,
     Loop,
     Leaf,
@@ -491,6 +527,26 @@ CASES = [
         error="NO",
         numbers={"before": 1, "last": 1, "leaf over": 0},
         undone="over",
+    ),
+    Case("swift", None, "SUCCESS", "swiftly", numbers={"swift": 1, "ended": 0}),
+    *(
+        Case("swift", {"do": [do]}, "SUCCESS", result, numbers={"swift": 1, "ended": ended})
+        for do, result, ended in (
+            ("children", ["s1", "s2"], 1),
+            ("suspend", "in the end", 1),
+            ("more", "in the end", 1),
+            ("slow", "swiftly", 0),
+        )
+    ),
+    Case("swift", {"do": ["token"]}, "SUCCESS", "swiftly", numbers={"swift": 1}, outside=[1]),
+    Case("swift", {"do": ["fail"]}, "FAILED", error="NO", numbers={"swift": 0}),
+    Case(
+        "swift",
+        {"do": ["fail end"]},
+        "ROLLED_BACK",
+        error="NO",
+        numbers={"swift": 0, "ended": 0},
+        undone="swift",
     ),
     Case("outside", None, "SUCCESS", outside=[1]),
     Case("outside", {"do": ["fail"]}, "ROLLED_BACK", error="NO", outside=[0]),

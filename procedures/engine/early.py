@@ -1,0 +1,129 @@
+"""First steps that run before their submission is durable (docs/decisions/0520).
+
+A procedure usually costs two writes one after the other: its submission, then its first step. A
+first step that was declared `early=True` has no effect but its writes to `ctx.txn`; so it runs at
+once, and submission, outcome and writes are ONE transaction: all of it is there or nothing. Whoever
+submits is answered when that is durable.
+
+Nothing is promised: it is tried when a worker is free, nobody waits for a turn, there are no locks
+and no limits to wait for, and the step ends within PROCEDURE_EARLY_MS. In any other case, and if
+the step does not simply succeed, its run is dropped, and the submission goes the usual way, where
+the step runs anew. A type whose step took too long is not tried again by this executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kv.base import limits
+from kv.base.errors import KvorumError
+from kv.base.ports import Clock
+from procedures.engine import core
+from procedures.engine.context import StepContext, StepTxn
+from procedures.engine.core import Change, Ran, RunStep
+from procedures.engine.procedure import Fail, State
+from procedures.engine.records import Record
+from procedures.engine.registry import ProcedureType, Registry, StepDef
+from procedures.engine.roster import Roster
+from procedures.engine.runner import Returned, Runner
+from procedures.engine.store import Fenced, ProcedureStore, Stored
+from procedures.engine.turn import Turns
+
+_SLOW_TYPES_MAX: Final = 1_000
+
+
+class Begun(NamedTuple):
+    """A procedure that was stored with its first step behind it."""
+
+    stored: Stored
+    change: Change
+    events: tuple[str, ...]  # that its step signalled
+    since: int  # signals up to this number were before its step
+
+
+class Early:
+    """See the module. `room`: how many more steps may be under way in this executor."""
+
+    def __init__(
+        self,
+        *,
+        store: ProcedureStore,
+        types: Registry,
+        clock: Clock,
+        runner: Runner,
+        roster: Roster,
+        turns: Turns,
+        room: Callable[[], int],
+    ) -> None:
+        self._store, self._types, self._clock = store, types, clock
+        self._runner, self._roster, self._turns = runner, roster, turns
+        self._room = room
+        self._slow: dict[tuple[str, int], None] = {}  # types whose step took too long
+        self.running = 0
+        self.begun = 0  # procedures that began this way
+        self.dropped = 0  # runs that were for nothing
+
+    async def begin(self, record: Record) -> Begun | None:
+        """Run the first step of a procedure that is stored nowhere yet, and store both. None: it
+        is still to be submitted (or, if a write's outcome is unknown, asked for).
+        """
+        declared = self._types.get(record.name, record.version)
+        if not self._may(record, declared):
+            return None
+        definition = declared.steps[record.step]
+        action = core.action(record)
+        assert isinstance(action, RunStep)
+        txn, ctx = self._turns.context(record, definition, record.step, action.token, early=True)
+        since = self._roster.signals
+        self.running += 1
+        try:
+            change, version = await self._stored(record, declared, definition, txn, ctx)
+        except (KvorumError, Fenced, TimeoutError):
+            self.dropped += 1
+            return None
+        finally:
+            self.running -= 1
+            await txn.end()
+        self.begun += 1
+        stored = Stored(change.record.settled(version), version)
+        return Begun(stored, change, tuple(ctx.signals()), since)
+
+    def _may(self, record: Record, declared: ProcedureType) -> bool:
+        """Whether it would have a turn at once, and needs nothing that is taken with its turn."""
+        return (
+            declared.steps[declared.first].mark.early
+            and not declared.remote
+            and record.state is State.RUNNABLE
+            and not record.locks
+            and not record.pending
+            and (record.name, record.version) not in self._slow
+            and self._room() > self.running
+            and not self._roster.waits_in("")
+            and (self._roster.gate is None or not self._roster.gate.active)
+        )
+
+    async def _stored(
+        self,
+        record: Record,
+        declared: ProcedureType,
+        definition: StepDef,
+        txn: StepTxn,
+        ctx: StepContext,
+    ) -> tuple[Change, int]:
+        """Raises KvorumError, Fenced or TimeoutError if it cannot be so."""
+        try:
+            async with asyncio.timeout(limits.PROCEDURE_EARLY_MS / 1000):
+                ended = await self._runner.run(definition, declared.make, ctx)
+        except TimeoutError:
+            if len(self._slow) < _SLOW_TYPES_MAX:
+                self._slow[record.name, record.version] = None
+            raise
+        if not isinstance(ended, Returned) or ended.outcome is None or ctx.too_early:
+            raise Fenced  # it failed, or cannot be early: it runs again the usual way
+        if isinstance(ended.outcome, Fail):
+            raise Fenced
+        ran = Ran(ended.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+        change, ops = await self._turns.changed(record, ended.outcome, ran, txn)
+        return change, await self._store.start(change, ops=ops, reads=txn.reads)
