@@ -65,9 +65,9 @@ class KvorumReader(DataSourceReader):
         self.options, self.reading, self.schema = options, reading, schema
         with Session(options) as session:
             self.table: Table = session.table
-            self.bounds = table_bounds(session.table, options)
             if options.where:
                 compile_where(options.where, arrow_rows.arrow_schema(self.table))
+            self.bounds = table_bounds(session.table, options)
             try:
                 self.pin = Pin.open(session, reading.at, reading.owner)
             except SnapshotTooOld as e:

@@ -202,6 +202,8 @@ class _Compiler:
         left, right, table = node.left, node.right, _COMPARE
         if not isinstance(left, E.Column):
             left, right, table = right, left, _FLIPPED
+        if not isinstance(left, E.Column):
+            raise self._cannot(node, "not supported at the source: one side must be a column")
         field, kind = self._column(left)
         if isinstance(right, E.Column):
             other = self._column(right)[0]

@@ -159,24 +159,37 @@ def test_o14_snapshot_is_pinned_per_load(spark: Any, db: kvorum.Database, option
     assert load(spark, options("pinned", at=str(at))).count() == 5
 
 
-def test_o14_snapshot_too_old(spark: Any, tmp_path: Path) -> None:
-    """A load below what the cluster keeps fails without saying what to do."""
-    forgetful = ("--gc-retention-ms", "4000", "--gc-interval-ms", "200")
+def test_u9_a_load_holds_its_version_and_says_so(spark: Any, tmp_path: Path) -> None:
+    """What a load is pinned to is collected under it, nobody sees who holds it, or a load whose
+    lease was taken away fails without saying what to do.
+    """
+    forgetful = ("--gc-retention-ms", "2000", "--gc-interval-ms", "200")
     with NodeProcess(tmp_path / "data", free_port_base(), *forgetful) as node:
         node.start()
         with kvorum.connect(node.url) as db:
             db.create_namespace(NAMESPACE)
             db.create_table(NAMESPACE, "aged")
-        options = {"endpoint": f"127.0.0.1:{node.base}", "table": f"{NAMESPACE}.aged"}
-        frame = load(spark, options)
-        assert frame.count() == 0  # the first action pins the snapshot
-        with kvorum.connect(node.url) as db:  # without old versions there is nothing to forget
-            for i in range(12):
-                db.table(NAMESPACE, "aged").put("k", b"%d" % i)
-                time.sleep(0.5)
-        text = message(frame.count)
-        assert "SNAPSHOT_TOO_OLD" in text
-        assert "load() again" in text
+            aged = db.table(NAMESPACE, "aged")
+            aged.put("k", b"first")
+            options = {"endpoint": f"127.0.0.1:{node.base}", "table": f"{NAMESPACE}.aged"}
+            frame = load(spark, {**options, "owner": "the month's end"})
+            assert [bytes(r.value) for r in frame.collect()] == [b"first"]  # pins the version
+
+            def pass_retention() -> None:
+                for i in range(8):
+                    aged.put("k", b"%d" % i)
+                    time.sleep(0.5)
+
+            pass_retention()
+            assert [bytes(r.value) for r in frame.collect()] == [b"first"]
+            (held,) = db.snapshots()
+            assert held.owner == "the month's end"
+            assert held.age_ms > 3_000
+            db.release_snapshot(held.id)
+            pass_retention()
+            text = message(frame.count)
+            assert "SNAPSHOT_TOO_OLD" in text
+            assert "load() again" in text
 
 
 def test_o14_split_table_is_read_in_partitions(
@@ -262,8 +275,10 @@ def test_o6_null_where_none_may_be(spark: Any, options: Options, pairs: str) -> 
     assert load(spark, options(pairs, keyFrom="7000")).count() == 0
 
 
-@pytest.mark.parametrize("mode", ["overwrite", "error", "ignore", None])
-def test_o14_only_append(spark: Any, options: Options, pairs: str, mode: str | None) -> None:
+@pytest.mark.parametrize("mode", ["error", "ignore", None])
+def test_o14_append_or_overwrite(
+    spark: Any, options: Options, pairs: str, mode: str | None
+) -> None:
     """A mode that we cannot honour is taken for append."""
     frame = spark.createDataFrame([(5_000, "x", 1.0)], "id INT, name STRING, score DOUBLE")
     text = message(lambda: save(frame, options(pairs), mode))
