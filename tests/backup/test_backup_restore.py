@@ -1,0 +1,311 @@
+"""Backup and restore of a whole node: what is in it, what goes on, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvorum
+from kv.base import system
+from kv.base.errors import Corruption, NotFound
+from kv.base.keys import table_prefix, table_range
+from kvorum.transfer import backup as backing
+from kvorum.transfer.places import place_of
+from kvorum.transfer.scope import RULES
+from kvorum.transfer.services import scan_expiring
+from kvorum.transfer.verify import verify
+from procedures.library.sink_records import Marker, marker_key
+from procedures.master.partitions import placed_of, placed_partitions
+from sqlproxy import catalog, relations, roles, sequences
+from sqlproxy.entries import index_codec
+from sqlproxy.rows import codec
+from tests.backup.backups import backup, restore
+from tests.library.sql_scenarios import PEOPLE
+
+MODULES = ("tests.backup.backups",)
+LOCK = "account/7"
+
+
+@asynccontextmanager
+async def node(directory: Path) -> AsyncIterator[Any]:
+    db = await kvorum.aopen(directory, procedure_modules=MODULES)
+    try:
+        yield db
+    finally:
+        await db.close()
+
+
+async def fill(db: Any) -> None:
+    """Plain and SQL tables, a sequence that has moved, a role, a marker of a sink."""
+    await db.create_table("default", "t", split_keys=["k010", "k020"])
+    await db.create_namespace("shop")
+    for i in range(30):
+        await db.table("default", "t").put(f"k{i:03}", f"v{i}")
+    await db.table("default", "t").put("brief", "x", ttl_ms=3_600_000)
+    people = {**PEOPLE, "namespace": "shop", "replicas": 1}
+    await db.wait(await db.submit("CreateTable", people), timeout_ms=30_000)
+    txn = db._backend.txn
+    table = await catalog.lookup(txn, "shop", "people")
+    (sequence,) = (await relations.list_relations(txn, "shop")).sequences
+    t = await txn.begin()
+    for number in range(1, 6):
+        row = (number, f"p{number}@example.org", number * 10)
+        key, value = codec(table).encode_row(row)
+        t.put(table_prefix(table.id) + key, value)
+        for index in table.indexes:
+            at, entry = index_codec(table, index).entry(row)
+            t.put(table_prefix(index.id) + at, entry)
+    sequences.put_stand(t, sequence, sequences.Stand(77, True))
+    roles.put(t, roles.Role("ann", verifier="SCRAM-SHA-256$x"))
+    t.put(marker_key("etl", table.id), Marker(41, "query").pack())
+    await t.commit()
+
+
+async def at_step(db: Any, id: int, step: str) -> None:
+    while (await db.procedure(id)).step != step:  # noqa: ASYNC110 - nobody tells it
+        await asyncio.sleep(0.02)
+
+
+async def there(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110, ASYNC240 - nobody tells it
+        await asyncio.sleep(0.01)
+
+
+async def stored(db: Any, *ids: int) -> list[tuple[bytes, bytes]]:
+    """Every row of these tables and indexes."""
+    found = []
+    for id in ids:
+        page = await db._backend.txn.scan(*table_range(id), limit=10_000)
+        assert page.resume is None
+        found += [(key, value) for key, value, _ in page.items]
+    return found
+
+
+async def test_u3_a_restored_cluster_has_everything(tmp_path: Path) -> None:
+    """A row, an index, a sequence, a role, a sink's marker, a TTL or a split was lost."""
+    async with node(tmp_path / "a") as db:
+        await fill(db)
+        txn = db._backend.txn
+        plain, people = [
+            await catalog.lookup(txn, *name) for name in (("default", "t"), ("shop", "people"))
+        ]
+        ids = (plain.id, *people.storage_ids)
+        before = await stored(db, *ids)
+        told = await backup(db, tmp_path / "backup")
+        await db.table("default", "t").put("later", "not in it")
+    assert verify(place_of(str(tmp_path / "backup"))).rows == told["rows"]
+    async with node(tmp_path / "b") as db:
+        found = await restore(db, tmp_path / "backup")
+        assert (found["rows"], found["at"], found["tables"]) == (told["rows"], told["at"], 2)
+        txn = db._backend.txn
+        assert await catalog.lookup(txn, "shop", "people") == people
+        assert await stored(db, *ids) == before
+        assert len(before) == 31 + 5 * 3
+        cuts = [placed.descriptor.start for placed in await placed_of(txn, plain.id)]
+        assert [cut[4:] for cut in cuts] == [b"", b"k010", b"k020"]
+        (sequence,) = (await relations.list_relations(txn, "shop")).sequences
+        assert await sequences.stand(txn, sequence) == (77, True)
+        assert {role.name for role in await roles.all_roles(txn)} == {"kvorum", "ann"}
+        marker, version = await txn.get(marker_key("etl", people.id))
+        assert Marker.unpack(marker) == Marker(41, "query")
+        assert version > int(told["at"])
+        page, due = await scan_expiring(txn, *table_range(plain.id), await txn.now(), 10)
+        assert [page.items[place][0][4:] for place in due] == [b"brief"]
+        assert (await db.create_table("default", "new")).id > max(ids)
+
+
+async def test_u3_procedures_go_on_with_their_locks(tmp_path: Path) -> None:
+    """A procedure was lost, ran a step twice, or lost its lock to one that waited for it."""
+    async with node(tmp_path / "a") as db:
+        await db.create_table("default", "counts")
+        args = {"resource": LOCK, "name": "holder"}
+        holder = await db.submit("backup.pipeline", args, nonce="mine")
+        await at_step(db, holder, "after")
+        waiter = await db.submit("backup.pipeline", {**args, "name": "waiter"})
+        ended = await db.submit("kvorum.list_settings", {}, nonce="done")
+        await db.wait(ended)
+        (grant,) = (await db._backend.txn.scan(*table_range(system.LOCKS), limit=10)).items[1:]
+        await backup(db, tmp_path / "backup")
+        await db.signal(holder, "go")
+        await db.wait(holder, timeout_ms=20_000)
+    async with node(tmp_path / "b") as db:
+        assert (await restore(db, tmp_path / "backup"))["procedures"] == 2
+        assert await db.submit("backup.pipeline", args, nonce="mine") == holder
+        assert await db.submit("kvorum.list_settings", {}, nonce="done") == ended
+        assert (await db.procedure(ended)).state == "SUCCESS"
+        with pytest.raises(kvorum.KvorumError) as refused:
+            await db.batch([kvorum.Put("default", "counts", "x", "1", fence=(LOCK, grant[2]))])
+        assert refused.value.code == "FENCED_OFF"
+        await asyncio.sleep(0.3)
+        counts = db.table("default", "counts")
+        assert await counts.get("waiter.before") is None
+        await db.signal(holder, "go")
+        token = (await db.wait(holder, timeout_ms=20_000))["token"]
+        assert int(token) > grant[2]
+        await db.signal(waiter, "go")
+        await db.wait(waiter, timeout_ms=20_000)
+        marks = ("holder.before", "holder.after", "waiter.before", "waiter.after")
+        assert [(await counts.get(mark)).value for mark in marks] == [b"1"] * 4
+
+
+async def test_u3_what_was_known_of_before_is_refused(tmp_path: Path) -> None:
+    """Who watched the old cluster would go on in the new one, and miss changes without a word."""
+    async with node(tmp_path / "a") as db:
+        await db.create_table("default", "t")
+        version = await db.table("default", "t").put("k", "v")
+        await backup(db, tmp_path / "backup")
+    async with node(tmp_path / "b") as db:
+        await restore(db, tmp_path / "backup")
+        events = aiter(db.watch("default", "t", from_version=version))
+        with pytest.raises(kvorum.KvorumError) as refused:
+            await anext(events)
+        assert refused.value.code == "EPOCH_CHANGED"
+        assert "watch from 0" in refused.value.message
+        later = await db.table("default", "t").put("k", "w")
+        async with asyncio.timeout(10):
+            async for event in db.watch("default", "t", from_version=later - 1):
+                assert event.version == later
+                break
+
+
+async def test_u3_only_into_an_empty_cluster_unless_forced(tmp_path: Path) -> None:
+    """A restore would mix two clusters' data."""
+    async with node(tmp_path / "a") as db:
+        await fill(db)
+        await backup(db, tmp_path / "backup")
+        with pytest.raises(kvorum.KvorumError) as refused:
+            await restore(db, tmp_path / "backup")
+        assert refused.value.code == "CLUSTER_NOT_EMPTY"
+        await db.create_table("default", "other")
+        await db.table("default", "t").put("k000", "changed")
+        await restore(db, tmp_path / "backup", force=True)
+        assert [table.name for table in await db.tables("default")] == ["t"]
+        assert (await db.table("default", "t").get("k000")).value == b"v0"
+
+
+def damages() -> list[Any]:
+    def flip(where: Path) -> None:
+        data = bytearray((where / "data/00000001.kvb").read_bytes())
+        data[len(data) // 2] ^= 1
+        (where / "data/00000001.kvb").write_bytes(bytes(data))
+
+    def swap(where: Path) -> None:
+        (where / "data/00000001.kvb").write_bytes((where / "data/00000002.kvb").read_bytes())
+
+    def lose(where: Path) -> None:
+        (where / "data/00000001.kvb").unlink()
+
+    def edit(where: Path) -> None:
+        told = json.loads((where / "manifest.json").read_text())
+        (where / "manifest.json").write_text(json.dumps({**told, "at": str(int(told["at"]) + 1)}))
+
+    def unfinished(where: Path) -> None:
+        (where / "manifest.json").unlink()
+
+    return [flip, swap, lose, edit, unfinished]
+
+
+@pytest.mark.parametrize("damage", damages(), ids=lambda damage: damage.__name__)
+async def test_u3_a_damaged_backup_is_told_and_leaves_nothing(
+    damage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed, exchanged or missing files would be restored as if they were what was backed up."""
+    monkeypatch.setattr(backing, "TRANSFER_BLOCK_ROWS", 10)
+    where = tmp_path / "backup"
+    async with node(tmp_path / "a") as db:
+        await fill(db)
+        await backup(db, where)
+    damage(where)
+    with pytest.raises((Corruption, NotFound)):
+        verify(place_of(str(where)))
+    async with node(tmp_path / "b") as db:
+        with pytest.raises((Corruption, NotFound)):
+            await restore(db, where)
+        assert await db.tables("default") == []
+        left = [row for row in await placed_partitions(db._backend.txn) if row.descriptor.start]
+        assert left == []
+
+
+async def test_j18_backup_goes_on_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup that was under way when its node ended began anew, or was lost."""
+    monkeypatch.setattr(backing, "TRANSFER_BLOCK_ROWS", 5)
+    where = tmp_path / "backup"
+    async with node(tmp_path / "a") as db:
+        await fill(db)
+        locks = backing.lock_names(await backing.all_tables(db._backend.txn))
+        args = {"target": where.as_uri(), "locks": locks, "rate": 4096}
+        id = await db.submit("kvorum.backup", args)
+        await there(where / "data/00000002.kvb")
+        first = (where / "data/00000000.kvb").stat().st_mtime_ns
+        assert not (where / "manifest.json").exists()
+    async with node(tmp_path / "a") as db:
+        told = await db.wait(id, timeout_ms=50_000)
+        assert (where / "data/00000000.kvb").stat().st_mtime_ns == first
+        assert verify(place_of(str(where))).rows == told["rows"]
+        assert await db.snapshots() == []
+
+
+async def test_j18_aborted_backup_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot would be held and files would lie about for a backup that nobody finishes."""
+    monkeypatch.setattr(backing, "TRANSFER_BLOCK_ROWS", 5)
+    where = tmp_path / "backup"
+    async with node(tmp_path / "a") as db:
+        await fill(db)
+        locks = backing.lock_names(await backing.all_tables(db._backend.txn))
+        args = {"target": where.as_uri(), "locks": locks, "rate": 4096}
+        id = await db.submit("kvorum.backup", args)
+        await there(where / "data/00000001.kvb")
+        assert [snapshot.owner for snapshot in await db.snapshots()] == [f"backup {id}"]
+        await db.abort_procedure(id, "not wanted")
+        with pytest.raises(kvorum.KvorumError):
+            await db.wait(id, timeout_ms=20_000)
+        assert [path for path in where.rglob("*") if path.is_file()] == []
+        assert await db.snapshots() == []
+
+
+async def test_schema_changes_wait_for_a_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is dropped while it is copied would be missing, or half of it."""
+    monkeypatch.setattr(backing, "TRANSFER_BLOCK_ROWS", 5)
+    where = tmp_path / "backup"
+    async with node(tmp_path / "a") as db:
+        await fill(db)
+        locks = backing.lock_names(await backing.all_tables(db._backend.txn))
+        args = {"target": where.as_uri(), "locks": locks, "rate": 8192}
+        id = await db.submit("kvorum.backup", args)
+        await there(where / "data/00000000.kvb")
+        await db.drop_table("default", "t")
+        assert (await db.procedure(id)).state == "SUCCESS"
+        with pytest.raises(kvorum.KvorumError) as refused:
+            await db.wait(await db.submit("kvorum.backup", args), timeout_ms=10_000)
+        assert refused.value.code == "TARGET_IN_USE"
+
+
+async def test_backup_of_tables_that_nobody_locked_is_refused(tmp_path: Path) -> None:
+    """A table that was made after the list of locks was would be copied while it changes."""
+    async with node(tmp_path / "a") as db:
+        await db.create_table("default", "t")
+        args = {"target": (tmp_path / "b").as_uri(), "locks": []}
+        with pytest.raises(kvorum.KvorumError) as refused:
+            await db.wait(await db.submit("kvorum.backup", args), timeout_ms=10_000)
+        assert refused.value.code == "SCHEMA_CHANGED"
+        assert not (tmp_path / "b").exists()
+
+
+def test_every_system_table_has_a_rule() -> None:
+    """A new table of the system would be restored, or left out, without anybody having decided."""
+    there = {
+        number for name, number in vars(system).items() if name.isupper() and type(number) is int
+    }
+    assert there == set(RULES), "say in kvorum/transfer/scope.py what a restore does with it"
