@@ -19,9 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sqlproxy.errors import SqlError
+
+if TYPE_CHECKING:
+    from sqlproxy.pg.copying_columns import Columns
 
 Row = Sequence[Any]
 Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
@@ -139,6 +142,10 @@ class Portal(Protocol):
 
     async def take(self, rows: Sequence[Row]) -> None:
         """Rows of a COPY FROM STDIN, in the order of `fields`, in user form."""
+        ...
+
+    async def take_columns(self, found: Columns) -> None:
+        """The same, column by column."""
         ...
 
     async def finish(self) -> None:

@@ -128,16 +128,18 @@ class TableWriter:
                     t.put(at, entry)
         return key
 
-    def encoded(self, rows: Sequence[Row]) -> list[Part]:
-        """What `insert` would write of many rows, key space by key space."""
-        keys, values = self._codec.encode_columns(list(zip(*rows, strict=True)))
+    def encoded(self, columns: Sequence[Sequence[Any]]) -> list[Part]:
+        """What `insert` would write of many rows, given column by column: key space by key
+        space.
+        """
+        keys, values = self._codec.encode_columns(columns)
         prefix = self.prefix
         parts = [Part([prefix + key for key in keys], values, True)]
         for index in self._indexes:
             if not index.adds:
                 continue
             alone, others = Part([], [], True), Part([], [], False)
-            for row in rows:
+            for row in zip(*columns, strict=True):
                 at, entry, new = index.entry(row)
                 part = alone if new else others
                 part.keys.append(at)

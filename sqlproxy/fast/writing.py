@@ -161,6 +161,25 @@ class InsertPlan:
         """The rows as they are to be written. Raises SqlError."""
         return [self._row(writer, given, env) for given in self._given(rows, env)]
 
+    def columns(
+        self, writer: TableWriter, env: Env, given: Sequence[Sequence[Any]], count: int
+    ) -> Sequence[Sequence[Any]]:
+        """`made` of rows that are given column by column, and so given back. Raises SqlError."""
+        rules = writer.rules
+        if rules.generated or rules.checks or self.insert.overriding or not self._places:
+            return list(zip(*self.made(writer, env, list(zip(*given, strict=True))), strict=True))
+        found: list[Sequence[Any]] = [()] * len(self.table.columns)
+        for place, values in zip(self._places, given, strict=True):
+            found[place] = values
+        for place in set(range(len(found))) - set(self._places):
+            default = rules.defaults.get(place)
+            found[place] = [None if default is None else default((), env) for _ in range(count)]
+        for place in rules.required:
+            if None in found[place]:
+                for row in zip(*found, strict=True):
+                    rules.finished(list(row), env)  # raises: it tells which one
+        return found
+
     def returned(self, rows: Sequence[Row], env: Env) -> list[Row]:
         """What RETURNING says of rows that were written."""
         if not self._returning:

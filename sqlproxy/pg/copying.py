@@ -19,6 +19,8 @@ from typing import Any, Final, Protocol
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
 from sqlproxy.pg import binary, text
+from sqlproxy.pg.copying_binary import quick_rows
+from sqlproxy.pg.copying_columns import Columns, columns_of, converters
 from sqlproxy.pg.style import Style
 
 Row = tuple[Any, ...]
@@ -37,6 +39,10 @@ _NAMED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v
 class Reader(Protocol):
     def feed(self, data: bytes) -> list[Row]:
         """The rows that are complete with it. Raises SqlError."""
+        ...
+
+    def feed_many(self, data: bytes) -> list[Row] | Columns:
+        """The same, column by column where that is quicker."""
         ...
 
     def finish(self) -> list[Row]:
@@ -71,8 +77,29 @@ class _Lines:
         self._ended = False  # by `\.`
         self._header = of.header or of.header_match
         self._newline = b""  # the first one says what all are
+        # Looked at by column where every cell is as it stands; a csv's options say otherwise.
+        self._convert = converters([field.oid for field in fields], self._readers)
+        self._escape = "\\"
 
     def feed(self, data: bytes) -> list[Row]:
+        return self._rows(self._lines(data))
+
+    def feed_many(self, data: bytes) -> list[Row] | Columns:
+        lines = self._lines(data)
+        if lines and not self._header and self._between_rows:
+            of = self._of
+            found = columns_of(lines, of.delimiter, of.null, self._escape, self._convert)
+            if found is not None:
+                self._line += len(lines)
+                return found
+        return self._rows(lines)
+
+    @property
+    def _between_rows(self) -> bool:
+        return True
+
+    def _lines(self, data: bytes) -> list[str]:
+        """Those that are complete with it."""
         if self._ended:
             return []
         data = self._rest + data if self._rest else data
@@ -83,7 +110,7 @@ class _Lines:
             return []
         end += len(newline) - 1
         self._keep(data[end:])
-        return self._rows(self._decoded(data[: end - len(newline)]))
+        return self._decoded(data[: end - len(newline)])
 
     def finish(self) -> list[Row]:
         rest, self._rest = self._rest, b""
@@ -280,6 +307,13 @@ class _CsvReader(_Lines):
         self._begun_chars = 0
         self._force_null = [name in of.force_null for name in self._names]
         self._force_not_null = [name in of.force_not_null for name in self._names]
+        self._escape = of.quote
+        if of.force_null or of.force_not_null or len(fields) == 1:  # where `\.` may end it
+            self._convert = []
+
+    @property
+    def _between_rows(self) -> bool:
+        return not self._begun
 
     def _rows(self, lines: list[str]) -> list[Row]:
         rows: list[Row] = []
@@ -371,6 +405,7 @@ class _BinaryReader:
         self._of = of
         self._names = [field.name for field in fields]
         self._readers = [binary.reader(field.oid) for field in fields]
+        self._quick = quick_rows(tuple(field.oid for field in fields))
         self._piece_bytes_max = piece_bytes_max
         self._rest = b""
         self._begun = False
@@ -384,7 +419,10 @@ class _BinaryReader:
         if not self._begun:
             at = self._header(data)
         while self._begun and not self._ended:
-            row, at = self._row(data, at)
+            before = len(rows)
+            at = self._quick(data, at, rows)
+            self._line += len(rows) - before
+            row, at = self._row(data, at)  # the last one, or what is not as usual
             if row is None:
                 break
             rows.append(row)
@@ -394,6 +432,9 @@ class _BinaryReader:
                 LIMIT_EXCEEDED, f"a row of a COPY has more than {self._piece_bytes_max} bytes"
             )
         return rows
+
+    def feed_many(self, data: bytes) -> list[Row]:
+        return self.feed(data)
 
     def finish(self) -> list[Row]:
         if not self._begun:

@@ -30,6 +30,7 @@ from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.writing import InsertPlan, Outcome
 from sqlproxy.front import statements as s
+from sqlproxy.pg.copying_columns import Columns
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.prepared import Prepared
 from sqlproxy.session.running import Job, reserve
@@ -92,10 +93,17 @@ class Loader:
         self._env: Env | None = None
         self._numbers: Numbers | None = None
 
+    async def take_columns(self, found: Columns) -> int:
+        """`take` of rows that come column by column."""
+        if self._load is None:
+            return await self.take(found.rows())
+        await self._add(found.columns, found.count)
+        return found.count
+
     async def take(self, rows: Sequence[Row]) -> int:
         """The next rows. Raises SqlError, KvorumError."""
         if self._load is not None:
-            await self._add(rows)
+            await self._add(list(zip(*rows, strict=True)), len(rows))
         elif not self._may_load:
             await self._insert(rows)
         else:
@@ -104,7 +112,7 @@ class Loader:
             if len(self._held) >= SQL_LOAD_ROWS_MIN or self._takes >= _TAKES_MIN:
                 held, self._held = self._held, []
                 await self._begin()
-                await self._add(held)
+                await self._add(list(zip(*held, strict=True)), len(held))
         return len(rows)
 
     async def finish(self) -> None:
@@ -151,15 +159,16 @@ class Loader:
         writer = self._writer = self._declared.writer(self._plan.table)
         session.outcomes[:] = [Outcome(writers=[writer])]  # what a refused condition means
 
-    async def _add(self, rows: Sequence[Row]) -> None:
+    async def _add(self, columns: Sequence[Sequence[Any]], count: int) -> None:
         writer, env, numbers = self._writer, self._env, self._numbers
         assert self._load is not None
         assert writer is not None
         assert env is not None
         assert numbers is not None
         for name in sorted(self._plan.sequences | writer.rules.sequences):
-            await reserve(self._session, self._declared, numbers, name, len(rows))
-        for part in writer.encoded(self._plan.made(writer, env, rows)):
+            await reserve(self._session, self._declared, numbers, name, count)
+        columns = self._plan.columns(writer, env, columns, count)
+        for part in writer.encoded(columns):
             if part.absent:
                 at = self._twins.setdefault(part.keys[0][:4], Twins()).met(part.keys)
                 if at is not None:

@@ -14,6 +14,7 @@ from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
 from sqlproxy.answers import CopyFormat, Field, Row
 from sqlproxy.change.presence import Use
 from sqlproxy.errors import LIMIT_EXCEEDED, SqlError
+from sqlproxy.pg.copying_columns import Columns
 
 Batches = AsyncIterator[Sequence[Row]]
 
@@ -94,6 +95,9 @@ class Portal:
     async def take(self, rows: Sequence[Row]) -> None:
         raise AssertionError("not a COPY FROM STDIN")
 
+    async def take_columns(self, found: Columns) -> None:
+        raise AssertionError("not a COPY FROM STDIN")
+
     async def finish(self) -> None:
         raise AssertionError("not a COPY FROM STDIN")
 
@@ -133,6 +137,10 @@ class Rows(Protocol):
 
     async def take(self, rows: Sequence[Row]) -> int:
         """How many there were."""
+        ...
+
+    async def take_columns(self, found: Columns) -> int:
+        """The same, column by column."""
         ...
 
     async def finish(self) -> None:
@@ -177,6 +185,9 @@ class CopyIn:
 
     async def take(self, rows: Sequence[Row]) -> None:
         self._count += await self._guard(self._rows.take(rows))
+
+    async def take_columns(self, found: Columns) -> None:
+        self._count += await self._guard(self._rows.take_columns(found))
 
     async def finish(self) -> None:
         await self._guard(self._rows.finish())

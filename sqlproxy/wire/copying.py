@@ -20,6 +20,7 @@ from kv.base.limits import (
 from sqlproxy.answers import CopyFormat, Portal
 from sqlproxy.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
 from sqlproxy.pg.copying import reader
+from sqlproxy.pg.copying_columns import Columns
 from sqlproxy.pg.copying_out import TRAILER, header, row_writer
 from sqlproxy.pg.style import Style
 from sqlproxy.wire import codec
@@ -74,8 +75,11 @@ class CopyIn:
     async def _hand_on(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._bytes = [], 0
-        if rows := self._reader.feed(data):
-            await self._portal.take(rows)
+        found = self._reader.feed_many(data)
+        if isinstance(found, Columns):
+            await self._portal.take_columns(found)
+        elif found:
+            await self._portal.take(found)
 
 
 class CopyOut:

@@ -21,6 +21,7 @@ from typing import Any
 from sqlproxy.answers import Channel, CopyFormat, Field, Notice, Row, Status
 from sqlproxy.errors import SqlError
 from sqlproxy.pg import oids, text
+from sqlproxy.pg.copying_columns import Columns
 from sqlproxy.wire.scram import make_verifier
 
 _CAST = re.compile(
@@ -112,6 +113,9 @@ class FakePortal:
 
     async def take(self, rows: Sequence[Row]) -> None:
         self._taken += rows
+
+    async def take_columns(self, found: Columns) -> None:
+        await self.take(found.rows())
 
     async def finish(self) -> None:
         self.session.shared.copied += self._taken
