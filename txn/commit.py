@@ -80,7 +80,7 @@ class Commit:
                 raise self._core.interrupted(unsent=effects)
         except BaseException as stop:
             if isinstance(stop, asyncio.CancelledError):
-                self._caller_is_gone()
+                self.caller_is_gone()
             if not self._running:
                 self._ended()
             raise
@@ -92,7 +92,7 @@ class Commit:
         try:
             return await self._answer
         except asyncio.CancelledError:
-            self._caller_is_gone()
+            self.caller_is_gone()
             raise
 
     def _first(
@@ -113,7 +113,54 @@ class Commit:
     def abandon(self) -> None:
         """The caller of a commit that was sent as one WRITE went away before its answer."""
         self._all_in_one()
-        self._caller_is_gone()
+        self.caller_is_gone()
+
+    # -- what txn.small began
+
+    def take_over(
+        self,
+        answer: asyncio.Future[int],
+        asked: Sequence[tuple[msg.Indexes, Started | None, Message]],
+    ) -> None:
+        """Its prewrites were sent, or (None) could not be; `answer` is what the caller awaits."""
+        self._answer = answer
+        for (_, first, message), effect in zip(asked, self._staged(asked), strict=True):
+            if first is None:
+                self._spawn(effect, self._send.prewrite(effect))
+                continue
+            self._running += 1
+            self._shared.background.watch(first.reply)
+            first.reply.add_done_callback(partial(self._prewritten, effect, message, first))
+        self._arm()
+
+    def _staged(self, asked: Sequence[tuple[msg.Indexes, Any, object]]) -> list[msg.Prewrite]:
+        (group,) = self._core.start()
+        assert isinstance(group, msg.Group)
+        effects = self._core.step(msg.Grouped(group, [part for part, _, _ in asked]))
+        sent = [effect for effect in effects if isinstance(effect, msg.Prewrite)]
+        assert [effect.indexes for effect in sent] == [part for part, _, _ in asked], effects
+        assert self._core.stage, "few, so that it was staged"
+        return sent
+
+    def flip_behind(self, answered: Sequence[tuple[msg.Indexes, list[Any]]]) -> None:
+        """Its caller was told, by these exact answers; its flip needs more than one message."""
+        effects: Sequence[msg.Effect] = ()
+        prewrites = self._staged([(part, None, None) for part, _ in answered])
+        for effect, (_, reply) in zip(prewrites, answered, strict=True):
+            effects = self._core.step(self._send.answered(effect, reply))
+        finish, flip = effects
+        assert isinstance(finish, msg.Finish), "as it was told"
+        self._spawn(flip, self._work_of(flip))
+
+    def resolve_behind(self, part: msg.Indexes, commit_ts: int) -> None:
+        """It is committed, and its record says so; this part may have intents yet."""
+        effect = msg.Resolve(commit_ts, part)
+        self._spawn(effect, self._send.resolve(effect))
+
+    def beat(self) -> None:
+        """UNSTAGE_MS are over: it goes on in two phases."""
+        self._timers[0].cancel()
+        self._beat()
 
     def _arm(self) -> None:
         if self._timers:
@@ -133,7 +180,7 @@ class Commit:
             later(self._deadline.left_ms() / 1000, self._feed, msg.OutOfTime()),
         )
 
-    def _caller_is_gone(self) -> None:
+    def caller_is_gone(self) -> None:
         self._answer.cancel()
         gone = caller_gone(self._request.start_ts)
         self._arm()

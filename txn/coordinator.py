@@ -1,6 +1,7 @@
 """Commits the transactions of one client, so many at a time (COMMITS_IN_FLIGHT_MAX).
 
     Coordinator ─┬ one WRITE, if that is plainly all there is to do
+                 ├ a PREWRITE to each of a few partitions, and the ends (txn/small.py)
                  └ else one Commit (txn/commit.py) ── core.CommitCore: what is due (txn/core.py)
                                                    └─ Sending: the messages (txn/sending.py)
 
@@ -37,6 +38,7 @@ from txn.ends import Ends
 from txn.ports import Kv, Quick, Tso
 from txn.resolver import Outcome, Resolver
 from txn.sending import WORK_SHARE, Request, Shared, write_args
+from txn.small import Patience, Small, grouped
 from txn.trace import CommitTrace
 from txn.waiting import Background, Backoff, Deadline
 
@@ -71,6 +73,7 @@ class Coordinator:
             parallel=parallel,
         )
         self._located = getattr(kv, "located", None)  # a KvClient's
+        self._patience = Patience(timers)
         self._slots = asyncio.Semaphore(COMMITS_IN_FLIGHT_MAX)
 
     async def commit(
@@ -88,8 +91,15 @@ class Coordinator:
         else:
             await self._slots.acquire()  # at once
         trace = trace or CommitTrace(self.shared.timers.monotonic)
-        if not request.serializable and (first := self._start_alone(request, deadline)) is not None:
-            return await self._alone(request, deadline, trace, first)
+        if not request.serializable:
+            if (first := self._start_alone(request, deadline)) is not None:
+                return await self._alone(request, deadline, trace, first)
+            if (small := self._start_small(request, deadline, trace)) is not None:
+                try:
+                    return await small.answer
+                except asyncio.CancelledError:
+                    small.abandon()
+                    raise
         return await self._commit(request, deadline, trace).run()
 
     def _commit(self, request: Request, deadline: Deadline, trace: CommitTrace) -> Commit:
@@ -109,6 +119,22 @@ class Coordinator:
             return None
         args = write_args(request, list(ops), request.terms.options())
         return quick.start(WRITE, ops[0].key, args, max(1, int(deadline.left_ms() * WORK_SHARE)))
+
+    def _start_small(
+        self, request: Request, deadline: Deadline, trace: CommitTrace
+    ) -> Small | None:
+        """Send what is plainly a PREWRITE for each of a few partitions that are known. None: it
+        takes the long way.
+        """
+        shared = self.shared
+        if shared.quick is None or self._located is None or not shared.parallel:
+            return None
+        if shared.background.closed or (found := grouped(request.ops, self._located)) is None:
+            return None
+        release = self._slots.release
+        small = Small(shared, self._patience, request, deadline, release, trace)
+        small.start(*found)
+        return small
 
     def start_write(self, ops: Sequence[Op], budget_ms: int) -> Started | None:
         """Send ops of distinct keys that are no transaction; None unless one partition, which is
