@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import msgpack
+
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import KvorumError, UnknownOutcome
+from kv.base.methods import PROC_CONTROL
 from kv.client.client import KvClient, connect
-from procedures.engine.client import ProcedureClient
 from pyspark_kvorum.options import Options
 from sqlproxy import catalog
 from sqlproxy.schema import Table
@@ -133,7 +135,7 @@ class Session:
         """A node method whose repetition is harmless, until a definite answer."""
         return list(await self.definite(lambda: self.kv.call_node(method, *args)))
 
-    async def control(self, what: str, told: dict[str, Any]) -> Any:
+    async def control(self, what: str, told: dict[str, Any]) -> list[Any]:
         """Something about a running procedure (procedures/pools/control.py), the same way."""
-        client = ProcedureClient(self.kv, self._timers, owner="spark")
-        return await self.definite(lambda: client.control(what, told))
+        packed = msgpack.packb(told, use_bin_type=True)
+        return await self.ask(PROC_CONTROL, what, packed)

@@ -39,8 +39,7 @@ from kv.base import limits
 from kv.base.adapters import SystemRng
 from kv.base.errors import InvalidArgument
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
-from procedures.library.sink_job import SIGNAL
-from procedures.library.sink_parts import LAST, ORDER, REFUSE
+from procedures.library.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
 from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
 from pyspark_kvorum.options import AT_LEAST_ONCE, AT_MOST_ONCE, INSERT, Options
 from pyspark_kvorum.session import Session
@@ -163,7 +162,7 @@ async def _hand_to_job(session: Session, part: dict[str, Any]) -> None:
     for at in range(0, max(1, len(manifest)), _JOB_TASKS):
         piece = part | {"manifest": manifest[at : at + _JOB_TASKS]}
         payload = {"do": "add", "ordinal": options.ordinal, "table": name, "part": piece}
-        told = {"id": options.job, "name": SIGNAL, "payload": payload}
+        told = {"id": options.job, "name": JOB_SIGNAL, "payload": payload}
         told["key"] = f"{part['attempt']}/{at}"
         await session.control("signal", told)
 

@@ -49,7 +49,10 @@ class _Reader:
     """`catalog.Reader` over a function that gets."""
 
     def __init__(self, get: Get) -> None:
-        self.get = get
+        self._get = get
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return await self._get(key)
 
     async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
         raise AssertionError("one table is looked up by gets")

@@ -29,6 +29,7 @@ from kvorum.cli import (
     procs,
     shaping,
     snapshots,
+    spark,
     sql,
     tables,
     verify,
@@ -103,6 +104,7 @@ app.add_typer(control.queues, name="queue")
 app.add_typer(control.schedules, name="schedule")
 app.add_typer(bus.settings, name="setting")
 app.add_typer(snapshots.app, name="snapshot")
+app.add_typer(spark.app, name="spark")
 app.add_typer(tables.namespaces, name="namespace")
 app.add_typer(tables.tables, name="table")
 

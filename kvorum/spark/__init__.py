@@ -1,8 +1,11 @@
-"""Kvorum for users of Spark: tables and their changes as frames, without option strings.
+"""Kvorum for users of Spark: tables and their changes as frames, without option strings; several
+writes in one commit (`job`); what writers left (`sinks`).
 
 Importing this does not import Spark; calling something does.
 """
 
+from kvorum.spark.job import Job, job
+from kvorum.spark.sinks import Sinks, sinks
 from kvorum.spark.tables import SparkSnapshot, changes, size, snapshot, table
 
-__all__ = ["SparkSnapshot", "changes", "size", "snapshot", "table"]
+__all__ = ["Job", "Sinks", "SparkSnapshot", "changes", "job", "sinks", "size", "snapshot", "table"]

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
-from procedures.engine.procedure import Outcome, children, done, fail
+from procedures.engine.procedure import Lock, Outcome, children, done, fail, shared
 from procedures.engine.registry import procedure, step, undo
 from procedures.library.sink import SINK_COMMIT
-from procedures.library.sink_parts import checked_part
+from procedures.library.sink_parts import JOB_SIGNAL, checked_part
 from procedures.library.sink_records import (
     Attempt,
     AttemptState,
@@ -41,10 +41,14 @@ if TYPE_CHECKING:
     from procedures.engine.context import StepContext
 
 SPARK_JOB: Final = "kvorum.spark_job"
-SIGNAL: Final = "job"
 
 
-@procedure(SPARK_JOB)
+def _locks(args: Any) -> list[Lock]:
+    """Nobody waits for it: it says in every list of procedures whose job this is."""
+    return [shared(f"spark-job/{args['app']}@{args['version']}")]
+
+
+@procedure(SPARK_JOB, locks=_locks)
 class SparkJob:
     """args: {app, version, name}; state: `parts` by ordinal, `shown` for people."""
 
@@ -58,7 +62,7 @@ class SparkJob:
             return done({"outcome": "already_committed", "version": version})
         parts: dict[str, Any] = ctx.state.setdefault("parts", {})
         try:
-            while (signal := await ctx.receive(SIGNAL)) is not None:
+            while (signal := await ctx.receive(JOB_SIGNAL)) is not None:
                 match signal.payload:
                     case {"do": "commit"}:
                         return _committing(ctx, app, version, parts)
@@ -71,7 +75,7 @@ class SparkJob:
         rows = sum(entry[3] for one in parts.values() for entry in one["part"]["manifest"])
         names = ", ".join(one["table"] for _, one in sorted(parts.items()))
         ctx.progress(0.5 if parts else 0.0, f"{rows} rows prepared: {names}" if parts else "")
-        return ctx.until_signal(SIGNAL, then="gather")
+        return ctx.until_signal(JOB_SIGNAL, then="gather")
 
     @step
     async def ended(self, ctx: StepContext) -> Outcome:

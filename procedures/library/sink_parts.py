@@ -28,6 +28,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from procedures.library.sink_records import checked_int, checked_text, marker_key
 
+JOB_SIGNAL: Final = "job"  # under which a job's program tells it of writes (sink_job)
 LAST: Final = "last"
 REFUSE: Final = "refuse"
 ORDER: Final = "order"

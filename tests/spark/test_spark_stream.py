@@ -134,28 +134,29 @@ def test_o9_failed_batch_is_replayed(
     assert sorted(versions(db, "failed").values()) == [ROWS_PER_FILE] * 2
 
 
-def test_o14_complete_mode_is_refused(
+def test_o14_complete_mode_replaces_the_table(
     spark: Any, db: kvorum.Database, options: Options, folder: Path
 ) -> None:
-    """Output mode complete is taken for append."""
+    """Output mode complete leaves rows of the batch before, or readers see a part."""
     create(db, "complete")
-    add_files(folder, 0, 1)
+    db.table(NAMESPACE, "complete").put_row({"id": -1, "value": "old"})
+    add_files(folder, 0, 2)
     query = (
         spark.readStream.schema("id INT, value STRING")
+        .option("maxFilesPerTrigger", 1)
         .csv(str(folder / "source"))
-        .groupBy("id")
-        .agg({"value": "max"})
-        .withColumnRenamed("max(value)", "value")
+        .groupBy("value")
+        .count()
+        .selectExpr("CAST(count AS INT) AS id", "value")
         .writeStream.format("kvorum")
-        .options(**options("complete"))
+        .options(**options("complete", duplicates="last"))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .outputMode("complete")
         .trigger(availableNow=True)
         .start()
     )
-    with pytest.raises(Exception, match="output mode complete is not offered"):
-        query.awaitTermination()
-    assert versions(db, "complete") == Counter()
+    query.awaitTermination()
+    assert [r["id"] for r in db.table(NAMESPACE, "complete").rows()] == [ROWS_PER_FILE]
 
 
 class Driver:

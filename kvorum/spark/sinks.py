@@ -1,0 +1,341 @@
+"""What Spark's writers left in the cluster, and what operators do about it.
+
+    attempts   staged work: OPEN (under a lease), PREPARED (of a job: stays until somebody decides),
+               COMMITTING, DONE (visible, being cleaned), ABORTED, EXPIRED (its lease ended)
+    ledgers    the last version of each application at each table ("" = a job's), by whom, when
+    jobs       `kvorum.spark.job`s that go on
+
+Read from the system tables in one snapshot each; decided by the procedures that own the work, so
+none of these calls can tear a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from kv.base import system
+from kv.base.adapters import LoopTimers, SystemClock
+from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
+from kv.base.ids import TableId
+from kv.base.keys import table_range, unescape
+from kv.base.limits import SCAN_ROWS_MAX, SINK_PREPARED_WARN_MS
+from kv.base.methods import SINK_ABORT
+from kv.base.timestamps import physical_ms
+from kvorum.native import NativeBackend
+from kvorum.portal import Portal
+from kvorum.sdk import connect_backend, parse_url
+from procedures.engine.client import ENDED, ProcedureClient
+from procedures.library.sink_job import SPARK_JOB
+from procedures.library.sink_parts import JOB_SIGNAL
+from procedures.library.sink_records import (
+    Attempt,
+    AttemptState,
+    Marker,
+    Sealed,
+    attempt_of,
+    marker_key,
+    task_of,
+)
+from sqlproxy import catalog
+
+T = TypeVar("T")
+
+_TIMEOUT_MS: Final = 30_000
+_LOCK: Final = "spark-job/"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkAttempt:
+    """Staged work. `left_ms` of its lease; None: it has none. `since_ms`: a prepared one's age."""
+
+    attempt: str
+    table: str
+    state: str
+    tasks: int
+    rows: int
+    procedure: int
+    left_ms: int | None
+    since_ms: int | None
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self) | {"procedure": str(self.procedure) if self.procedure else None}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLedger:
+    """Up to which version an application wrote to a table. `table` "" is the ledger of its jobs."""
+
+    app: str
+    table: str
+    version: int
+    query: str
+    retired: tuple[str, ...]
+    committed: int
+    committed_ms: int
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self) | {"committed": str(self.committed), "retired": list(self.retired)}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJobInfo:
+    """A job that has not ended. `progress` in words."""
+
+    id: int
+    app: str
+    version: int
+    state: str
+    step: str
+    age_ms: int
+    progress: str
+
+    @property
+    def stale(self) -> bool:
+        """Whether it should have been decided long ago."""
+        return self.age_ms >= SINK_PREPARED_WARN_MS
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self) | {"id": str(self.id), "stale": self.stale}
+
+
+class Sinks:
+    """One connection. `with kvorum.spark.sinks("host:7600") as sinks: …`"""
+
+    def __init__(self, url: str, *, timeout_ms: int = _TIMEOUT_MS) -> None:
+        """Raises InvalidArgument, Unavailable."""
+        scheme, addresses = parse_url(url)
+        if scheme != "kvorum":
+            raise InvalidArgument(f"{url!r}: what sinks left is read natively: give HOST:BASE")
+        self._portal = Portal("kvorum-sinks")
+        try:
+            self._backend: NativeBackend = self._portal.call(connect_backend(addresses, timeout_ms))
+            self.procedures: ProcedureClient = self._portal.call(self._procedures())
+        except BaseException:
+            self._portal.close()
+            raise
+        self._paths: dict[int, str] = {}
+
+    async def _procedures(self) -> ProcedureClient:
+        timers = LoopTimers(asyncio.get_running_loop())
+        return ProcedureClient(self._backend.kv, timers, owner="spark")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        try:
+            self._portal.call(self._backend.close())
+        finally:
+            self._portal.close()
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it on the connection's loop."""
+        return self._portal.call(work)
+
+    # -- what there is
+
+    def attempts(self) -> list[SinkAttempt]:
+        """By name."""
+        return list(self._portal.call(self._attempts()))
+
+    async def _attempts(self) -> list[SinkAttempt]:
+        now = SystemClock().now_ms()
+        found: list[SinkAttempt] = []
+        rows: dict[str, list[Sealed]] = {}
+        own: dict[str, Attempt] = {}
+        for key, value, _ in await self._scan(system.SINK_ATTEMPTS):
+            name = attempt_of(key)
+            if task_of(key):
+                rows.setdefault(name, []).append(Sealed.unpack(value))
+            else:
+                own[name] = Attempt.unpack(value)
+        for name in sorted({*own, *rows}):
+            sealed, attempt = rows.get(name, []), own.get(name)
+            leased = attempt is not None and attempt.state not in (
+                AttemptState.PREPARED,
+                AttemptState.COMMITTING,
+            )
+            prepared = attempt is not None and attempt.state is AttemptState.PREPARED
+            found.append(
+                SinkAttempt(
+                    attempt=name,
+                    table=await self._path(attempt.table) if attempt else "?",
+                    state=attempt.state.name if attempt else "ORPHAN",
+                    tasks=len(sealed),
+                    rows=sum(one.rows for one in sealed),
+                    procedure=attempt.procedure if attempt else 0,
+                    left_ms=attempt.lease_until_ms - now if attempt and leased else None,
+                    since_ms=now - attempt.lease_until_ms if attempt and prepared else None,
+                )
+            )
+        return found
+
+    def ledgers(self) -> list[SinkLedger]:
+        """By application and table."""
+        return list(self._portal.call(self._ledgers()))
+
+    async def _ledgers(self) -> list[SinkLedger]:
+        found = []
+        for key, value, version in await self._scan(system.SINK_MARKERS):
+            app, at = unescape(key, 4)
+            if not app:
+                continue  # the anchor of a table's large batches
+            table = int.from_bytes(key[at:], "big")
+            marker = Marker.unpack(value)
+            found.append(
+                SinkLedger(
+                    app.decode(), await self._path(table) if table else "", marker.version,
+                    marker.query, marker.retired, version, physical_ms(version),
+                )
+            )  # fmt: skip
+        return sorted(found, key=lambda one: (one.app, one.table))
+
+    def jobs(self) -> list[SparkJobInfo]:
+        """Jobs that go on, the oldest first."""
+        infos = self._portal.call(self.procedures.list(name=SPARK_JOB))
+        return sorted((_job(i) for i in infos if i["state"] not in ENDED), key=lambda j: j.id)
+
+    # -- what is done about it
+
+    def abort(self, attempt: str) -> None:
+        """Nothing more is staged by it, and it is not committed. Raises Refused while it is being
+        committed.
+        """
+        self._portal.call(self._backend.kv.call_node(SINK_ABORT, attempt))
+
+    def commit_job(self, job: int) -> Any:
+        """Commit what a job has prepared, and wait for it. Raises what refused it."""
+        return self._portal.call(self._commit_job(job))
+
+    async def _commit_job(self, job: int) -> Any:
+        told = {"id": job, "name": JOB_SIGNAL, "payload": {"do": "commit"}, "key": "commit"}
+        try:
+            await self.procedures.control("signal", told)
+        except Refused as e:
+            if e.code != "ENDED":
+                raise
+        return await self.procedures.result(job, ack=False)
+
+    def abort_job(self, job: int, reason: str = "aborted by an operator") -> None:
+        """Let go of all that a job has prepared. Raises Refused, NotFound."""
+        self._portal.call(self.procedures.abort(job, reason))
+
+    def commit_up_to(self, app: str, version: int) -> list[int]:
+        """Commit the application's prepared jobs up to this version, in the order of their
+        versions; later ones stay prepared. The jobs that were committed. All are tried; then the
+        first error is raised. Raises NotFound if there is none.
+        """
+        waiting = sorted(
+            (job for job in self.jobs() if job.app == app and job.version <= version),
+            key=lambda job: (job.version, job.id),
+        )
+        if not waiting:
+            raise NotFound(
+                f"application {app!r} has no prepared job up to version {version}; see kvorum spark"
+                " sinks",
+                code="SINK_NOTHING_PREPARED",
+            )
+        return commit_all(waiting, self.commit_job)
+
+    def forget(self, app: str, table: str = "") -> bool:
+        """Remove an application's ledger at a table ("" = its jobs'): its next version may be any.
+        False if there was none. A query that goes on under this name would write again what it
+        wrote before: only for one that is over.
+        """
+        return bool(self._portal.call(self._forget(app, table)))
+
+    async def _forget(self, app: str, table: str) -> bool:
+        number = 0
+        if table:
+            namespace, _, name = table.partition(".")
+            number = int((await catalog.lookup(self._backend.txn, namespace, name)).id)
+        key = marker_key(app, number)
+
+        async def drop(t: Any) -> bool:
+            value, version = await t.get(key)
+            if value is not None:
+                t.delete(key, cond=version)
+            return value is not None
+
+        return bool(await self._backend.txn.run(drop))
+
+    def prepared(self, job: int) -> set[int]:
+        """Which writes of a job (by number) are staged and kept."""
+        head = f"job-{job}-"
+        return {
+            int(one.attempt[len(head) :].partition("-")[0])
+            for one in self.attempts()
+            if one.attempt.startswith(head) and one.state == AttemptState.PREPARED.name
+        }
+
+    # -- inside
+
+    async def _scan(self, table: int) -> list[tuple[bytes, bytes, int]]:
+        start, end = table_range(table)
+        at = await self._backend.txn.reader.now()
+        rows: list[tuple[bytes, bytes, int]] = []
+        resume: bytes | None = start
+        while resume is not None:
+            page = await self._backend.txn.scan(resume, end, limit=SCAN_ROWS_MAX, at=at)
+            rows += list(page.items)
+            resume = page.resume
+        return rows
+
+    async def _path(self, table: int) -> str:
+        if table not in self._paths:
+            found = await catalog.find_by_id(self._backend.txn, TableId(table))
+            self._paths[table] = found.path if found else f"#{table}"
+        return self._paths[table]
+
+
+def commit_all(jobs: list[SparkJobInfo], commit: Callable[[int], Any]) -> list[int]:
+    """Try each; the ids that were committed. Raises the first error when all were tried."""
+    done: list[int] = []
+    first: KvorumError | None = None
+    for job in jobs:
+        try:
+            commit(job.id)
+        except KvorumError as error:
+            error.add_note(f"job {job.id} ({job.app} version {job.version}) was not committed")
+            first = first or error
+        else:
+            done.append(job.id)
+    if first is not None:
+        first.details["committed"] = [str(one) for one in done]
+        raise first
+    return done
+
+
+def sinks(url: str) -> Sinks:
+    """What sinks left at the cluster of HOST:BASE[,…]. Use it in `with`."""
+    return Sinks(url)
+
+
+def _job(info: dict[str, Any]) -> SparkJobInfo:
+    """Application and version are in the name of the job's lock."""
+    resource = next(
+        (lock["resource"] for lock in info["locks"] if lock["resource"].startswith(_LOCK)), _LOCK
+    )
+    app, _, version = resource[len(_LOCK) :].rpartition("@")
+    progress = info.get("progress") or {}
+    return SparkJobInfo(
+        id=int(info["id"]),
+        app=app,
+        version=int(version or 0),
+        state=info["state"],
+        step=info["step"],
+        age_ms=info["age_ms"],
+        progress=str(progress.get("text", "") if isinstance(progress, dict) else progress),
+    )
