@@ -2,9 +2,9 @@
 
 The same protocol as `txn.core` in two phases, without its list of ops: the writes come from the
 buffer's runs in key order, once to be prewritten and once more to be resolved. Rows without a
-condition go as chunk intents (txn/bulk), checked for versions above the snapshot; the others one by
-one. At any moment LARGE_IN_FLIGHT_MAX messages are in memory, here and at a partition, whatever the
-size of the transaction.
+condition, and rows that must be new, go as chunk intents (txn/bulk), checked for versions above the
+snapshot; the others one by one. At any moment LARGE_IN_FLIGHT_MAX messages are in memory, here and
+at a partition, whatever the size of the transaction.
 
 A commit of gigabytes takes longer than any request may: each message has a deadline of its own
 (BULK_PART_BUDGET_MS), heartbeats keep the intents alive, and the whole ends with the longest life
@@ -27,7 +27,7 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.limits import LARGE_IN_FLIGHT_MAX
-from kv.base.methods import COMMITTED, OP_CHECK
+from kv.base.methods import COMMITTED, OP_CHECK, OP_PUT
 from kv.base.ops import Op
 from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransaction, BulkTransactions
@@ -40,20 +40,28 @@ _MOVES_MAX: Final = 4
 
 
 class Portion:
-    """What goes in one message for each of its two kinds."""
+    """What goes in one message for each of its three kinds."""
 
-    __slots__ = ("keys", "others", "values")
+    __slots__ = ("keys", "new_keys", "new_values", "others", "values")
 
     def __init__(self, ops: Iterable[Op]) -> None:
         self.keys: list[bytes] = []
         self.values: list[bytes | None] = []
-        self.others: list[Op] = []  # with a condition, or a time to live
+        self.new_keys: list[bytes] = []  # puts where nothing may be
+        self.new_values: list[bytes | None] = []
+        self.others: list[Op] = []  # with another condition, or a time to live
         for op in ops:
-            if op.kind == OP_CHECK or op.cond is not None or op.ttl_ms:
+            if op.kind == OP_PUT and op.cond == 0 and not op.ttl_ms:
+                self.new_keys.append(op.key)
+                self.new_values.append(op.value)
+            elif op.kind == OP_CHECK or op.cond is not None or op.ttl_ms:
                 self.others.append(op)
             else:
                 self.keys.append(op.key)
                 self.values.append(op.value)
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.new_keys) + len(self.others)
 
 
 def portions(ops: Iterator[Op], anchor: bytes) -> Iterator[Portion]:
@@ -124,7 +132,7 @@ class LargeCommit:
                         group.create_task(_send(txn, portion))
             except* KvorumError as failed:
                 raise failed.exceptions[0] from None
-            laid += sum(len(portion.keys) + len(portion.others) for portion in some)
+            laid += sum(map(len, some))
             del some
         assert laid == len(self._buffer), f"{laid} of {len(self._buffer)} keys are prewritten"
 
@@ -164,8 +172,12 @@ class LargeCommit:
         try:
             await self._bulk.resolve([self._anchor.key], start_ts, version)
             for portion in portions(self._buffer.stream(), self._anchor.key):
-                if portion.keys:
-                    await self._bulk.resolve_rows(portion.keys, portion.values, start_ts, version)
+                for keys, values in (
+                    (portion.keys, portion.values),
+                    (portion.new_keys, portion.new_values),
+                ):
+                    if keys:
+                        await self._bulk.resolve_rows(keys, values, start_ts, version)
                 if portion.others:
                     await self._bulk.resolve([op.key for op in portion.others], start_ts, version)
         except KvorumError:
@@ -189,6 +201,8 @@ def anchor_of(buffer: WriteBuffer) -> Op:
 async def _send(txn: BulkTransaction, portion: Portion) -> None:
     if portion.keys:
         await txn.send_rows(portion.keys, portion.values)
+    if portion.new_keys:
+        await txn.send_rows(portion.new_keys, portion.new_values, absent=True)
     for attempt in range(_MOVES_MAX):
         try:
             if portion.others:

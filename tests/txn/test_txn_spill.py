@@ -136,10 +136,14 @@ def test_temporary_file_has_no_name() -> None:
 def test_portions_are_legal_messages() -> None:
     """A message that is too large is refused, and with it the transaction."""
     ops = [put(b"%05d" % i, b"v" * (3_000_000 if i % 100 == 0 else 10)) for i in range(5000)]
-    ops[7] = put(ops[7].key, b"", 0)
+    ops[7] = put(ops[7].key, b"", 5)
+    ops[8] = put(ops[8].key, b"new", 0)
     cut = list(portions(iter(ops), ops[0].key))
-    assert sum(len(p.keys) + len(p.others) for p in cut) == 4999
+    assert sum(map(len, cut)) == 4999
     assert [op.key for p in cut for op in p.others] == [ops[7].key]
+    assert [(k, v) for p in cut for k, v in zip(p.new_keys, p.new_values, strict=True)] == [
+        (ops[8].key, b"new")
+    ]
     sizes = [sum(map(len, p.keys)) + sum(map(len, filter(None, p.values))) for p in cut]
     assert max(sizes) <= 4 << 20
     assert max(len(p.keys) for p in cut) <= 2000
