@@ -4,6 +4,7 @@ they are declared.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
@@ -34,7 +35,7 @@ from sqlproxy.front.registry import BOOL, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Rel, Scope, columns_of
 from sqlproxy.front.statements import Ignored, ItemColumn, Select, SelectItem, TableItem
-from sqlproxy.front.syntax import TOO_DEEP, Node, at, strings, unwrap
+from sqlproxy.front.syntax import TOO_DEEP, Node, at, find, strings, unwrap
 from sqlproxy.front.typenames import SERIALS, type_of
 from sqlproxy.pg.oids import canonical
 from sqlproxy.schema import Table, View
@@ -59,6 +60,14 @@ def text_of(node: Node) -> str:
     """An expression's tree as SQL. Raises SqlError: nested too deeply to be kept."""
     select = {"targetList": [{"ResTarget": {"val": node}}], "limitOption": "LIMIT_OPTION_DEFAULT"}
     return query_text(select).removeprefix("SELECT ")
+
+
+def unqualified(node: Node) -> Node:
+    """An expression over one table without the table's name, which may change."""
+    found = copy.deepcopy(node)
+    for reference in find(found, "ColumnRef"):
+        reference["fields"] = reference["fields"][-1:]
+    return found
 
 
 def query_text(body: Node) -> str:
@@ -130,7 +139,7 @@ class Definitions:
         self.binder.casts.must(expr, BOOL, what="CHECK")
         return d.CheckDef(
             name=body.get("conname"),
-            sql=text_of(body["raw_expr"]),
+            sql=text_of(unqualified(body["raw_expr"])),
             columns=used,
             validated=not body.get("skip_validation", False),
         )
@@ -552,7 +561,8 @@ class _Draft:
                     detail="A generated column cannot reference another generated column.",
                 )
         self.ddl.binder.casts.assign(expr, item.oid, item.typmod, column, expr.pos + 1)
-        made = replace(self.columns[place], generated=text_of(body["raw_expr"]), uses=used)
+        text = text_of(unqualified(body["raw_expr"]))
+        made = replace(self.columns[place], generated=text, uses=used)
         if made.default_sql is not None or made.identity or made.serial:
             raise SqlError(
                 SYNTAX_ERROR,
@@ -946,8 +956,6 @@ def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 
 def _columns_in(node: Node) -> Any:
-    from sqlproxy.front.syntax import find
-
     return find(node, "ColumnRef")
 
 

@@ -1,6 +1,7 @@
 """ALTER TABLE, one action after the other: each is a procedure of its own (sqlproxy.change).
 
-What would have to store every row in another form is refused by name.
+What a definition needs besides goes before or behind it, each by itself: NOT NULL of a new primary
+key, plain indexes over a column whose type changes, what CASCADE takes along.
 """
 
 from __future__ import annotations
@@ -213,15 +214,6 @@ async def _table(session: SqlSession, name: str) -> Table:
 
 async def _alter(session: SqlSession, table: str, kind: str, **more: Any) -> Any:
     return await run(session, "AlterTable", {"name": table, "action": {"kind": kind, **more}})
-
-
-async def rename_constraint(session: SqlSession, table: str, name: str, to: str) -> None:
-    """A unique constraint, or a primary key, is renamed as its index."""
-    there = await _table(session, table)
-    if name == there.primary_key_name or there.index(name) is not None:
-        await run(session, "RenameTable", {"name": name, "to": to})
-        return
-    await _alter(session, table, "rename_constraint", constraint=name, to=to)
 
 
 async def _add_constraint(session: SqlSession, table: str, constraint: Any, index: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlproxy.errors import ACTIVE_TRANSACTION, UNSUPPORTED, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
+from sqlproxy.session import renaming
 from sqlproxy.types import resolve
 
 if TYPE_CHECKING:
@@ -290,26 +291,6 @@ async def drop(session: SqlSession, bound: d.Drop) -> str:
     return f"DROP {bound.kind.upper()}"
 
 
-async def rename(session: SqlSession, bound: d.Rename) -> str:
-    if bound.kind == "column":
-        args = {"name": bound.relation, "column": bound.part, "to": bound.new_name}
-        await run(session, "RenameColumn", args)
-        return "ALTER TABLE"
-    if bound.kind == "constraint":
-        from sqlproxy.session.alterations import rename_constraint
-
-        await rename_constraint(session, bound.relation, bound.part, bound.new_name)
-        return "ALTER TABLE"
-    told = await run(
-        session,
-        "RenameTable",
-        {"name": bound.relation, "to": bound.new_name, "if_exists": bound.missing_ok},
-    )
-    if told.get("missing"):
-        session.notice(f'relation "{bound.relation}" does not exist, skipping')
-    return f"ALTER {bound.kind.upper()}"
-
-
 async def truncate(session: SqlSession, bound: s.Truncate) -> str:
     restarted: list[int] = []
     if bound.restart_identity:
@@ -351,7 +332,7 @@ DEFINITIONS: Final[dict[type, Define]] = {
     d.CreateDatabase: create_database,
     d.DropDatabase: drop_database,
     d.Drop: drop,
-    d.Rename: rename,
+    d.Rename: renaming.rename,
     d.AlterTable: alter_table,
     s.Truncate: truncate,
 }

@@ -215,7 +215,7 @@ def test_p13_alterations() -> None:
     assert (add.column.name, add.column.default, add.column.nullable) == ("q", 3, False)
     assert unique.constraint.unique
     assert drop == d.DropColumn("b", False, True)
-    assert kind == d.SetType("c", "text", "c::text")
+    assert kind == d.SetType("c", "text", "c::text", ("c",))
     assert default == d.SetDefault("d")
     assert nullable == d.SetNullable("c", False)
 
