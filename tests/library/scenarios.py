@@ -24,6 +24,7 @@ from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CATALOG_TTL_S
 from tests.library.sql_scenarios import SQL_SCENARIOS
+from tests.library.transfer_scenarios import TRANSFER_SCENARIOS
 from tests.library.world import ROWS, TABLE, Place
 from tests.sink.world import Client, Task
 
@@ -559,6 +560,7 @@ SCENARIOS: dict[str, Scenario] = {
     "ModifyNamespace": Scenario(_heirs, _is_inherited),
     "ModifyTable": Scenario(_sql, _is_modified, "ALREADY_EXISTS"),
     **{name: Scenario(*parts) for name, parts in SQL_SCENARIOS.items()},
+    **{name: Scenario(*parts) for name, parts in TRANSFER_SCENARIOS.items()},
     "kvorum.place_table": Scenario(_fewer, _two_copies),
     "AddReplica": Scenario(_lacking, _has, nodes=4, may_fail=True),
     "RemoveReplica": Scenario(_having, _has_not, may_fail=True),

@@ -201,5 +201,6 @@ class Place:
                 return f"table {id_} is covered by {mine}"
             if any(end != start for (_, end), (start, _) in pairwise(mine)):
                 return f"table {id_} has gaps: {mine}"
+        ids |= self.before.get("loose", set())  # of ranges that a scenario is about
         strays = [i for i, r in rows.items() if int.from_bytes(r.descriptor.start[:4]) not in ids]
         return f"partitions of no table: {strays}" if strays else None

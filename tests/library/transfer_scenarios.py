@@ -1,0 +1,108 @@
+"""Scenarios of backups and restores. Each is (prepare, check, how the same submission ends again).
+Files are in the directory that the harness gives each run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from kv.base.errors import KvorumError, NotFound
+from kv.base.ids import TableId
+from kv.base.timestamps import compose
+from kvorum.transfer import manifest
+from kvorum.transfer.backup import all_tables, lock_names
+from kvorum.transfer.places import place_of
+from kvorum.transfer.ranges import Range
+from kvorum.transfer.verify import verify
+from procedures.master.partitions import placed_of
+from tests.library.world import ROWS, Place
+
+LOOSE: Final = 700  # an id that no table has
+AHEAD_MS: Final = 30_000
+
+
+def _directory() -> Path:
+    return Path.cwd() / "backup"
+
+
+async def _to_back_up(place: Place) -> Any:
+    await place.table()
+    locks = lock_names(await all_tables(place.txn))
+    return {"target": _directory().as_uri(), "locks": locks}
+
+
+async def _is_backed_up(place: Place, args: Any, happened: bool) -> Any:
+    """A whole backup with all rows, or not one file."""
+    where = place_of(args["target"])
+    if not happened:
+        return f"{where.names()}" if where.names() else None
+    try:
+        found = verify(where)
+    except KvorumError as error:
+        return f"{error!r}"
+    return None if found.manifest.tables == ("default.t",) else f"{found}"
+
+
+async def _to_restore(place: Place) -> Any:
+    await place.run("kvorum.backup", await _to_back_up(place))
+    await place.run("DropTable", {"namespace": "default", "name": "t"})
+    return {"source": _directory().as_uri()}
+
+
+async def _is_restored(place: Place, args: Any, happened: bool) -> Any:
+    try:
+        rows = await place.rows()
+    except NotFound:
+        return "the table is not there" if happened else None
+    if not happened:
+        return f"{len(rows)} rows of a restore that failed"
+    told = manifest.read(place_of(args["source"]))
+    if await place.txn.now() <= told.at:
+        return "the oracle is behind the backup"
+    return None if rows == ROWS else f"{rows}"
+
+
+async def _loose(place: Place) -> Any:
+    await place.table()
+    place.before["loose"] = {LOOSE}
+    return {"ranges": [Range(LOOSE, 5, (b"g", b"p"), 3).to_plain()]}
+
+
+async def _are_made(place: Place, args: Any, happened: bool) -> Any:
+    found = [placed.descriptor for placed in await placed_of(place.txn, TableId(LOOSE))]
+    cuts = [(descriptor.start[4:], descriptor.epoch) for descriptor in found]
+    wanted = [(b"", 5), (b"g", 5), (b"p", 5)] if happened else []
+    return None if cuts == wanted else f"{found}"
+
+
+async def _made(place: Place) -> Any:
+    await place.run("kvorum.restore_ranges", await _loose(place))
+    return {"ids": [LOOSE]}
+
+
+async def _are_gone(place: Place, args: Any, happened: bool) -> Any:
+    return await _are_made(place, args, not happened)
+
+
+async def _behind(place: Place) -> Any:
+    await place.table()
+    return {"what": "above", "at": await place.txn.now() + compose(AHEAD_MS)}
+
+
+async def _is_ahead(place: Place, args: Any, happened: bool) -> Any:
+    now = await place.txn.now()
+    return (
+        f"the oracle is at {now}, not above {args['at']}"
+        if happened and now <= args["at"]
+        else None
+    )
+
+
+TRANSFER_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
+    "kvorum.backup": (_to_back_up, _is_backed_up, "TARGET_IN_USE"),
+    "kvorum.restore": (_to_restore, _is_restored, "CLUSTER_NOT_EMPTY", 3, False, False, False),
+    "kvorum.restore_ranges": (_loose, _are_made),
+    "kvorum.restore_clean": (_made, _are_gone),
+    "kvorum.restore_work": (_behind, _is_ahead),
+}
