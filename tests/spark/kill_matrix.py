@@ -1,0 +1,452 @@
+"""The kill matrix of the Spark sink, with real processes: three nodes, a Spark driver, its tasks.
+
+    python -m tests.spark.kill_matrix --rounds 200 [--seed 7] [--master 'local-cluster[2,1,512]']
+
+A round is one micro-batch that is disturbed at one point in one way (CASES, shuffled by the seed).
+After it: the batch is there, whole, in one version, whatever was killed. At every look in between
+each batch is there as a whole or not at all. Requests of earlier rounds are sent once more, as a
+network that kept them back would. In the end: the table equals the source, the ledger says how many
+batches there were, and nothing staged is left when the leases have ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import psutil
+
+import kvorum
+from kv.base.adapters import LoopTimers, SystemRng
+from kv.base.errors import KvorumError
+from kv.client.client import connect
+from kvorum.spark.sinks import Sinks
+from tests.integration.cables import CABLES_HOST, Cables
+from tests.integration.clusters import Nodes
+from tests.machine import ROOT, java_home
+from tests.spark.matrix_node import LEASE_MS
+
+NAMESPACE, TABLE = "spark", "matrix"
+ROUND_S = 75.0
+LOOK_S = 0.1
+HOLD_S = 2.5  # how long nodes are unreachable
+ROWS = 300
+ROWS_LARGE = 3_000
+META = 1
+PER_FILE = 1_000_000  # ids
+
+TASK_POINTS = ("begin", "staged", "sealed")
+DRIVER_POINTS = ("commit", "committed")
+
+
+@dataclass(frozen=True)
+class Case:
+    """At `point`, `victim`. `delay_s`: the point is only noticed, the victim dies so much later."""
+
+    point: str
+    victim: str
+    delay_s: float | None = None
+    large: bool = False
+
+
+def cases() -> list[Case]:
+    """All of the matrix."""
+    found = [
+        Case(point, victim)
+        for point in TASK_POINTS
+        for victim in ("task", "fail", "driver", "leader", "master", "cut", "executor")
+    ]
+    found += [
+        Case(point, victim)
+        for point in DRIVER_POINTS
+        for victim in ("task", "fail", "driver", "leader", "master", "cut", "stop")
+    ]
+    for large in (False, True):
+        for victim in ("leader", "master"):
+            found += [Case("commit", victim, delay_s, large) for delay_s in (0.0, 0.02, 0.06, 0.2)]
+    found += [Case("abort", victim) for victim in ("task", "leader", "master", "driver")]
+    found += [Case("sealed", "lease"), Case("commit", "lease"), Case("none", "empty")]
+    found += [Case("none", "nothing", large=True), Case("staged", "slow")]
+    return found
+
+
+SLOW = frozenset({"driver", "lease"})  # they cost ten seconds
+
+
+def chosen(rounds: int, seed: int, *, executors: bool, quick: bool) -> list[Case]:
+    """So many cases, each once before any comes twice. `quick`: few of those that take long."""
+    rng = random.Random(seed)
+    deck: list[Case] = []
+    while len(deck) < rounds:
+        more = [c for c in cases() if executors or c.victim != "executor"]
+        if quick:
+            more = [c for c in more if c.victim not in SLOW]
+        rng.shuffle(more)
+        deck += more
+    deck = deck[:rounds]
+    if quick:
+        deck[rounds // 2] = Case(rng.choice(DRIVER_POINTS), "driver")
+    return deck
+
+
+class Cluster(Nodes):
+    """Three nodes behind cables, with short leases."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, 3, "--advertise", CABLES_HOST)
+        bases = {node.id: node.base for node in self.local.nodes}
+        self.cables = Cables(bases)
+        join = ",".join(f"{CABLES_HOST}:{base}" for base in bases.values())
+        modules = ("--procedure-modules", "tests.spark.matrix_node")
+        self.options = (*modules, "--advertise", CABLES_HOST, "--join", join)
+        self.endpoint = join
+
+    def cut_clients(self) -> None:
+        """Spark reaches no node; the nodes reach each other."""
+        ways = [(0, n) for n in self.numbers] + [(n, 0) for n in self.numbers]
+        self.cables.cut(*ways)
+
+
+@dataclass
+class Matrix:
+    """One run."""
+
+    folder: Path
+    cluster: Cluster
+    master: str
+    seed: int
+    files: dict[int, int] = field(default_factory=dict)  # number → rows
+    round: int = 0
+    driver: subprocess.Popen[bytes] | None = None
+    restarts: int = 0
+    resent: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+
+    def prepare(self) -> None:
+        for name in ("source", "rpc"):
+            (self.folder / name).mkdir()
+        columns = [kvorum.Column("id", "int4", nullable=False), kvorum.Column("value", "text")]
+        with kvorum.connect(self.cluster.url) as db:
+            db.create_namespace(NAMESPACE)
+            db.create_table(NAMESPACE, TABLE, columns=columns, primary_key=["id"])
+            self.partition = max(row["id"] for row in db.partitions())  # the newest is the table's
+
+    # -- Spark
+
+    def start_driver(self) -> None:
+        (self.folder / "driver-is-up").unlink(missing_ok=True)
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "KVORUM_MATRIX": str(self.folder),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        argv = [sys.executable, "-m", "tests.spark.matrix_driver", self.cluster.endpoint]
+        argv += [f"{NAMESPACE}.{TABLE}", str(self.folder), self.master]
+        with (self.folder / "driver.log").open("ab") as log:
+            self.driver = subprocess.Popen(
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                start_new_session=True,
+            )  # fmt: skip
+        self.restarts += 1
+
+    def _session_processes(self) -> list[psutil.Process]:
+        """The driver, its Java, executors and Python workers."""
+        assert self.driver is not None
+        try:
+            root = psutil.Process(self.driver.pid)
+            return [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def kill_driver(self) -> None:
+        """All at once, as when the machine goes."""
+        assert self.driver is not None
+        for process in self._session_processes():
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.driver.wait(30)
+        for left in self.folder.glob("plan-*"):
+            left.unlink(missing_ok=True)
+
+    # -- a round
+
+    def play(self, case: Case) -> None:
+        """Disturb one batch, then see it arrive."""
+        self.round += 1
+        rows = 0 if case.victim == "empty" else ROWS_LARGE if case.large else ROWS
+        if case.point != "none":
+            self._arm(case)
+        self._add_file(self.round, rows)
+        if case.point != "none":
+            pid = self._reached(case)
+            self._strike(case, pid)
+        self._arrived(case)
+        for left in self.folder.glob("plan-*"):
+            left.unlink(missing_ok=True)
+        self._resend()
+        self.done[f"{case.point}/{case.victim}"] += 1
+
+    def _arm(self, case: Case) -> None:
+        action = "wait"
+        if case.victim in ("task", "fail"):
+            action = "die" if case.victim == "task" else "raise"
+        if case.delay_s is not None:
+            action = "note"
+        if case.point == "abort":  # the batch must fail first, all four tries of it
+            self._plan(f"{self.round}f", "sealed", "raise", times=4)
+        self._plan(str(self.round), case.point, action)
+
+    def _plan(self, name: str, point: str, action: str, times: int = 1) -> None:
+        plan = {"id": name, "point": point, "action": action, "times": times}
+        made = self.folder / "plan.new"
+        made.write_text(json.dumps(plan))
+        made.rename(self.folder / f"plan-{name}.json")
+
+    def _add_file(self, number: int, rows: int) -> None:
+        lines = [f"{number * PER_FILE + n},v{number}\n" for n in range(rows)]
+        made = self.folder / "file.new"
+        made.write_text("".join(lines))
+        os.utime(made, (1_700_000_000 + number, 1_700_000_000 + number))
+        made.rename(self.folder / "source" / f"{number:06d}.csv")
+        self.files[number] = rows
+
+    def _reached(self, case: Case) -> dict[str, int]:
+        until = time.monotonic() + ROUND_S
+        path = self.folder / f"reached-{self.round}"
+        while not path.exists():
+            self._alive()
+            if time.monotonic() > until:
+                raise AssertionError(f"{case}: nobody came there\n{self._log()}")
+            time.sleep(0.005)
+        told: dict[str, int] = json.loads(path.read_text())
+        return told
+
+    def _strike(self, case: Case, who: dict[str, int]) -> None:
+        if case.delay_s is not None:
+            time.sleep(case.delay_s)
+        hurt: Callable[[], None] | None = {
+            "driver": self._driver_dies,
+            "leader": lambda: self._node_dies(self.partition),
+            "master": lambda: self._node_dies(META),
+            "cut": self._cut,
+            "stop": self._stop_query,
+            "executor": lambda: self._executor_dies(who["ppid"]),
+            "lease": self._lease_ends,
+            "slow": lambda: time.sleep(4.0),
+        }.get(case.victim)
+        if hurt is not None:
+            hurt()
+        (self.folder / f"go-{self.round}").touch()
+
+    def _driver_dies(self) -> None:
+        self.kill_driver()
+        self.start_driver()
+
+    def _node_dies(self, partition: int) -> None:
+        number = self.cluster.local.leader(partition)
+        self.cluster.kill(number)
+        (self.folder / f"go-{self.round}").touch()
+        time.sleep(0.5)
+        self.cluster.start(number)
+
+    def _cut(self) -> None:
+        self.cluster.cut_clients()
+        (self.folder / f"go-{self.round}").touch()
+        time.sleep(HOLD_S)
+        self.cluster.cables.heal()
+
+    def _stop_query(self) -> None:
+        (self.folder / "stop-query").touch()
+        time.sleep(0.3)
+
+    def _executor_dies(self, daemon: int) -> None:
+        """The Java process whose Python daemon forked the worker."""
+        psutil.Process(daemon).parent().kill()  # type: ignore[union-attr]
+
+    def _lease_ends(self) -> None:
+        """Everything of Spark stands still for longer than the lease."""
+        processes = self._session_processes()
+        for process in processes:
+            process.suspend()
+        time.sleep(LEASE_MS / 1000 + 3)
+        for process in processes:
+            process.resume()
+
+    # -- what must hold
+
+    def looked(self) -> dict[int, set[int]]:
+        """The versions of each batch that is there; every batch that is there is whole."""
+        seen: dict[int, Counter[int]] = {}
+        with kvorum.connect(self.cluster.url) as db:
+            for item in db.table(NAMESPACE, TABLE).rows():
+                number = (int.from_bytes(item.key[1:9], "big") - (1 << 63)) // PER_FILE
+                seen.setdefault(number, Counter())[item.version] += 1
+        for number, versions in seen.items():
+            assert len(versions) == 1, f"batch {number} came in {len(versions)} parts: {versions}"
+            assert sum(versions.values()) == self.files[number], f"a part of batch {number}"
+        return {number: set(versions) for number, versions in seen.items()}
+
+    def _arrived(self, case: Case) -> None:
+        until = time.monotonic() + ROUND_S
+        wanted = {number for number, rows in self.files.items() if rows}
+        while True:
+            self._alive()
+            try:
+                there = set(self.looked())
+            except KvorumError as e:
+                if time.monotonic() > until or e.disposition == "reject":
+                    raise
+                there = set()
+            if there >= wanted:
+                return
+            if time.monotonic() > until:
+                raise AssertionError(f"{case}: {sorted(wanted - there)} missing\n{self._log()}")
+            time.sleep(LOOK_S)
+
+    def _alive(self) -> None:
+        assert self.driver is not None
+        if self.driver.poll() is not None:
+            raise AssertionError(f"the driver ended by itself\n{self._log()}")
+
+    def _log(self) -> str:
+        return (self.folder / "driver.log").read_text(errors="replace")[-4_000:]
+
+    def _resend(self) -> None:
+        """What was sent in earlier rounds comes once more: it is refused, or changes nothing."""
+        old = sorted((self.folder / "rpc").glob("*.bin"))[:-40]
+        for path in old[:-60]:
+            path.unlink()
+        some = random.Random(self.round).sample(old[-60:], min(3, len(old)))
+        told = [msgpack.unpackb(path.read_bytes()) for path in some]
+        for outcome in asyncio.run(_send(self.cluster.local.connect, told)):
+            self.resent[outcome] += 1
+
+    def end(self) -> dict[str, Any]:
+        """Spark stops; the final oracle. What there is to report."""
+        (self.folder / "end").touch()
+        assert self.driver is not None
+        self.driver.wait(60)
+        found = self.looked()
+        wanted = {number for number, rows in self.files.items() if rows}
+        assert set(found) == wanted
+        with Sinks(self.cluster.url) as sinks:
+            (ledger,) = [one for one in sinks.ledgers() if one.table == f"{NAMESPACE}.{TABLE}"]
+            assert ledger.version >= len(wanted) - 1, ledger
+            until = time.monotonic() + 6 * LEASE_MS / 1000
+            while left := sinks.attempts():
+                assert time.monotonic() < until, f"staging is left: {left}"
+                time.sleep(0.5)
+        return {
+            "rounds": self.round,
+            "batches": len(found),
+            "rows": sum(self.files.values()),
+            "drivers": self.restarts,
+            "resent": dict(self.resent),
+            "cases": dict(sorted(self.done.items())),
+        }
+
+
+async def _send(endpoint: str, requests: list[Any]) -> list[str]:
+    host, _, port = endpoint.partition(",")[0].rpartition(":")
+    client = await connect(
+        [(host, int(port))], timers=LoopTimers(asyncio.get_running_loop()), rng=SystemRng()
+    )
+    told = []
+    try:
+        for method, args in requests:
+            try:
+                found = await client.call_node(method, *args)
+            except KvorumError as e:
+                told.append(e.code)
+            else:
+                told.append(f"{method}:{found[0]!r:.10}")
+    finally:
+        client.close()
+    return told
+
+
+def run(
+    folder: Path,
+    *,
+    rounds: int,
+    seed: int,
+    master: str = "local[2,4]",
+    quick: bool = False,
+    seconds: float = 1e9,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Play so many rounds, or until `seconds` are over. Raises AssertionError."""
+    home, advice = java_home()
+    assert home is not None, advice
+    os.environ["JAVA_HOME"] = home
+    began = time.monotonic()
+    cluster = Cluster(folder / "cluster")
+    spark = folder / "spark"
+    spark.mkdir()
+    matrix = Matrix(spark, cluster, master, seed)
+    with cluster.cables:
+        try:
+            cluster.start()
+            matrix.prepare()
+            matrix.start_driver()
+            deck = chosen(rounds, seed, executors="cluster" in master, quick=quick)
+            for case in [Case("none", "nothing"), *deck]:
+                at = time.monotonic()
+                matrix.play(case)
+                say(f"{matrix.round:4d} {time.monotonic() - at:6.1f} s  {case}")
+                if time.monotonic() - began > seconds:
+                    break
+            return matrix.end() | {"seconds": round(time.monotonic() - began, 1)}
+        finally:
+            if matrix.driver is not None and matrix.driver.poll() is None:
+                matrix.kill_driver()
+            cluster.local.down(within_s=10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_matrix")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--quick", action="store_true", help="few of the slow cases, as in CI")
+    parser.add_argument("--folder", type=Path, help="kept for a look at what went wrong")
+    args = parser.parse_args()
+    folder = args.folder or Path(tempfile.mkdtemp(prefix="kill-matrix-"))
+    folder.mkdir(exist_ok=True)
+
+    def say(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    try:
+        told = run(
+            folder, rounds=args.rounds, seed=args.seed, master=args.master, quick=args.quick,
+            say=say,
+        )  # fmt: skip
+    except AssertionError as e:
+        say(f"FAILED in {folder} (--seed {args.seed}): {e}")
+        raise SystemExit(1) from None
+    say(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    main()

@@ -1,0 +1,14 @@
+"""Loaded by the nodes of the kill matrix as a module of procedures: leases that a run lives to see
+end.
+"""
+
+from __future__ import annotations
+
+from kv.base import limits
+from kvorum import upkeep
+
+LEASE_MS = 8_000
+
+limits.SINK_LEASE_MS = LEASE_MS  # type: ignore[misc]
+limits.SINK_EXPIRED_MS = 2 * LEASE_MS  # type: ignore[misc]
+upkeep._REAP_INTERVAL_S = 2.0  # type: ignore[misc]

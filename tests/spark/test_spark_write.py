@@ -1,0 +1,235 @@
+"""Writing with Spark: operations, duplicates, replacing, delivery levels, jobs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvorum
+import kvorum.spark
+from tests.integration.processes import NodeProcess
+from tests.spark.conftest import NAMESPACE
+
+pytestmark = pytest.mark.spark
+
+Options = Callable[..., dict[str, str]]
+
+
+def save(frame: Any, options: dict[str, str], mode: str = "append") -> None:
+    frame.write.format("kvorum").options(**options).mode(mode).save()
+
+
+def load(spark: Any, options: dict[str, str]) -> list[tuple[Any, ...]]:
+    frame = spark.read.format("kvorum").options(**options).load()
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def create(db: kvorum.Database, name: str) -> str:
+    columns = [kvorum.Column("id", "int4", nullable=False), kvorum.Column("v", "text")]
+    db.create_table(NAMESPACE, name, columns=columns, primary_key=["id"])
+    return name
+
+
+def message(work: Callable[[], Any]) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own classes wrap ours
+        work()
+    return str(caught.value)
+
+
+def cli(node: NodeProcess, *args: str) -> Any:
+    argv = [sys.executable, "-m", "kvorum", *args, "--connect", f"127.0.0.1:{node.base}", "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    return json.loads(done.stdout)
+
+
+def test_o2_operations_row_by_row(spark: Any, db: kvorum.Database, options: Options) -> None:
+    """A deletion is stored as a row, or a row is deleted that was changed."""
+    table = create(db, "ops")
+    save(spark.createDataFrame([(i, "a") for i in range(5)], "id INT, v STRING"), options(table))
+    ops = [(0, None, "D"), (1, "b", "U"), (9, "c", "I"), (7, None, "D")]
+    frame = spark.createDataFrame(ops, "id INT, v STRING, op STRING")
+    save(frame, options(table, opColumn="op"))
+    assert load(spark, options(table)) == [(1, "b"), (2, "a"), (3, "a"), (4, "a"), (9, "c")]
+    save(frame.select("id").where("id > 0"), options(table, op="delete"))
+    assert load(spark, options(table)) == [(2, "a"), (3, "a"), (4, "a")]
+    wrong = spark.createDataFrame([(1, "b", "X")], "id INT, v STRING, op STRING")
+    assert "opColumn op has the value 'X'" in message(
+        lambda: save(wrong, options(table, opColumn="op"))
+    )
+
+
+def test_o6_duplicates_are_refused_or_resolved(
+    spark: Any, db: kvorum.Database, options: Options
+) -> None:
+    """Of two rows with one key, in different tasks, one stays by chance and nobody is told."""
+    table = create(db, "twice")
+    rows = [(i % 50, f"v{i}", i) for i in range(100)]
+    frame = spark.createDataFrame(rows, "id INT, v STRING, seq INT").repartition(4)
+    text = message(lambda: save(frame.drop("seq"), options(table)))
+    assert "two rows with the key (id)=" in text
+    assert load(spark, options(table)) == []
+    save(frame, options(table, dedupeBy="seq"))
+    assert load(spark, options(table)) == [(i, f"v{i + 50}") for i in range(50)]
+
+
+def test_o14_overwrite(spark: Any, db: kvorum.Database, options: Options) -> None:
+    """Mode overwrite appends, or a reader of before sees what it replaced change."""
+    table = create(db, "replaced")
+    save(spark.createDataFrame([(i, "a") for i in range(9)], "id INT, v STRING"), options(table))
+    before = spark.read.format("kvorum").options(**options(table)).load()
+    assert before.count() == 9
+    save(
+        spark.createDataFrame([(5, "b"), (20, "b")], "id INT, v STRING"),
+        options(table),
+        "overwrite",
+    )
+    assert load(spark, options(table)) == [(5, "b"), (20, "b")]
+    assert before.count() == 9, "its snapshot is held"
+    part = options(table, keyFrom="10", keyTo="30")
+    save(spark.createDataFrame([(11, "c")], "id INT, v STRING"), part, "overwrite")
+    assert load(spark, options(table)) == [(5, "b"), (11, "c")]
+
+
+def test_o10_several_tables_in_one_commit(
+    spark: Any, db: kvorum.Database, options: Options, node: NodeProcess
+) -> None:
+    """A job is seen in part, is lost when its program dies, or writes again what it wrote."""
+    one, two = create(db, "job1"), create(db, "job2")
+    endpoint = f"127.0.0.1:{node.base}"
+    frame = spark.createDataFrame([(i, "a") for i in range(9)], "id INT, v STRING")
+
+    def program(*, dies: bool, expect: tuple[bool, bool]) -> kvorum.spark.Job:
+        job = kvorum.spark.job(spark, "nightly", "nightly", 7, endpoint=endpoint)
+        with job:
+            assert job.write(frame, f"{NAMESPACE}.{one}") is expect[0]
+            if dies:
+                raise RuntimeError("the program failed")
+            assert job.write(frame, f"{NAMESPACE}.{two}", mode="overwrite") is expect[1]
+        return job
+
+    with pytest.raises(RuntimeError) as caught:
+        program(dies=True, expect=(True, True))
+    assert "keeps what it has staged" in caught.value.__notes__[0]
+    assert load(spark, options(one)) == []
+    told = cli(node, "spark", "sinks")
+    (prepared,) = [a for a in told["attempts"] if a["state"] == "PREPARED"]
+    assert (prepared["table"], prepared["rows"], prepared["left_ms"]) == (
+        f"{NAMESPACE}.{one}", 9, None
+    )  # fmt: skip
+    (listed,) = told["jobs"]
+    assert (listed["app"], listed["version"]) == ("nightly", 7)
+    program(dies=False, expect=(False, True))
+    assert load(spark, options(one)) == load(spark, options(two)) == [(i, "a") for i in range(9)]
+    versions = {item.version for name in (one, two) for item in db.table(NAMESPACE, name).rows()}
+    assert len(versions) == 1, "one transaction"
+    again = program(dies=False, expect=(False, False))
+    assert again.done
+    told = cli(node, "spark", "sinks")
+    assert told["jobs"] == []
+    assert ("nightly", "", 7) in {(w["app"], w["table"], w["version"]) for w in told["ledgers"]}
+
+
+def test_o10_a_job_is_aborted(
+    spark: Any, db: kvorum.Database, options: Options, node: NodeProcess
+) -> None:
+    """What an operator let go of is committed by the program that goes on, or stays for ever."""
+    table = create(db, "job3")
+    frame = spark.createDataFrame([(1, "a")], "id INT, v STRING")
+
+    def program() -> None:
+        with kvorum.spark.job(spark, "j", "j", 1, endpoint=f"127.0.0.1:{node.base}") as job:
+            job.write(frame, f"{NAMESPACE}.{table}")
+            assert cli(node, "spark", "abort", str(job.id)) == {"aborted": str(job.id)}
+
+    assert "abort" in message(program).lower()
+    assert load(spark, options(table)) == []
+    with kvorum.spark.job(spark, "j", "j", 1, endpoint=f"127.0.0.1:{node.base}") as job:
+        assert job.write(frame, f"{NAMESPACE}.{table}"), "a new job of the same version"
+    assert load(spark, options(table)) == [(1, "a")]
+
+
+def stream(spark: Any, folder: Path, options: dict[str, str]) -> Any:
+    return (
+        spark.readStream.schema("id INT, v STRING")
+        .option("maxFilesPerTrigger", 1)
+        .csv(str(folder / "source"))
+        .writeStream.format("kvorum")
+        .options(**options)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def add_file(folder: Path, number: int) -> None:
+    (folder / "source" / f"{number:03d}.csv").write_text(f"{number},v{number}\n")
+
+
+def forget_last(folder: Path) -> None:
+    """Spark does not know that its last batch was committed: it replays it."""
+    commits = sorted((folder / "checkpoint" / "commits").glob("[0-9]*"), key=lambda p: int(p.name))
+    commits[-1].unlink()
+    for left in (folder / "checkpoint" / "commits").glob(".*"):
+        left.unlink()
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once", "at-most-once"])
+def test_o1_each_delivery_shows_its_anomaly(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path, delivery: str
+) -> None:
+    """A level promises more or less than it says: a replay writes again only at least once, a
+    batch that is refused is lost only at most once.
+    """
+    table = create(db, "level_" + delivery.replace("-", "_"))
+    given = options(
+        table, delivery=delivery, op="insert" if delivery == "at-most-once" else "upsert"
+    )
+    add_file(folder, 0)
+    stream(spark, folder, given).awaitTermination()
+    (first,) = db.table(NAMESPACE, table).rows()
+    forget_last(folder)
+    stream(spark, folder, given).awaitTermination()
+    (item,) = db.table(NAMESPACE, table).rows()
+    if delivery == "at-least-once":
+        assert item.version > first.version, "the replay wrote it once more"
+    else:
+        assert item.version == first.version, "the replay wrote nothing"
+    if delivery != "at-most-once":
+        return
+    (folder / "source" / "001.csv").write_text("0,again\n")  # refused: the key is there
+    stream(spark, folder, given).awaitTermination()  # and nobody hears of it
+    assert [r["v"] for r in map(dict, load_dicts(spark, options(table)))] == ["v0"]
+
+
+def load_dicts(spark: Any, options: dict[str, str]) -> list[dict[str, Any]]:
+    frame = spark.read.format("kvorum").options(**options).load()
+    return [row.asDict() for row in frame.collect()]
+
+
+def test_o11_a_query_that_was_replaced_is_fenced(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path
+) -> None:
+    """After resetTxnApp the old query, which still lives somewhere, writes on."""
+    table = create(db, "fenced")
+    named = options(table, appId="mine")
+    add_file(folder, 0)
+    add_file(folder, 1)
+    stream(spark, folder, named).awaitTermination()
+    (folder / "checkpoint").rename(folder / "old")
+    assert "resetTxnApp=true" in message(lambda: stream(spark, folder, named).awaitTermination())
+    (folder / "checkpoint").rename(folder / "refused")
+    stream(spark, folder, named | {"resetTxnApp": "true"}).awaitTermination()
+    add_file(folder, 2)
+    (folder / "checkpoint").rename(folder / "new")
+    (folder / "old").rename(folder / "checkpoint")
+    text = message(
+        lambda: stream(spark, folder, named | {"resetTxnApp": "true"}).awaitTermination()
+    )
+    assert "was taken over by query" in text
+    assert len(load_dicts(spark, options(table))) == 2
