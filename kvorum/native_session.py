@@ -84,7 +84,8 @@ class NativeSession:
         return None if value is None else Record(value, version)
 
     async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
-        wanted = [await self._names.prefix(ns, table) + key for ns, table, key in keys]
+        known, prefix = self._names.known, self._names.prefix
+        wanted = [(known(ns, table) or await prefix(ns, table)) + key for ns, table, key in keys]
         try:
             found = await self._transaction.multi_get(wanted)
         except KvorumError as e:
@@ -114,11 +115,15 @@ class NativeSession:
         cond: int | None = None,
         ttl_ms: int = 0,
     ) -> None:
-        self._write(ops.put(await self._names.writable(ns, table) + key, value, cond, ttl_ms))
+        names = self._names
+        prefix = names.known_writable(ns, table) or await names.writable(ns, table)
+        self._write(ops.put(prefix + key, value, cond, ttl_ms))
         self._written.add((ns, table))
 
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
-        self._write(ops.delete(await self._names.writable(ns, table) + key, cond))
+        names = self._names
+        prefix = names.known_writable(ns, table) or await names.writable(ns, table)
+        self._write(ops.delete(prefix + key, cond))
         self._written.add((ns, table))
 
     def _write(self, op: ops.Op) -> None:

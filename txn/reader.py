@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KeyLocked, KvorumError, Moved, TooLarge
@@ -118,23 +119,47 @@ class Reader:
                 details={"what": "keys", "limit": MULTI_KEYS_MAX, "actual": len(keys)},
             )
         reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
-        if (first := self._start_alone(MGET, keys, read_ts, budget_ms)) is not None:
-            try:
-                (rows,) = await first.reply
-                return [None if row is None else (row[0], row[1]) for row in rows]
-            except (KvorumError, LinkLost, LinkExpired) as error:
-                if isinstance(error, KeyLocked):
-                    await reading.met(error)
-        return await self._multi_get(keys, reading)
+        found: list[tuple[bytes, int] | None] = [None] * len(keys)
+        if (groups := self._few(keys)) is None:
+            return await self._multi_get(keys, reading, found, list(range(len(keys))), {})
+        met: dict[int, KeyLocked] = {}
+        left = await self._at_once(reading, keys, groups, found, met)
+        if not left:
+            return found
+        return await self._multi_get(keys, reading, found, sorted(chain(*left)), met)
+
+    def _few(self, keys: Sequence[bytes]) -> list[list[int]] | None:
+        """Indexes of few keys by the partitions that are known to serve them; None: that takes
+        more.
+        """
+        located = self._located
+        if self._quick is None or located is None or not 0 < len(keys) <= _FEW_KEYS:
+            return None
+        here = located(keys[0])
+        if here is None:
+            return None
+        group = [0]
+        groups = {here.id: group}
+        for index in range(1, len(keys)):
+            key = keys[index]
+            if not here.covers(key):
+                if (here := located(key)) is None:
+                    return None
+                group = groups.setdefault(here.id, [])
+            group.append(index)
+        return list(groups.values())
 
     async def _multi_get(
-        self, keys: Sequence[bytes], reading: _Reading
+        self,
+        keys: Sequence[bytes],
+        reading: _Reading,
+        found: list[tuple[bytes, int] | None],
+        todo: list[int],
+        met: dict[int, KeyLocked],
     ) -> list[tuple[bytes, int] | None]:
-        """Over partitions, past intents and moves."""
-        found: list[tuple[bytes, int] | None] = [None] * len(keys)
-        todo: list[int] = list(range(len(keys)))
-
-        met: dict[int, KeyLocked] = {}  # by a group's first key
+        """Over partitions, past intents and moves; what is `todo` is put into `found`. `met`: what
+        stood in the way of a group, by its first key.
+        """
 
         async def read(group: list[int]) -> list[int]:
             """Ask one partition; the keys that it does not serve any more."""
@@ -156,7 +181,7 @@ class Reader:
 
         while True:
             groups = await by_partition(self._kv, keys, todo)
-            if len(groups) > 1 and self._quick is not None:
+            if len(groups) > 1 and self._quick is not None and not met:
                 groups = await self._at_once(reading, keys, groups, found, met)
             todo = [index for moved in await _side_by_side(read, groups) for index in moved]
             if not todo:
@@ -202,10 +227,10 @@ class Reader:
         assert self._quick is not None
         left: list[list[int]] = []
         asked: list[tuple[list[int], Started]] = []
-        budget_ms = reading.budget_ms()
+        budget_ms, ignored = reading.budget_ms(), reading.ignored()
         for group in groups:
             part = [keys[i] for i in group]
-            args = (part, reading.read_ts, reading.ignored())
+            args = (part, reading.read_ts, ignored)
             first = None
             if len(asked) < READS_IN_FLIGHT_MAX:
                 first = self._quick.start(MGET, part[0], args, budget_ms)

@@ -107,6 +107,11 @@ class Transaction:
     async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         """Value and version of each key, None where there is none, in the order of `keys`."""
         self._check_open()
+        if not self._buffer and self._reads is None:
+            try:
+                return await self._client.reader.multi_get(keys, self.start_ts, self._budget_ms)
+            except SnapshotTooOld as gone:
+                raise self._outlived(gone) from gone
         mine = [self._buffer.written(key) for key in keys]
         others = [key for key, op in zip(keys, mine, strict=True) if op is None]
         if self._reads is not None:
@@ -147,6 +152,23 @@ class Transaction:
             # every row of the page was deleted by this transaction
             start, end = (start, page.resume) if reverse else (page.resume, end)
 
+    async def scan_values(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[list[bytes], bytes | None] | None:
+        """The values of `scan` and its `resume`, for who reads much and needs no keys; None: it
+        wrote something itself, so `scan` has to put both together.
+        """
+        self._check_open()
+        if self._buffer:
+            return None
+        with self._snapshot():
+            values, resume = await self._client.reader.scan_values(
+                start, end, self.start_ts, limit=limit, budget_ms=self._budget_ms
+            )
+        if self._reads is not None:
+            self._reads.add_range(start, end if resume is None else resume)
+        return values, resume
+
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
         """Who asked for a moment of the past is told that it is gone; a transaction may simply run
@@ -155,10 +177,13 @@ class Transaction:
         try:
             yield
         except SnapshotTooOld as gone:
-            raise TxnAborted(
-                f"transaction {self.start_ts} outlived what it reads: {gone.message}. Run it again",
-                details={**gone.details, "txn": self.start_ts, "reason": "snapshot"},
-            ) from gone
+            raise self._outlived(gone) from gone
+
+    def _outlived(self, gone: SnapshotTooOld) -> TxnAborted:
+        return TxnAborted(
+            f"transaction {self.start_ts} outlived what it reads: {gone.message}. Run it again",
+            details={**gone.details, "txn": self.start_ts, "reason": "snapshot"},
+        )
 
     # -- writes: into the buffer
 
