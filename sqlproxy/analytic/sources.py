@@ -98,6 +98,16 @@ class Loader:
             arrays = self._arrays(keys, values)
         self.add(self._batch(arrays, [key for key, _, _ in items]))
 
+    @property
+    def bare(self) -> bool:
+        """Whether the keys of its rows are of no use."""
+        return not (self.table.plain or self._source.keyed)
+
+    def values(self, values: list[bytes]) -> None:
+        """The same of a page without its keys."""
+        keys = [b""] * len(values)  # a damaged row is named by its table alone
+        self.add(self._batch(self._arrays(keys, values), keys))
+
     def rows(self, rows: Sequence[Stored]) -> None:
         """Rows that a reader found."""
         place = {column.id: at for at, column in enumerate(self.table.columns)}
@@ -122,6 +132,8 @@ class Loader:
             # lists are made of values in user form: their elements may be held as text
             own = arrow_rows.arrow_type(column.resolved) if column.resolved.element else kind
             wanted.append((column, own))
+        if not wanted:  # a count
+            return []
         arrays = arrow_rows.stored_columns(self.table, keys, values, wanted)
         found = []
         for i, column, array in zip(self.used, self._columns, arrays, strict=True):
@@ -154,9 +166,17 @@ async def load(
             return await in_thread(loader.done)
         ranges = [(prefix + one.start, prefix + one.end if one.end else last)
                   for one in spans.ranges]  # fmt: skip
+    bare = loader.bare
     for start, end in ranges:
         at: bytes | None = start
         while at is not None:
+            if bare and (values := await reads.scan_values(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)):
+                raws, at = values
+                touched.pages += 1
+                touched.scanned += len(raws)
+                if raws:
+                    await in_thread(loader.values, raws)
+                continue
             got = await reads.scan(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)
             touched.pages += 1
             touched.scanned += len(got.items)

@@ -37,6 +37,12 @@ class Reads(Protocol):
         self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
     ) -> ScanPage: ...
 
+    async def scan_values(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[list[bytes], bytes | None] | None:
+        """`scan` without keys and versions, and its resume key; None: it has to be `scan`."""
+        ...
+
 
 class Stored(NamedTuple):
     """A row as it is in the store. `key`: the storage key; `values`: all columns of the descriptor,
@@ -120,14 +126,44 @@ class TableReader:
             found = self._ranges(reads, spans.ranges, touched, page)
         if self._index is None:
             async for rows in found:
-                yield [
-                    Stored(key, self._rows.decode_row(key[4:], raw), version)
-                    for key, raw, version in rows
-                ]
+                keys, raws, versions = zip(*rows, strict=True)
+                decoded = self._rows.decode_rows(keys, raws)
+                yield list(map(Stored, keys, decoded, versions))
             return
         async for entries in found:
             for at in range(0, len(entries), SQL_LOOKUP_ROWS):
                 yield await self._looked_up(reads, entries[at : at + SQL_LOOKUP_ROWS], touched)
+
+    async def values(
+        self, reads: Reads, env: Env, touched: Touched, *, page: int = SQL_SCAN_ROWS
+    ) -> AsyncIterator[list[tuple[Any, ...]]]:
+        """The values of `batches`, for who needs nothing else of the rows."""
+        spans = self.spans(env)
+        if self._index is not None or spans.points or self.access.reverse:
+            async for batch in self.batches(reads, env, touched, page=page):
+                yield [stored.values for stored in batch]
+            return
+        last = table_range(self.table.id)[1]
+        for span in spans.ranges:
+            at: bytes | None = self._prefix + span.start
+            end = self._prefix + span.end if span.end else last
+            while at is not None:
+                got = await reads.scan_values(at, end, limit=page)
+                if got is not None:
+                    raws, at = got
+                    keys = [b""] * len(raws)  # a damaged row is named by its table alone
+                else:
+                    rows = await reads.scan(at, end, limit=page)
+                    keys, raws = (
+                        [key for key, _, _ in rows.items],
+                        [raw for _, raw, _ in rows.items],
+                    )
+                    at = rows.resume
+                touched.pages += 1
+                touched.scanned += len(raws)
+                if raws:
+                    yield self._rows.decode_rows(keys, raws)
+                page = min(page * 4, SQL_SCAN_ROWS)
 
     async def _points(
         self, reads: Reads, points: Sequence[bytes], touched: Touched

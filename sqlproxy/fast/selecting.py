@@ -87,6 +87,7 @@ class SelectPlan:
         seen = {column.id for column in shown(item.table)}
         self._places = tuple(at for at, c in enumerate(item.table.columns) if c.id in seen)
         self._dense = len(self._places) == len(item.table.columns)
+        self._whole = self._plain == tuple(range(len(self._places)))  # the row is the answer
         self._limit = None if select.limit is None else compile(select.limit).fn
         self._offset = None if select.offset is None else compile(select.offset).fn
         self._key = sort_key(select.order) if sort else None
@@ -143,7 +144,7 @@ class SelectPlan:
             if keep is not None:
                 rows = rows[:keep]
                 keep -= len(rows)
-            yield [self._out(row, env) for row in rows]
+            yield rows if self._whole else [self._out(row, env) for row in rows]
             if keep == 0:
                 return
 
@@ -175,6 +176,16 @@ class SelectPlan:
         page = SQL_SCAN_ROWS
         if keep is not None and self._key is None:
             page = min(SQL_SCAN_ROWS, max(1, keep + skip))
+        if not self._holds:
+            async for values in self.reader.values(reads, env, touched, page=page):
+                rows = values
+                if not self._dense:
+                    rows = [tuple([row[at] for at in self._places]) for row in values]
+                if where is not None:
+                    rows = [row for row in rows if where(row, env) is True]
+                if rows:
+                    yield rows
+            return
         found = self.reader.batches(reads, env, touched, page=page)
         async for batch in found:
             kept = [(stored, self._seen(stored)) for stored in batch]

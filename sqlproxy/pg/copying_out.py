@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from sqlproxy.answers import CopyFormat, Field
-from sqlproxy.pg import binary, text
+from sqlproxy.pg import binary, oids, text
 from sqlproxy.pg.copying import HEADER
 from sqlproxy.pg.style import Style
 
@@ -49,6 +49,46 @@ def row_writer(of: CopyFormat, fields: Sequence[Field], style: Style) -> WriteRo
         return _text_row(of, writers)
     force = [of.force_quote_all or field.name in of.force_quote for field in fields]
     return _csv_row(of, writers, force)
+
+
+def batch_writer(
+    of: CopyFormat, fields: Sequence[Field], style: Style
+) -> Callable[[Sequence[Sequence[Any]]], list[bytes]]:
+    """The bytes of many rows, each with its newline."""
+    write = row_writer(of, fields, style)
+    if of.kind != "text" or not fields:
+        return lambda rows: [write(row) for row in rows]
+    writers = [_cells(field.oid, style) for field in fields]
+    null, delimiter = of.null, of.delimiter
+    special = re.compile(f"[\\\\\b\f\n\r\t\v{re.escape(delimiter)}]")
+
+    def column(values: Sequence[Any], cells_of: Callable[[Sequence[Any]], list[str]]) -> list[str]:
+        if None in values:
+            found = iter(column([v for v in values if v is not None], cells_of))
+            return [null if v is None else next(found) for v in values]
+        cells = cells_of(values)
+        if special.search("".join(cells)):
+            return [_escaped_text(c, delimiter) if special.search(c) else c for c in cells]
+        return cells
+
+    def write_all(rows: Sequence[Sequence[Any]]) -> list[bytes]:
+        columns = [
+            column(values, cells)
+            for values, cells in zip(zip(*rows, strict=True), writers, strict=True)
+        ]
+        return [line.encode() + b"\n" for line in map(delimiter.join, zip(*columns, strict=True))]
+
+    return write_all
+
+
+def _cells(oid: int, style: Style) -> Callable[[Sequence[Any]], list[str]]:
+    """The texts of values of one column, none of them NULL."""
+    if oid in (oids.INT2, oids.INT4, oids.INT8):
+        return lambda values: list(map(str, values))
+    if oid in (oids.TEXT, oids.VARCHAR):
+        return list
+    write = text.writer(oid, style)
+    return lambda values: list(map(write, values))
 
 
 def _text_row(of: CopyFormat, writers: Sequence[Callable[[Any], str]]) -> WriteRow:

@@ -46,6 +46,11 @@ class ReadsAt:
     ) -> ScanPage:
         return await self._client.scan(start, end, limit=limit, reverse=reverse, at=self._at)
 
+    async def scan_values(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[list[bytes], bytes | None] | None:
+        return None  # the past is read with what was there then
+
 
 @dataclass(slots=True)
 class Job:

@@ -9,10 +9,12 @@ read what came before.
 
 from __future__ import annotations
 
-from typing import Protocol
+import struct
+from typing import Final, Protocol
 
 from kv.base.limits import (
     SQL_COPY_BATCH_BYTES,
+    SQL_ENCODE_ROWS,
     SQL_FETCH_ROWS,
     SQL_MESSAGE_BYTES_MAX,
     SQL_OUTPUT_BYTES,
@@ -21,10 +23,13 @@ from sqlproxy.answers import CopyFormat, Portal
 from sqlproxy.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
 from sqlproxy.pg.copying import reader
 from sqlproxy.pg.copying_columns import Columns
-from sqlproxy.pg.copying_out import TRAILER, header, row_writer
+from sqlproxy.pg.copying_out import TRAILER, batch_writer, header
 from sqlproxy.pg.style import Style
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import ProtocolError, Skipped
+
+_DATA: Final = ord("d")
+_head = struct.Struct(">BI").pack  # of a message: kind, length
 
 
 class Door(Protocol):
@@ -88,7 +93,7 @@ class CopyOut:
         self._door = door
         self._of = of
         self._fields = portal.fields or ()
-        self._write = row_writer(of, self._fields, style)
+        self._write = batch_writer(of, self._fields, style)
 
     async def run(self) -> None:
         """Raises SqlError, Gone."""
@@ -101,9 +106,18 @@ class CopyOut:
             door.out += codec.message(b"d", head)
             head = b""
         while rows:
-            for row in rows:
-                door.out += codec.message(b"d", head + self._write(row))
-                head = b""
+            if head:
+                door.out += codec.message(b"d", head + self._write(rows[:1])[0])
+                rows, head = rows[1:], b""
+            for at in range(0, len(rows), SQL_ENCODE_ROWS):
+                some = rows[at : at + SQL_ENCODE_ROWS]
+                door.out += b"".join(
+                    [
+                        one
+                        for line in self._write(some)
+                        for one in (_head(_DATA, len(line) + 4), line)
+                    ]
+                )
                 if len(door.out) > SQL_OUTPUT_BYTES:
                     await door.drain()
             rows = await portal.fetch(SQL_FETCH_ROWS)
