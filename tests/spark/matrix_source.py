@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+from pyspark.sql.types import StructType
 
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, writer
@@ -106,5 +107,12 @@ writer.CHUNK_BYTES_TARGET = 4_000  # type: ignore[misc]
 writer.CHUNK_ROWS = 50  # type: ignore[misc]
 
 
+class MatrixWriter(writer.KvorumStreamWriter):
+    """Spark pickles it by its module's name, so tasks and the committing process import this."""
+
+
 class MatrixSource(KvorumDataSource):
-    """Spark pickles a class by its module's name, so its processes import this."""
+    """`format("kvorum")` of the matrix's driver."""
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> MatrixWriter:
+        return self._writing(MatrixWriter, schema, overwrite)
