@@ -94,7 +94,7 @@ class _Wait:
         self._timers, self._store = timers, store
         self._database, self._told = database, told
         self._began = timers.monotonic()
-        self._late: dict[bytes, _Late] = {}
+        self._late: dict[bytes, _Late] | None = None
 
     async def run(self) -> None:
         version = await self._awaited()
@@ -117,7 +117,9 @@ class _Wait:
         return catalog.schema_row(key, value)[1]
 
     async def _waiting(self, version: int) -> list[_Late]:
-        """The rows that have not acknowledged."""
+        """The rows that have not acknowledged. Who announced itself since this began, or was back
+        since then, has looked since then.
+        """
         prefix = table_prefix(system.PROXIES)
         start: bytes | None = prefix
         found: dict[bytes, _Late] = {}
@@ -127,9 +129,10 @@ class _Wait:
             for key, value, at in page.items:
                 row = presence.decoded(key, value)
                 if row.using.get(self._database, version) < version:
-                    before = self._late.get(key)
-                    same = before is not None and before.version == at
-                    found[key] = before if same and before else _Late(key, row, at, now)
+                    if self._late is None:
+                        found[key] = _Late(key, row, at, now)
+                    elif (before := self._late.get(key)) is not None:
+                        found[key] = before if before.version == at else _Late(key, row, at, now)
             start = page.resume
         self._late = found
         return list(found.values())
