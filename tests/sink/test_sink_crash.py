@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from kv.base import limits
-from tests.sink.world import Client, Life, Task, World, opened, some_rows
+from kv.base.keys import table_prefix
+from kv.base.ops import put
+from tests.sink.world import TABLE, Client, Life, Task, World, opened, some_rows
 from tests.support import simloop
 
 ROWS = 120
@@ -23,9 +26,11 @@ ROWS = 120
 class Scenario:
     """A batch of two tasks and a loser, message by message; `progress` survives the process."""
 
-    def __init__(self, *, app: str) -> None:
+    def __init__(self, *, app: str, replaces: bool = False) -> None:
         rows = list(some_rows(ROWS, "v").items())
         self.app = app
+        # A batch that reads before it writes: what was in the table goes with it.
+        self.more: dict[str, Any] = {"replace": [b"", b"", ""]} if replaces else {}
         self.progress = 0
         self.winners = [
             Task(0, "t0", dict(rows[: ROWS // 2]), chunk_rows=25),
@@ -50,7 +55,7 @@ class Scenario:
                 return client.seal(task, task.chunks[-1])
 
             steps.append(seal)
-        steps.append(lambda: client.commit(self.winners, 0, app=self.app))
+        steps.append(lambda: client.commit(self.winners, 0, app=self.app, **self.more))
         steps.append(life.idle)
         return steps
 
@@ -80,12 +85,23 @@ class Scenario:
         assert await world.rows() == some_rows(ROWS, "v")
 
 
-def lives(app: str, crashes: list[tuple[int, bool]], seed: int = 0) -> int:
+async def begin(world: World, path: str, app: str) -> Scenario:
+    """A scenario in its world; what is to be replaced is there."""
+    if path == "careful":
+        prefix = table_prefix(TABLE)
+        old = [
+            put(prefix + key, b"old") for key in [*list(some_rows(9, ""))[::2], b"00/old", b"99"]
+        ]
+        await world.store.txn.write(old)
+    return Scenario(app=app, replaces=path == "careful")
+
+
+def lives(path: str, app: str, crashes: list[tuple[int, bool]], seed: int = 0) -> int:
     """Die like this, then live; how many changes the last process sent."""
 
     async def main(loop: simloop.SimLoop) -> int:
         async with opened(loop) as world:
-            scenario = Scenario(app=app)
+            scenario = await begin(world, path, app)
             for at, after in [*crashes, (0, False)]:
                 life = Life(world, at, after=after)
                 if await life.run(scenario.play):
@@ -97,7 +113,7 @@ def lives(app: str, crashes: list[tuple[int, bool]], seed: int = 0) -> int:
     return changes
 
 
-@pytest.fixture(params=["small", "large", "huge"])
+@pytest.fixture(params=["small", "large", "huge", "careful"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """All ways of committing, with the same rows."""
     if request.param != "small":
@@ -112,22 +128,22 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.mark.parametrize("after", [False, True])
 def test_o9_crash_at_every_change(path: str, after: bool, app: str) -> None:
     """A process that dies at some message loses the batch, writes it twice, or leaves something."""
-    changes = lives(app, [])
+    changes = lives(path, app, [])
     assert changes > 12
     for at in range(1, changes + 1):
-        lives(app, [(at, after)], seed=at)
+        lives(path, app, [(at, after)], seed=at)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_o9_crash_again_and_again(path: str, seed: int) -> None:
     """Several deaths in a row lead somewhere that one does not."""
     rng = random.Random(seed)
-    lives("app", [(rng.randrange(1, 25), rng.random() < 0.5) for _ in range(8)], seed)
+    lives(path, "app", [(rng.randrange(1, 25), rng.random() < 0.5) for _ in range(8)], seed)
 
 
 def test_o9_crash_at_every_first_change(path: str) -> None:
     """A process that gets one message further each time never ends, or does a step twice."""
-    lives("app", [(1, True)] * 40)
+    lives(path, "app", [(1, True)] * 40)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -137,7 +153,8 @@ def test_o9_power_loss(path: str, seed: int) -> None:
     async def main(loop: simloop.SimLoop) -> None:
         rng = random.Random(seed)
         async with opened(loop) as world:
-            scenario = Scenario(app="app")
+            scenario = await begin(world, path, "app")
+            before = await world.rows()
             for _ in range(4):
                 life = Life(world)
                 kill = loop.call_later(rng.random() * 0.12, life.kv.died.set)
@@ -146,7 +163,7 @@ def test_o9_power_loss(path: str, seed: int) -> None:
                 if ended:
                     break
                 await world.power_loss(rng)
-                assert len(await world.rows()) in (0, ROWS)
+                assert await world.rows() in (before, some_rows(ROWS, "v"))
             else:
                 assert await Life(world).run(scenario.play)
             await scenario.check(world)

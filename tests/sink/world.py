@@ -37,6 +37,7 @@ from procedures.library.sink_records import (
     attempt_key,
     attempt_of,
     pack_chunk,
+    pack_ordered,
     task_of,
 )
 from procedures.library.sink_service import SinkService
@@ -277,13 +278,25 @@ async def opened(loop: SimLoop, seed: int = 1) -> AsyncIterator[World]:
 class Task:
     """What one Spark task stages: rows cut into chunks of `chunk_rows`."""
 
-    def __init__(self, part: int, name: str, rows: Rows, chunk_rows: int = 1_000) -> None:
+    def __init__(
+        self,
+        part: int,
+        name: str,
+        rows: Rows,
+        chunk_rows: int = 1_000,
+        orders: dict[bytes, bytes] | None = None,
+    ) -> None:
         self.part, self.name = part, name
         keys = list(rows)
         self.chunks = []
         for at in range(0, len(keys), chunk_rows):
             some = sorted(keys[at : at + chunk_rows])
-            self.chunks.append(pack_chunk(some, [rows[k] for k in some]))
+            values = [rows[k] for k in some]
+            self.chunks.append(
+                pack_chunk(some, values)
+                if orders is None
+                else pack_ordered(some, values, [orders[k] for k in some])
+            )
         self.rows, self.crc = len(rows), 0
         for seq, chunk in enumerate(self.chunks):
             self.crc = add_crc(self.crc, seq, chunk)
@@ -315,9 +328,15 @@ class Client:
         )  # fmt: skip
 
     def request(
-        self, tasks: Iterable[Task], version: int, *, app: str = "app", query: str = "query-1"
+        self,
+        tasks: Iterable[Task],
+        version: int,
+        *,
+        app: str = "app",
+        query: str = "query-1",
+        **more: Any,
     ) -> dict[str, Any]:
-        return {
+        return more | {
             "attempt": self.attempt,
             "table": self.table,
             "app": app,
@@ -326,7 +345,7 @@ class Client:
             "manifest": [task.manifest for task in tasks],
         }
 
-    async def commit(self, tasks: Iterable[Task], version: int, **names: str) -> None:
+    async def commit(self, tasks: Iterable[Task], version: int, **names: Any) -> None:
         request = self.request(list(tasks), version, **names)
         while (await self.sink.commit(request, wait_ms=5_000))[0]:
             pass

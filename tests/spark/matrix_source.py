@@ -103,8 +103,8 @@ async def ask(self: Session, method: int, *args: Any) -> list[Any]:
 
 
 Session.ask = ask  # type: ignore[method-assign]
-writer.CHUNK_BYTES_TARGET = 4_000  # type: ignore[misc]
-writer.CHUNK_ROWS = 50  # type: ignore[misc]
+writer.CHUNK_BYTES_TARGET = 1_500  # type: ignore[misc]
+writer.CHUNK_ROWS = 25  # type: ignore[misc]
 
 
 class MatrixWriter(writer.KvorumStreamWriter):
