@@ -35,6 +35,7 @@ from procedures.library.sink_service import SinkService
 from procedures.master.balance import Balancer
 from procedures.master.groups import Groups
 from procedures.master.nodes import NodeRow, NodeState
+from procedures.master.quiet import Quiet, led
 from procedures.master.reconcile import Reconciler
 from txn.sweeper import Sweeper
 
@@ -78,7 +79,14 @@ class Upkeep:
         self.audit = Audit(store.state, store.txn, ports.in_thread)
         self._trimmer = Trimmer(ports.in_thread)
         self.reconciler = Reconciler(store.identity.node, store.manager, lambda: placed(store.txn))
-        self._balancer = Balancer(groups, lambda: self._holders, self._wanted, slow)
+        self._balancer = Balancer(
+            groups,
+            lambda: self._holders,
+            self._wanted,
+            slow,
+            Quiet(ports.timers.monotonic),
+            lambda wanted: led(store.picture, store.pulse.health(), wanted, slow()),
+        )
         self._holders: Sequence[NodeId] = ()
         self._strangers = asyncio.Event()  # somebody called whom the table must know
         store.cluster.on_stranger = self._strangers.set

@@ -221,6 +221,8 @@ RECONCILE_AGAIN_S: Final = 0.5  # after one that failed, or that must be confirm
 RECONCILE_LOOKS_MIN: Final = 2  # of the map in a row that must miss a replica before it goes
 BALANCE_PAUSE_S: Final = 2.0  # between two transfers of leaderships to where they belong
 SCHEDULE_PAUSE_S: Final = 5.0  # between two looks of the balancer, and of the placement
+SCHEDULE_QUIET_S: Final = 60.0  # … while nothing changes that the master hears of by itself
+SCHEDULE_QUIET_UNITS: Final = 50.0  # traffic per second of a partition below which it is idle
 BALANCE_COOLDOWN_S: Final = 30.0  # a partition that was moved stays so long
 BALANCE_KEPT: Final = 200  # decisions that a master remembers to explain
 EXPLAIN_MAX: Final = 1_000  # moves and refusals that are told at once
@@ -373,6 +375,9 @@ WAIT_MS_MAX: Final = 60_000
 SPARK_PART_BYTES: Final = 32 * MiB  # of a table, for one task that reads it …
 SPARK_PARTS_MAX: Final = 10_000  # … but no more tasks than these
 SPARK_BATCH_ROWS_MAX: Final = 100_000_000  # that may be asked for as a micro-batch of changes
+SPARK_CHANGES_PER_TASK: Final = 50_000  # rows of a micro-batch, about: a task sorts them in memory
+SPARK_PLAN_ROWS_MAX: Final = 8_000_000  # of a backlog that a stream's driver counts ahead
+SPARK_IDLE_OFFSET_MS: Final = 60_000  # a stream without changes moves its offset so often
 SINK_LEASE_MS: Final = 600_000
 SINK_CHUNK_BYTES_MAX: Final = 4 * MiB
 SINK_TASKS_MAX: Final = 10_000
@@ -439,6 +444,7 @@ SQL_ANALYTIC_THREADS: Final = 2  # of DuckDB
 SQL_ANALYTIC_QUERIES_MAX: Final = 8  # that run in DuckDB at once; others wait
 SQL_ANALYTIC_SOURCE_BYTES: Final = 64 * MiB  # of a table's rows in memory; then they go to a file
 SQL_ANALYTIC_SCAN_ROWS: Final = 5_000  # rows of a page of a scan for DuckDB
+SQL_SERIES_ROWS_MAX: Final = 1_000_000  # of generate_series of numeric or timestamptz, a list
 SQL_ANALYTIC_FETCH_ROWS: Final = 2_000  # rows of a batch that DuckDB hands out
 SQL_LOOKUP_ROWS: Final = 500  # rows that are fetched at once by keys from an index
 SQL_SCAN_ROWS: Final = 1_000  # rows of a page of a scan
@@ -556,6 +562,8 @@ assert BUS_MESSAGE_BYTES_MAX + BUS_BODY_BYTES_MAX + BUS_ROWS_MAX * 600 < BEAT_SE
     "what goes by itself also fits a heartbeat"
 )
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
+assert SCHEDULE_PAUSE_S < SCHEDULE_QUIET_S
+assert PROCEDURE_EARLY_MS < PROCEDURE_STEP_DEADLINE_MS_DEFAULT
 assert WORKER_LEASE_MS <= WORKER_SILENT_MS_FIRST <= WORKER_SILENT_MS_MAX, "others get its turn"
 assert 2 * WORKER_BEAT_MS + WORKER_POLL_MS < WORKER_LEASE_MS, "one lost beat is survived"
 assert WORKER_LEASE_MS + PROCEDURE_TXN_TTL_MS <= 3_000, "a dead worker's procedures move within 3 s"
@@ -612,6 +620,7 @@ assert FEED_BYTES_MAX + VALUE_BYTES_MAX + FEED_ROWS_MAX * 64 < FRAME_BYTES_MAX, 
 )
 assert FEED_ROWS_MAX <= LIST_ITEMS_MAX
 assert 2 * WATCHERS_MAX * FEED_AWAITS_MAX <= IN_FLIGHT_PER_CONNECTION_MAX, "others get through"
+assert 2 * SPARK_IDLE_OFFSET_MS < GC_RETENTION_MS_DEFAULT, "a quiet stream does not fall behind"
 assert 2 * FEED_HEARTBEAT_MS < GC_RETENTION_MS_DEFAULT, "who is idle does not fall behind"
 assert 16 * MiB >= SQL_CACHED_CHARS_MAX * SQL_PLANS_MAX, "remembered texts are small change"
 assert SQL_CACHED_CHARS_MAX < SQL_TEXT_BYTES_MAX

@@ -8,6 +8,8 @@ A failover moves leaderships away from a node; once that is back and has caught 
 row, they return one by one. Whoever leads the meta partition does this; when it hands that
 partition over itself, the next one goes on.
 
+While everybody leads what belongs to it, nobody is asked before something changes (quiet.py).
+
 Left out here: load. Which home a partition has by load decides procedures/master/balancing.
 """
 
@@ -23,6 +25,7 @@ from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_LAG_MAX, BALANCE_PAUSE_S
 from procedures.master.groups import Groups
 from procedures.master.placement import home
+from procedures.master.quiet import Known, Quiet
 from procedures.master.replica_methods import TRANSFER, GroupView, MemberView
 
 log = logging.getLogger(__name__)
@@ -48,20 +51,36 @@ def moves(
     takes the master along. `views` of all nodes that answer; of these only what leaders say counts,
     the newest term's.
     """
+    return [
+        Move(view.partition, node, target)
+        for node, view, target in astray(views, wanted, slow)
+        if target in views  # a leader that the master cannot reach is of no use to procedures
+        and view.settled
+        and _ready(view.followers.get(target))
+    ]
+
+
+def astray(
+    views: Mapping[NodeId, Sequence[GroupView]],
+    wanted: Mapping[PartitionId, NodeId] = _NONE,
+    slow: Collection[NodeId] = (),
+) -> list[tuple[NodeId, GroupView, NodeId]]:
+    """Leaderships that are not at home, whether or not they can move now: who has it, and where it
+    belongs. In the order in which they move.
+    """
     leaders: dict[PartitionId, tuple[NodeId, GroupView]] = {}
     for node, rows in views.items():
         for view in rows:
             known = leaders.get(view.partition)
             if view.leads and (known is None or view.term > known[1].term):
                 leaders[view.partition] = (node, view)
-    found: list[Move] = []
+    found: list[tuple[NodeId, GroupView, NodeId]] = []
     order = sorted(leaders, key=lambda partition: (partition == META_PARTITION, partition))
     for partition in order:
         node, view = leaders[partition]
         target = home(partition, view.data_voters, wanted.get(partition), slow)
-        here = target in views  # a leader that the master cannot reach is of no use to procedures
-        if target != node and here and view.settled and _ready(view.followers.get(target)):
-            found.append(Move(partition, node, target))
+        if target != node:
+            found.append((node, view, target))
     return found
 
 
@@ -85,8 +104,13 @@ class Balancer:
         nodes: Callable[[], Sequence[NodeId]],
         wanted: Callable[[], Awaitable[Mapping[PartitionId, NodeId]]] = _nobody,
         slow: Callable[[], Collection[NodeId]] = tuple,
+        quiet: Quiet | None = None,
+        known: Callable[[Mapping[PartitionId, NodeId]], Known | None] = lambda _wanted: None,
     ) -> None:
-        """`nodes`: those that may have replicas; `wanted`: homes that the map names."""
+        """`nodes`: those that may have replicas; `wanted`: homes that the map names. `quiet` with
+        `known` (quiet.py, of what is wanted): when nobody need be asked.
+        """
+        self._quiet, self._known = quiet, known
         self.transfers = 0
         self._groups, self._nodes = groups, nodes
         self._wanted, self._slow = wanted, slow
@@ -100,8 +124,14 @@ class Balancer:
 
     async def look(self) -> None:
         """Look at all leaders and move one leadership, if it was to be moved the last time too."""
+        wanted, slow = await self._wanted(), self._slow()
+        if self._quiet is not None and self._quiet.same(self._known(wanted)):
+            return
         views = await self._groups.views(self._nodes())
-        found = moves(views, await self._wanted(), self._slow())
+        found = moves(views, wanted, slow)
+        if self._quiet is not None:
+            everybody = len(views) == len(self._nodes())
+            self._quiet.looked(idle=everybody and not astray(views, wanted, slow))
         steady = [move for move in found if move in self._seen]
         self._seen = frozenset(found)
         if not steady:

@@ -10,6 +10,10 @@ a crash of the master loses no move and doubles none: the next one counts what i
 that a procedure holds a lock of, or that an operation of the bus is about, is left alone; so is one
 that was moved less than COOLDOWN_S ago, whose figures are still those of before.
 
+While nothing is worth a look, nobody is asked: a look that found nothing at all to do or to refuse
+is not repeated before something that the master knows by itself has changed (`quiet.py`), or
+SCHEDULE_QUIET_S have passed.
+
 The balancer waits until every node that answers has told everything it has, so a new master does
 not take silence for emptiness. What was decided, and what refused, with the reasons, is kept for
 `explain`.
@@ -52,6 +56,7 @@ from procedures.master.moves import ADD_REPLICA, ADD_REPLICAS, REMOVE_REPLICA
 from procedures.master.nodes import NodeRow, NodeState
 from procedures.master.partitions import Placed
 from procedures.master.picture import Loads, loads_of, observed, picture, speaking, wanted_by
+from procedures.master.quiet import Quiet, known
 from procedures.master.relocating import MOVE_REPLICA, TRANSFER_LEADER
 from procedures.master.replica_methods import GroupView
 from procedures.master.reports import Picture
@@ -110,6 +115,7 @@ class Schedulers:
         self._moved: dict[PartitionId, float] = {}
         self._done: deque[dict[str, Any]] = deque(maxlen=BALANCE_KEPT)
         self._waits = {"placement": "", "balance": ""}
+        self._quiet = {name: Quiet(sources.monotonic) for name in self._waits}
 
     # ------------------------------------------------------------------------------ settings
 
@@ -144,8 +150,14 @@ class Schedulers:
 
     # ------------------------------------------------------------------------------ looking
 
-    async def _look(self) -> Seen:
+    async def _look(self, quiet: Quiet | None = None) -> Seen | None:
+        """Everything, of all nodes; None if `quiet` knows that it is as it was."""
         nodes, rows = await self._s.read()
+        busy, live = await self._busy()
+        if quiet is not None:
+            health = self._s.health()
+            if quiet.same(known(nodes, rows, health, self._s.reports, busy, live, self._rules())):
+                return None
         asked = [row.id for row in nodes if row.state is not NodeState.GONE]
         began = self._s.monotonic()
         views, took = await self._timed(asked, began)
@@ -153,13 +165,16 @@ class Schedulers:
         self.slowness.look(pace, took)
         held: dict[int, tuple[NodeId, ...]] = {row.descriptor.id: row.nodes for row in rows}
         self._costs = observed(self._s.reports, self._costs, held)
-        busy, live = await self._busy()
         loads, dimensions = self.loads(), self.dimensions()
 
         def fresh() -> ClusterState:
             return picture(nodes, rows, views, loads, busy=busy, dimensions=dimensions)
 
         return Seen(nodes, rows, views, fresh(), fresh, self.dead(), live)
+
+    def _rules(self) -> tuple[object, ...]:
+        """The settings that decisions follow."""
+        return self.level(), self.dimensions(), self._s.setting("balance.moves"), self.slowness.slow
 
     async def _timed(
         self, nodes: Sequence[NodeId], began: float
@@ -197,7 +212,16 @@ class Schedulers:
             self._waits["placement"] = "it is paused (setting placement.enabled)"
             return
         self._waits["placement"] = ""
-        seen = await self._look()
+        quiet = self._quiet["placement"]
+        seen = await self._look(quiet)
+        if seen is None:
+            return
+        submitted = self.submitted
+        refused = await self._place(seen)
+        quiet.looked(idle=not refused and not seen.live and self.submitted == submitted)
+
+    async def _place(self, seen: Seen) -> bool:
+        """Submit what must change; whether something that should is refused."""
         crashed = {fix.source for fix in self._fixes(seen).fixes() if fix.rule == "dead"}
         for node in sorted(seen.dead & (crashed | self._in_meta(seen))):
             if not self._lives(SERVER_CRASH, node):
@@ -205,7 +229,8 @@ class Schedulers:
         await self._give_up_on(seen.dead)
         room = self._room(seen)
         filled: set[NodeId] = set()
-        for fix in self._fixes(replace(seen, state=seen.fresh())).fixes():
+        placer = self._fixes(replace(seen, state=seen.fresh()))
+        for fix in placer.fixes():
             if fix.rule == "dead":
                 continue
             if room <= 0:
@@ -214,6 +239,7 @@ class Schedulers:
         for node in self._outside_meta(seen):
             if node not in filled and not self._lives(ADD_REPLICAS, node):
                 await self._submit(ADD_REPLICAS, {"node": node}, "it is back")
+        return bool(placer.refusals.kept) or bool(seen.dead)
 
     def _fixes(self, seen: Seen) -> Placer:
         return Placer(
@@ -287,7 +313,10 @@ class Schedulers:
         if not self._s.setting("balance.enabled"):
             self._waits["balance"] = "it is paused (setting balance.enabled)"
             return
-        seen = await self._look()
+        quiet = self._quiet["balance"]
+        seen = await self._look(quiet)
+        if seen is None:
+            return
         missing = sorted(
             row.id
             for row in seen.nodes
@@ -300,7 +329,9 @@ class Schedulers:
         room = self._room(seen)
         if room <= 0:
             return
-        for move in self._plan(seen.state, room)[0]:
+        moves, refusals = self._plan(seen.state, room)
+        quiet.looked(idle=not moves and not refusals and not seen.live)
+        for move in moves:
             await self._do(move)
 
     def _plan(self, state: ClusterState, room: int) -> tuple[list[Move], list[Refusal]]:
@@ -361,6 +392,7 @@ class Schedulers:
         they did last. Changes nothing. Raises KvorumError.
         """
         seen = await self._look()
+        assert seen is not None, "nobody asked for quiet"
         nodes = [_node(seen.state, node, self.slowness) for node in seen.state.nodes]
         placer = self._fixes(seen)
         fixes = list(placer.fixes())
@@ -379,6 +411,7 @@ class Schedulers:
             "moves": [_move(move) for move in moves],
             "refusals": [_refusal(one) for one in (*placement_refusals, *refusals)][:moves_max],
             "done": list(self._done),
+            "quiet": {name: quiet.skipped for name, quiet in self._quiet.items()},
         }
 
 
