@@ -10,7 +10,7 @@ one of its own for as long as it reads, if the version is still there at all.
 from __future__ import annotations
 
 import time
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from kv.base.errors import KvorumError, NotFound, SnapshotTooOld
 from kv.base.limits import LEASE_TTL_MS_MAX
@@ -28,6 +28,10 @@ class Pin:
         self.id, self.at, self.owner = id, at, owner
         self._own = False
         self._renewed_s = float("-inf")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, perhaps on a machine with another clock."""
+        return {**self.__dict__, "_own": False, "_renewed_s": float("-inf")}
 
     @classmethod
     def open(cls, session: Session, at: int, owner: str) -> Self:

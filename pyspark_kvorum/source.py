@@ -18,6 +18,7 @@ from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import check_writable, narrowed, spark_schema
 
 if TYPE_CHECKING:
+    from pyspark_kvorum.changes import ChangesReader
     from pyspark_kvorum.reader import KvorumReader
     from pyspark_kvorum.writer import KvorumBatchWriter, KvorumStreamWriter
 
@@ -38,7 +39,12 @@ class KvorumDataSource(DataSource):
 
         options = Options.parse(self.options)
         with Session(options) as session:
-            return narrowed(spark_schema(session.table), options.columns)
+            found = narrowed(spark_schema(session.table), options.columns)
+        if not ReadOptions.parse(self.options).changes:
+            return found
+        from pyspark_kvorum.changes import changes_schema
+
+        return changes_schema(found)
 
     def reader(self, schema: StructType) -> KvorumReader:
         from pyspark_kvorum.reader import KvorumReader
@@ -47,6 +53,16 @@ class KvorumDataSource(DataSource):
         if reading.changes:
             raise InvalidArgument("option changes is for spark.readStream, not for spark.read")
         return KvorumReader(Options.parse(self.options), reading, schema)
+
+    def streamReader(self, schema: StructType) -> ChangesReader:
+        from pyspark_kvorum.changes import ChangesReader
+
+        reading = ReadOptions.parse(self.options)
+        if not reading.changes:
+            raise InvalidArgument(
+                "spark.readStream reads the changes of a table: set option changes to true"
+            )
+        return ChangesReader(Options.parse(self.options), reading, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> KvorumBatchWriter:
         from pyspark_kvorum.writer import KvorumBatchWriter
