@@ -121,5 +121,14 @@ def _live(one: str, other: str, *names: str) -> None:
     print(f"{differences} of {number} differ")
 
 
+def main(command: str, *words: str) -> None:
+    if command == "record":
+        _record(*words)
+    elif command == "live":
+        _live(*words)
+    else:
+        sys.exit(__doc__)
+
+
 if __name__ == "__main__":
-    {"record": _record, "live": _live}[sys.argv[1]](*sys.argv[2:])
+    main(*sys.argv[1:])

@@ -7,7 +7,7 @@ point stay. One space behind each colon and comma; characters beyond ASCII stay 
     canonical('{"bb":1e2, "a":[1.50,"é"],"a":2}')   '{"a": 2, "bb": 100}'
 
 Source: PostgreSQL 15, jsonb.c (JsonbToCString), jsonb_util.c (lengthCompareJsonbStringValue).
-Deliberately missing: an order of values (jsonb cannot be in a key).
+Deliberately missing: an order of values (jsonb cannot be in a key; sqlproxy.analytic.json_keys).
 """
 
 from __future__ import annotations

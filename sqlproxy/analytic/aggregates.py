@@ -113,6 +113,9 @@ class Calls:
         if name in _VALUED:
             return Sql(f"{name}({args[0].text}){over}", expr.oid, args[0].held)
         if name == "nth_value":
+            place = expr.args[1]
+            if self._sql.is_constant(place) and (self._sql.constant(place) or 1) < 1:
+                raise SqlError("22016", "argument of nth_value must be greater than zero")
             listed = ", ".join(arg.text for arg in args)
             return Sql(f"nth_value({listed}){over}", expr.oid, args[0].held)
         if name in _SHIFTED:
@@ -135,6 +138,8 @@ class Calls:
         if expr.star:
             return Sql(f"count(*){behind}", r.INT8, "BIGINT")
         args = [self._sql.sql(arg) for arg in expr.args]
+        if name in ("min", "max"):
+            distinct = False  # the same
         if distinct and self._sql.keyed(args[0]) and name != "count":
             raise unsupported(f"{name}(DISTINCT …) of values of type {_named(args[0])}")
         word = "DISTINCT " if distinct else ""

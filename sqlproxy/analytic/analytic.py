@@ -19,6 +19,7 @@ from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.schema import Table
+from txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from sqlproxy.fast.writing import Outcome
@@ -55,7 +56,7 @@ class DuckAnalytic:
         selects = Selects(env)
         query = selects.query(select)
         async for batch in self._batches(selects, query, reads, env, touched):
-            yield batch
+            yield _holding(reads, batch, query.held) if query.held else batch
 
     async def _batches(
         self, selects: Selects, query: Query, reads: Reads, env: Env, touched: Touched
@@ -109,6 +110,18 @@ class DuckAnalytic:
         if not isinstance(bound, Update | Delete | Merge):
             raise unsupported(f"{type(bound).__name__} here")
         return await changing.change(job, bound, run)
+
+
+def _holding(reads: Reads, batch: Sequence[Row], count: int) -> list[Row]:
+    """FOR UPDATE: the rows without their last `count` columns, which are storage keys: what is
+    stored there must be the same when the transaction commits.
+    """
+    if isinstance(reads, Transaction):
+        for row in batch:
+            for key in row[-count:]:
+                if key is not None:
+                    reads.hold_key(key)
+    return [row[:-count] for row in batch]
 
 
 def _converter(query: Query) -> Callable[[pa.RecordBatch], list[Row]]:

@@ -168,6 +168,8 @@ class Running:
         text = str(error)
         if (told := _TOLD.search(text)) is not None:
             return SqlError(told[1], told[2].rstrip("!"))
+        if "Argument for ntile must be greater than zero" in text:
+            return SqlError("22014", "argument of ntile must be greater than zero")
         if "Division by zero" in text or "division by zero" in text:
             return SqlError("22012", "division by zero")
         if "More than one row returned by a subquery" in text:

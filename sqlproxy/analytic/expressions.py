@@ -16,6 +16,7 @@ from sqlproxy.analytic import forms
 from sqlproxy.analytic.folding import opaque, rebuilt, volatile
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
+from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front.compiling import compile
@@ -204,12 +205,19 @@ class Expressions:
         )  # fmt: skip
 
     def function(
-        self, key: Any, fn: Callable[..., Any], arguments: Sequence[Sql], oid: int, held_as: str
+        self,
+        key: Any,
+        fn: Callable[..., Any],
+        arguments: Sequence[Sql],
+        oid: int,
+        held_as: str,
+        *,
+        nothing: Any = None,
     ) -> Sql:
-        """A call of a function of values in user form; NULL for a NULL."""
+        """A call of a function of values in user form; `nothing` for a NULL."""
 
         def strict(row: Sequence[Any]) -> Any:
-            return None if None in row else fn(*row)
+            return nothing if None in row else fn(*row)
 
         shapes = tuple(one.shape for one in arguments)
         name = self._functions.add((key, shapes), strict, shapes, Shape(oid, held_as))
@@ -237,6 +245,8 @@ class Expressions:
                 return made.text
             case r.BPCHAR:
                 return f"rtrim({value.text}, ' ')"
+            case r.JSONB:
+                return self.function("jsonb key", sort_key, [value], r.BYTEA, "BLOB").text
             case _:
                 raise unsupported(f"comparing values of type {r.format_type(value.oid)} here")
 
@@ -363,7 +373,8 @@ class Expressions:
         known = any(both <= family for family in _COMPARED) or (
             len(both) == 1
             and (
-                left.oid in (r.NUMERIC, r.BPCHAR) or any(element in family for family in _COMPARED)
+                left.oid in (r.NUMERIC, r.BPCHAR, r.JSONB)
+                or any(element in family for family in _COMPARED)
             )
         )
         return self.pair(self.sql(left), self.sql(right)) if known else None
@@ -378,7 +389,7 @@ class Expressions:
             if _fit(a, b):
                 return a.text, b.text
             return self.key(self.as_held(a, TEXT)), self.key(self.as_held(b, TEXT))
-        if both == {r.BPCHAR}:
+        if both in ({r.BPCHAR}, {r.JSONB}):
             return self.key(a), self.key(b)
         if len(both) == 1 and any(element in family for family in _COMPARED):
             return a.text, b.text

@@ -1,49 +1,15 @@
-"""What rendering a SELECT needs and is no part of the tree of frames: functions that return sets by
-way of lists, GROUPING SETS as written, which conditions are about one item. Pure.
+"""What rendering a SELECT needs and is no part of the tree of frames: GROUPING SETS as written,
+which conditions are about one item. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 
-from sqlproxy import jsonb
 from sqlproxy.analytic.folding import opaque, volatile
-from sqlproxy.errors import SqlError
-from sqlproxy.front import registry as r
 from sqlproxy.front.exprs import Column, Expr, walk
-from sqlproxy.front.functions import PURE
 from sqlproxy.front.statements import Select, TableItem
 from sqlproxy.front.syntax import Node, unwrap
-
-
-def _elements(text: str) -> list[str]:
-    return [jsonb.dumps(one) for one in _array(text)]
-
-
-def _element_texts(text: str) -> list[str | None]:
-    return [
-        None if one is None else one if isinstance(one, str) else jsonb.dumps(one)
-        for one in _array(text)
-    ]
-
-
-def _array(text: str) -> list[Any]:
-    value = jsonb.parse(text)
-    if isinstance(value, list):
-        return value
-    kind = "an object" if isinstance(value, dict) else "a scalar"
-    raise SqlError("22023", f"cannot extract elements from {kind}")
-
-
-LISTS: Final[dict[str, tuple[Callable[..., Any], int]]] = {
-    "regexp_split_to_table": (PURE["regexp_split_to_array"], r.TEXT),
-    "regexp_split_to_table_no_flags": (PURE["regexp_split_to_array_no_flags"], r.TEXT),
-    "text_to_table": (PURE["text_to_array"], r.TEXT),
-    "jsonb_array_elements": (_elements, r.JSONB),
-    "jsonb_array_elements_text": (_element_texts, r.TEXT),
-}
-"""Functions whose set is the list that another function makes."""
 
 
 def grouping_sets(select: Select, groups: Sequence[str]) -> str:

@@ -7,15 +7,18 @@ the queries around, innermost last, as `Column.level` counts them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from sqlproxy.analytic.aggregates import Calls, direction
 from sqlproxy.analytic.expressions import Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.analytic.pieces import LISTS, grouping_sets, only_of
+from sqlproxy.analytic.pieces import grouping_sets, only_of
+from sqlproxy.analytic.sets import LISTS, SERIES, column_of
 from sqlproxy.errors import (
+    GROUPING_ERROR,
     INVALID_LIMIT,
     INVALID_OFFSET,
     INVALID_PARAMETER,
@@ -46,6 +49,8 @@ from sqlproxy.front.statements import (
     TableItem,
 )
 
+_STEPPED: Final = frozenset((r.INT4, r.INT8, r.TIMESTAMP))  # of which DuckDB's series is the same
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -53,6 +58,7 @@ class Query:
 
     text: str
     columns: tuple[Sql, ...]  # their texts mean nothing
+    held: int = 0  # so many columns at the end are storage keys that must hold until the commit
 
     def under(self, name: str) -> list[Sql]:
         """Its columns where it stands under a name."""
@@ -65,6 +71,7 @@ class Frame:
 
     columns: dict[int, Sql] = field(default_factory=dict)
     groups: list[tuple[Expr, Sql]] | None = None
+    keys: dict[str, str] = field(default_factory=dict)  # what GROUP BY says, by what stands for it
     inside: int = 0  # of how many aggregates
 
 
@@ -95,6 +102,7 @@ class Selects:
         self.env, self.functions = env, Functions()
         self.sources: list[Source] = []
         self._used: dict[str, tuple[Source, int]] = {}  # by the text of a column
+        self._placed: dict[int, tuple[Source, str]] = {}  # by the id of the item
         self._frames: list[Frame] = []
         self._ctes: list[dict[str, _Known]] = []
         self._names = 0
@@ -125,7 +133,14 @@ class Selects:
             case Window():
                 return self.calls.window(expr)
             case Grouping():
-                listed = ", ".join(self.expressions.text(one) for one in expr.args)
+                texts = [self.expressions.text(one) for one in expr.args]
+                if not all(text in frame.keys for text in texts):
+                    raise SqlError(
+                        GROUPING_ERROR,
+                        "arguments to GROUPING must be grouping expressions of the associated "
+                        "query level",
+                    )
+                listed = ", ".join(frame.keys[text] for text in texts)
                 return Sql(f"CAST(grouping({listed}) AS INTEGER)", r.INT4, "INTEGER")
             case _:
                 raise unsupported(type(expr).__name__)
@@ -199,8 +214,8 @@ class Selects:
 
     def query(self, select: Select) -> Query:
         """Raises SqlError (0A000)."""
-        if select.locking:
-            raise unsupported("FOR UPDATE with joins, aggregates or subqueries")
+        if select.locking and (self._frames or not select.items):
+            raise unsupported("FOR UPDATE inside a subquery")
         frame = Frame()
         self._frames.append(frame)
         self._ctes.append({})
@@ -212,7 +227,7 @@ class Selects:
                 made = self._values(select, frame)
             else:
                 made = self._simple(select, frame)
-            return Query(head + made.text, made.columns)
+            return Query(head + made.text, made.columns, made.held)
         finally:
             self._frames.pop()
             self._ctes.pop()
@@ -272,27 +287,67 @@ class Selects:
             groups = [self.expressions.sql(one) for one in select.group]
             listed = [self.expressions.key(one) for one in groups]
             frame.groups = [
-                (expr, Sql(f"first({sql.text})", sql.oid, sql.held)
-                 if self.expressions.keyed(sql) else sql)
-                for expr, sql in zip(select.group, groups, strict=True)
-            ]  # fmt: skip
+                (expr, self._of_group(sql, key, partly=select.grouping_sets))
+                for expr, sql, key in zip(select.group, groups, listed, strict=True)
+            ]
+            frame.keys = dict(zip((sql.text for _, sql in frame.groups), listed, strict=True))
             if select.grouping_sets:
-                if any(map(self.expressions.keyed, groups)):
-                    raise unsupported("GROUPING SETS over values of type numeric or char(n)")
                 parts.append(f"GROUP BY {grouping_sets(select, listed)}")
             elif listed:
                 parts.append(f"GROUP BY {', '.join(listed)}")
             if select.having is not None:
                 parts.append(f"HAVING {self.expressions.text(select.having)}")
         targets = [self._target(target.expr) for target in select.targets]
+        locked = self._locked(select)
+        targets += [Sql(key, r.BYTEA, "BLOB") for key in locked]
         listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
         word = self._distinct(select, targets)
         made = f"SELECT {word}{listed_targets or '1 AS o0'} {' '.join(parts)}"
         keys = ", ".join(self._order(one, targets, distinct=bool(word)) for one in select.order)
         if select.with_ties:
             made += self._ties(select)
-        return Query(made + (f" ORDER BY {keys}" if keys else "") + self._bounds(select),
-                     tuple(targets))  # fmt: skip
+        made += (f" ORDER BY {keys}" if keys else "") + self._bounds(select)
+        return Query(made, tuple(targets), len(locked))
+
+    def _locked(self, select: Select) -> list[str]:
+        """The storage keys of the tables that FOR UPDATE and its like are about."""
+        if not select.locking:
+            return []
+        found: list[str] = []
+        for lock in select.locking:
+            if lock.wait == "skip":
+                raise unsupported("SKIP LOCKED", hint="Rows are not locked while they are read.")
+            for leaf, nullable in _leaves(select.items):
+                if lock.tables and leaf.alias not in lock.tables:
+                    continue
+                word = f"FOR {lock.strength.upper()}"
+                if nullable:
+                    raise SqlError(
+                        "0A000",
+                        f"{word} cannot be applied to the nullable side of an outer join",
+                    )
+                if isinstance(leaf, TableItem):
+                    found.append(self._key_of(leaf))
+                elif lock.tables or isinstance(leaf, SelectItem):
+                    raise unsupported(f"{word} of what is no table")
+        return sorted(set(found))
+
+    def _key_of(self, item: TableItem) -> str:
+        """The column with its storage keys."""
+        source, name = self._placed[id(item)]
+        source.keyed = True
+        return f"{name}.k"
+
+    def _of_group(self, value: Sql, key: str, *, partly: bool) -> Sql:
+        """What a group shows of an expression that it is grouped by, by its key. `partly`: NULL in
+        the sets without it.
+        """
+        if not self.expressions.keyed(value):
+            return value
+        text = f"first({value.text})"
+        if partly:
+            text = f"CASE WHEN grouping({key}) = 0 THEN {text} END"
+        return Sql(text, value.oid, value.held)
 
     def _target(self, expr: Expr) -> Sql:
         if isinstance(expr, Call) and expr.proc.returns_set:
@@ -519,6 +574,7 @@ class Selects:
         mine = tuple(one for one in conditions if only_of(one, item))
         source = Source(f"s{len(self.sources) + 1}", item, kinds, mine)
         self.sources.append(source)
+        self._placed[id(item)] = (source, name)
         self._used.update((text, (source, i)) for i, text in enumerate(texts))
         return f"{source.name} AS {name}"
 
@@ -556,11 +612,12 @@ class Selects:
             return Query(f"SELECT {listed}", tuple(columns))
         if not item.ordinality and (series := self._series(call)) is not None:
             return series
-        values = self._set(call)
-        listed = f"unnest({values.text}) AS o0"
-        columns = [Sql("", call.oid, values.held[:-2])]
+        sets = self._sets(call)
+        listed = ", ".join(f"unnest({one.text}) AS o{n}" for n, one in enumerate(sets))
+        columns = [Sql("", r.element_of(one.oid), one.held[:-2]) for one in sets]
         if item.ordinality:
-            listed += f", CAST(generate_subscripts({values.text}, 1) AS BIGINT) AS o1"
+            first = sets[0].text
+            listed += f", CAST(generate_subscripts({first}, 1) AS BIGINT) AS o{len(sets)}"
             columns.append(Sql("", r.INT8, "BIGINT"))
         return Query(f"SELECT {listed}", tuple(columns))
 
@@ -570,11 +627,9 @@ class Selects:
             isinstance(call, Call) and call.proc.returns_set for call in item.calls
         ):
             raise unsupported("ROWS FROM with an ordinality, or of functions that return one row")
-        sets = [self._set(call) for call in item.calls if isinstance(call, Call)]
+        sets = [one for call in item.calls if isinstance(call, Call) for one in self._sets(call)]
         listed = ", ".join(f"unnest({one.text}) AS o{n}" for n, one in enumerate(sets))
-        columns = [
-            Sql("", call.oid, one.held[:-2]) for call, one in zip(item.calls, sets, strict=True)
-        ]
+        columns = [Sql("", r.element_of(one.oid), one.held[:-2]) for one in sets]
         return Query(f"SELECT {listed}", tuple(columns))
 
     def _series(self, call: Call) -> Query | None:
@@ -596,22 +651,60 @@ class Selects:
         )
 
     def _set(self, call: Call) -> Sql:
-        """The list of what a function returns."""
-        name = call.proc.name
+        """The list of what a function returns that is no row."""
+        sets = self._sets(call)
+        if len(sets) != 1:
+            raise unsupported(f"the function {call.proc.name}, which returns rows, here")
+        return sets[0]
+
+    def _sets(self, call: Call) -> list[Sql]:
+        """The same by column of what it returns."""
+        proc = call.proc
         args = [self.expressions.sql(arg) for arg in call.args]
-        if name == "unnest" and len(args) == 1 and args[0].held.endswith("[]"):
-            return args[0]
-        kinds = {arg.held for arg in args[:2]}
-        if name == "generate_series" and kinds in ({"INTEGER"}, {"BIGINT"}, {"TIMESTAMP"}):
-            if call.oid == r.TIMESTAMPTZ:
-                raise unsupported("generate_series of timestamptz")
-            listed = ", ".join(arg.text for arg in args)
+        if proc.name == "unnest" and len(args) == 1 and args[0].held.endswith("[]"):
+            return args
+        if proc.name == "generate_series" and call.oid in _STEPPED:
             kind = held(call.oid)
-            return Sql(
-                f"CAST(generate_series({listed}) AS {kind}[])", r.array_of(call.oid), f"{kind}[]"
+            listed = ", ".join(arg.text for arg in args)
+            text = f"CAST(generate_series({listed}) AS {kind}[])"
+            return [Sql(text, r.array_of(call.oid), f"{kind}[]")]
+        if proc.source in SERIES:
+            return [self._by_steps(call, args)]
+        if (lister := LISTS.get(proc.source)) is None:
+            raise unsupported(f"the set-returning function {proc.name}")
+        oids = [oid for _, oid in proc.out] if len(proc.out) > 1 else [call.oid]
+        found = []
+        for place, oid in enumerate(oids):
+            fn = lister if len(oids) == 1 else column_of(lister, place)
+            found.append(
+                self.expressions.function(
+                    (proc.source, place),
+                    fn,
+                    args,
+                    r.array_of(oid),
+                    f"{held(oid)}[]",
+                    nothing=[],
+                )
             )
-        if (by_list := LISTS.get(call.proc.source)) is not None:
-            fn, oid = by_list
-            listed_as = held(oid) + "[]"
-            return self.expressions.function(call.proc.source, fn, args, r.array_of(oid), listed_as)
-        raise unsupported(f"the set-returning function {name}")
+        return found
+
+    def _by_steps(self, call: Call, args: Sequence[Sql]) -> Sql:
+        """generate_series of numeric and timestamptz, whose steps are PostgreSQL's own."""
+        fn, env = SERIES[call.proc.source], self.env
+
+        def listed(*values: Any) -> list[Any]:
+            return fn(env, *values)
+
+        return self.expressions.function(
+            call.proc.source, listed, args, r.array_of(call.oid), f"{held(call.oid)}[]", nothing=[]
+        )
+
+
+def _leaves(items: Sequence[Item], nullable: bool = False) -> Iterator[tuple[Item, bool]]:
+    """The items of FROM that are no joins, each with whether a join may give NULLs for its row."""
+    for item in items:
+        if not isinstance(item, JoinItem):
+            yield item, nullable
+            continue
+        yield from _leaves((item.left,), nullable or item.kind in ("right", "full"))
+        yield from _leaves((item.right,), nullable or item.kind in ("left", "full"))

@@ -178,6 +178,8 @@ class Binder:
             found = scope.column(words[0], pos)
             if found is not None:
                 return found
+            if (value := scope.value_of(words[0])) is not None:
+                return value
             if scope.has_relation(words[0]):
                 raise unsupported("a whole row as a value", position=pos)
             raise SqlError(UNDEFINED_COLUMN, f'column "{words[0]}" does not exist', position=pos)

@@ -61,7 +61,7 @@ from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
 
 Fn = Callable[[Sequence[Any], Env], Any]
-_SEQUENCE_CALLS: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid"))
+_SEQUENCE_CALLS: Final = frozenset(("nextval_oid",))
 
 
 class CannotCompile(SqlError):

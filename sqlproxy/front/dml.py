@@ -378,12 +378,47 @@ class Writes:
         oid, typmod = _type(column)
         return self.binder.casts.assign(value, oid, typmod, column.name, value.pos + 1)
 
+    def _one_of(self, link: Node, number: int, count: int, scope: Scope) -> Expr:
+        """Column `number` of a subquery, as a subquery of one column around it."""
+        inner = link["subselect"]["SelectStmt"]
+        listed = inner.get("targetList", ())
+        stars = any(
+            "A_Star" in part
+            for one in listed
+            for part in one["ResTarget"]["val"].get("ColumnRef", {}).get("fields", ())
+        )
+        if listed and not stars and len(listed) != count:
+            raise SqlError(
+                SYNTAX_ERROR, "number of columns does not match number of values", position=at(link)
+            )
+
+        def word(text: str) -> Node:
+            return {"String": {"sval": text}}
+
+        names = [word(f"c{i}") for i in range(1, count + 1)]
+        around = {
+            "targetList": [
+                {"ResTarget": {"val": {"ColumnRef": {"fields": [word("q"), names[number - 1]]}}}}
+            ],
+            "fromClause": [
+                {
+                    "RangeSubselect": {
+                        "subquery": link["subselect"],
+                        "alias": {"aliasname": "q", "colnames": names},
+                    }
+                }
+            ],
+            "limitOption": "LIMIT_OPTION_DEFAULT",
+            "op": "SETOP_NONE",
+        }
+        return self.binder.expr({"SubLink": {**link, "subselect": {"SelectStmt": around}}}, scope)
+
     def _multiple(self, body: Node, scope: Scope) -> Expr:
         """One column of (a, b) = (…)."""
         kind, source = unwrap(body["source"])
         number = body.get("colno", 1)
         if kind == "SubLink":
-            raise unsupported("(columns) = (subquery)", hint="Write UPDATE … FROM.")
+            return self._one_of(source, number, body.get("ncolumns", 1), scope)
         if kind != "RowExpr":
             raise SqlError(
                 "0A000",

@@ -43,7 +43,7 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SCALAR: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,\]}]+', re.DOTALL)
 
 
-def _parts(text: str) -> tuple[str, list[tuple[str, str]]]:
+def parts(text: str) -> tuple[str, list[tuple[str, str]]]:
     """The first character of a JSON text and its members: (key, text), keys "" in an array."""
     at = _skip(text, 0)
     opening = text[at]
@@ -91,18 +91,18 @@ def _end(text: str, at: int) -> int:
 
 
 def _json_member(text: str, key: str | int) -> str | None:
-    opening, parts = _parts(text)
+    opening, members = parts(text)
     if isinstance(key, int):
         if opening != "[":
             return None
-        at = key if key >= 0 else len(parts) + key
-        return parts[at][1] if 0 <= at < len(parts) else None
+        at = key if key >= 0 else len(members) + key
+        return members[at][1] if 0 <= at < len(members) else None
     if opening != "{":
         return None
-    return next((value for k, value in reversed(parts) if k == key), None)
+    return next((value for k, value in reversed(members) if k == key), None)
 
 
-def _json_text(part: str | None) -> str | None:
+def json_text(part: str | None) -> str | None:
     if part is None or part == "null":
         return None
     if part.startswith('"'):
@@ -498,10 +498,10 @@ def casts(numbers: dict[str, Any]) -> dict[str, Any]:
 FUNCTIONS: Final[dict[str, Any]] = {
     "json_object_field": _json_member,
     "json_array_element": _json_member,
-    "json_object_field_text": lambda t, k: _json_text(_json_member(t, k)),
-    "json_array_element_text": lambda t, k: _json_text(_json_member(t, k)),
+    "json_object_field_text": lambda t, k: json_text(_json_member(t, k)),
+    "json_array_element_text": lambda t, k: json_text(_json_member(t, k)),
     "json_extract_path": _json_path,
-    "json_extract_path_text": lambda t, p: _json_text(_json_path(t, p)),
+    "json_extract_path_text": lambda t, p: json_text(_json_path(t, p)),
     "json_typeof": _typeof,
     "json_array_length": _length,
     "json_strip_nulls": lambda t: dump(_stripped(load(t))).replace(", ", ",").replace(": ", ":"),

@@ -61,7 +61,7 @@ def add(value: datetime, step: Interval, sign: int = 1) -> datetime:
         raise _range("timestamp") from None
 
 
-def _add_zoned(env: Env, value: datetime, step: Interval, sign: int = 1) -> datetime:
+def add_zoned(env: Env, value: datetime, step: Interval, sign: int = 1) -> datetime:
     """Months and days count in the session's zone, hours do not."""
     if step.months or step.days:
         local = value.astimezone(env.style.zone).replace(tzinfo=None)
@@ -540,7 +540,7 @@ def _overlaps_of(first: bool, second: bool) -> Callable[..., bool | None]:
             return None
         if isinstance(start, time):
             return time_of(time_us(start) + length.us)
-        return add(start, length) if start.tzinfo is None else _add_zoned(env, start, length)
+        return add(start, length) if start.tzinfo is None else add_zoned(env, start, length)
 
     def call(env: Env, a: Any, b: Any, c: Any, d: Any) -> bool | None:
         return _overlaps(a, end(env, a, b) if first else b, c, end(env, c, d) if second else d)
@@ -629,9 +629,9 @@ WITH_ENV: Final[dict[str, Any]] = {
     "now": lambda env: env.now,
     "statement_timestamp": lambda env: env.statement_now,
     "clock_timestamp": lambda env: env.clock(),
-    "timestamptz_pl_interval": _add_zoned,
-    "timestamptz_mi_interval": lambda env, v, s: _add_zoned(env, v, s, -1),
-    "+(1186,1184)": lambda env, s, v: _add_zoned(env, v, s),
+    "timestamptz_pl_interval": add_zoned,
+    "timestamptz_mi_interval": lambda env, v, s: add_zoned(env, v, s, -1),
+    "+(1186,1184)": lambda env, s, v: add_zoned(env, v, s),
     "extract_timestamptz": _extract_timestamptz,
     "timestamptz_part": lambda env, unit, v: float(_extract_timestamptz(env, unit, v)),
     "timestamptz_trunc": _trunc_zoned,

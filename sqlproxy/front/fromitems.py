@@ -188,6 +188,7 @@ class FromItems:
                 columns_of(item.alias, item.columns, item.offset),
                 named=bool(item.alias),
                 base=item.table.name if isinstance(item, TableItem) else "",
+                scalar=isinstance(item, FunctionItem) and len(item.columns) == 1,
             )
         )
         scope.width = item.offset + len(item.columns)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 from sqlproxy.errors import (
     GROUPING_ERROR,
     SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
     UNDEFINED_FUNCTION,
     UNDEFINED_OBJECT,
     UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
     WINDOWING_ERROR,
     WRONG_OBJECT_TYPE,
     SqlError,
@@ -32,10 +34,19 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.registry import (
+    DATE,
+    FLOAT4,
+    FLOAT8,
     FUNCTIONS,
+    INT2,
     INT4,
+    INT8,
     INTERVAL,
+    NUMERIC,
     TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
     TYPE_BY_NAME,
     UNKNOWN,
     array_of,
@@ -97,6 +108,8 @@ class FunctionCalls:
         found = resolve.function(
             lookup, [a.oid for a in args], pos, variadic=variadic, written=".".join(words)
         )
+        if found.proc.source == "pg_get_serial_sequence":
+            return self._serial_sequence(args, pos)
         if found.result == 2278 and name not in ("pg_sleep",):
             raise unsupported(f"the function {name}", position=pos)
         if found.proc.kind == "f" and found.proc.name in _DEFAULTS:
@@ -108,6 +121,28 @@ class FunctionCalls:
                 return self._aggregate(found, converted, ordered, body, scope)
             case _:
                 return self._plain(found, converted, variadic, body)
+
+    def _serial_sequence(self, args: Sequence[Expr], pos: int) -> Expr:
+        """pg_get_serial_sequence('table', 'column') of literals. Raises 42P01, 42703."""
+        if not all(isinstance(arg, Const) and arg.value is not None for arg in args):
+            raise unsupported("pg_get_serial_sequence of what is no literal", position=pos)
+        written, column = (str(arg.value) for arg in args if isinstance(arg, Const))
+        names = self.binder.names
+        name = written.rpartition(".")[2].strip('"')
+        table = names.table(name)
+        if table is None:
+            raise SqlError(UNDEFINED_TABLE, f'relation "{written}" does not exist', position=pos)
+        found = next((one for one in table.columns if one.name == column), None)
+        if found is None:
+            raise SqlError(
+                UNDEFINED_COLUMN,
+                f'column "{column}" of relation "{name}" does not exist',
+                position=pos,
+            )
+        owned = names.sequences_owned_by(int(table.id))
+        owner = next((s for s in owned if s.owned_by and s.owned_by[1] == found.id), None)
+        value = None if owner is None else f"public.{owner.name}"
+        return Const(oid=TEXT, value=value, pos=pos - 1)
 
     def _arguments(self, name: str, body: Node, scope: Scope) -> list[Expr]:
         args: list[Expr] = []
@@ -235,7 +270,9 @@ class FunctionCalls:
         star = bool(body.get("agg_star"))
         if window:
             if body.get("agg_distinct"):
-                raise unsupported("DISTINCT for a window function", position=pos)
+                raise SqlError(
+                    "0A000", "DISTINCT is not implemented for window functions", position=pos
+                )
             if ordered:
                 raise unsupported(
                     "ORDER BY inside the arguments of a window function", position=pos
@@ -283,7 +320,7 @@ class FunctionCalls:
                     position=pos,
                 )
             return
-        if self.forbidden and self.forbidden != "HAVING":
+        if self.forbidden and self.forbidden not in ("HAVING", "window definitions"):
             raise SqlError(
                 GROUPING_ERROR,
                 f"aggregate functions are not allowed in {self.forbidden}",
@@ -349,7 +386,7 @@ class FunctionCalls:
         return self.window_spec(body, scope)
 
     def window_spec(self, body: Node, scope: Scope) -> WindowSpec:
-        outer, self.forbidden = self.forbidden, self.forbidden
+        outer, self.forbidden = self.forbidden, "window definitions"
         base = WindowSpec()
         if name := body.get("refname"):
             if name not in self.named_windows:
@@ -380,6 +417,7 @@ class FunctionCalls:
                 offset = self.binder.expr(body[key], scope)
                 ends[key] = self._frame_offset(offset, order or base.order)
         self.forbidden = outer
+        _check_frame(body, order or base.order)
         return WindowSpec(
             partition or base.partition,
             order or base.order,
@@ -400,6 +438,36 @@ class FunctionCalls:
         ):
             return self.binder.casts.must(offset, INTERVAL)
         return offset
+
+
+_RANGE_OFFSETS: Final = frozenset((
+    INT2, INT4, INT8, NUMERIC, FLOAT4, FLOAT8, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL,
+))  # fmt: skip
+_GROUPS, _RANGE, _OFFSETS = 0x8, 0x2, 0x7800  # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
+
+
+def _check_frame(body: Node, order: Sequence[Order]) -> None:
+    """Raise 42P20 or 0A000 for a frame that its ORDER BY does not allow."""
+    bits = body.get("frameOptions", 0)
+    if bits & _GROUPS and not order:
+        raise SqlError(
+            WINDOWING_ERROR, "GROUPS mode requires an ORDER BY clause", position=at(body)
+        )
+    if not (bits & _RANGE and bits & _OFFSETS):
+        return
+    if len(order) != 1:
+        raise SqlError(
+            WINDOWING_ERROR,
+            "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column",
+            position=at(body),
+        )
+    if (oid := order[0].expr.oid) not in _RANGE_OFFSETS:
+        raise SqlError(
+            "0A000",
+            "RANGE with offset PRECEDING/FOLLOWING is not supported for column type "
+            f"{format_type(oid)}",
+            position=order[0].expr.pos + 1,
+        )
 
 
 def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:

@@ -44,6 +44,8 @@ class Names(Protocol):
         """The table that has the index of that name."""
         ...
 
+    def sequences_owned_by(self, table: int) -> list[SequenceRow]: ...
+
     def table_by_id(self, table: int) -> Table | None: ...
 
     def relation_oid(self, table: int) -> int:
@@ -100,6 +102,7 @@ class Rel:
     named: bool = True
     open: bool = True
     base: str = ""  # the table's own name
+    scalar: bool = False  # a function of one value: its name is the value, not a row
 
 
 @dataclass(slots=True)
@@ -182,6 +185,17 @@ class Scope:
         return SqlError(
             UNDEFINED_TABLE, f'missing FROM-clause entry for table "{name}"', position=pos
         )
+
+    def value_of(self, name: str) -> Expr | None:
+        """What the name of a function of one value in FROM stands for, here or around."""
+        level: int = 0
+        scope: Scope | None = self
+        while scope is not None:
+            for rel in scope.rels:
+                if rel.alias == name and rel.named:
+                    return _seen_from(rel.exprs[0], level, 0) if rel.scalar else None
+            level, scope = level + 1, scope.parent
+        return None
 
     def has_relation(self, name: str) -> bool:
         return any(rel.alias == name and rel.named for rel in self.rels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.answers import Portal as AnyPortal
@@ -17,7 +18,7 @@ from sqlproxy.front.compiling import compile
 from sqlproxy.front.front import coerce_to
 from sqlproxy.session import commands, explaining, running
 from sqlproxy.session.definitions import DEFINITIONS
-from sqlproxy.session.environment import environment
+from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.loading import Loader
 from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
@@ -82,12 +83,26 @@ def query_portal(
     async def start() -> Batches:
         if prepared.system is not None:
             return at_once(await session.ask_catalog(prepared.system, values))
-        return await running.query(session, prepared, values, Touched())
+        found = await running.query(session, prepared, values, Touched())
+        return _numbered(session, prepared, found) if "setval" in prepared.text.lower() else found
 
     return Portal(
         start, lambda n: f"SELECT {n}", prepared.fields or (), guard=session.guard,
         use=_use(session, prepared), **more,
     )  # fmt: skip
+
+
+async def _numbered(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
+    """The rows; behind them what setval() asked for is done."""
+    session.setvals.clear()
+    async for batch in rows:
+        yield batch
+    assert prepared.declared is not None
+    for name, value, called in session.setvals:
+        sequence = prepared.declared.numbering(name)
+        await session.services.numbers.set_value(sequence, value, called)
+        Numbers(session.currvals).set(name, value, called)
+    session.setvals.clear()
 
 
 def _use(session: SqlSession, prepared: Prepared) -> Use | None:
@@ -155,7 +170,9 @@ async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) 
     copy: s.Copy = prepared.bound
     if copy.source:
         loader = Loader(session, prepared)
-        return CopyIn(loader, copy.fields, copy.format, guard=session.guard)
+        assert copy.target is not None
+        form = replace(copy.format, table=copy.target.table.name)  # what its errors name
+        return CopyIn(loader, copy.fields, form, guard=session.guard)
     if copy.query is not None:
         inner = _inner(prepared, copy.query, session)
     else:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError, unsupported
+from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
 from sqlproxy.front.env import Env
 from sqlproxy.pg.style import Style
 
@@ -130,7 +130,10 @@ class SessionEnv(Env):
         return self._numbers.lastval()
 
     def setval(self, name: str, value: int, called: bool) -> int:
-        raise unsupported("a sequence here")
+        """It is done behind the last row: expressions never wait themselves."""
+        self._session.check_writable("setval()")
+        self._session.setvals.append((name, value, called))
+        return value
 
 
 def moment(us: int) -> datetime:

@@ -48,6 +48,10 @@ class Numbers(Protocol):
         """The same without waiting; None: it would have to wait."""
         ...
 
+    async def set_value(self, sequence: SequenceRow, value: int, called: bool = True) -> None:
+        """setval. Raises SqlError (22003)."""
+        ...
+
     def forget(self, sequence: int) -> None:
         """It was changed: what was taken of it is not given out any more."""
         ...

@@ -94,6 +94,7 @@ class SqlSession:
         fence = Fence(database, services.client.timers, services.catalogs.presence)
         self.block = Block(services.client, fence)
         self.currvals: dict[str, int] = {}
+        self.setvals: list[tuple[str, int, bool]] = []  # asked for by what runs
         self.told = Told(self)
         self.held: set[str] = set()  # cursors WITH HOLD
         self.sole: _Sole | None = None
@@ -168,9 +169,10 @@ class SqlSession:
 
     async def failed(self, error: BaseException) -> None:
         self.sole = None
-        self.outcomes.clear()
         explicit = self.block.explicit
         await self.block.fail()
+        if self.block.transaction is None:  # else ROLLBACK TO may go on, with what was written
+            self.outcomes.clear()
         if not explicit:
             self._told(self.settings.end(committed=False))
             await self._close_portals()

@@ -76,6 +76,9 @@ class FakeNames:
     def view(self, name: str) -> View | None:
         return W if name == "w" else None
 
+    def sequences_owned_by(self, table: int) -> list[Sequence]:
+        return []
+
     def sequence(self, name: str) -> Sequence | None:
         return S if name == "s" else None
 
