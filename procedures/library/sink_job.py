@@ -77,7 +77,7 @@ class SparkJob:
         ctx.progress(0.5 if parts else 0.0, f"{rows} rows prepared: {names}" if parts else "")
         return ctx.until_signal(JOB_SIGNAL, then="gather")
 
-    @step
+    @step(point_of_no_return=True)
     async def ended(self, ctx: StepContext) -> Outcome:
         if not ctx.children:  # nothing was written
             return done({"outcome": "committed", "rows": 0})

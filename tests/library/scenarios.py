@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kv.base import limits
-from kv.base.errors import Refused
+from kv.base.errors import KvorumError, Refused
 from kv.base.keys import u32
 from procedures.bus.settings import read_setting
 from procedures.library.sink_records import attempt_key
@@ -508,6 +508,26 @@ async def _commit(place: Place, name: str, args: Any, nonce: str) -> int:
     return 0
 
 
+async def _job(place: Place, name: str, args: Any, nonce: str) -> int:
+    """A Spark program with one write; a version that is done takes none."""
+    named = {"app": "nightly", "version": 1, "name": "nightly"}
+    id_ = await place.submit(name, named, nonce)
+    part = {key: args[key] for key in ("attempt", "table", "manifest")}
+    write = {"do": "add", "ordinal": 0, "table": "shop.t", "part": part}
+    for key, told in (("add", write), ("commit", {"do": "commit"})):
+        try:
+            await place.patiently(
+                lambda key=key, told=told: place.db.signal(id_, "job", told, key=key)
+            )
+        except KvorumError as error:
+            if error.code != "ENDED":
+                raise
+    info = await place.end_of(id_)
+    if info.state != "SUCCESS":
+        raise AssertionError(f"the job ended {info.state}: {info.error}")
+    return 0
+
+
 async def _is_written(place: Place, args: Any, happened: bool) -> Any:
     rows = await place.rows()
     found = sum(key.startswith("s") for key in rows)
@@ -590,6 +610,7 @@ SCENARIOS: dict[str, Scenario] = {
     "kvorum.lock": Scenario(_lock, _nothing),
     "kvorum.sink_commit": Scenario(_staged, _is_written, start=_commit),
     "kvorum.sink_clean": Scenario(_staged, _is_cleaned, start=_commit),
+    "kvorum.spark_job": Scenario(_staged, _is_written, start=_job),
 }
 
 

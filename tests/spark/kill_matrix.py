@@ -41,7 +41,7 @@ from tests.machine import ROOT, java_home
 from tests.spark.matrix_node import LEASE_MS
 
 NAMESPACE, TABLE = "spark", "matrix"
-ROUND_S = 75.0
+ROUND_S = 180.0
 LOOK_S = 0.1
 HOLD_S = 2.5  # how long nodes are unreachable
 ROWS = 300

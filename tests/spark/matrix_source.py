@@ -27,7 +27,7 @@ from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, writer
 from pyspark_kvorum.session import Session
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 _NAMES = {SINK_STAGE: "stage", SINK_SEAL: "seal", SINK_COMMIT: "commit"}
 _plain_ask = Session.ask
 
