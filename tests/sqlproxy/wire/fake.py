@@ -6,6 +6,7 @@ SELECT * FROM wide(N)                  N rows of 10,000 characters
 BEGIN COMMIT ROLLBACK SAVEPOINT …      status only; a failing statement fails the transaction
 INSERT INTO log VALUES ($1)            remembered when its transaction commits; 'refuse' cannot
 COPY t FROM STDIN / TO STDOUT          what was copied in comes out again
+SELECT …, with `Shared.short`          begun by `start`, and ended by the test
 DECLARE c CURSOR FOR …, FETCH n FROM c, CLOSE c
 SLEEP, FAIL, CRASH, NOTICE, SET TimeZone TO 'x', EMPTY
 """
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlproxy.answers import Channel, CopyFormat, Field, Notice, Row, Status
+from sqlproxy.answers import Answered, Channel, CopyFormat, Done, Field, Notice, Row, Status
 from sqlproxy.errors import SqlError
 from sqlproxy.pg import oids, text
 from sqlproxy.pg.copying_columns import Columns
@@ -58,6 +59,8 @@ class Shared:
     settings: dict[str, str] = field(default_factory=dict)
     closed_portals: int = 0
     running: asyncio.Event = field(default_factory=asyncio.Event)
+    short: bool = False  # values are answered by `start`
+    begun: list[tuple[Done, Answered]] = field(default_factory=list)  # … and wait here
 
 
 class FakePortal:
@@ -157,7 +160,9 @@ class FakeSession:
     async def parse(self, text: str, oids_given: Sequence[int]) -> Parsed:
         if self.status == "E" and text.strip().split()[0].upper() not in ("ROLLBACK", "COMMIT"):
             raise SqlError("25P02", "current transaction is aborted")
-        return parsed(text.strip().rstrip(";"), oids_given)
+        found = parsed(text.strip().rstrip(";"), oids_given)
+        found.short = (self.shared.short and found.kind == "values") or None
+        return found
 
     async def bind(self, statement: Any, values: Sequence[Any]) -> FakePortal:
         portal = FakePortal(self, statement, values)
@@ -168,6 +173,12 @@ class FakeSession:
             count = statement.count
             portal.from_cursor(self.portals[name], count)
         return portal
+
+    def start(self, statement: Any, values: Sequence[Any], done: Done) -> bool:
+        row = tuple(values[n - 1] if n else v for n, v in statement.columns)
+        self.shared.begun.append((done, Answered("SELECT 1", [row])))
+        self.shared.running.set()
+        return True
 
     async def execute(self, portal: FakePortal) -> None:
         words = portal.of.text.split()

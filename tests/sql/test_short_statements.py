@@ -1,0 +1,193 @@
+"""Statements that are a transaction by themselves and need one row: prepared, they go a way of
+their own (sqlproxy/session/short.py), which must say what the usual way says.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def t(db: psycopg.Connection) -> psycopg.Connection:
+    """t(id, v, n, at): a serial key, a default, a check and a generated column."""
+    db.execute(
+        "CREATE TABLE t (id serial PRIMARY KEY, v text NOT NULL DEFAULT 'none', n int CHECK (n < 9)"
+        ", at timestamptz DEFAULT now(), twice int GENERATED ALWAYS AS (n * 2) STORED)"
+    )
+    db.prepare_threshold = 0
+    return db
+
+
+def told(conn: psycopg.Connection, text: str, *values: Any) -> Any:
+    """Tag, columns and rows; or SQLSTATE and constraint."""
+    try:
+        cursor = conn.execute(text, values)
+    except psycopg.Error as error:
+        return error.sqlstate, error.diag.constraint_name, error.diag.message_primary
+    names = None if cursor.description is None else [c.name for c in cursor.description]
+    return cursor.statusmessage, names, None if names is None else cursor.fetchall()
+
+
+STATEMENTS: list[tuple[str, tuple[Any, ...]]] = [
+    ("INSERT INTO t (v, n) VALUES (%s, %s)", ("a", 1)),
+    ("INSERT INTO t (n) VALUES (%s) RETURNING id, v, twice", (2,)),
+    ("INSERT INTO t (v, n) VALUES (%s, %s), ('two', 4) RETURNING *, n + 1 AS more", ("b", 3)),
+    ("INSERT INTO t (id, v) VALUES (%s, 'there')", (1,)),
+    ("INSERT INTO t (id, v) VALUES (70, 'twice'), (%s, 'twice')", (70,)),
+    ("INSERT INTO t (v) VALUES (%s)", (None,)),
+    ("INSERT INTO t (n) VALUES (%s)", (99,)),
+    ("INSERT INTO t (n) VALUES (1 / %s::int)", (0,)),
+    ("SELECT v, n FROM t WHERE id = %s", (1,)),
+    ("SELECT * FROM t WHERE id = %s AND n > 5", (1,)),
+    ("SELECT v FROM t WHERE id = %s", (4_000,)),
+    ("SELECT v FROM t WHERE id = %s", (None,)),
+    ("SELECT id FROM t WHERE id = %s LIMIT 0", (1,)),
+    ("SELECT 10 / (n - 1) FROM t WHERE id = %s", (1,)),
+    ("UPDATE t SET n = n + 1, v = v || %s WHERE id = 2 RETURNING v, n, twice", ("!",)),
+    ("UPDATE t SET n = n + 1 WHERE id = %s", (4_000,)),
+    ("UPDATE t SET n = n + 1 WHERE id = %s AND v = 'no'", (1,)),
+    ("UPDATE t SET n = 50 WHERE id = %s", (1,)),
+    ("UPDATE t SET id = 2 WHERE id = %s", (1,)),
+    ("UPDATE t SET v = NULL WHERE id = %s", (1,)),
+    ("DELETE FROM t WHERE id = %s RETURNING id, v", (2,)),
+    ("DELETE FROM t WHERE id = %s", (2,)),
+    ("SELECT id, v, n, twice FROM t ORDER BY id", ()),
+]
+
+
+def test_p11_both_ways_say_the_same(sql: Sql, t: psycopg.Connection) -> None:
+    """What a client is told would depend on which way its statement happened to go."""
+    ddl = (
+        "CREATE TABLE t (id serial PRIMARY KEY, v text NOT NULL DEFAULT 'none', n int CHECK (n < 9)"
+        ", at timestamptz DEFAULT now(), twice int GENERATED ALWAYS AS (n * 2) STORED)"
+    )
+    with sql.connect(autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {sql.database}_usual")
+    with Sql(sql.node, f"{sql.database}_usual").connect(autocommit=True) as usual:
+        usual.execute(ddl)
+        usual.execute("SET statement_timeout = '1h'")  # then no statement goes the short way
+        usual.prepare_threshold = 0
+        for text, values in STATEMENTS:
+            shown = text.replace("*, n", "id, v, n, twice, n").replace("SELECT *", "SELECT v")
+            assert told(t, shown, *values) == told(usual, shown, *values), text
+
+
+def test_p11_increments_of_one_row_all_count(sql: Sql, t: psycopg.Connection) -> None:
+    """An update that read an old version would lose another one."""
+    t.execute("CREATE TABLE c (id int PRIMARY KEY, n int)")
+    t.execute("INSERT INTO c VALUES (1, 0)")
+    gate = threading.Barrier(6)
+
+    def client(_: int) -> None:
+        with sql.connect(autocommit=True, prepare_threshold=0) as conn:
+            gate.wait()
+            for _ in range(25):
+                conn.execute("UPDATE c SET n = n + %s WHERE id = 1", (1,))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(client, range(6)))
+    assert t.execute("SELECT n FROM c").fetchall() == [(150,)]
+
+
+def test_p9_prepared_inserts_that_race_have_one_winner(sql: Sql, t: psycopg.Connection) -> None:
+    """Global uniqueness holds where no transaction reads first."""
+    t.execute("CREATE TABLE u (k text PRIMARY KEY, who int)")
+    gate = threading.Barrier(6)
+
+    def client(number: int) -> list[str]:
+        found = []
+        with sql.connect(autocommit=True, prepare_threshold=0) as conn:
+            for n in range(20):
+                gate.wait()
+                text = "INSERT INTO u VALUES (%s, %s)"
+                found.append(told(conn, text, f"k{n}", number)[0])
+        return found
+
+    with ThreadPoolExecutor(6) as pool:
+        rounds = list(zip(*pool.map(client, range(6)), strict=True))
+    for one in rounds:
+        assert sorted(one) == ["23505"] * 5 + ["INSERT 0 1"], one
+
+
+def test_p10_settings_are_obeyed(t: psycopg.Connection) -> None:
+    """A session that may not write, or reads the past, must not be overtaken."""
+    insert = "INSERT INTO t (n) VALUES (%s)"
+    assert told(t, insert, 1)[0] == "INSERT 0 1"
+    t.execute("SET default_transaction_read_only = on")
+    assert told(t, insert, 1)[0] == "25006"
+    t.execute("SET default_transaction_read_only = off")
+    assert told(t, insert, 1)[0] == "INSERT 0 1"
+    version = t.execute("SELECT 1").fetchone()
+    assert version == (1,)
+    t.execute("SET kvorum.as_of = '-1h'")
+    assert told(t, insert, 1)[0] == "25006"
+    t.execute("RESET kvorum.as_of")
+    with t.transaction():
+        assert told(t, insert, 1)[0] == "INSERT 0 1"
+        raise psycopg.Rollback
+    assert t.execute("SELECT count(*) FROM t").fetchone() == (2,)
+
+
+def test_p9_locks_of_others_are_waited_for(sql: Sql, t: psycopg.Connection) -> None:
+    """A row that a large commit holds would be refused, or written under it."""
+    t.execute("CREATE TABLE w (id int PRIMARY KEY, n int)")
+    t.execute("INSERT INTO w SELECT g, 0 FROM generate_series(1, 3000) AS g")
+    stop = threading.Event()
+
+    def all_rows() -> None:
+        with sql.connect(autocommit=True) as conn:
+            while not stop.is_set():
+                conn.execute("UPDATE w SET n = n + 1")
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(all_rows)
+        for _ in range(60):
+            t.execute("UPDATE w SET n = n + 1 WHERE id = %s", (7,))
+        stop.set()
+        running.result(60)
+    mine = t.execute("SELECT n FROM w WHERE id = 7").fetchone()
+    others = t.execute("SELECT n FROM w WHERE id = 8").fetchone()
+    assert mine is not None
+    assert others is not None
+    assert mine[0] == others[0] + 60
+
+
+def test_p4_a_table_that_changes_meanwhile(sql: Sql, t: psycopg.Connection) -> None:
+    """A prepared insert would write rows of a table that is no more."""
+    insert = "INSERT INTO t (n) VALUES (%s)"
+    assert told(t, insert, 1)[0] == "INSERT 0 1"
+    with sql.connect(autocommit=True) as other:
+        other.execute("ALTER TABLE t ADD COLUMN price numeric(6,2) DEFAULT 1.5")
+    assert told(t, insert, 2)[0] == "INSERT 0 1"
+    with sql.connect(autocommit=True) as other:
+        other.execute("CREATE UNIQUE INDEX ON t (n)")
+    assert told(t, insert, 2)[:2] == ("23505", "t_n_idx")
+    found = t.execute("SELECT n, price FROM t ORDER BY n").fetchall()
+    assert found == [(1, Decimal("1.50")), (2, Decimal("1.50"))]
+    with sql.connect(autocommit=True) as other:
+        other.execute("DROP TABLE t")
+    assert told(t, insert, 3)[0] == "42P01"
+
+
+def test_p9_duplicate_behind_a_savepoint_is_a_duplicate(sql: Sql, t: psycopg.Connection) -> None:
+    """A row written before a savepoint to which the client went back was told as 40001."""
+    with sql.connect(autocommit=True) as one, sql.connect(autocommit=True) as other:
+        one.execute("BEGIN")
+        one.execute("SELECT 1 FROM t")
+        one.execute("INSERT INTO t (id) VALUES (100)")
+        one.execute("SAVEPOINT s")
+        assert told(one, "SELECT 1 / 0")[0] == "22012"
+        one.execute("ROLLBACK TO s")
+        one.execute("INSERT INTO t (id) VALUES (101)")
+        other.execute("INSERT INTO t (id) VALUES (100)")
+        assert told(one, "COMMIT")[:2] == ("23505", "t_pkey")

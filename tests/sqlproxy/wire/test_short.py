@@ -1,0 +1,169 @@
+"""The short way of the wire: one prepared statement, its Sync, and nothing else on the line."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sqlproxy.errors import SqlError
+from sqlproxy.wire.codec import Decoder
+from tests.sqlproxy.wire.conftest import Served
+from tests.sqlproxy.wire.test_hostile import OPEN, Raw, message
+
+DESCRIBE = message(b"D", b"P\0")
+EXECUTE, SYNC = message(b"E", b"\0" + bytes(4)), message(b"S", b"")
+
+
+@pytest.fixture(autouse=True)
+async def _leave_nothing_open() -> AsyncIterator[None]:
+    yield
+    while OPEN:
+        await OPEN.pop().close()
+
+
+def bind(*values: bytes, statement: bytes = b"s") -> bytes:
+    body = b"\0" + statement + b"\0" + struct.pack(">HH", 0, len(values))
+    for value in values:
+        body += struct.pack(">I", len(value)) + value
+    return message(b"B", body + struct.pack(">H", 0))
+
+
+def cycle(value: bytes = b"7", *, describe: bool = False) -> bytes:
+    return bind(value) + (DESCRIBE if describe else b"") + EXECUTE + SYNC
+
+
+async def ready(served: Served) -> Raw:
+    """A client with the prepared statement `s`, of one parameter."""
+    served.sessions.shared.short = True
+    raw = await Raw.logged_in(served)
+    raw.send(message(b"P", b"s\0select $1::int4 as a\0" + bytes(2)) + SYNC)
+    await raw.until(b"Z")
+    return raw
+
+
+async def begun(served: Served) -> None:
+    """A statement is under way in the session."""
+    async with asyncio.timeout(5):
+        await served.sessions.shared.running.wait()
+    served.sessions.shared.running.clear()
+
+
+def finish(served: Served) -> None:
+    done, answer = served.sessions.shared.begun.pop(0)
+    done(answer)
+
+
+def test_cycle_is_one_statement_and_its_sync_only() -> None:
+    """A cycle that is cut, has more behind it, or names a portal goes the usual way."""
+    whole = cycle()
+    for at in range(len(whole)):
+        decoder = Decoder()
+        decoder.push(whole[:at])
+        assert decoder.cycle() is None
+    for other in (
+        whole + SYNC,
+        message(b"B", b"c" + bind(b"7")[5:]) + EXECUTE + SYNC,
+        bind(b"7") + message(b"E", b"\0" + struct.pack(">I", 5)) + SYNC,
+        bind(b"7") + EXECUTE + message(b"H", b""),
+        bind(b"7") + bind(b"7") + EXECUTE + SYNC,
+    ):
+        decoder = Decoder()
+        decoder.push(other)
+        assert decoder.cycle() is None, other
+    decoder = Decoder()
+    decoder.push(whole)
+    found = decoder.cycle()
+    assert found is not None
+    assert (found.bind, found.described, found.size) == (bind(b"7")[5:], False, len(whole))
+    decoder.push(b"X")
+    decoder.skip(found.size)
+    assert (decoder.buffered, decoder.pull()) == (1, None)
+
+
+@pytest.mark.parametrize("describe", [False, True])
+async def test_short_answer_is_the_usual_one(served: Served, describe: bool) -> None:
+    """The client could tell from its bytes which way a statement went."""
+    raw = await ready(served)
+    raw.send(cycle(describe=describe))
+    await begun(served)
+    finish(served)
+    short = await raw.until(b"Z")
+    raw.send(cycle(describe=describe)[:3])  # cut in pieces it goes the usual way
+    await asyncio.sleep(0.05)
+    raw.send(cycle(describe=describe)[3:])
+    assert await raw.until(b"Z") == short
+    assert [kind for kind, _ in short] == [b"2", *([b"T"] if describe else []), b"D", b"C", b"Z"]
+    assert not served.sessions.shared.begun
+
+
+async def test_declined_goes_the_usual_way(served: Served) -> None:
+    """What met something unusual would be lost, or answered twice."""
+    raw = await ready(served)
+    raw.send(cycle(b"41"))
+    await begun(served)
+    served.sessions.shared.begun.pop()[0](None)
+    found = await raw.until(b"Z")
+    assert [kind for kind, _ in found] == [b"2", b"D", b"C", b"Z"]
+    assert found[1][1].endswith(b"41")
+
+
+async def test_error_of_the_short_way_is_told(served: Served) -> None:
+    """An outcome that is not known would look like success."""
+    raw = await ready(served)
+    raw.send(cycle())
+    await begun(served)
+    served.sessions.shared.begun.pop()[0](SqlError("40003", "the outcome is not known"))
+    found = await raw.until(b"Z")
+    assert [kind for kind, _ in found] == [b"2", b"E", b"Z"]
+    assert b"C40003" in found[1][1]
+
+
+async def test_what_comes_meanwhile_waits(served: Served) -> None:
+    """A client that sends ahead would have its statements mixed up."""
+    raw = await ready(served)
+    raw.send(cycle(b"1"))
+    await begun(served)
+    raw.send(cycle(b"2") + cycle(b"3"))
+    await asyncio.sleep(0.05)
+    assert len(served.sessions.shared.begun) == 1
+    finish(served)
+    values = [next(body for kind, body in await raw.until(b"Z") if kind == b"D") for _ in range(3)]
+    assert [value[-1:] for value in values] == [b"1", b"2", b"3"]
+
+
+async def test_client_that_leaves_meanwhile_is_closed_once(served: Served) -> None:
+    """Its session would stay for ever, or be closed under its statement."""
+    raw = await ready(served)
+    raw.send(cycle())
+    await begun(served)
+    await raw.close()
+    await asyncio.sleep(0.05)
+    assert served.sessions.shared.closed == 0
+    finish(served)
+    await asyncio.sleep(0.05)
+    assert served.sessions.shared.closed == 1
+
+
+async def test_stop_waits_for_the_answer(served: Served) -> None:
+    """A node that stops would hang up on a commit, and the client would not know of it."""
+    raw = await ready(served)
+    raw.send(cycle())
+    await begun(served)
+    stopping = asyncio.ensure_future(served.server.stop(grace_s=5))
+    await asyncio.sleep(0.05)
+    finish(served)
+    kinds = [kind for kind, _ in await raw.until(b"E")]
+    assert kinds == [b"2", b"D", b"C", b"Z", b"E"]
+    await stopping
+
+
+async def test_bad_values_are_told_by_the_usual_way(served: Served) -> None:
+    """An error before the statement would have no end of its message."""
+    raw = await ready(served)
+    raw.send(cycle(b"seven"))
+    found = await raw.until(b"Z")
+    assert [kind for kind, _ in found] == [b"E", b"Z"]
+    assert b"C22P02" in found[0][1]
