@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kv.base.errors import KvorumError, NotFound
 from kv.base.ids import TableId
+from kv.base.limits import TRANSFER_CHUNK_ROWS
 from kv.base.timestamps import compose
 from kvorum.transfer import manifest
 from kvorum.transfer.backup import all_tables, lock_names
@@ -20,6 +21,7 @@ from tests.library.world import ROWS, Place
 
 LOOSE: Final = 700  # an id that no table has
 AHEAD_MS: Final = 30_000
+LINES: Final = TRANSFER_CHUNK_ROWS + 500
 
 
 def _directory() -> Path:
@@ -99,10 +101,43 @@ async def _is_ahead(place: Place, args: Any, happened: bool) -> Any:
     )
 
 
+async def _to_export(place: Place) -> Any:
+    await place.table()
+    return {"table": ["default", "t"], "target": _directory().as_uri(), "format": "csv"}
+
+
+async def _is_exported(place: Place, args: Any, happened: bool) -> Any:
+    names = place_of(args["target"]).names()
+    if not happened:
+        return f"{names}" if names else None
+    if names != ["export.json", "part-00000.csv"]:
+        return f"{names}"
+    lines = (_directory() / names[1]).read_text().splitlines()
+    wanted = ["key,value", *(f"{key},{value}" for key, value in sorted(ROWS.items()))]
+    return None if lines == wanted else f"{lines}"
+
+
+async def _to_import(place: Place) -> Any:
+    await place.table()
+    lines = [f"s{i:04},imported" for i in range(LINES)]
+    source = Path.cwd() / "rows.csv"
+    source.write_text("key,value\n" + "\n".join(lines) + "\n")
+    return {"table": ["default", "t"], "source": source.as_uri()}
+
+
+async def _is_imported(place: Place, args: Any, happened: bool) -> Any:
+    """Whole pieces: all of them, or those before the failure."""
+    count = sum(value == "imported" for value in (await place.rows()).values())
+    wanted = (LINES,) if happened else (0, TRANSFER_CHUNK_ROWS)
+    return None if count in wanted else f"{count} rows"
+
+
 TRANSFER_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "kvorum.backup": (_to_back_up, _is_backed_up, "TARGET_IN_USE"),
     "kvorum.restore": (_to_restore, _is_restored, "CLUSTER_NOT_EMPTY", 3, False, False, False),
     "kvorum.restore_ranges": (_loose, _are_made),
     "kvorum.restore_clean": (_made, _are_gone),
     "kvorum.restore_work": (_behind, _is_ahead),
+    "kvorum.export": (_to_export, _is_exported, "TARGET_IN_USE"),
+    "kvorum.import": (_to_import, _is_imported, "IMPORT_ROW"),
 }
