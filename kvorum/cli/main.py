@@ -32,6 +32,7 @@ from kvorum.cli import (
     spark,
     sql,
     tables,
+    transfer,
     verify,
     watch,
     worker,
@@ -78,9 +79,11 @@ for command in (
     worker.worker,
     backup.backup,
     backup.restore,
+    transfer.export,
     worker.workers,
 ):
     app.command(command.__name__)(command)
+app.command("import")(transfer.import_)
 tables.tables.command("flush")(bus.flush)
 tables.tables.command("place")(explain.place)
 members.partitions.command("move")(explain.move)

@@ -28,6 +28,8 @@ from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.outcome import result_of
 from kvorum.sdk import connect_backend, parse_url
 from kvorum.transfer.backup import BACKUP_HERE, BackupHere
+from kvorum.transfer.export import EXPORT_HERE, ExportHere
+from kvorum.transfer.import_ import IMPORT_HERE, ImportHere
 from kvorum.transfer.registering import own_names
 from kvorum.transfer.restore import RESTORE_HERE, RestoreHere
 from kvorum.transfer.services import LATER, Services
@@ -40,7 +42,12 @@ from sqlproxy.catalog import CatalogCache
 Told = Callable[[ProcedureInfo], None]
 _LOOK_MS: Final = 500
 _AGAIN_S: Final = 0.5
-_TYPES: Final[Mapping[str, type]] = {BACKUP_HERE: BackupHere, RESTORE_HERE: RestoreHere}
+_TYPES: Final[Mapping[str, type]] = {
+    BACKUP_HERE: BackupHere,
+    RESTORE_HERE: RestoreHere,
+    EXPORT_HERE: ExportHere,
+    IMPORT_HERE: ImportHere,
+}
 
 
 class Interrupted(Exception):

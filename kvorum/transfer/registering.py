@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from kvorum.transfer import ranges
 from kvorum.transfer.backup import Backup
+from kvorum.transfer.export import Export
+from kvorum.transfer.import_ import Import
 from kvorum.transfer.ranges import MasterPorts
 from kvorum.transfer.restore import Restore
 from kvorum.transfer.services import Services
@@ -34,6 +36,8 @@ def register(registry: Registry, ddl: DdlServices, node: Node) -> None:
     )
     registry.add(Backup, make=lambda: Backup(services))
     registry.add(Restore, make=lambda: Restore(services))
+    registry.add(Export, make=lambda: Export(services))
+    registry.add(Import, make=lambda: Import(services))
     ports = MasterPorts(
         skip=lambda at: node.store.tso.skip(at),
         now=lambda: node.store.txn.now(),

@@ -1,0 +1,145 @@
+"""`kvorum export NAMESPACE.TABLE TARGET`, `kvorum import NAMESPACE.TABLE SOURCE`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvorum.cli import following, output
+from kvorum.cli.connection import Connect, Json, table_of, told
+from kvorum.cli.following import OnNodes, Rate, Resume
+
+if TYPE_CHECKING:
+    from kvorum.native import NativeBackend
+
+Table = Annotated[str, typer.Argument(metavar="NAMESPACE.TABLE", show_default=False)]
+Format = Annotated[
+    str, typer.Option("--format", help="parquet, csv or json (a line per row).", show_default=False)
+]
+
+
+def export(
+    table: Table,
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Empty directory or URI.", show_default=False)
+    ],
+    format: Format = "parquet",
+    where: Annotated[
+        str, typer.Option(help="Only rows that meet this SQL condition.", show_default=False)
+    ] = "",
+    columns: Annotated[
+        str, typer.Option(help="Only these, with commas between them.", show_default=False)
+    ] = "",
+    prefix: Annotated[
+        str, typer.Option(help="Only keys that begin so (of a plain table).", show_default=False)
+    ] = "",
+    as_of: Annotated[
+        int, typer.Option("--as-of", metavar="V", help="As it was at this version.")
+    ] = 0,
+    rate: Rate = "",
+    on_nodes: OnNodes = False,
+    resume: Resume = 0,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Write a table, as it is at one moment, to files part-00000… in an empty directory or URI."""
+    from kvorum.transfer.export import EXPORT, EXPORT_HERE
+    from kvorum.transfer.places import is_local, local_path
+
+    name = table_of(table)
+    with told(json):
+        wanted = following.rate_of(rate)
+        place = f"file://{local_path(target)}" if is_local(target) else target
+
+    async def args(_backend: NativeBackend) -> Any:
+        return {
+            "table": list(name), "target": place, "format": format, "where": where,
+            "columns": [one.strip() for one in columns.split(",") if one.strip()],
+            "prefix": prefix.encode(), "at": as_of, "rate": wanted,
+        }  # fmt: skip
+
+    found = following.run(
+        (EXPORT, EXPORT_HERE), args, connect=connect, json=json,
+        here=is_local(target) and not on_nodes, resume=resume,
+    )  # fmt: skip
+    if json:
+        output.emit(found)
+        return
+    output.lines([f"{found['rows']} rows in {found['files']} files: {found['target']}"])
+
+
+def import_(
+    table: Table,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="File, directory, URI, or postgresql://USER@HOST/DB?table=SCHEMA.TABLE.",
+            show_default=False,
+        ),
+    ],
+    format: Annotated[
+        str,
+        typer.Option("--format", help="csv, json or parquet; left out: by the names of the files."),
+    ] = "",
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table, its columns as in the source.")
+    ] = False,
+    key: Annotated[
+        str, typer.Option(help="With --create: columns of the primary key. Left out: the first.")
+    ] = "",
+    on_conflict: Annotated[
+        str, typer.Option("--on-conflict", help="error, or replace the row that is there.")
+    ] = "error",
+    on_error: Annotated[
+        str, typer.Option("--on-error", help="stop at a row that is wrong, or skip it.")
+    ] = "stop",
+    atomic: Annotated[bool, typer.Option("--atomic", help="All rows at once, or none.")] = False,
+    query: Annotated[
+        str, typer.Option(help="Of a postgresql:// source: what to read.", show_default=False)
+    ] = "",
+    rate: Rate = "",
+    on_nodes: OnNodes = False,
+    resume: Resume = 0,
+    connect: Connect = None,
+    json: Json = False,
+) -> None:
+    """Read files, or another PostgreSQL, into a table. Interrupted, it goes on behind the last
+    rows that it wrote; each row is written once.
+    """
+    from kvorum.transfer.creating import create_for
+    from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
+    from kvorum.transfer.jdbc import is_database
+    from kvorum.transfer.places import is_local, local_path
+
+    name = table_of(table)
+    database = is_database(source)
+    with told(json):
+        wanted = following.rate_of(rate)
+        local = not database and is_local(source)
+        place = f"file://{local_path(source)}" if local else source
+    keys = [one.strip() for one in key.split(",") if one.strip()]
+
+    async def args(backend: NativeBackend) -> Any:
+        if create:
+            await create_for(backend, *name, place, format, query, keys)
+        return {
+            "table": list(name), "source": place, "format": format, "on_conflict": on_conflict,
+            "on_error": on_error, "atomic": atomic, "query": query, "rate": wanted,
+        }  # fmt: skip
+
+    found = following.run(
+        (IMPORT, IMPORT_HERE), args, connect=connect, json=json,
+        here=(local or database) and not on_nodes, resume=resume,
+    )  # fmt: skip
+    if json:
+        output.emit(found)
+    else:
+        output.lines([f"{found['rows']} rows into {'.'.join(name)}, {found['skipped']} skipped"])
+        output.lines(
+            f"{where}, line {line}: {code}: {message}"
+            for where, line, code, message in found["errors"]
+        )
+    if found["skipped"]:
+        raise typer.Exit(output.FAILED)

@@ -1,0 +1,370 @@
+"""The files of exports and imports: csv, json (a line per row), parquet.
+
+    csv      PostgreSQL's CSV with a header: values as its text, NULL an empty field without quotes
+    json     one object per line; what JSON has no form for is PostgreSQL's text
+    parquet  typed; read and written by pyarrow
+
+In csv and json the bytes of a plain table's key and value are text where they are UTF-8 that does
+not begin with `\\x`, else `\\x` and hex digits.
+
+Readers give pieces: rows of cells with where each came from, and where to go on; a piece is read
+again from the same place with the same outcome, so that is all that an import has to remember.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from kv.base.errors import InvalidArgument
+from kv.base.limits import MiB
+from kvorum.transfer.tables import Row, Shape
+from sqlproxy.schema import Column
+
+FORMATS: Final = ("parquet", "csv", "json")
+_SUFFIXES: Final = {
+    ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
+}  # fmt: skip
+_READ_BYTES: Final = 4 * MiB
+_RECORD_BYTES_MAX: Final = 64 * MiB
+_CELL = re.compile(rb'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
+_OPEN = re.compile(rb'"(?:[^"]|"")*"?')  # a quoted field whose end is not known yet
+_NUMBERS: Final = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
+_TEXTS: Final = frozenset({"text", "varchar", "char", "name"})
+
+
+def format_of(name: str, said: str = "") -> str:
+    """Raises InvalidArgument."""
+    if said:
+        if said not in FORMATS:
+            raise InvalidArgument(f"--format {said}: there are {', '.join(FORMATS)}")
+        return said
+    for suffix, found in _SUFFIXES.items():
+        if name.lower().endswith(suffix):
+            return found
+    raise InvalidArgument(
+        f"{name!r}: its name does not say what it is; give --format {'|'.join(FORMATS)}"
+    )
+
+
+def suffix_of(kind: str) -> str:
+    return f".{kind}"
+
+
+# -- out
+
+
+def bytes_shown(data: bytes) -> str:
+    """Bytes of a plain table as text."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"\\x{data.hex()}"
+    return f"\\x{data.hex()}" if text.startswith("\\x") else text
+
+
+def bytes_read(text: str) -> bytes:
+    """Raises ValueError."""
+    return bytes.fromhex(text[2:]) if text.startswith("\\x") else text.encode()
+
+
+def encode(kind: str, shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes:
+    """One file."""
+    if kind == "parquet":
+        return _parquet(shapes, plain, rows)
+    writers = _writers(shapes, plain)
+    out = io.StringIO()
+    if kind == "csv":
+        out.write(",".join(_quoted(shape.name) for shape in shapes) + "\n")
+        for row in rows:
+            cells = zip(row, writers, strict=True)
+            out.write(",".join("" if v is None else _quoted(w(v)) for v, w in cells) + "\n")
+    else:
+        as_json = [_to_json(shape, write) for shape, write in zip(shapes, writers, strict=True)]
+        names = [shape.name for shape in shapes]
+        for row in rows:
+            told = {n: f(v) for n, v, f in zip(names, row, as_json, strict=True)}
+            out.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return out.getvalue().encode()
+
+
+def _writers(shapes: Sequence[Shape], plain: bool) -> list[Callable[[Any], str]]:
+    from sqlproxy.pg.text import writer
+
+    return [bytes_shown if plain else writer(shape.oid) for shape in shapes]
+
+
+def _quoted(cell: str) -> str:
+    if cell and not any(c in cell for c in ',"\n\r'):
+        return cell
+    return '"' + cell.replace('"', '""') + '"'
+
+
+def _to_json(shape: Shape, write: Callable[[Any], str]) -> Callable[[Any], Any]:
+    if shape.type in ("bool", "int2", "int4", "int8", "oid"):
+        return lambda value: value
+    if shape.type in ("float4", "float8"):
+        finite = frozenset({"NaN", "Infinity", "-Infinity"})
+        return lambda v: v if v is None else (t if (t := write(v)) in finite else float(t))
+    return lambda value: None if value is None else write(value)
+
+
+def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from sqlproxy.arrow_rows import arrow_type
+    from sqlproxy.types import resolve
+
+    kinds = [pa.binary() if plain else arrow_type(resolve(shape.type)) for shape in shapes]
+    # Parquet has no form for PostgreSQL's intervals.
+    kinds = [pa.string() if "month_day_nano" in str(kind) else kind for kind in kinds]
+    writers = _writers(shapes, plain)
+    arrays = []
+    columns = zip(*rows, strict=True) if rows else ((),) * len(shapes)
+    for values, kind, write in zip(columns, kinds, writers, strict=True):
+        as_text = pa.types.is_string(kind)
+        given: list[Any] = [None if v is None else write(v) if as_text else v for v in values]
+        arrays.append(pa.array(given, kind))
+    table = pa.Table.from_arrays(arrays, names=[shape.name for shape in shapes])
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+# -- in
+
+
+class Cells(NamedTuple):
+    """One row of a file: its line (of parquet and SQL: its number), and its values; text of csv,
+    Python's of others. `broken`: why it is none.
+    """
+
+    line: int
+    values: tuple[Any, ...]
+    broken: str = ""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows, and the place behind them; `offset` None: the file has no more."""
+
+    names: list[str]
+    rows: list[Cells] = field(default_factory=list)
+    offset: Any = None
+    line: int = 0
+
+
+def read_piece(
+    kind: str, file: BinaryIO, names: list[str], offset: int, line: int, most: int
+) -> Piece:
+    """At most `most` rows from `offset` on, which is 0 or what the piece before said; so are
+    `names` (of the columns; [] at the beginning) and `line`. Raises InvalidArgument.
+    """
+    match kind:
+        case "csv":
+            return _read_csv(file, names, offset, line, most)
+        case "json":
+            return _read_json(file, offset, line, most)
+        case _:
+            return _read_parquet(file, offset, most)
+
+
+def _chunks(file: BinaryIO, offset: int) -> Iterator[tuple[bytes, bool]]:
+    """More and more of the file from a place on, and whether that is all."""
+    file.seek(offset)
+    data = b""
+    while True:
+        more = file.read(_READ_BYTES)
+        data += more
+        yield data, len(more) < _READ_BYTES
+        if len(data) > _RECORD_BYTES_MAX:
+            raise InvalidArgument(f"a row has more than {_RECORD_BYTES_MAX} bytes")
+
+
+def _read_csv(file: BinaryIO, names: list[str], offset: int, line: int, most: int) -> Piece:
+    for data, whole in _chunks(file, offset):
+        start = 3 if not offset and data.startswith(b"\xef\xbb\xbf") else 0
+        rows, used, lines = csv_rows(data, start, most + (not names), whole, line)
+        if rows or whole:
+            break
+    piece = Piece(names, rows, None if whole and used >= len(data) else offset + used, lines)
+    if not names:
+        if not rows:
+            raise InvalidArgument("the file is empty: its first line must name the columns")
+        piece.names = [cell or "" for cell in rows[0].values]
+        del rows[0]
+    width = len(piece.names)
+    piece.rows = [
+        row
+        if row.broken or len(row.values) == width
+        else row._replace(broken=f"it has {len(row.values)} fields, the header {width}")
+        for row in rows
+    ]
+    return piece
+
+
+def csv_rows(
+    data: bytes, at: int, most: int, whole: bool, line: int
+) -> tuple[list[Cells], int, int]:
+    """At most `most` rows that are complete, from `at` on: they, the place behind them, and the
+    number of lines up to there. `whole`: nothing follows the data. An empty line is no row.
+    """
+    rows: list[Cells] = []
+    while at < len(data) and len(rows) < most:
+        found = _record(data, at, whole)
+        if found is None:
+            break
+        cells, broken, behind = found
+        number = line + 1
+        line += data.count(b"\n", at, behind) or 1
+        at = behind
+        if broken or cells != [None]:
+            rows.append(Cells(number, tuple(cells), broken))
+    return rows, at, line
+
+
+def _record(data: bytes, at: int, whole: bool) -> tuple[list[str | None], str, int] | None:
+    """The cells of the record at this place, why it is none, and the place behind it; None: more
+    data is needed to know.
+    """
+    cells: list[str | None] = []
+    broken = ""
+    while True:
+        found = _CELL.match(data, at)
+        if found is None:
+            if not whole and _OPEN.fullmatch(data, at):
+                return None
+            stop = data.find(b"\n", at)
+            if stop < 0 and not whole:
+                return None
+            why = "a quote is not where a field begins, or is not closed"
+            return cells, why, len(data) if stop < 0 else stop + 1
+        quoted, bare, delimiter = found.groups()
+        try:
+            if quoted is not None:
+                cells.append(quoted.replace(b'""', b'"').decode())
+            else:
+                cells.append(bare.decode() if bare else None)
+        except UnicodeDecodeError as error:
+            broken = f"it is not UTF-8: {error.reason}"
+            cells.append(None)
+        at = found.end()
+        # Behind the last byte that is there, anything may follow: \n behind \r, too.
+        if not whole and at == len(data) and delimiter != b"\n" and delimiter != b"\r\n":
+            return None
+        if delimiter != b",":
+            return cells, broken, at
+
+
+def _read_json(file: BinaryIO, offset: int, line: int, most: int) -> Piece:
+    for data, whole in _chunks(file, offset):
+        if data.count(b"\n") or whole:
+            break
+    piece = Piece([], [], None, line)
+    at = 0
+    while at < len(data) and len(piece.rows) < most:
+        stop = data.find(b"\n", at)
+        if stop < 0 and not whole:
+            break
+        raw, at = (data[at:], len(data)) if stop < 0 else (data[at:stop], stop + 1)
+        piece.line += 1
+        if not raw.strip():
+            continue
+        try:
+            told = json.loads(raw, parse_float=_exact)
+            if not isinstance(told, dict):
+                raise ValueError("it is no object")
+            piece.rows.append(Cells(piece.line, (told,)))
+        except ValueError as error:
+            piece.rows.append(Cells(piece.line, (), f"it is no JSON object: {error}"))
+    if not (whole and at >= len(data)):
+        piece.offset = offset + at
+    return piece
+
+
+def _exact(text: str) -> Any:
+    from decimal import Decimal
+
+    return Decimal(text)
+
+
+def _read_parquet(file: BinaryIO, offset: int, most: int) -> Piece:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        parquet = pq.ParquetFile(file)
+        names = list(parquet.schema_arrow.names)
+        first = 0
+        for group in range(parquet.num_row_groups):
+            count = parquet.metadata.row_group(group).num_rows
+            if offset < first + count:
+                table = parquet.read_row_group(group).slice(offset - first, most)
+                break
+            first += count
+        else:
+            return Piece(names)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidArgument(f"it is no Parquet file: {error}") from error
+    columns = [column.to_pylist() for column in table.columns]
+    rows = [Cells(offset + at + 1, values) for at, values in enumerate(zip(*columns, strict=True))]
+    behind = offset + table.num_rows
+    total = parquet.metadata.num_rows
+    return Piece(names, rows, behind if behind < total else None)
+
+
+# -- cells into values
+
+
+def from_text(column: Column | None) -> Callable[[Any], Any]:
+    """Of csv: text → the user form of the column (None: a plain table's bytes)."""
+    if column is None:
+        return bytes_read
+    from sqlproxy.pg.oids import by_name
+    from sqlproxy.pg.text import reader
+
+    return reader(by_name(column.type)[0].oid)
+
+
+def from_value(column: Column | None) -> Callable[[Any], Any]:
+    """Of json, parquet and other databases: a Python value → the user form of the column."""
+    read = from_text(column)
+    if column is None:
+        return lambda v: v if isinstance(v, bytes) else read(v)
+    kind = column.resolved
+    return lambda value: _value(kind, read, value)
+
+
+def _value(kind: Any, read: Callable[[str], Any], value: Any) -> Any:
+    from decimal import Decimal
+
+    if isinstance(value, str):
+        return value if kind.base in _TEXTS else read(value)
+    if kind.element is not None and isinstance(value, list | tuple):
+        from sqlproxy.pg.oids import by_name
+        from sqlproxy.pg.text import reader
+
+        inner = reader(by_name(kind.element.name)[0].oid)
+        return [None if v is None else _value(kind.element, inner, v) for v in value]
+    if kind.base in ("json", "jsonb"):
+        return read(json.dumps(value, default=str))
+    if isinstance(value, bool):
+        return value if kind.base == "bool" else read(str(value).lower())
+    if kind.base in _NUMBERS and isinstance(value, int | float | Decimal):
+        if kind.base == "numeric":
+            return Decimal(str(value))
+        return read(str(value)) if not isinstance(value, float) else read(repr(value))
+    if kind.base in _TEXTS and not isinstance(value, bytes):
+        return str(value)
+    if kind.base == "interval" and hasattr(value, "nanoseconds"):
+        from sqlproxy.interval import Interval
+
+        return Interval(value.months, value.days, value.nanoseconds // 1000)
+    if kind.base == "timestamptz" and getattr(value, "tzinfo", 0) is None:
+        raise ValueError("a time with a zone is wanted, and it has none")
+    return value

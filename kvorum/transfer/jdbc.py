@@ -1,0 +1,117 @@
+"""Rows of another PostgreSQL for an import, by psycopg: `postgresql://user@host/db?table=…`, or a
+query. Blocks.
+
+Read in pieces by the target's primary key, each in a connection of its own: `WHERE (key) > (last
+one) ORDER BY key LIMIT n`. So an import that was interrupted goes on where it was, and nothing is
+held open at the source; what changes there meanwhile may be seen or not (a table that stands still
+is copied exactly). Other databases: Spark's JDBC reader and our sink (`kvorum spark`, docs/guides/
+import-export.md): it brings the drivers, which would be a JVM here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from kv.base.errors import InvalidArgument, Unavailable
+from kvorum.transfer.formats import Cells, Piece
+from sqlproxy.schema import Table
+
+_SCHEMES: Final = ("postgresql://", "postgres://")
+
+
+def is_database(source: str) -> bool:
+    return source.startswith(_SCHEMES)
+
+
+def split(source: str) -> tuple[str, str]:
+    """The URL as psycopg takes it, and the table that it names ("": none)."""
+    parts = urlsplit(source)
+    query = parse_qs(parts.query)
+    table = query.pop("table", [""])[0]
+    rest = "&".join(f"{name}={value}" for name, values in query.items() for value in values)
+    return urlunsplit(parts._replace(query=rest)), table
+
+
+def statement(table: Table, name: str, query: str) -> str:
+    """What is asked, without the place to go on and the number of rows. Raises InvalidArgument."""
+    if table.plain or table.hidden_key:
+        raise InvalidArgument(
+            f"table {table.path} has no primary key of its own, by which pieces of a query could "
+            "follow each other; declare one, or copy by way of files"
+        )
+    if bool(name) == bool(query):
+        raise InvalidArgument("name a table (postgresql://…?table=SCHEMA.TABLE) or give --query")
+    quoted = ".".join(_quoted(part) for part in name.split("."))
+    return f"SELECT * FROM {quoted}" if name else f"SELECT * FROM ({query}) AS q"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def read_piece(source: str, query: str, table: Table, offset: Any, most: int) -> Piece:
+    """`offset`: 0 at the beginning, then the key of the last row. Raises InvalidArgument,
+    Unavailable.
+    """
+    try:
+        import psycopg
+    except ImportError as error:
+        raise InvalidArgument("this source needs psycopg: pip install 'kvorum[sql]'") from error
+    url, name = split(source)
+    keys = ", ".join(_quoted(column) for column in table.primary_key)
+    text = statement(table, name, query).replace("%", "%%")
+    last = offset["key"] if isinstance(offset, dict) else None
+    marks = ", ".join("%s" for _ in table.primary_key)
+    behind = f" WHERE ({keys}) > ({marks})" if last else ""
+    wanted = f"SELECT * FROM ({text}) AS piece{behind} ORDER BY {keys} LIMIT {most}"
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            connection.read_only = True
+            found = connection.execute(wanted, last or [])
+            names = [column.name for column in found.description or ()]
+            rows = found.fetchall()
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the source cannot be reached, it is tried again: {error}") from error
+    except psycopg.Error as error:
+        raise InvalidArgument(f"the source refused the query: {error}") from error
+    missing = [name for name in table.primary_key if name not in names]
+    if missing:
+        raise InvalidArgument(f"the source has no column {missing[0]}, which is of the primary key")
+    seen = offset["seen"] if isinstance(offset, dict) else 0
+    piece = Piece(names, [Cells(seen + at + 1, row) for at, row in enumerate(rows)])
+    if len(rows) == most:
+        places = [names.index(name) for name in table.primary_key]
+        key = [_plain(rows[-1][place]) for place in places]
+        piece.offset = {"key": key, "seen": seen + len(rows)}
+    return piece
+
+
+def _plain(value: Any) -> Any:
+    """As the state of a procedure takes it; PostgreSQL reads it back."""
+    return value if isinstance(value, int | str | float | bytes) else str(value)
+
+
+def schema_of(source: str, query: str) -> list[tuple[str, str]]:
+    """Columns and canonical types of a table or a query there. Raises InvalidArgument."""
+    import psycopg
+
+    from sqlproxy.types import resolve
+
+    url, name = split(source)
+    if bool(name) == bool(query):
+        raise InvalidArgument("name a table (postgresql://…?table=SCHEMA.TABLE) or give --query")
+    quoted = ".".join(_quoted(part) for part in name.split("."))
+    text = f"SELECT * FROM {quoted}" if name else query
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            found = connection.execute(f"SELECT * FROM ({text}) AS q LIMIT 0".encode())
+            columns = found.description or []
+            ask = "SELECT format_type(%s, %s)"
+            told = [
+                (column.name, connection.execute(ask, (column.type_code, -1)).fetchone())
+                for column in columns
+            ]
+    except psycopg.Error as error:
+        raise InvalidArgument(f"the source cannot be read: {error}") from error
+    return [(column, resolve(str(row[0])).name if row else "text") for column, row in told]
