@@ -197,6 +197,10 @@ class Session(Protocol):
         """`oids`: what the client declared, 0 = find it out. Raises SqlError."""
         ...
 
+    def known(self, text: str, oids: Sequence[int]) -> Statement | None:
+        """What `parse` would answer, if it is remembered."""
+        ...
+
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         """`values` in user form. Raises SqlError."""
         ...

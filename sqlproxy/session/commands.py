@@ -21,6 +21,7 @@ from sqlproxy.front import statements as s
 from sqlproxy.session import roles
 from sqlproxy.session.block import with_changes
 from sqlproxy.session.portals import Portal
+from sqlproxy.session.scrolling import scrolled
 from sqlproxy.session.settings import SETTINGS, shown_name
 
 if TYPE_CHECKING:
@@ -187,11 +188,11 @@ async def declare(session: SqlSession, bound: s.DeclareCursor, portal: Portal) -
         raise SqlError(
             NO_ACTIVE_TRANSACTION, "DECLARE CURSOR can only be used in transaction blocks"
         )
-    if bound.scroll:
-        raise unsupported("SCROLL", hint="Cursors go forward.")
     if bound.name in session.portals:
         raise SqlError(DUPLICATE_CURSOR, f'cursor "{bound.name}" already exists')
     session.portals[bound.name] = portal
+    if bound.scroll:
+        portal.scrolls = True
     if bound.hold:
         session.held.add(bound.name)
     return "DECLARE CURSOR"
@@ -208,6 +209,10 @@ def cursor(session: SqlSession, name: str) -> Portal:
 async def fetched(session: SqlSession, bound: s.Fetch) -> list[Row]:
     """The rows of FETCH, or those that MOVE passes over."""
     portal = cursor(session, bound.cursor)
+    if portal.scrolls:
+        await portal.keep()
+        found, portal.place = scrolled(portal.kept_rows(), portal.place, bound)
+        return found
     count = bound.count
     match bound.direction:
         case "forward" if count is None or count >= 0:
@@ -221,7 +226,7 @@ async def fetched(session: SqlSession, bound: s.Fetch) -> list[Row]:
             raise SqlError(
                 NOT_IN_SEQUENCE,
                 "cursor can only scan forward",
-                hint="Cursors go forward; declare a new one to begin again.",
+                hint="Declare it with SCROLL option to enable backward scan.",
             )
     return await _take(portal, wanted)
 

@@ -43,6 +43,9 @@ class Portal:
         self._batches: Batches | None = None
         self._started = self._ended = False
         self._left: list[Row] = []
+        self.kept = False  # all that is left is in memory
+        self.scrolls = False  # a cursor declared with SCROLL
+        self.place = 0  # then: the row it is on, from 1
         self._count = 0
 
     @property
@@ -106,7 +109,11 @@ class Portal:
         return self._tag_of(self._count)
 
     async def keep(self) -> None:
-        """Read all that is left into memory: the transaction ends. Raises SqlError (54000)."""
+        """Read all that is left into memory: the transaction ends, or a cursor goes back and forth.
+        Raises SqlError (54000).
+        """
+        if self.kept:
+            return
         rows: list[Row] = []
         while some := await self._guard(self._next(SQL_FETCH_ROWS)):
             rows += some
@@ -116,7 +123,11 @@ class Portal:
                     f"a cursor WITH HOLD keeps at most {SQL_HELD_ROWS_MAX} rows",
                     hint="Fetch them inside the transaction.",
                 )
-        self._left, self._ended = rows, not rows
+        self._left, self._ended, self.kept = rows, not rows, True
+
+    def kept_rows(self) -> Sequence[Row]:
+        """What `keep` read and nobody fetched."""
+        return self._left
 
     def _unused(self) -> None:
         if self._use is not None:

@@ -48,13 +48,25 @@ async def prepare(
 ) -> Prepared:
     """Raises SqlError."""
     declared: Declared = await session.declared()
-    key = (text, oids, declared, session.settings.get("TimeZone"))
-    remembered = len(text) <= SQL_CACHED_CHARS_MAX
-    found: Prepared | None = session.services.plans.get(key) if remembered else None
+    found = remembered(session, text, oids, declared)
     if found is None:
         found = _prepared(session, text, parsed, oids, declared)
-        if remembered:
-            session.services.plans.put(key, found)
+        if len(text) <= SQL_CACHED_CHARS_MAX:
+            session.services.plans.put(_key(session, text, oids, declared), found)
+    return found
+
+
+def _key(session: SqlSession, text: str, oids: tuple[int, ...], declared: Declared) -> Any:
+    return text, oids, declared, session.settings.get("TimeZone")
+
+
+def remembered(
+    session: SqlSession, text: str, oids: tuple[int, ...], declared: Declared
+) -> Prepared | None:
+    """What was prepared for the same text before, by any session."""
+    if len(text) > SQL_CACHED_CHARS_MAX:
+        return None
+    found: Prepared | None = session.services.plans.get(_key(session, text, oids, declared))
     return found
 
 

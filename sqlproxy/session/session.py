@@ -50,7 +50,7 @@ from sqlproxy.session.environment import Told, moment
 from sqlproxy.session.frozen import frozen, thawed
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Portal as CursorPortal
-from sqlproxy.session.prepared import Prepared, plan_of, prepare
+from sqlproxy.session.prepared import Prepared, plan_of, prepare, remembered
 from sqlproxy.session.services import Services
 from sqlproxy.session.settings import Settings, zone_of
 from txn.terms import Terms
@@ -130,6 +130,10 @@ class SqlSession:
         found: Prepared = await self._guarded(prepare(self, text, parsed, tuple(oids)))
         return found
 
+    def known(self, text: str, oids: Sequence[int]) -> Prepared | None:
+        declared = self.services.catalogs.fresh(self.database)
+        return None if declared is None else remembered(self, text, tuple(oids), declared)
+
     def _check_allowed(self, parsed: Any) -> None:
         """Raises SqlError (25P02): nothing but an end is allowed in a failed transaction."""
         if self.block.status != "E" or parsed is None:
@@ -181,6 +185,8 @@ class SqlSession:
         self.lone = False
         if self.block.explicit:
             return
+        if self.held:
+            await self.hold_cursors()
         if self.block.transaction is not None:
             await self.commit()
         self._told(self.settings.end(committed=True))

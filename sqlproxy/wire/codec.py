@@ -80,10 +80,12 @@ class Skipped:
 
 
 class Cycle(NamedTuple):
-    """What a client sends that runs a prepared statement and waits: the body of its Bind, whether
-    it asks for a description of the rows, and the size of all of it.
+    """What a client sends that runs a statement and waits: the body of its Parse, if it was not
+    prepared before, that of its Bind, whether it asks for a description of the rows, and the size
+    of all of it.
     """
 
+    parse: bytes
     bind: bytes
     described: bool
     size: int
@@ -141,21 +143,26 @@ class Decoder:
         return self._pull_slowly()
 
     def cycle(self) -> Cycle | None:
-        """What is here, if that is one Bind of the unnamed portal, its Execute and Sync, and
-        nothing else. It stays here: `skip` takes it.
+        """What is here, if that is one Bind of the unnamed portal, its Execute and Sync, perhaps a
+        Parse before, and nothing else. It stays here: `skip` takes it.
         """
-        data, at = self._data, self._at
-        if self._chunks or self._skipped is not None or len(data) - at < _CYCLE_BYTES_MIN:
+        data, first = self._data, self._at
+        if self._chunks or self._skipped is not None or len(data) - first < _CYCLE_BYTES_MIN:
             return None
+        at, parse = first, b""
         kind, length = _HEAD.unpack_from(data, at)
+        if kind == PARSE and 8 <= length <= len(data) - at - _CYCLE_BYTES_MIN:
+            parse = data[at + 5 : at + 1 + length]
+            at += 1 + length
+            kind, length = _HEAD.unpack_from(data, at)
         if kind != BIND or not 4 <= length <= _LENGTH_MAX[BIND] or data[at + 5]:
             return None
         rest = at + 1 + length
         left = len(data) - rest
         if left == len(_DESCRIBED) and data.endswith(_DESCRIBED):
-            return Cycle(data[at + 5 : rest], True, len(data) - at)
+            return Cycle(parse, data[at + 5 : rest], True, len(data) - first)
         if left == len(_EXECUTED) and data.endswith(_EXECUTED):
-            return Cycle(data[at + 5 : rest], False, len(data) - at)
+            return Cycle(parse, data[at + 5 : rest], False, len(data) - first)
         return None
 
     def skip(self, size: int) -> None:

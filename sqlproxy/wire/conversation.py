@@ -138,6 +138,11 @@ class Conversation:
         try:
             message = codec.read_bind(cycle.bind)
             statement = session.statements.get(message.statement)
+            if cycle.parse:
+                name, text, oids = codec.read_parse(cycle.parse)
+                if name or message.statement:
+                    return False
+                statement = session.known(text, oids)
             if statement is None or statement.short is None:
                 return False
             compiled = self._compiled(statement)
@@ -155,12 +160,14 @@ class Conversation:
                 output = output_of(compiled, message.results, statement.fields, self._style)
         except SqlError:
             return False  # the usual way says it again, where it belongs
-        answer = partial(self._answered, output, cycle.described, done)
+        parsed = statement if cycle.parse else None
+        answer = partial(self._answered, output, parsed, cycle.described, done)
         return session.start(statement, values, answer)
 
     def _answered(
         self,
         output: Output | None,
+        parsed: Statement | None,
         described: bool,
         done: Callable[[bool], None],
         answer: Answered | SqlError | None,
@@ -170,6 +177,9 @@ class Conversation:
             done(False)
             return
         out = self._door.out
+        if parsed is not None:
+            self._session.statements[""] = parsed
+            out += codec.PARSE_COMPLETE
         out += codec.BIND_COMPLETE
         if described:
             out += codec.NO_DATA if output is None else output.description

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlproxy.answers import Answered, Channel, CopyFormat, Done, Field, Notice, Row, Status
@@ -59,6 +59,7 @@ class Shared:
     settings: dict[str, str] = field(default_factory=dict)
     closed_portals: int = 0
     running: asyncio.Event = field(default_factory=asyncio.Event)
+    known: set[str] = field(default_factory=set)  # texts that were parsed before
     short: bool = False  # values are answered by `start`
     begun: list[tuple[Done, Answered]] = field(default_factory=list)  # … and wait here
 
@@ -163,6 +164,11 @@ class FakeSession:
         found = parsed(text.strip().rstrip(";"), oids_given)
         found.short = (self.shared.short and found.kind == "values") or None
         return found
+
+    def known(self, text: str, oids_given: Sequence[int]) -> Parsed | None:
+        if text not in self.shared.known:
+            return None
+        return replace(parsed(text, oids_given), short=True)
 
     async def bind(self, statement: Any, values: Sequence[Any]) -> FakePortal:
         portal = FakePortal(self, statement, values)

@@ -77,7 +77,12 @@ def test_cycle_is_one_statement_and_its_sync_only() -> None:
     decoder.push(whole)
     found = decoder.cycle()
     assert found is not None
-    assert (found.bind, found.described, found.size) == (bind(b"7")[5:], False, len(whole))
+    assert (found.parse, found.bind, found.described, found.size) == (
+        b"",
+        bind(b"7")[5:],
+        False,
+        len(whole),
+    )
     decoder.push(b"X")
     decoder.skip(found.size)
     assert (decoder.buffered, decoder.pull()) == (1, None)
@@ -97,6 +102,25 @@ async def test_short_answer_is_the_usual_one(served: Served, describe: bool) -> 
     assert await raw.until(b"Z") == short
     assert [kind for kind, _ in short] == [b"2", *([b"T"] if describe else []), b"D", b"C", b"Z"]
     assert not served.sessions.shared.begun
+
+
+async def test_known_text_needs_no_preparing(served: Served) -> None:
+    """Drivers that prepare nothing would pay for the binding of every statement."""
+    raw = await ready(served)
+    text = "select $1::int4 as b"
+    parse = message(b"P", b"\0" + text.encode() + b"\0" + bytes(2))
+    sent = parse + bind(b"5", statement=b"") + DESCRIBE + EXECUTE + SYNC
+    raw.send(sent)
+    usual = await raw.until(b"Z")
+    assert [kind for kind, _ in usual] == [b"1", b"2", b"T", b"D", b"C", b"Z"]
+    served.sessions.shared.known.add(text)
+    raw.send(sent)
+    await begun(served)
+    finish(served)
+    assert await raw.until(b"Z") == usual
+    assert "" in served.sessions.opened[0].statements
+    raw.send(parse + cycle())  # another statement than the one that it parses
+    assert [kind for kind, _ in await raw.until(b"Z")][0] == b"1"
 
 
 async def test_declined_goes_the_usual_way(served: Served) -> None:
