@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
+from kv.base.methods import SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, writer
 from pyspark_kvorum.session import Session
 
@@ -89,8 +90,6 @@ async def ask(self: Session, method: int, *args: Any) -> list[Any]:
             point("begin")
         case _ if method == SINK_COMMIT:
             point("commit")
-        case _ if method == SINK_ABORT:
-            point("abort")
     found = await _plain_ask(self, method, *args)
     match method:
         case _ if method == SINK_STAGE:
@@ -109,6 +108,10 @@ writer.CHUNK_ROWS = 25  # type: ignore[misc]
 
 class MatrixWriter(writer.KvorumStreamWriter):
     """Spark pickles it by its module's name, so tasks and the committing process import this."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        point("abort")  # Spark names no attempt here, so nothing is sent
+        super().abort(messages, batchId)
 
 
 class MatrixSource(KvorumDataSource):

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import kvorum
+import kvorum.spark
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from pyspark_kvorum.changes import ChangesReader, changes_schema
 from pyspark_kvorum.options import Options
@@ -333,3 +334,108 @@ def test_f14_what_a_stream_refuses(
     with pytest.raises(InvalidArgument) as refused:
         stream(options("refusing", **more)).initialOffset()
     assert said in str(refused.value)
+
+
+def test_o13_a_pipeline_of_changes_is_exact_over_kills(
+    db: kvorum.Database, node: NodeProcess, folder: Path
+) -> None:
+    """Kvorum → Spark → Kvorum, its driver killed in the middle twice: the copy lacks changes, has
+    them out of order, or is not the table in the end.
+    """
+    for name in ("origin", "copy"):
+        db.create_table(NAMESPACE, name)
+    chosen = random.Random(5)
+    for _ in range(40):
+        write(db, "origin", chosen, keys=200)
+    copied = copies(db)
+    for _ in range(2):
+        with driver(node, folder, "until-killed") as running:
+            reached = copied() + 60
+            until(lambda: write(db, "origin", chosen, keys=200) and copied() >= reached, running)
+            running.kill()
+    for _ in range(30):
+        write(db, "origin", chosen, keys=200)
+    with driver(node, folder, "to-the-end") as running:
+        assert running.wait(120) == 0
+    assert table_of(db, "copy") == table_of(db, "origin")
+
+
+def copies(db: kvorum.Database) -> Callable[[], int]:
+    """How many changes of the copy were seen, as time goes by."""
+    versions: set[int] = set()
+
+    def count() -> int:
+        versions.update(item.version for item in db.table(NAMESPACE, "copy").rows())
+        return len(versions) * 20  # a micro-batch is one version of the copy
+
+    return count
+
+
+def until(ready: Callable[[], bool], running: subprocess.Popen[bytes], within_s: int = 90) -> None:
+    end = time.monotonic() + within_s
+    while not ready():
+        assert running.poll() is None, "the driver ended by itself"
+        assert time.monotonic() < end, "nothing was copied"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def driver(node: NodeProcess, folder: Path, how: str) -> Iterator[subprocess.Popen[bytes]]:
+    """tests/spark/changes_driver.py in a process group of its own, which ends with the test."""
+    home, advice = java_home()
+    assert home is not None, advice
+    env = {**os.environ, "JAVA_HOME": home, "PYTHONPATH": str(ROOT)}
+    names = [f"{NAMESPACE}.origin", f"{NAMESPACE}.copy", str(folder), how]
+    command = [sys.executable, "-m", "tests.spark.changes_driver", f"127.0.0.1:{node.base}"]
+    with (folder / f"{how}.log").open("ab") as log:
+        running = subprocess.Popen(
+            [*command, *names],
+            cwd=ROOT, env={**env, "PYSPARK_PYTHON": sys.executable},
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield running
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait(30)
+
+
+def test_o13_changes_in_queries_of_spark(
+    spark: Any, db: kvorum.Database, node: NodeProcess, options: OptionsOf, folder: Path
+) -> None:
+    """A query over changes does not run as the guide says, with several tasks, or goes on elsewhere
+    after a restart.
+    """
+    db.create_table(NAMESPACE, "queried", split_keys=[b"5"])
+    table = db.table(NAMESPACE, "queried")
+    table.put("1", b"a")
+    spark.conf.set("spark.kvorum.endpoint", f"127.0.0.1:{node.base}")
+
+    def run() -> list[Any]:
+        frame = kvorum.spark.changes(spark, f"{NAMESPACE}.queried", max_rows_per_batch=10)
+        found: list[Any] = []
+        query = (
+            frame.writeStream.foreachBatch(lambda rows, _: found.extend(rows.collect()))
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return found
+
+    try:
+        assert [(r._op, bytes(r.key), r._old) for r in run()] == [("insert", b"1", None)]
+        table.put("1", b"b")
+        table.put("9", b"c")
+        table.delete("1")
+        rows = sorted(run(), key=lambda r: int(r._commit_version))
+        assert [(r._op, bytes(r.key)) for r in rows] == [
+            ("update", b"1"),
+            ("insert", b"9"),
+            ("delete", b"1"),
+        ]
+        assert bytes(rows[2]._old.value) == b"b"
+        assert run() == []
+    finally:
+        spark.conf.unset("spark.kvorum.endpoint")
