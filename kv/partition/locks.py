@@ -12,7 +12,7 @@ asks for a range. Timsort merges a short tail into a long run in linear time, so
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -20,6 +20,7 @@ from kv.base.limits import LOCK_INLINE_BYTES_MAX
 from kv.mvcc.records import Lock, decode_chunk, decode_lock, is_chunk
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
+_MANY: Final = 64  # keys from which on it pays to look at all of them together
 _NEW_MAX: Final = 10_000  # keys beyond those locked now that may wait to be sorted in
 
 
@@ -48,6 +49,30 @@ class LockMirror:
             if len(self._new) > len(self.by_key) + _NEW_MAX:
                 self._settle()
         self.by_key[key] = lock
+
+    def set_all(self, locks: Mapping[bytes, Lock | None]) -> None:
+        """`set` of each; little is done per key where a chunk intent brings or takes many."""
+        gone = [key for key, lock in locks.items() if lock is None]
+        if len(locks) < _MANY or (gone and len(gone) < len(locks)):
+            for key, lock in locks.items():
+                self.set(key, lock)
+            return
+        by_key = self.by_key
+        if gone:
+            for key in gone[1:]:
+                by_key.pop(key, None)
+            self.set(gone[0], None)
+            return
+        kept = {
+            key: lock._replace(payload=None)
+            for key, lock in locks.items()
+            if lock is not None and lock.payload and len(lock.payload) > LOCK_INLINE_BYTES_MAX
+        }
+        self._new += locks.keys() - by_key.keys() if by_key else locks.keys()
+        by_key.update(locks)  # type: ignore[arg-type]  # there is no None among them
+        by_key.update(kept)
+        if len(self._new) > len(by_key) + _NEW_MAX:
+            self._settle()
 
     def follow(self, key: bytes, record: bytes | None) -> None:
         """What a log entry wrote (None: deleted) under `key` in family lock. Raises Corruption."""

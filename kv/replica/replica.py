@@ -335,8 +335,7 @@ class Replica:
                 live_bytes=entry.live_bytes,
                 noted=noted,
             )
-            for key, lock in entry.locks.items():
-                state.locks.set(key, lock)
+            state.locks.set_all(entry.locks)
             for at, guard in entry.guards.items():
                 state.guards.set(at, guard)
             return

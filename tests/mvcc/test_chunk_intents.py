@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from kv.base.errors import Corruption, KeyLocked, TxnAborted
 from kv.base.limits import RESOLVE_CHUNK_ROWS
+from kv.base.methods import OP_PUT
 from kv.base.ops import delete, put
-from kv.mvcc.records import decode_chunk, encode_chunk, is_chunk
+from kv.mvcc.records import Lock, decode_chunk, encode_chunk, is_chunk
 from kv.partition.locks import LockMirror
 from tests.mvcc.store import Store, at
 
@@ -150,3 +153,21 @@ def test_o3_record_of_a_chunk_is_sealed() -> None:
     damaged[-7] ^= 4
     with pytest.raises(Corruption):
         decode_chunk(b"k1", bytes(damaged))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_many_intents_at_once_are_as_one_by_one(seed: int) -> None:
+    """A lock that came or went with many others is not seen, or a range shows it twice."""
+    rng = random.Random(seed)
+    slowly, fast = LockMirror(), LockMirror()
+    for _ in range(30):
+        keys = rng.sample([b"%05d" % i for i in range(2_000)], rng.choice([1, 10, 300]))
+        lock = Lock(rng.randrange(9), OP_PUT, 1, b"a", 0, rng.choice([None, b"v" * 9_999]))
+        some: dict[bytes, Lock | None] = dict.fromkeys(keys, rng.choice([lock, None]))
+        if rng.random() < 0.2:
+            some[keys[0]] = None
+        for key, one in some.items():
+            slowly.set(key, one)
+        fast.set_all(some)
+        assert fast.by_key == slowly.by_key
+        assert list(fast.range(b"00100", b"01500")) == list(slowly.range(b"00100", b"01500"))

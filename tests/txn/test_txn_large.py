@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -172,3 +173,17 @@ def test_d12_large_intents_of_a_dead_coordinator_are_resolved_in_steps(
         task.cancel()
 
     run(main)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_cut_as_a_stream_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in bulk come in messages above the limits, lose rows, or come in more than needed."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", rng.choice([1, 3, 50]))
+    monkeypatch.setattr(txn.cutting, "PREWRITE_BYTES_MAX", rng.choice([1, 20, 200]))
+    keys = [b"k" * rng.randrange(1, 9) for _ in range(rng.choice([0, 1, 7, 100]))]
+    values = [rng.choice([None, b"", b"v" * rng.randrange(40)]) for _ in keys]
+    rows = list(zip(keys, values, strict=True))
+    wanted = list(txn.cutting.runs(rows, lambda row: len(row[0]) + len(row[1] or b"")))
+    cut = txn.cutting.row_runs(keys, values)
+    assert [list(zip(*part, strict=True)) for part in cut if part[0]] == wanted
