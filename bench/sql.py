@@ -1,13 +1,20 @@
-"""SQL against PostgreSQL 15 on the same machine: `python -m bench.sql` prints JSON lines.
+"""SQL against PostgreSQL 15 on the same machine: `python -m bench.sql [points|bulk|index]` prints
+JSON lines.
 
-pgbench is the client of both: prepared point SELECTs by primary key, and single-row INSERTs, each a
-transaction, at CLIENTS connections. One server runs at a time; both keep what they acknowledge
-(fsync). Client and server share the machine's cores; `server_us` is the CPU time of the server's
-processes per statement. Without PostgreSQL 15 (POSTGRES_BIN) only Kvorum is measured.
+    points   pgbench as the client of both: SELECT, INSERT and UPDATE of one row by primary key,
+             each a transaction, prepared; and the same SELECT not prepared, whose plan is
+             remembered by its text (`-M extended`). CLIENTS connections
+    bulk     COPY, INSERT of 1,000 rows, scans, aggregates, joins (bench/sql_bulk.py)
+    index    latency of point reads beside CREATE INDEX (bench/sql_index.py)
+
+One server runs at a time; both keep what they acknowledge (fsync). Client and server share the
+machine's cores; `server_us` is the CPU time of the server's processes per statement, or row.
+Without PostgreSQL 15 (POSTGRES_BIN) only Kvorum is measured.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -21,6 +28,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import sql_bulk, sql_index
 from bench.machine import tree_cpu_s
 from bench.node import Node
 from bench.stats import Record, per_op_us
@@ -31,7 +39,9 @@ ROWS = 10_000
 POSTGRES_BIN = Path(os.environ.get("POSTGRES_BIN", "/usr/lib/postgresql/15/bin"))
 SCRIPTS = {
     "select": f"\\set id random(1, {ROWS})\nSELECT v, n FROM bench WHERE id = :id;\n",
+    "select, not prepared": f"\\set id random(1, {ROWS})\nSELECT v, n FROM bench WHERE id = :id;\n",
     "insert": "INSERT INTO written (v, n) VALUES ('a value of some length', 7);\n",
+    "update": f"\\set id random(1, {ROWS})\nUPDATE bench SET n = n + 1 WHERE id = :id;\n",
 }
 _SETUP = (
     "CREATE TABLE bench (id int PRIMARY KEY, v text, n int)",
@@ -87,9 +97,10 @@ def run(port: int, pid: int, script: str, clients: int) -> Record:
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(SCRIPTS[script])
         file.flush()
+        mode = "extended" if "not prepared" in script else "prepared"
         before = tree_cpu_s([pid])
         done = subprocess.run(
-            ["pgbench", "-n", "-M", "prepared", "-h", "127.0.0.1", "-p", str(port), "-U", "kvorum",
+            ["pgbench", "-n", "-M", mode, "-h", "127.0.0.1", "-p", str(port), "-U", "kvorum",
              "-c", str(clients), "-T", str(SECONDS), "-f", file.name, "postgres"],
             capture_output=True, text=True, check=True, timeout=SECONDS + 60,
         ).stdout  # fmt: skip
@@ -100,7 +111,8 @@ def run(port: int, pid: int, script: str, clients: int) -> Record:
     return {"ops_s": round(rate), "mean_ms": latency, "server_us": per_op_us(spent, count)}
 
 
-def measured(system: str, port: int, pid: int) -> Iterator[Record]:
+def points(system: str, port: int, pid: int) -> Iterator[Record]:
+    """Single rows, on one server."""
     prepare(port)
     for script in SCRIPTS:
         for clients in CLIENTS:
@@ -110,18 +122,37 @@ def measured(system: str, port: int, pid: int) -> Iterator[Record]:
 
 
 def main() -> None:
+    kinds = {"points": points, "bulk": sql_bulk.measured, "index": sql_index.measured}
+    parser = argparse.ArgumentParser(prog="python -m bench.sql", description=__doc__)
+    parser.add_argument("kind", nargs="?", choices=sorted(kinds), default="points")
+    measured = kinds[parser.parse_args().kind]
     found: list[Record] = []
     with Node("sql") as node:
-        found += measured("kvorum", node.http_port + 1, node.pid)
+        found += _told(measured("kvorum", node.http_port + 1, node.pid))
     if POSTGRES_BIN.is_dir():
         with postgres() as (port, pid):
-            found += measured("postgresql", port, pid)
-    theirs = {(r["case"], r["clients"]): r["ops_s"] for r in found if r["system"] != "kvorum"}
+            found += _told(measured("postgresql", port, pid))
+    theirs = {_case(one): _rate(one) for one in found if one["system"] != "kvorum"}
     for one in found:
-        other = theirs.get((one["case"], one["clients"]))
+        other = theirs.get(_case(one))
         if one["system"] == "kvorum" and other:
-            one["ratio"] = round(one["ops_s"] / other, 2)
+            one["ratio"] = round(_rate(one) / other, 2)
         sys.stdout.write(json.dumps(one) + "\n")
+
+
+def _told(records: Iterator[Record]) -> Iterator[Record]:
+    """Progress, for who watches."""
+    for one in records:
+        sys.stderr.write(f"{one}\n")
+        yield one
+
+
+def _case(one: Record) -> tuple[str, int]:
+    return one["case"], one.get("clients", 0)
+
+
+def _rate(one: Record) -> float:
+    return float(one.get("rows_s") or one["ops_s"])
 
 
 if __name__ == "__main__":

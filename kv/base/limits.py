@@ -449,7 +449,7 @@ SQL_ANALYTIC_FETCH_ROWS: Final = 2_000  # rows of a batch that DuckDB hands out
 SQL_LOOKUP_ROWS: Final = 500  # rows that are fetched at once by keys from an index
 SQL_SCAN_ROWS: Final = 1_000  # rows of a page of a scan
 SQL_CASCADES_MAX: Final = 100_000  # rows that foreign keys change because of one statement
-SQL_SORTED_ROWS_MAX: Final = 10_000  # that a LIMIT keeps, sorted in memory
+SQL_SORTED_ROWS_MAX: Final = 10_000  # that are sorted here; DuckDB sorts more
 SQL_SETTING_CHARS_MAX: Final = 10_000  # of a setting's value
 SQL_SAVEPOINTS_MAX: Final = 10_000  # open in one transaction
 SQL_RUNS_MAX: Final = 20  # of a statement that is a transaction by itself, before it gives up
@@ -477,7 +477,7 @@ TRANSFER_ATOMIC_ROWS: Final = 100_000  # … and of one that is to be atomic
 TRANSFER_ERRORS_MAX: Final = 100  # rows that an import could not take and tells one by one
 TRANSFER_EXPORT_ROWS: Final = 50_000  # of one file of an export
 CHECK_FINDINGS_MAX: Final = 100  # that a check tells one by one; it counts them all
-CHECK_STEP_ROWS: Final = 5_000  # of a table that one step of a check looks at
+CHECK_STEP_ROWS: Final = 1_000  # of a replica that a check looks at in one step of the loop
 
 # -- SQL, schema change (sqlproxy/change)
 SQL_SCHEMA_TTL_MS: Final = 1_000  # what a session knows of declarations is at most so old

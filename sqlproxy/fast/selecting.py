@@ -1,8 +1,8 @@
 """SELECT over one table, or over none, in its own way: filter, order by a key or in memory, limit.
 
-Rows stream page by page. An ORDER BY that no key gives is sorted in memory where few rows are kept:
-below a LIMIT, or while they are at most SQL_SORTED_ROWS_MAX; if more come `TooManyRows` says so
-before the first row went out, and DuckDB sorts them.
+Rows stream page by page. An ORDER BY that no key gives is sorted in memory while there are at most
+SQL_SORTED_ROWS_MAX rows; if more come `TooManyRows` says so before the first row went out, and
+DuckDB sorts them, which is quicker, also where a LIMIT keeps few.
 """
 
 from __future__ import annotations
@@ -231,10 +231,10 @@ class SelectPlan:
             for row in batch:
                 held.append((key(row, env), number, row))
                 number += 1
+            if number > SQL_SORTED_ROWS_MAX:
+                raise TooManyRows
             if wanted is not None and len(held) > wanted:
                 held = heapq.nsmallest(wanted, held, key=lambda one: one[:2])
-            if len(held) > SQL_SORTED_ROWS_MAX:
-                raise TooManyRows
         held.sort(key=lambda one: one[:2])
         return [row for _, _, row in islice(held, wanted)]
 

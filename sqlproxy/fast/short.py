@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 from kv.base.ops import Op, delete, put
@@ -70,6 +71,12 @@ class ShortInsert:
         """What to write, and what RETURNING says of it. None: a key is twice among it. Raises
         SqlError.
         """
+        columns = self._plan.many(self._writer, env)
+        if columns is not None:
+            (part,) = self._writer.encoded(columns)
+            if len(set(part.keys)) < len(part.keys):
+                return None, ()
+            return list(map(put, part.keys, part.values, repeat(0))), ()
         rows = self._plan.made(self._writer, env)
         gathered = Gathered()
         for row in rows:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sqlproxy.errors import (
     CARDINALITY_VIOLATION,
@@ -35,6 +35,9 @@ from sqlproxy.schema import Table
 from txn.transaction import Transaction
 
 Values = Sequence[Any]
+
+
+_MANY: Final = 16  # rows that are worth to be encoded column by column
 
 
 class Work(Protocol):
@@ -107,6 +110,13 @@ class InsertPlan:
             [None if isinstance(e, Default) else compile(e) for e in row]
             for row in insert.rows or ()
         ]
+        given = all(one is not None for row in self._rows for one in row)
+        self._by_column: list[list[Fn]] | None = None  # where no DEFAULT is among many rows
+        if given and len(self._rows) >= _MANY:
+            self._by_column = [
+                [one.fn for one in column if one is not None]
+                for column in zip(*self._rows, strict=True)
+            ]
         self._conversions = [compile(e).fn for e in insert.conversions]
         self._returning = _Returning(insert.returning)
         self._projection = _Projection(table)
@@ -160,6 +170,15 @@ class InsertPlan:
     ) -> list[Row]:
         """The rows as they are to be written. Raises SqlError."""
         return [self._row(writer, given, env) for given in self._given(rows, env)]
+
+    def many(self, writer: TableWriter, env: Env) -> Sequence[Sequence[Any]] | None:
+        """The rows that its own text says, column by column; None: they are few, or not so plain.
+        Raises SqlError.
+        """
+        if self._by_column is None or self._returning:
+            return None
+        given = [[fn((), env) for fn in column] for column in self._by_column]
+        return self.columns(writer, env, given, len(self._rows))
 
     def columns(
         self, writer: TableWriter, env: Env, given: Sequence[Sequence[Any]], count: int
