@@ -218,7 +218,7 @@ def against_spark_sinks(peers: Peers, rows: int, *, reps: int, secs: float) -> I
     if reps > 1:
         theirs()
     for op, found in runs.items():
-        rate = "rows_s" if op == "jdbc_pk" else "add_batch_ms"
+        rate = "add_batch_ms" if op.startswith("stream_") else "rows_s"
         yield _peer("spark-pg", op) | median_of_runs(found, rate)
 
 

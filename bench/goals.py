@@ -193,6 +193,11 @@ GOALS: tuple[Goal, ...] = (
         peer={"bench": "peer", "peer": "spark-pg", "op": "jdbc_pk"}, peer_figure="rows_s",
     ),
     Goal(
+        name="Spark batch rows/s, against COPY by Spark's tasks into one with a primary key",
+        ours={"bench": "spark", "op": "batch"}, figure="rows_s", relation=OVER, bound=1.0,
+        peer={"bench": "peer", "peer": "spark-pg", "op": "copy_pk"}, peer_figure="rows_s",
+    ),
+    Goal(
         name="micro-batch of 1,000 rows, sink time, against Parquet",
         ours={"bench": "spark", "op": "stream"}, figure="add_batch_ms", relation=UNDER, bound=1.0,
         peer={"bench": "peer", "peer": "spark-pg", "op": "stream_parquet"},

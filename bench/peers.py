@@ -124,12 +124,15 @@ class Peers:
         }
 
     def spark(self, rows: int, secs: float) -> dict[str, Record]:
-        """JDBC to PostgreSQL with a primary key, and the Parquet sink's micro-batches."""
-        jdbc = "jdbc_batch10k_rewrite_pk"
-        found = self._run("bench_spark.py", jdbc, "parquet", secs=secs, PEERS_ROWS=str(rows))
+        """JDBC and COPY to PostgreSQL with a primary key, and the Parquet sink's micro-batches."""
+        jobs = {"jdbc_pk": "jdbc_batch10k_rewrite_pk", "copy_pk": "foreachPartition_copy_pk"}
+        found = self._run(
+            "bench_spark.py", *jobs.values(), "parquet", secs=secs, PEERS_ROWS=str(rows)
+        )
         results = {}
-        if "rows_s" in found.get(jdbc, {}):
-            results["jdbc_pk"] = {"rows": rows, "rows_s": found[jdbc]["rows_s"]}
+        for op, job in jobs.items():
+            if "rows_s" in found.get(job, {}):
+                results[op] = {"rows": rows, "rows_s": found[job]["rows_s"]}
         for kind in ("parquet", "noop"):
             stream = found.get(f"stream_{kind}", {})
             if "addBatch_ms" in stream:
