@@ -48,6 +48,8 @@ from kvorum.settling import Settling
 from kvorum.shaping import Shaping
 from kvorum.stamps import StampLog
 from kvorum.store import Store
+from kvorum.transfer.digest import CheckReplica
+from kvorum.transfer.digest import check_args as check_digest
 from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
@@ -346,6 +348,9 @@ class Node:
         )
         store.dispatcher.register(methods.FORCE_MEMBERS, force.handle, check_force)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
+        store.dispatcher.register(
+            methods.CHECK_REPLICA, CheckReplica(store.manager).handle, check_digest
+        )
         store.dispatcher.register(methods.END_TXN, self._end_transaction)
 
     async def _end_transaction(self, context: object, args: list[Any]) -> list[Any]:

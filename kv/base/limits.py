@@ -490,6 +490,8 @@ SQL_POLL_SOON_MS: Final = 10  # … and so often while a change waits for it, as
 SQL_SOON_MS: Final = 2_000  # so long behind an acknowledgement the next one is likely
 SQL_EXPEL_MS: Final = 1_000  # a proxy that has not acknowledged by then has to announce itself anew
 SQL_LEAVE_MS: Final = 60_000  # a proxy that nobody asks signs off
+SQL_NOTICE_MS_FIRST: Final = 2_000  # who waits for a definition is told then where it is …
+SQL_NOTICE_MS: Final = 5_000  # … and so often from then on
 SQL_BACKFILL_ROWS: Final = 1_000  # of one transaction of a schema change …
 SQL_BACKFILL_ROWS_MIN: Final = 8  # … and where it meets conflicts again and again
 

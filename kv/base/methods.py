@@ -242,6 +242,9 @@ BEAT_NOW: Final = 131
 SPLIT_POINT: Final = 132
 # → map: what the master knows of nodes and replicas from their beats (procedures/master/reports.py)
 REPORTS: Final = 133
+# partition, start, end, at, rows → digest, rows, resume | None, [key, …], [key, …].
+# What this node's replica has of a part of a partition (kvorum/transfer/digest.py)
+CHECK_REPLICA: Final = 134
 
 # procedure, wait_ms → "waiting" | "held" | "ended", fencing token (0 unless held). A holder of a
 # lock, or one who waits for it, is alive (procedures/engine/lock_procedure.py)

@@ -14,6 +14,7 @@ import typer
 from kvorum.cli import (
     backup,
     bus,
+    check,
     cluster,
     control,
     data,
@@ -80,6 +81,7 @@ for command in (
     backup.backup,
     backup.restore,
     transfer.export,
+    check.check,
     worker.workers,
 ):
     app.command(command.__name__)(command)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvorum.transfer import ranges
 from kvorum.transfer.backup import Backup
+from kvorum.transfer.check import Check
 from kvorum.transfer.export import Export
 from kvorum.transfer.import_ import Import
 from kvorum.transfer.ranges import MasterPorts
@@ -38,6 +39,7 @@ def register(registry: Registry, ddl: DdlServices, node: Node) -> None:
     registry.add(Restore, make=lambda: Restore(services))
     registry.add(Export, make=lambda: Export(services))
     registry.add(Import, make=lambda: Import(services))
+    registry.add(Check, make=lambda: Check(services, lambda: node.store.cluster.calls))
     ports = MasterPorts(
         skip=lambda at: node.store.tso.skip(at),
         now=lambda: node.store.txn.now(),

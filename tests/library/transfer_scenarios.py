@@ -132,6 +132,15 @@ async def _is_imported(place: Place, args: Any, happened: bool) -> Any:
     return None if count in wanted else f"{count} rows"
 
 
+async def _to_check(place: Place) -> Any:
+    await place.table(split_keys=["g"])
+    return {"locks": lock_names(await all_tables(place.txn))}
+
+
+async def _changed_nothing(place: Place, args: Any, happened: bool) -> Any:
+    return None
+
+
 TRANSFER_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "kvorum.backup": (_to_back_up, _is_backed_up, "TARGET_IN_USE"),
     "kvorum.restore": (_to_restore, _is_restored, "CLUSTER_NOT_EMPTY", 3, False, False, False),
@@ -140,4 +149,5 @@ TRANSFER_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "kvorum.restore_work": (_behind, _is_ahead),
     "kvorum.export": (_to_export, _is_exported, "TARGET_IN_USE"),
     "kvorum.import": (_to_import, _is_imported, "IMPORT_ROW"),
+    "kvorum.check": (_to_check, _changed_nothing),
 }
