@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from kv.base.limits import SQL_SCHEMA_TTL_MS
+from kv.base.limits import SQL_NOTICE_MS, SQL_NOTICE_MS_FIRST, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kvorum.backend import Backend
 from kvorum.version import VERSION
-from procedures.engine.client import ProcedureClient
+from procedures.engine.client import ENDED, ProcedureClient
 from sqlproxy import catalog, roles
 from sqlproxy.analytic.analytic import DuckAnalytic
-from sqlproxy.change.jobs import jobs_of
+from sqlproxy.change.jobs import jobs_of, told
 from sqlproxy.change.presence import Presence
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
@@ -109,11 +109,21 @@ class Front:
         self._cluster = (now + _ROLES_TTL_S, found)
         return found
 
-    async def _run(self, procedure: str, args: Mapping[str, Any]) -> Any:
+    async def _run(
+        self, procedure: str, args: Mapping[str, Any], tell: Callable[[str], None]
+    ) -> Any:
         """A definition, to its end. It goes on when this client goes away."""
         self._presence.hurry()
         started = await self._procedures.submit(procedure, dict(args))
-        found = await self._procedures.result(started)  # a backfill takes as long as it takes
+        said, wait_ms = "", SQL_NOTICE_MS_FIRST
+        while True:
+            info = await self._procedures.get(started, wait_ms=wait_ms)
+            if info["state"] in ENDED:
+                break
+            if (text := told(info)) and text != said:
+                tell(text)
+            said, wait_ms = text, SQL_NOTICE_MS
+        found = await self._procedures.result(started)
         self._cluster = None
         return found or {}
 

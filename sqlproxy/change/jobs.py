@@ -1,4 +1,6 @@
-"""kvorum.jobs: the schema changes among the procedures, as the system catalog shows them. Pure."""
+"""kvorum.jobs: the schema changes among the procedures, as the system catalog shows them, and what
+who waits for one is told. Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ KINDS: Final[Mapping[str, str]] = {
     "CreateIndex": "add index",
     "DropIndex": "drop index",
     "AddConstraint": "add constraint",
+    "AddColumn": "add column",
+    "ChangeType": "alter column type",
     "DropColumn": "drop column",
     "AlterTable": "alter table",
 }
@@ -24,15 +28,42 @@ def jobs_of(procedures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         paths = [part for lock in one.get("locks") or () for part in _path(lock)]
         database, table = paths[0] if paths else (None, None)
         error = one.get("error")
+        part, text = _progress(one)
+        rows = _rows_in(text)
         found.append(
             {
                 **{name: one.get(name) for name in ("id", "state", "created_ms", "updated_ms")},
                 "kind": kind, "phase": one.get("step"), "database": database, "table": table,
                 "object": paths[1][1] if len(paths) > 1 else None,
+                "progress": part, "rows_done": rows,
+                "rows_total": round(rows / part) if rows is not None and part else None,
                 "error": error.get("message") if isinstance(error, Mapping) else None,
             }
         )  # fmt: skip
     return found
+
+
+def told(procedure: Mapping[str, Any]) -> str:
+    """Where a running definition is, in a line for who waits for it; "": nothing is to be said."""
+    part, text = _progress(procedure)
+    if not text:
+        return ""
+    kind = KINDS.get(str(procedure.get("name")), str(procedure.get("name")))
+    shown = f", about {part:.0%}" if part else ""
+    return f"{kind}: {procedure.get('step')}, {text}{shown}"
+
+
+def _progress(procedure: Mapping[str, Any]) -> tuple[float | None, str]:
+    """What its step said last: part and words."""
+    found = procedure.get("progress")
+    if not isinstance(found, Mapping):
+        return None, ""
+    return float(found.get("part") or 0.0), str(found.get("text") or "")
+
+
+def _rows_in(text: str) -> int | None:
+    number, _, what = text.partition(" ")
+    return int(number) if what == "rows" and number.isdigit() else None
 
 
 def _path(lock: Any) -> list[tuple[str, str]]:

@@ -46,6 +46,7 @@ from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
 
 Kind = Literal["query", "write", "define", "command", "system"]
+_SHOW_JOBS: Final = "SELECT * FROM kvorum.jobs ORDER BY id DESC"
 SYSTEM_SCHEMAS: Final = frozenset(("pg_catalog", "information_schema", "kvorum"))
 _QUERIES: Final = frozenset(("SelectStmt",))
 _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
@@ -272,6 +273,10 @@ class _Bind:
         return simple[kind](body)
 
     def _command(self, kind: str, body: Node, parsed: Parsed) -> Any:
+        if kind == "VariableShowStmt" and body["name"].lower() == "jobs":
+            jobs = parse(_SHOW_JOBS)
+            assert jobs is not None
+            return s.System(parsed.text, {"SelectStmt": jobs.body})
         plain = _COMMANDS.get(kind)
         if plain is not None:
             return plain(body)

@@ -38,7 +38,8 @@ async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> A
         )
     session.check_writable(procedure)
     try:
-        return await session.services.run(procedure, {"namespace": session.database, **args})
+        whole = {"namespace": session.database, **args}
+        return await session.services.run(procedure, whole, session.tell_progress)
     finally:
         session.services.catalogs.forget(session.database)
         if not session.block.wrote:

@@ -80,7 +80,7 @@ def _prepared(
     bound = front.bind(parsed, declared, oids, session.style)
     if isinstance(bound, s.System):
         assert parsed is not None
-        system = session.services.system.prepare(text, parsed.body, oids)
+        system = session.services.system.prepare(text, bound.tree["SelectStmt"], oids)
         return Prepared(
             text, oids, bound, declared, system.fields, system.parameters, system=system
         )

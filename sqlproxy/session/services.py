@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 class Run(Protocol):
     """Runs a procedure to its end: DDL goes through the master."""
 
-    def __call__(self, procedure: str, args: Mapping[str, Any]) -> Awaitable[Any]:
-        """Its result. Raises KvorumError."""
+    def __call__(
+        self, procedure: str, args: Mapping[str, Any], tell: Callable[[str], None]
+    ) -> Awaitable[Any]:
+        """Its result; `tell` is told now and then where it is. Raises KvorumError."""
         ...
 
 

@@ -258,10 +258,18 @@ class SqlSession:
 
     def notice(self, message: str, severity: str = "NOTICE", sqlstate: str = "00000") -> None:
         """Tell the client."""
+        if self._wants(severity):
+            self.channel.notices.append(Notice(severity, sqlstate, message))
+
+    def tell_progress(self, message: str) -> None:
+        """Tell the client at once, while it waits."""
+        if self._wants("NOTICE"):
+            self.channel.tell(Notice("NOTICE", "00000", message))
+
+    def _wants(self, severity: str) -> bool:
         levels = ("debug", "log", "info", "notice", "warning", "error")
         wanted = self.settings.get("client_min_messages").rstrip("12345")
-        if severity == "INFO" or levels.index(severity.lower()) >= levels.index(wanted):
-            self.channel.notices.append(Notice(severity, sqlstate, message))
+        return severity == "INFO" or levels.index(severity.lower()) >= levels.index(wanted)
 
     def _told(self, changed: Mapping[str, str]) -> None:
         self.channel.parameters.update(changed)
