@@ -172,6 +172,7 @@ class Store:
             members=self.cluster.peers,
         )
         self.dispatcher.doors = self.manager.births.doors
+        self.scheduler.between = self.dispatcher.express.look
         self.dispatcher.register(TSO, self.tso.handle)
         for method, handler in RetentionMethods(self.safepoint).handlers().items():
             self.dispatcher.register(method, handler)
@@ -214,11 +215,12 @@ class Store:
     async def _open_partitions(self, retention_ms: int) -> None:
         ports = self.ports
         self._state_syncer = ports.syncer(self.state)
+        self.scheduler = Scheduler(ports.timers.call_soon, ports.clock, self.host.defer)
         self.manager = ReplicaManager(
             self.state,
             self.host,
             timestamps=self.oracle,
-            scheduler=Scheduler(ports.timers.call_soon, ports.clock, self.host.defer),
+            scheduler=self.scheduler,
             timers=ports.timers,
             in_thread=ports.in_thread,
             on_fatal=self._on_fatal,

@@ -14,15 +14,11 @@ PARTITIONS: Final = TableId(5)  # esc(start key) → partition descriptor
 RELATIONS: Final = TableId(6)  # esc(namespace) esc(name) → views, sequences, names of indexes
 SEQUENCES: Final = TableId(7)  # u32 sequence id → where it stands
 SCHEMAS: Final = TableId(8)  # esc(namespace) → how often anything in it was changed
-PROXIES: Final = TableId(
-    9
-)  # esc(proxy) → what it uses (sqlproxy/change/presence.py)
+PROXIES: Final = TableId(9)  # esc(proxy) → what it uses (sqlproxy/change/presence.py)
 PROCEDURES: Final = TableId(10)  # u64 procedure id → record
 PROCEDURE_STEPS: Final = TableId(11)  # u64 procedure id, u32 sequence → step history
 NONCES: Final = TableId(12)  # esc(owner) esc(nonce) → u64 procedure id
-NATIVE_WRITERS: Final = TableId(
-    14
-)  # u32 table id → somebody writes it without SQL
+NATIVE_WRITERS: Final = TableId(14)  # u32 table id → somebody writes it without SQL
 LOCKS: Final = TableId(15)  # who holds which resource (procedures/engine/grants.py)
 RUNNABLE: Final = TableId(13)  # due time and procedure id of what must run, wait or be cleaned
 WORKERS: Final = TableId(16)  # workers, types, queues, … (procedures/pools/rows.py)

@@ -30,6 +30,7 @@ from kv.partition.entry import ROW_OVERHEAD, size_of
 from kv.partition.evaluated import Evaluated
 from kv.partition.ports import Connection
 from kv.partition.replies import Replies
+from kv.partition.scheduler import Scheduler
 from kv.partition.waits import Waiting
 from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
 
@@ -51,11 +52,12 @@ class Evaluator:
         top_ts: int,
         seal: Callable[[], None],
         counters: PartitionCounters,
+        scheduler: Scheduler,
     ) -> None:
         """`seal`: propose the open entry, if none is in flight."""
         self.view, self._replies = view, replies
         self.top_ts = top_ts  # the highest commit timestamp ever evaluated
-        self._seal, self._counters = seal, counters
+        self._seal, self._counters, self._scheduler = seal, counters, scheduler
 
     def evaluate(
         self, items: list[Item], ts: int, unavailable: KvorumError | None, now_ms: int
@@ -64,7 +66,10 @@ class Evaluator:
         are refused with `unavailable`. The rest, for which there was no room.
         """
         parked = self.waits.by_key  # empty: nobody waits for a key
+        between = self._scheduler.between
         for i, item in enumerate(items):
+            if not i & 7:
+                between()
             if self.view.open.size >= ENTRY_TARGET_BYTES:
                 self._seal()
                 if self.view.open.size >= ENTRY_TARGET_BYTES:

@@ -131,6 +131,7 @@ class PartitionMachine:
             top_ts=replica.state.top_ts,
             seal=self._flight.seal,
             counters=self.counters,
+            scheduler=scheduler,
         )
         self.waits = Waiting(
             self.view, scheduler, waits, resume=self._resume, answer=self._evaluator.after_seen
@@ -265,6 +266,8 @@ class PartitionMachine:
         traffic.until -= len(keys)
         if traffic.until < 0:
             traffic.sample(keys)
+        between = self._scheduler.between
+        between()
         if len(keys) >= READ_AHEAD_FROM:
             self.view.ahead = read_ahead(self._state.multi_cur, sorted(set(keys)))
         if self._reader.behind_due:
@@ -277,6 +280,7 @@ class PartitionMachine:
             self._write_all(writes, now_ms)
         self._take_turns(now_ms, now_s)
         self.view.ahead = {}
+        between()
         self._flight.seal()
         self._count_aside()
 
@@ -569,7 +573,9 @@ class PartitionMachine:
         """Our entry is part of the applied state: advance the read point, seal the next, then
         answer.
         """
+        self._scheduler.between()
         self._flight.applied(entry)
+        self._scheduler.between()
         if entry.parked:
             self._queue[:0] = entry.parked
         self._room = True

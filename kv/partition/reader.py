@@ -67,8 +67,10 @@ class Reader:
         rows = size = 0
         room = max(self._scheduler.reply_room, DRAIN_REPLY_BYTES_MIN)
         left = iter(items)
+        between = self._scheduler.between
         for item in left:
             conn, r = item
+            between()
             try:
                 if r[1] == GET and not r[6] and not locks:
                     key = r[5]

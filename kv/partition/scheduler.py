@@ -40,6 +40,8 @@ class Scheduler:
         self._touched: list[Drained] = []
         self._scheduled = self._running = False
         self._applied: list[Entry] = []
+        self.between: Callable[[], None] = _nothing
+        """Called between slices of a pass: what cannot wait for its end. The node sets it."""
 
     def touch(self, machine: Drained) -> None:
         """The machine has requests. It calls this once per drain."""
@@ -64,6 +66,7 @@ class Scheduler:
         touched, self._touched = self._touched, []
         for machine in touched:
             machine.drain()
+            self.between()
         self._running = False
         self._flush()
 
@@ -87,8 +90,14 @@ class Scheduler:
 
     def _flush(self) -> None:
         dirty, self.dirty = self.dirty, {}
+        between = self.between
         for conn in dirty:
             conn.flush()
+            between()
+
+
+def _nothing() -> None:
+    return
 
 
 class Callback:

@@ -52,6 +52,7 @@ from kv.base.methods import (
 from kv.base.ports import Rng, Timers
 from kv.base.rpc import OK, error_row
 from kv.server.counters import METHODS_MAX, Counters
+from kv.server.express import Express
 from kv.server.validate import ARGS_AT, FIELDS, Check, Row, check_arguments, routing_key
 
 log = logging.getLogger(__name__)
@@ -146,6 +147,7 @@ class Dispatcher:
         """`members`: where the other nodes are; without them this one is alone."""
         self.counters = counters or Counters()
         self._members = members or Alone()
+        self.express = Express(timers.monotonic)
         self.no_room: KvorumError | None = None  # why new writes are refused; the node sets it
         self.placed: Callable[[], Awaitable[list[int]]] | None = None
         """The partitions that need not be at a majority of the nodes; asked while this node leads

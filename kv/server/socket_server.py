@@ -35,6 +35,7 @@ from kv.base.limits import (
     STALL_MS_MAX,
     KiB,
 )
+from kv.base.methods import TSO
 from kv.base.ports import Handle, Timers
 from kv.base.rpc import (
     CONNECTION_RID,
@@ -46,6 +47,7 @@ from kv.base.rpc import (
     requests_of,
 )
 from kv.server.counters import Counters
+from kv.server.express import Express
 
 _FIRST_REPLY_BYTES: Final = 256 * KiB  # assumed of a new connection: 256 requests at first
 _SWEEP_S: Final = 1.0
@@ -61,6 +63,9 @@ class Submitter(Protocol):
     @property
     def counters(self) -> Counters: ...
 
+    @property
+    def express(self) -> Express: ...
+
     def submit(self, conn: ServerConnection, requests: list[list[Any]]) -> None: ...
 
 
@@ -72,6 +77,7 @@ class ServerConnection(asyncio.Protocol):
     __slots__ = (
         "_decoder",
         "_delivering",
+        "_fd",
         "_in_flight",
         "_open",
         "_out",
@@ -108,6 +114,7 @@ class ServerConnection(asyncio.Protocol):
         self._window = REPLY_WINDOW_BYTES // _FIRST_REPLY_BYTES
         self._paused = False
         self._delivering = False
+        self._fd = -1  # of the socket, while it is heard between slices (express.py)
         self._wakes: dict[Callable[[], None], None] = {}  # of reads that wait until it is writable
 
     @property
@@ -125,6 +132,7 @@ class ServerConnection(asyncio.Protocol):
         self._server.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._leave_express()
         self._transport = None
         self._open = False
         self._out = []
@@ -136,6 +144,7 @@ class ServerConnection(asyncio.Protocol):
         self._server.counters.bytes_in += len(data)
         self._decoder.push(data)
         self._deliver()
+        self._server.between()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -167,6 +176,8 @@ class ServerConnection(asyncio.Protocol):
                         self._greet(message)
                         continue
                     rows = requests_of(message)
+                if rows and (rows[0][1] == TSO) != (self._fd >= 0):
+                    self._asks_for_timestamps(only=rows[0][1] == TSO)
                 self._rest = rows[room:]
                 if self._rest:
                     rows = rows[:room]
@@ -179,6 +190,49 @@ class ServerConnection(asyncio.Protocol):
         if self._paused and self._open and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
+
+    # -- timestamps, between slices of other work (express.py)
+
+    def _asks_for_timestamps(self, *, only: bool) -> None:
+        """Whether it does nothing else now."""
+        if not only:
+            self._leave_express()
+            return
+        transport = self._transport
+        plain = transport is not None and transport.get_extra_info("sslcontext") is None
+        sock = transport.get_extra_info("socket") if transport is not None and plain else None
+        if sock is not None and self._server.express.add(sock.fileno(), self):
+            self._fd = sock.fileno()
+
+    def _leave_express(self) -> None:
+        if self._fd >= 0:
+            self._server.express.remove(self._fd, self)
+            self._fd = -1
+
+    def heard_between(self, data: bytes) -> None:
+        """The next bytes, in the middle of other work: requests for timestamps are answered; what
+        else it is waits for the loop.
+        """
+        self._server.counters.bytes_in += len(data)
+        self._decoder.push(data)
+        try:
+            while self._open and self.writable and not self._rest:
+                message = self._decoder.pull()
+                if message is None:
+                    return
+                self._server.counters.frames_in += 1
+                rows = requests_of(message)
+                if self._in_flight or any(row[1] != TSO for row in rows):
+                    self._rest = rows
+                    self._leave_express()
+                    break
+                self._in_flight += len(rows)
+                self._server.submit(self, rows)
+        except KvorumError as error:
+            self._server.counters.protocol_errors += 1
+            self.end(error)
+            return
+        self._server.timers.call_soon(self._deliver)
 
     def _greet(self, message: list[Any]) -> None:
         self.node = read_hello(message, self._server.hello.cluster).node
@@ -221,15 +275,26 @@ class ServerConnection(asyncio.Protocol):
         frames = server.encoder.rows(out, _instead)
         counters = server.counters
         counters.writes += 1
-        counters.bytes_out += len(frames)
-        transport.write(frames)
-        self._reply_bytes = size = (3 * self._reply_bytes + len(frames) // len(out)) // 4 + 1
+        written = len(frames)
+        counters.bytes_out += written
+        if self._fd >= 0 and not transport.get_write_buffer_size():
+            frames = self._write_now(frames)
+        if frames:
+            transport.write(frames)
+        self._reply_bytes = size = (3 * self._reply_bytes + written // len(out)) // 4 + 1
         window = REPLY_WINDOW_BYTES // size
         self._window = (
             window if window < IN_FLIGHT_PER_CONNECTION_MAX else IN_FLIGHT_PER_CONNECTION_MAX
         ) or 1
         if self._paused and self.writable and self._in_flight < self._window:
             self._reopen()
+
+    def _write_now(self, frames: bytes) -> bytes:
+        """A loop writes at the end of its pass; this now. What the socket does not take."""
+        try:
+            return frames[os.write(self._fd, frames) :]
+        except OSError:
+            return frames  # the loop will see why
 
     def ready(self, wake: Callable[[], None]) -> bool:
         if self.writable or not self._open:
@@ -304,6 +369,8 @@ class SocketServer:
         self.encoder = FrameEncoder()
         self.timers = timers
         self.submit = dispatcher.submit
+        self.express = dispatcher.express
+        self.between = self.express.look
         self.unheard: frozenset[int] = frozenset()
         # In the order of their coming, as everything that is told to all of them: a seed repeats.
         self._connections: dict[ServerConnection, None] = {}

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from kv.server.counters import Counters
 from kv.server.dispatcher import Connection, Dispatcher
+from kv.server.express import Express
 
 
 class Listener(Protocol):
@@ -48,6 +49,10 @@ class Tap:
     @property
     def counters(self) -> Counters:
         return self._dispatcher.counters
+
+    @property
+    def express(self) -> Express:
+        return self._dispatcher.express
 
     def submit(self, conn: Tappable, requests: list[list[Any]]) -> None:
         tapped = conn.tap
