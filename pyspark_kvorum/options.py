@@ -20,6 +20,8 @@
     dedupeBy              write: of rows with one key the one with the highest value of this column
     replaceWhere          overwrite: replace the rows that this SQL condition means, not all; and
                           keyFrom, keyTo: those of a range of keys
+    bulk                  write: true: rows come in key order in each task, as kvorum.spark.bulk_load
+                          sorts them: stores take them faster
     timeoutMs             how long one step may retry, default 120000
 
 Predicates and columns are options because Spark's own pushdown hook leaks filters between scans of
@@ -38,7 +40,7 @@ from pyspark_kvorum.read_options import KNOWN as READING
 _KNOWN = {
     "endpoint", "table", "columns", "where", "keyfrom", "keyto", "at", "pagerows", "appid",
     "txnappid", "txnversion", "timeoutms", "resettxnapp", "delivery", "op", "opcolumn",
-    "duplicates", "dedupeby", "replacewhere", "jobid", "jobordinal",
+    "duplicates", "dedupeby", "replacewhere", "jobid", "jobordinal", "bulk",
 }  # fmt: skip
 _HIDDEN = {"jobid", "jobordinal"}  # kvorum.spark.job sets them
 EXACTLY_ONCE = "exactly-once"
@@ -75,6 +77,7 @@ class Options:
     duplicates: str = "error"
     dedupe_by: str = ""
     replace_where: str = ""
+    bulk: bool = False
     job: int = 0
     ordinal: int = 0
 
@@ -138,6 +141,7 @@ class Options:
             duplicates=_choice(given, "duplicates", DUPLICATES),
             dedupe_by=given.get("dedupeby", "").strip(),
             replace_where=given.get("replacewhere", "").strip(),
+            bulk=_choice(given, "bulk", ("false", "true")) == "true",
             job=_number(given, "jobid", 0, 0, 2**63 - 1),
             ordinal=_number(given, "jobordinal", 0, 0, limits.SINK_PARTS_MAX - 1),
         )

@@ -189,6 +189,7 @@ class _Stage:
         self.values: list[bytes | None] = []
         self.orders: list[bytes] = []
         self.size = 0
+        self.last: bytes | None = None  # the highest key of a bulk load so far
         self.flying: asyncio.Task[Any] | None = None
 
     async def all(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -239,10 +240,21 @@ class _Stage:
                 raise self._duplicate()
             keys = sorted(rows)
             chunk = pack_chunk(keys, [rows[k] for k in keys])
+        if self.options.bulk:
+            self._in_order(keys)
         self.crc = add_crc(self.crc, self.chunks, chunk)
         self.chunks, self.rows = self.chunks + 1, self.rows + len(keys)
         self.keys, self.values, self.orders, self.size = [], [], [], 0
         return chunk
+
+    def _in_order(self, keys: list[bytes]) -> None:
+        if self.last is not None and keys[0] <= self.last:
+            raise InvalidArgument(
+                "option bulk: the rows of a task are not in key order, or two have one key; sort"
+                " them by kvorum.spark.bulk_load, or leave the option out",
+                code="SINK_ORDER",
+            )
+        self.last = keys[-1]
 
     def _duplicate(self) -> InvalidArgument:
         key = next(key for key, count in Counter(self.keys).items() if count > 1)

@@ -5,7 +5,19 @@ Importing this does not import Spark; calling something does.
 """
 
 from kvorum.spark.job import Job, job
+from kvorum.spark.loading import bulk_load
 from kvorum.spark.sinks import Sinks, sinks
 from kvorum.spark.tables import SparkSnapshot, changes, size, snapshot, table
 
-__all__ = ["Job", "Sinks", "SparkSnapshot", "changes", "job", "sinks", "size", "snapshot", "table"]
+__all__ = [
+    "Job",
+    "Sinks",
+    "SparkSnapshot",
+    "bulk_load",
+    "changes",
+    "job",
+    "sinks",
+    "size",
+    "snapshot",
+    "table",
+]

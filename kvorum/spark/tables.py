@@ -53,9 +53,9 @@ def table(
     the key) are applied before rows reach Spark. `endpoint` HOST:BASE[,…] is by default the
     setting `spark.kvorum.endpoint`. Raises InvalidArgument; Spark raises what the source refuses.
     """
-    reader = _found(spark).read.format("kvorum").option("table", name)
+    reader = found(spark).read.format("kvorum").option("table", name)
     chosen = {
-        "endpoint": endpoint or _endpoint(spark),
+        "endpoint": endpoint or endpoint_of(spark),
         "columns": ",".join(columns or ()),
         "where": where,
         "keyFrom": key_from,
@@ -84,9 +84,9 @@ def changes(
     whole transactions, after all rows as they are now (`starting` "earliest"), from now on
     ("latest"), or those after a version.
     """
-    reader = _found(spark).readStream.format("kvorum").option("table", name)
+    reader = found(spark).readStream.format("kvorum").option("table", name)
     chosen = {
-        "endpoint": endpoint or _endpoint(spark),
+        "endpoint": endpoint or endpoint_of(spark),
         "changes": "true",
         "startingVersion": starting,
         "columns": ",".join(columns or ()),
@@ -101,9 +101,9 @@ def changes(
 
 def size(spark: SparkSession, name: str, *, endpoint: str = "") -> int:
     """An estimate of a table's bytes, newest versions without compression; nothing is scanned."""
-    options = {"endpoint": endpoint or _endpoint(spark), "table": name}
-    found: int = importlib.import_module("pyspark_kvorum.reader").estimate(options)
-    return found
+    options = {"endpoint": endpoint or endpoint_of(spark), "table": name}
+    told: int = importlib.import_module("pyspark_kvorum.reader").estimate(options)
+    return told
 
 
 def snapshot(
@@ -114,7 +114,7 @@ def snapshot(
     endpoint: str = "",
 ) -> SparkSnapshot:
     """Several tables at one version: use it in `with`. `kvorum snapshot list` shows it."""
-    endpoint = endpoint or _endpoint(spark)
+    endpoint = endpoint or endpoint_of(spark)
     return SparkSnapshot(spark, endpoint, as_of, owner or _owner(spark))
 
 
@@ -162,19 +162,19 @@ class SparkSnapshot:
             database.close()
 
 
-def _found(spark: SparkSession) -> SparkSession:
+def found(spark: SparkSession) -> SparkSession:
     """The session, which knows the format from now on (not every thread finds it by itself)."""
     spark.dataSource.register(importlib.import_module("pyspark_kvorum").DefaultSource)
     return spark
 
 
-def _endpoint(spark: SparkSession) -> str:
-    found = spark.conf.get(ENDPOINT, None)
-    if not found:
+def endpoint_of(spark: SparkSession) -> str:
+    told = spark.conf.get(ENDPOINT, None)
+    if not told:
         raise InvalidArgument(
             f'where is the cluster? spark.conf.set("{ENDPOINT}", "HOST:BASE[,…]"), or endpoint=…'
         )
-    return found
+    return told
 
 
 def _owner(spark: SparkSession) -> str:

@@ -1,0 +1,83 @@
+"""Bulk loads: a frame, sorted by the keys of a table, becomes its rows in one commit.
+
+    kvorum.spark.bulk_load(frame, "shop.orders", splits=16)
+
+Spark range-partitions and sorts the frame; each task ships neighbouring keys, which costs the
+stores least (pyspark_kvorum.bulk). `splits` cuts the table beforehand where samples of the frame's
+keys say, for a table that is empty or whose new keys lie elsewhere. The rows appear all at once, as
+with any append.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from kv.base.errors import InvalidArgument, Refused
+from kvorum.sdk import connect
+from kvorum.spark.tables import endpoint_of, found
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SAMPLE_ROWS = 20_000
+
+
+def bulk_load(
+    frame: DataFrame,
+    name: str,
+    *,
+    tasks: int | None = None,
+    splits: int = 1,
+    app_id: str = "",
+    version: int | None = None,
+    endpoint: str = "",
+    **options: Any,
+) -> None:
+    """Write all rows of `frame` to `namespace.table`, in key order; rows with the keys of stored
+    ones replace them.
+
+    `tasks`: with how many Spark writes, by default its default parallelism. `splits`: into how many
+    partitions the rows should fall. `app_id` and `version` make a resubmitted load a no-op.
+    Other options are those of a write (`dedupeBy`, …). The frame is computed twice if it is to be
+    split for, so persist an expensive one. Raises InvalidArgument; Spark raises what is refused.
+    """
+    if (version is None) != (not app_id):
+        raise InvalidArgument("app_id and version belong together; one is missing")
+    spark = found(frame.sparkSession)
+    where = {"endpoint": endpoint or endpoint_of(spark), "table": name}
+    bulk = importlib.import_module("pyspark_kvorum.bulk")
+    columns = bulk.key_columns(where)
+    if missing := [column for column in columns if column not in frame.columns]:
+        raise InvalidArgument(
+            f"the frame has no column {missing[0]!r}, which is in the primary key of {name};"
+            f" it has {', '.join(frame.columns)}"
+        )
+    if splits != 1:
+        _split(where, bulk.cuts(where, _sample(frame, columns), splits))
+    tasks = tasks or spark.sparkContext.defaultParallelism
+    ordered = frame.repartitionByRange(tasks, *columns).sortWithinPartitions(*columns)
+    writer = ordered.write.format("kvorum").mode("append").options(**where, bulk="true", **options)
+    if app_id:
+        writer = writer.option("txnAppId", app_id).option("txnVersion", str(version))
+    writer.save()
+
+
+def _sample(frame: DataFrame, columns: list[str]) -> Any:
+    """Some of the frame's keys, as Arrow."""
+    keys = frame.select(*columns)
+    total = keys.count()
+    if total > _SAMPLE_ROWS:
+        keys = keys.sample(fraction=_SAMPLE_ROWS / total, seed=1)
+    return keys.toArrow()
+
+
+def _split(where: dict[str, str], cuts: list[tuple[int, bytes]]) -> None:
+    """A partition that is split or moved by others meanwhile is left as it is: only speed is at
+    stake.
+    """
+    with connect("kvorum://" + where["endpoint"]) as db:
+        for partition, key in cuts:
+            with contextlib.suppress(Refused):
+                db.split(partition, at=key)

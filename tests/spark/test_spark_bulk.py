@@ -1,0 +1,125 @@
+"""Bulk loads: sorted, split for, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kvorum
+import kvorum.spark
+from kv.base.errors import InvalidArgument
+from kv.base.keys import table_range
+from pyspark_kvorum.bulk import cuts, key_columns
+from pyspark_kvorum.options import Options
+from pyspark_kvorum.session import Session
+from tests.integration.processes import NodeProcess
+from tests.spark.conftest import NAMESPACE
+
+pytestmark = pytest.mark.spark
+
+OptionsOf = Callable[..., dict[str, str]]
+COLUMNS = [
+    kvorum.Column("k", "text", nullable=False),
+    kvorum.Column("n", "int8", nullable=False),
+    kvorum.Column("v", "text"),
+]
+ROWS = 30_000
+
+
+def borders(raw: dict[str, str]) -> list[bytes]:
+    """Where the table's partitions meet."""
+    with Session(Options.parse(raw)) as session:
+        at, end = table_range(session.table.id)
+        found: list[bytes] = []
+        while at < end:
+            here = session.run(session.kv.locate(at))
+            at = min(here.end or end, end)
+            found.append(at)
+        return found[:-1]
+
+
+def test_g8_cuts_give_partitions_the_same_share(db: kvorum.Database, options: OptionsOf) -> None:
+    """A table is split where no rows come, or at a border that is there already."""
+    db.create_table(NAMESPACE, "cuts", columns=COLUMNS, primary_key=["k", "n"])
+    raw = options("cuts")
+    assert key_columns(raw) == ["k", "n"]
+    sample = pa.table({"k": [f"k{i:03d}" for i in range(100)], "n": pa.array(range(100))})
+    found = cuts(raw, sample, 4)
+    assert len(found) == 3
+    assert found == sorted(found, key=lambda cut: cut[1], reverse=True)
+    assert len({partition for partition, _ in found}) == 1
+    for partition, key in found:
+        db.split(partition, at=key)
+    assert [edge[4:] for edge in borders(raw)] == sorted(key for _, key in found)
+    assert cuts(raw, sample, 4) == []
+    assert cuts(raw, sample.slice(0, 0), 4) == []
+    with pytest.raises(InvalidArgument, match="splits must be between"):
+        cuts(raw, sample, 0)
+
+
+def test_g8_a_bulk_load_is_one_transaction(
+    spark: Any, db: kvorum.Database, node: NodeProcess, options: OptionsOf
+) -> None:
+    """A bulk load loses rows, is seen in part, leaves old snapshots without theirs, is told to
+    streams in pieces, or is done twice.
+    """
+    from pyspark.sql import functions as F
+
+    db.create_table(NAMESPACE, "loaded", columns=COLUMNS, primary_key=["k", "n"])
+    spark.conf.set("spark.kvorum.endpoint", f"127.0.0.1:{node.base}")
+    name = f"{NAMESPACE}.loaded"
+    try:
+        rows = spark.range(0, ROWS, 1, 3).select(
+            F.sha2(F.col("id").cast("string"), 256).alias("k"),  # in no order
+            F.col("id").alias("n"),
+            F.lit("first").alias("v"),
+        )
+        kvorum.spark.bulk_load(rows, name, splits=3, app_id="load", version=1)
+        assert len(borders(options("loaded"))) == 2
+        before = db.timestamp()
+        with kvorum.spark.snapshot(spark) as old:
+            changed = rows.where("n < 20000").withColumn("v", F.lit("second"))
+            kvorum.spark.bulk_load(changed, name, app_id="load", version=2)
+            kvorum.spark.bulk_load(changed, name, app_id="load", version=2)  # submitted again
+            assert old.table(name, where="v = 'first'").count() == ROWS
+        now = kvorum.spark.table(spark, name)
+        assert {r.v: r["count"] for r in now.groupBy("v").count().collect()} == {
+            "first": ROWS - 20_000,
+            "second": 20_000,
+        }
+        assert now.agg(F.sum("n")).collect()[0][0] == ROWS * (ROWS - 1) // 2
+        told: list[tuple[str, int]] = []
+
+        def tell(batch: Any, _: int) -> None:
+            some = batch.groupBy("_op", "_commit_version").count().collect()
+            told.extend((row._op, row["count"]) for row in some)
+
+        stream = kvorum.spark.changes(spark, name, starting=before, max_rows_per_batch=500)
+        query = stream.writeStream.foreachBatch(tell).trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert told == [("update", 20_000)], "one transaction, once, whole"
+    finally:
+        spark.conf.unset("spark.kvorum.endpoint")
+
+
+def test_g8_rows_out_of_order_are_refused(
+    spark: Any, db: kvorum.Database, node: NodeProcess, options: OptionsOf
+) -> None:
+    """Option bulk takes rows in any order, and nobody learns that it gains nothing."""
+    db.create_table(NAMESPACE, "disorder", columns=COLUMNS, primary_key=["k", "n"])
+    rows = spark.range(0, 40_000, 1, 1).selectExpr(
+        "sha2(cast(id AS STRING), 256) AS k", "id AS n", "'v' AS v"
+    )
+    writer = rows.write.format("kvorum").options(**options("disorder", bulk="true"))
+    with pytest.raises(Exception, match="not in key order"):
+        writer.mode("append").save()
+    with pytest.raises(InvalidArgument, match="primary key"):
+        kvorum.spark.bulk_load(
+            rows.drop("n"), f"{NAMESPACE}.disorder", endpoint=f"127.0.0.1:{node.base}"
+        )
+    assert kvorum.spark.table(
+        spark, f"{NAMESPACE}.disorder", endpoint=f"127.0.0.1:{node.base}"
+    ).isEmpty()
