@@ -296,6 +296,50 @@ async def _is_ageless(place: Place, args: Any, happened: bool) -> Any:
     return await has(place, NAMES - lost)
 
 
+async def _to_number(place: Place) -> Any:
+    await _to_index(place)
+    return {**NS, "name": "people", "column": {"name": "n", "type": "int8", "sequence": {}}}
+
+
+async def _is_numbered(place: Place, args: Any, happened: bool) -> Any:
+    """Every row has a number of its own; or neither the column nor its sequence is there."""
+    table = await people(place)
+    if [c.name for c in table.columns[3:]] != (["n"] if happened else []):
+        return f"{table.columns}"
+    rows = (await place.txn.scan(*table_range(table.id), limit=100)).items
+    numbers = [codec(table).decode_row(key[4:], value)[-1] for key, value, _ in rows]
+    if happened and (None in numbers or len(set(numbers)) != 5):
+        return f"{numbers}"
+    return await has(place, NAMES | ({"people_n_seq"} if happened else set()))
+
+
+async def _to_retype(place: Place) -> Any:
+    await _to_index(place)
+    await place.run("DropIndex", {**NS, "names": ["people_age_idx"]})
+    action = {"kind": "drop_constraint", "constraint": "people_age_check"}
+    await place.run("AlterTable", {**NS, "name": "people", "action": action})
+    return {
+        **NS,
+        "name": "people",
+        "column": "age",
+        "type": "text",
+        "sql": "age::text || ' years'",
+        "uses": ["age"],
+    }
+
+
+async def _is_retyped(place: Place, args: Any, happened: bool) -> Any:
+    """All rows have the new values, or all the old ones, and everybody may write again."""
+    table = await people(place)
+    rows = (await place.txn.scan(*table_range(table.id), limit=100)).items
+    ages = [codec(table).decode_row(key[4:], value)[2] for key, value, _ in rows]
+    wanted = [10, 20, None, 40, 50]
+    new = [None if age is None else f"{age} years" for age in wanted]
+    if ages != (new if happened else wanted) or table.frozen or len(table.columns) != 3:
+        return f"{ages}, {table.frozen}, {table.columns}"
+    return await has(place, NAMES - {"people_age_idx"})
+
+
 SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "CreateView": (_new_view, _view_is_there, "ALREADY_EXISTS"),
     "DropView": (_a_view, _view_is_gone, "NOT_FOUND"),
@@ -308,6 +352,8 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "DropIndex": (_indexed, _index_is_gone, "NOT_FOUND"),
     "AlterTable": (_plain, _has_city, "ALREADY_EXISTS"),
     "AddConstraint": (_unbound, _is_bound, "ALREADY_EXISTS"),
+    "AddColumn": (_to_number, _is_numbered, "ALREADY_EXISTS"),
+    "ChangeType": (_to_retype, _is_retyped),
     "DropColumn": (_aged, _is_ageless, "NOT_FOUND"),
     "CreateIndex": (_to_index, _is_indexed, "ALREADY_EXISTS"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,13 +19,18 @@ from procedures.engine import plain
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions
 from sqlproxy import catalog, ddl, emptying, relations
-from sqlproxy.change import registering
+from sqlproxy.change import presence, registering
 from sqlproxy.change.altering import same_form
 from sqlproxy.change.fence import NEVER, Fence
 from sqlproxy.change.jobs import jobs_of
+from sqlproxy.change.presence import Presence, Use
+from sqlproxy.change.settled import Settled
 from sqlproxy.change.states import ChangeServices
 from sqlproxy.entries import index_codec
+from sqlproxy.errors import SqlError
 from sqlproxy.fast.access import choose
+from sqlproxy.fast.changing import TableWriter
+from sqlproxy.records import sealed
 from sqlproxy.rows import codec
 from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
 from sqlproxy.session.names import Catalogs
@@ -385,6 +390,229 @@ def test_p4_types_change_at_once_where_rows_stay_as_they_are(
 ) -> None:
     """Values read by a type that they were not written with are damaged."""
     assert same_form(resolve(old), resolve(new)) is same
+
+
+class Proxies:
+    """A store with proxies' rows in it, and the master's wait for them."""
+
+    def __init__(self, it: World) -> None:
+        self.lab, self.timers = it.lab, LoopTimers(it.loop)
+        self.settled = Settled(self.timers, self)
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return await Reader(self.lab.store.table).get(key)
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
+        return await Reader(self.lab.store.table).scan(start, end, limit=limit)
+
+    async def multi_get(self, keys: Sequence[bytes]) -> Any:
+        found = [await self.get(key) for key in keys]
+        return [None if value is None else (value, at) for value, at in found], 0
+
+    async def write(self, ops: Sequence[Any]) -> int:
+        self.lab.store.table.write(list(ops))
+        return 0
+
+    def presence(self, name: str) -> Presence:
+        return Presence(self, self.timers, name.encode())
+
+    async def change(self) -> int:
+        """A version that is waited for; which it is."""
+        key = catalog.schema_key("shop")
+        version = catalog.schema_row(key, (await self.get(key))[0])[0] + 1
+        await self.write([put(key, sealed(key, [1, version, version]))])
+        return version
+
+    async def waited(self) -> float:
+        """How long a change that begins now has to wait, in seconds."""
+        await self.change()
+        began = self.timers.monotonic()
+        await self.settled.proxies("shop")
+        return self.timers.monotonic() - began
+
+
+def test_q2_a_change_waits_for_proxies_that_use_the_database_and_no_longer() -> None:
+    """A fixed wait makes each index take half a minute; none loses entries."""
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        assert await there.waited() == 0, "nobody serves SQL"
+        other, mine = there.presence("other"), there.presence("mine")
+        await other.look("elsewhere")
+        assert await there.waited() == 0
+        version = await mine.look("shop")
+        assert await there.waited() < 0.3
+        assert mine.floor("shop") > version
+        held = Use(mine, "shop", mine.floor("shop"))
+        waiting = asyncio.ensure_future(there.waited())
+        await asyncio.sleep(0.8)
+        assert not waiting.done(), "a statement is bound to the version before"
+        held.end()
+        assert 0.8 <= await waiting < 1.1
+        fence = Fence("shop", there.timers, mine)
+        fence.bound(there.timers.monotonic(), mine.floor("shop"))
+        held_s = await there.waited()
+        assert limits.SQL_FENCE_MS / 1000 <= held_s < limits.SQL_FENCE_MS / 1000 + 0.5
+        for one in (other, mine):
+            await one.close()
+
+    world(test)
+
+
+def test_q2_a_proxy_that_is_silent_is_waited_for_once() -> None:
+    """A process that was killed would slow every later change down, or be taken for gone while it
+    only stood still.
+    """
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        killed, still = there.presence("killed"), there.presence("still")
+        await killed.look("shop")
+        await killed._background.drain(0)
+        bound = (limits.SQL_EXPEL_MS + limits.SQL_SETTLE_MS) / 1000
+        assert limits.SQL_SETTLE_MS / 1000 < await there.waited() < bound + 0.5
+        assert await there.waited() == 0, "it is not in the list any more"
+        await still.look("shop")
+        await still._background.drain(0)
+        waiting = asyncio.ensure_future(there.waited())
+        await asyncio.sleep(3)
+        await still.poll()  # it finds that it was expelled, and announces itself again
+        await still.poll()
+        assert 3 <= await waiting < 3.5
+
+    world(test)
+
+
+def test_q2_a_proxy_that_nobody_asks_signs_off() -> None:
+    """Idle nodes would be asked for their leave by every change, and ask the store for ever."""
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        mine = there.presence("mine")
+        await mine.look("shop")
+        row = presence.row_key(b"mine")
+        assert (await there.get(row))[0] is not None
+        await asyncio.sleep(limits.SQL_LEAVE_MS / 1000 + 1)
+        assert (await there.get(row))[0] is None
+        await mine.look("shop")
+        assert (await there.get(row))[0] is not None
+        await mine.close()
+        assert (await there.get(row))[0] is None
+
+    world(test)
+
+
+def test_q5_a_commit_that_nobody_knows_of_is_waited_for() -> None:
+    """Its messages may still arrive when the index does not expect such rows any more."""
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        mine = there.presence("mine")
+        await mine.look("shop")
+        await there.waited()
+        fence = Fence("shop", there.timers, mine)
+        fence.bound(there.timers.monotonic(), mine.floor("shop"))
+        t: Any = FakeTransaction(there)
+        await fence.hold(t)
+        fence.forget(unknown=True)
+        most = (limits.SQL_FENCE_MS + limits.SQL_COMMIT_MS_MAX) / 1000
+        assert most - 0.2 <= await there.waited() <= most + 0.5
+        await mine.close()
+
+    world(test)
+
+
+def test_q6_tables_that_are_written_without_sql_are_waited_for_by_time() -> None:
+    """A writer that knows the table as one without rules would leave rows out of its index."""
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        table = await it.table()
+        before = there.timers.monotonic()
+        await there.settled.native_writers(table.id)
+        assert there.timers.monotonic() == before
+        await there.write([put(catalog.claim_key(table.id), b"claimed")])
+        await there.settled.native_writers(table.id)
+        assert there.timers.monotonic() - before >= limits.SQL_SETTLE_NATIVE_MS / 1000
+        assert (await there.get(catalog.claim_key(table.id)))[0] is None
+
+    world(test)
+
+
+def test_p4_a_primary_key_is_added_once() -> None:
+    """Two keys, or one with NULLs, would let two rows be the same."""
+
+    async def test(it: World) -> None:
+        spec = {**SPEC, "name": "bare", "primary_key": [], "hidden_key": True}
+        await it.call("CreateTable", {**spec, "indexes": []})
+        bare = {"namespace": "shop", "name": "bare"}
+        key = {"columns": ["a"], "unique": True, "constraint": True, "primary": True}
+        _, error = await it.call("CreateIndex", {**bare, "index": key})
+        assert error["sqlstate"] == "42P16"
+        await it.call("AddConstraint", {**bare, "not_null": "a"})
+        result, error = await it.call("CreateIndex", {**bare, "index": key})
+        assert not error, error
+        assert result["index"] == "bare_pkey"
+        table = await catalog.lookup(it.reader, "shop", "bare")
+        assert table.declared_key == (2,)
+        assert table.key_index is not None
+        again = {**key, "columns": ["id"], "name": "other_key"}
+        _, error = await it.call("CreateIndex", {**bare, "index": again})
+        assert error["sqlstate"] == "42P16"
+        child = {**SPEC, "name": "child", "indexes": [], "foreign_keys": [
+            {"columns": ["a"], "table": "bare"}
+        ]}  # fmt: skip
+        _, error = await it.call("CreateTable", child)
+        assert not error, error
+
+    world(test)
+
+
+def test_p4_values_that_fail_take_the_new_column_back() -> None:
+    """Half of the rows would have a value, and the column's name would be taken."""
+
+    async def test(it: World) -> None:
+        await it.rows((1, 5), (2, 0))
+        before = await it.table()
+        column = {"name": "g", "type": "int4", "generated": "10 / a", "uses": ["a"]}
+        _, error = await it.call("AddColumn", {**NAME, "column": column})
+        assert error["sqlstate"] == "22012"
+        change = {"column": "a", "type": "text", "sql": "(10 / a)::text", "uses": ["a"]}
+        _, error = await it.call("ChangeType", {**NAME, **change})
+        assert error["sqlstate"] == "22012"
+        table = await it.table()
+        assert table.columns == before.columns
+        assert not table.frozen
+        _, error = await it.call("ChangeType", {**NAME, **change, "column": "b", "sql": "a::text"})
+        assert error["sqlstate"] == "0A000", "an index uses it"
+
+    world(test)
+
+
+def test_p4_nobody_writes_while_a_column_takes_the_place_of_another() -> None:
+    """Who writes the old one alone, and who reads the new one, would not see the same."""
+
+    async def test(it: World) -> None:
+        await it.rows((1, 5), (2, 6))
+        change = {"column": "a", "type": "text", "sql": "'n' || a", "uses": ["a"]}
+        _, error = await it.call("ChangeType", {**NAME, **change})
+        assert not error, error
+        types = [(t.column("a").type, t.frozen) for _, t in it.seen]
+        assert [one for n, one in enumerate(types) if n == 0 or one != types[n - 1]] == [
+            ("int4", False), ("int4", True), ("text", True), ("text", False),
+        ]  # fmt: skip
+        assert [c.name for c in (await it.table()).columns] == ["id", "a", "b"]
+        frozen: Any = next(t for _, t in it.seen if t.frozen)
+        writer, nothing = TableWriter(frozen, FakeRules()), None  # type: ignore[arg-type]
+        with pytest.raises(SqlError, match="is being changed") as refused:
+            writer.insert(nothing, (1, 2, "x", None))  # type: ignore[arg-type]
+        assert refused.value.sqlstate == "40001"
+
+    world(test)
+
+
+class FakeRules:
+    """None."""
 
 
 @pytest.mark.parametrize("seed", [1, 2])
