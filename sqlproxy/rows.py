@@ -189,6 +189,8 @@ class RowCodec:
     def decode_rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[Row]:
         """`decode_row` of many rows, column by column. `keys` are what errors name."""
         found: list[list[Any]] = []
+        if not values:
+            return []
         if self._dense and self.table.columns:
             with suppress(msgspec.DecodeError):
                 # as one array of them all: a third less than a call for each

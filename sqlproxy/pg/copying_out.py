@@ -72,6 +72,8 @@ def batch_writer(
         return cells
 
     def write_all(rows: Sequence[Sequence[Any]]) -> list[bytes]:
+        if not rows:
+            return []
         columns = [
             column(values, cells)
             for values, cells in zip(zip(*rows, strict=True), writers, strict=True)

@@ -257,7 +257,13 @@ class Store:
         return out
 
     def prewrite_rows(
-        self, rows: dict[bytes, bytes | None], *, start: int, anchor: bytes, fresh: int = 0
+        self,
+        rows: dict[bytes, bytes | None],
+        *,
+        start: int,
+        anchor: bytes,
+        fresh: int = 0,
+        absent: bool = False,
     ) -> int:
         keys = sorted(rows)
         out: int = self._run(
@@ -269,6 +275,7 @@ class Store:
             ttl_ms=1000,
             fresh_ts=fresh,
             now_ms=self.now_ms,
+            absent=absent,
         )
         return out
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kv.base.errors import Corruption, KeyLocked, TxnAborted
+from kv.base.errors import ConditionFailed, Corruption, KeyLocked, TxnAborted
 from kv.base.limits import RESOLVE_CHUNK_ROWS
 from kv.base.methods import OP_PUT
 from kv.base.ops import delete, put
@@ -171,3 +171,22 @@ def test_many_intents_at_once_are_as_one_by_one(seed: int) -> None:
         fast.set_all(some)
         assert fast.by_key == slowly.by_key
         assert list(fast.range(b"00100", b"01500")) == list(slowly.range(b"00100", b"01500"))
+
+
+def test_rows_that_must_be_new() -> None:
+    """A row that is there would be replaced by an insert, or one that was deleted not be new."""
+    store = begun()
+    store.write(put(b"k000003", b"there"), put(b"k000004", b"gone"), ts=at(0) - 5)
+    store.write(delete(b"k000004"), ts=at(0) - 4)
+    with pytest.raises(ConditionFailed) as refused:
+        store.prewrite_rows(numbered(0, 10), start=at(0), anchor=ANCHOR, absent=True)
+    assert refused.value.details["key"] == b"k000003"
+    assert store.locked_keys(b"k", b"l") == []
+    new = numbered(4, 10)
+    store.prewrite_rows(new, start=at(0), anchor=ANCHOR, absent=True)
+    store.prewrite_rows(new, start=at(0), anchor=ANCHOR, absent=True)  # sent again: no change
+    assert store.locked_keys(b"k", b"l") == sorted(new)
+    store.commit(ANCHOR, at(0), at(9))
+    store.resolve(b"k000005", start=at(0), ts=at(9))
+    assert store.get(b"k000003", ts=at(9)) == (b"there", at(0) - 5)
+    assert store.get(b"k000004", ts=at(9)) == (b"v", at(9))

@@ -74,6 +74,9 @@ def test_p10_copy_of_many_rows(big: psycopg.Connection, order: str) -> None:
     load(big, lines(numbers))
     assert summary(big) == expected(numbers)
     assert big.execute("SELECT v FROM big WHERE id = 5").fetchone() == ("näme 5",)
+    last = sorted(numbers, key=lambda i: (-(i % 1000), i))[2:5]
+    found = big.execute("SELECT id FROM big ORDER BY n DESC, id LIMIT 3 OFFSET 2").fetchall()
+    assert found == [(i,) for i in last], "more rows than are sorted without DuckDB"
 
 
 def test_p10_copy_of_many_rows_in_csv_and_binary(sql: Sql, big: psycopg.Connection) -> None:

@@ -295,3 +295,40 @@ def test_declarations_are_completed() -> None:
     ):
         with pytest.raises((InvalidArgument, TooLarge), match=reason):
             Table.declare(ns, name, **options)
+
+
+@given(data=st.data())
+def test_many_rows_are_the_bytes_of_each(data: st.DataObject) -> None:
+    """A row would be stored, or read, otherwise when it comes with others."""
+    kinds = data.draw(st.lists(st.sampled_from(ALL), max_size=5))
+    table = declare(("k", "int8"), *((f"c{i}", kind) for i, kind in enumerate(kinds)))
+    made = data.draw(
+        st.lists(st.tuples(VALUES["int8"], *(st.none() | VALUES[kind] for kind in kinds)))
+    )
+    codec = rows.codec(table)
+    single = [codec.encode_row(row) for row in made]
+    keys, values = [key for key, _ in single], [value for _, value in single]
+    if made:
+        assert codec.encode_columns(list(zip(*made, strict=True))) == (keys, values)
+    assert codec.decode_rows(keys, values) == made
+    if made:
+        longer = declare(
+            ("k", "int8"), *((f"c{i}", kind) for i, kind in enumerate(kinds)), ("more", "text")
+        )
+        found = rows.codec(longer).decode_rows(keys, values)
+        assert found == [(*row, None) for row in made], "rows of an older version"
+
+
+def test_many_rows_are_refused_as_each() -> None:
+    """A value that does not fit would be told otherwise, or of another column."""
+    table = declare(("k", "int8"), ("c", "int2"), Column(0, "d", "text", nullable=False))
+    codec = rows.codec(table)
+    for row in ((1, 1 << 20, "x"), (1, 1, None), (None, 1, "x"), (1, "x", "x")):
+        with pytest.raises(InvalidArgument) as single:
+            codec.encode_row(row)
+        with pytest.raises(InvalidArgument) as many:
+            codec.encode_columns(list(zip((2, 2, "y"), row, strict=True)))
+        assert many.value.message == single.value.message
+    wide = declare(("k", "text"))
+    with pytest.raises(TooLarge):
+        rows.codec(wide).encode_columns([["a", "x" * (KEY_BYTES_MAX + 1)]])
