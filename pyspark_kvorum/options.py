@@ -20,8 +20,8 @@
     dedupeBy              write: of rows with one key the one with the highest value of this column
     replaceWhere          overwrite: replace the rows that this SQL condition means, not all; and
                           keyFrom, keyTo: those of a range of keys
-    bulk                  write: true: rows come in key order in each task, as kvorum.spark.bulk_load
-                          sorts them: stores take them faster
+    bulk                  write: true: the rows of each task come in key order, which stores take
+                          faster (kvorum.spark.bulk_load sorts them)
     timeoutMs             how long one step may retry, default 120000
 
 Predicates and columns are options because Spark's own pushdown hook leaks filters between scans of
