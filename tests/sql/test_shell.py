@@ -1,0 +1,168 @@
+"""The prompt of `kvorum sql` at a terminal, as somebody types into it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from tests.machine import ROOT
+from tests.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[=>]|\][^\x07]*\x07)")
+_PATIENCE_S = 20.0
+CTRL_C, CTRL_D, UP, TAB = "\x03", "\x04", "\x1b[A", "\t"
+
+
+class Terminal:
+    """A process at a terminal of 200 × 50: what it showed, and what is typed."""
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        self._master, slave = pty.openpty()
+        ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+        self.child = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        os.close(slave)
+        self.shown = ""
+        self._seen = 0
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def wait(self, text: str) -> str:
+        """What is shown up to `text`, from behind what was waited for before."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while (at := self.shown.find(text, self._seen)) < 0:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} is not in {self.shown[self._seen :]!r}"
+            if not select.select([self._master], [], [], left)[0]:
+                continue
+            try:
+                found = os.read(self._master, 65_536)
+            except OSError:  # the other end is closed
+                found = b""
+            assert found, f"it ended before {text!r}: {self.shown[self._seen :]!r}"
+            self.shown += _ESCAPES.sub("", found.decode(errors="replace"))
+        shown = self.shown[self._seen : at + len(text)]
+        self._seen = at + len(text)
+        return shown
+
+    def ask(self, text: str, answer: str) -> str:
+        """Type a line; what is shown until the answer."""
+        self.type(text + "\r")
+        return self.wait(answer)
+
+    def close(self) -> None:
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGKILL)
+        self.child.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(sql: Sql, tmp_path: Path) -> Iterator[Terminal]:
+    with contextlib.closing(_started(sql, tmp_path)) as made:
+        yield made
+
+
+def _started(sql: Sql, state: Path) -> Terminal:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+    env |= {
+        "XDG_STATE_HOME": str(state), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1",
+        "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    address = f"127.0.0.1:{sql.node.base}"
+    made = Terminal(
+        [sys.executable, "-m", "kvorum", "sql", "--connect", address, "-d", sql.database], env
+    )
+    try:
+        made.wait(f"{sql.database}=>")
+    except AssertionError:
+        made.close()
+        raise
+    return made
+
+
+def test_p1_prompt_runs_statements_of_several_lines(terminal: Terminal) -> None:
+    """Enter inside a statement runs half of it, or what a statement answers is not shown."""
+    terminal.ask("create table t (id int primary key, name text not null);", "CREATE TABLE")
+    terminal.type("insert into t values\r")
+    terminal.wait("...")
+    terminal.ask("(1, 'one'), (2, null || 'two' || coalesce(null, ''));", "23502")
+    terminal.ask("insert into t values (1, 'one'), (2, 'two');", "INSERT 0 2")
+    shown = terminal.ask("select * from t order by id;", "(2 rows)")
+    assert re.search(r"1 │ one\s+2 │ two", shown)
+
+
+def test_p1_prompt_shows_where_an_error_is(terminal: Terminal) -> None:
+    """The line and the place of a mistake are not marked."""
+    shown = terminal.ask("select 1,\r  nope;", "^")
+    assert "42703" in shown
+    line, mark = shown.replace("\r", "").splitlines()[-2:]
+    assert line == "LINE 2:   nope;"
+    assert mark.index("^") == line.index("nope")
+
+
+def test_p1_prompt_knows_transactions_and_commands(terminal: Terminal, sql: Sql) -> None:
+    """The prompt does not tell of an open block, or a backslash command does nothing."""
+    name = sql.database
+    terminal.ask("create table t (id int primary key, v text default 'x' unique);", "CREATE TABLE")
+    terminal.ask("begin;", f"{name}=*>")
+    terminal.ask("select 1/0;", f"{name}=!>")
+    terminal.ask("rollback;", f"{name}=>")
+    shown = terminal.ask("\\d t", "t_v_key")
+    assert "'x'::text" in shown
+    assert "integer" in shown
+    terminal.ask("\\d", "BASE TABLE")
+    terminal.ask("\\l", "postgres")
+    terminal.ask("\\x", "Expanded display is on.")
+    terminal.ask("insert into t values (1) returning *;", "─[ record 1 ]")
+    terminal.ask("\\x", "Expanded display is off.")
+    terminal.ask("\\timing", "Timing is on.")
+    terminal.ask("select 7;", "Time: ")
+    terminal.ask("\\c postgres", "postgres=>")
+    terminal.ask("\\nonsense", "give up what runs")
+
+
+def test_p1_prompt_completes_and_remembers(sql: Sql, tmp_path: Path) -> None:
+    """Names of tables are not completed, or what was typed is forgotten between two sessions."""
+    with contextlib.closing(_started(sql, tmp_path)) as terminal:
+        terminal.ask("create table remarkable (id int primary key);", "CREATE TABLE")
+        terminal.type("select count(*) from remark" + TAB)
+        terminal.wait("remarkable")
+        terminal.ask(";", "(1 row)")
+        terminal.type(CTRL_D)
+        assert terminal.child.wait(_PATIENCE_S) == 0
+    with contextlib.closing(_started(sql, tmp_path)) as terminal:
+        terminal.type(UP + "\r")
+        terminal.wait("(1 row)")
+
+
+def test_p10_ctrl_c_cancels_what_runs_and_nothing_else(terminal: Terminal, sql: Sql) -> None:
+    """Ctrl-C ends the prompt, leaves the statement running, or leaves the connection unusable."""
+    terminal.type("select pg_sleep(60);\r")
+    time.sleep(1.0)
+    began = time.monotonic()
+    terminal.type(CTRL_C)
+    terminal.wait(f"{sql.database}=>")
+    assert time.monotonic() - began < 10
+    terminal.ask("select 40 + 2 as answer;", "42")
+    terminal.type("select half" + CTRL_C)
+    terminal.ask("select 'still ' || 'here';", "still here")
