@@ -1,0 +1,187 @@
+"""Backup and restore of real clusters, by the command: under load, over kill -9 of the master and
+of the command itself, and into a new cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvorum
+from tests.integration.clusters import Nodes, cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+ACCOUNTS, BALANCE = 20, 100
+FILLER = os.urandom(4_000)
+ROWS = 3_000  # 12 MB: a few files
+
+
+def command(nodes: Nodes, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kvorum", *words, "--connect", nodes.local.connect, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], *, code: int = 0) -> dict[str, Any]:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code, (out, err)
+    return dict(json.loads(out or err.splitlines()[-1]))
+
+
+def fill(db: Any) -> None:
+    db.create_table("default", "bank", split_keys=["05", "10", "15"])
+    db.create_table("default", "filler")
+    for i in range(ACCOUNTS):
+        db.table("default", "bank").put(f"{i:02}", str(BALANCE))
+    puts = [kvorum.Put("default", "filler", f"{i:06}", FILLER) for i in range(ROWS)]
+    for at in range(0, ROWS, 500):
+        db.batch(puts[at : at + 500])
+
+
+class Load:
+    """Transfers between accounts, until it is stopped."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self._url, self._chance = url, random.Random(seed)
+        self._stop = threading.Event()
+        self.done = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with kvorum.connect(self._url) as db:
+            while not self._stop.is_set():
+                one, two = self._chance.sample(range(ACCOUNTS), 2)
+
+                def move(t: Any, one: int = one, two: int = two) -> None:
+                    bank = t.table("default", "bank")
+                    a, b = (int(bank.get(f"{n:02}").value) for n in (one, two))
+                    bank.put(f"{one:02}", str(a - 1))
+                    bank.put(f"{two:02}", str(b + 1))
+
+                try:
+                    db.run(move)
+                    self.done += 1
+                except kvorum.KvorumError:
+                    time.sleep(0.05)
+
+
+def balances(db: Any, **at: Any) -> dict[bytes, bytes]:
+    return {item.key: item.value for item in db.table("default", "bank").scan(**at).items}
+
+
+def files(where: Path, count: int) -> None:
+    """Wait until a backup has written so many."""
+    deadline = time.monotonic() + 60
+    while len(list(where.glob("data/*.kvb"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_j18_u3_backup_under_load_and_over_the_masters_death(tmp_path: Path) -> None:
+    """The backup would show a transfer half done, or end with the master that was killed."""
+    where = tmp_path / "backup"
+    with cluster(tmp_path / "old") as nodes:
+        with kvorum.connect(nodes.url) as db:
+            fill(db)
+        with Load(nodes.url, 1) as load, Load(nodes.url, 2):
+            process = command(nodes, "backup", str(where), "--rate", "4M")
+            files(where, 1)
+            nodes.kill(nodes.leader())
+            told = ended(process)
+            transfers = load.done
+        assert transfers > 10
+        assert told["files"] >= 3
+        with kvorum.connect(nodes.url) as db:
+            then = balances(db, at=int(told["at"]))
+            assert then != balances(db)
+    whole = subprocess.run(
+        [sys.executable, "-m", "kvorum", "backup", "verify", str(where)], check=False
+    )
+    assert whole.returncode == 0
+    with cluster(tmp_path / "new") as nodes:
+        assert ended(command(nodes, "restore", str(where)))["rows"] == told["rows"]
+        with kvorum.connect(nodes.url) as db:
+            assert sum(map(int, then.values())) == ACCOUNTS * BALANCE
+            assert balances(db) == then
+            assert db.table("default", "filler").get(f"{ROWS - 1:06}").value == FILLER
+        found = ended(command(nodes, "check"))
+        assert found["ok"], found["findings"]
+        refused = ended(command(nodes, "restore", str(where)), code=1)
+        assert refused["error"]["code"] == "CLUSTER_NOT_EMPTY"
+
+
+def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
+    """A backup or a restore whose command was killed would begin anew, or stay for ever."""
+    where = tmp_path / "backup"
+    with cluster(tmp_path / "one", 1) as nodes:
+        with kvorum.connect(nodes.url) as db:
+            fill(db)
+        process = command(nodes, "backup", str(where), "--rate", "2M")
+        files(where, 1)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        made = len(list(where.glob("data/*.kvb")))
+        with kvorum.connect(nodes.url) as db:
+            (info,) = db.procedures(name="kvorum.backup_here")
+            assert not info.finished
+        told = ended(command(nodes, "backup", str(where), "--resume", str(info.id)))
+        assert told["files"] > made
+        process = command(nodes, "restore", str(where), "--force", "--rate", "1M")
+        with kvorum.connect(nodes.url) as db:
+            deadline = time.monotonic() + 60
+            while not [p for p in db.procedures(name="kvorum.restore_here") if p.step == "rows"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "--resume" in err
+        with kvorum.connect(nodes.url) as db:
+            (info,) = [p for p in db.procedures(name="kvorum.restore_here") if not p.finished]
+        ended(command(nodes, "restore", str(where), "--resume", str(info.id)))
+        with kvorum.connect(nodes.url) as db:
+            assert sum(map(int, balances(db).values())) == ACCOUNTS * BALANCE
+
+
+def test_u3_tables_by_the_command(tmp_path: Path) -> None:
+    """The commands would not find each other's files, or end as if all were well."""
+    with cluster(tmp_path / "one", 1) as nodes:
+        source = tmp_path / "people.csv"
+        source.write_text("id,name,born\n1,ann,2001-02-03\n2,bob,\n")
+        told = ended(command(nodes, "import", "default.people", str(source), "--create"))
+        assert told["rows"] == 2
+        where = tmp_path / "out"
+        words = ("export", "default.people", str(where), "--format", "json", "--where", "id > 1")
+        assert ended(command(nodes, *words))["rows"] == 1
+        got = json.loads((where / "part-00000.json").read_text())
+        assert got == {"id": 2, "name": "bob", "born": None}
+        source.write_text("id,name\n3,cleo\nx,y\n")
+        bad = ended(command(nodes, "import", "default.people", str(source)), code=1)
+        assert "people.csv, line 3" in bad["error"]["message"]
+        words = ("import", "default.people", str(source), "--on-error", "skip")
+        skipped = ended(command(nodes, *words), code=1)
+        assert (skipped["rows"], skipped["skipped"]) == (1, 1)
+        assert ended(command(nodes, "check", "default.people"))["ok"]
