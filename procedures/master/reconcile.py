@@ -11,7 +11,9 @@ The meta partition holds the map and is never touched.
 
 Of a partition that was split or merged a node may be behind the map: its replica of the old one
 still covers what the new one has. Then the new one is not made here: the old one's log, or a
-snapshot of it, does that or makes room.
+snapshot of it, does that or makes room. A witness has no rows that could meet, and applies no log
+that would cut them: it makes its replica of what was split off as soon as the map has it, or that
+group would lack its vote.
 """
 
 from __future__ import annotations
@@ -70,7 +72,11 @@ def differences(
     missing = [
         row.begins_at(node)
         for id_, row in mine.items()
-        if id_ not in there and not any(_meet(row.descriptor, d) for d in own if d.id in mine)
+        if id_ not in there
+        and (
+            node in row.descriptor.witnesses
+            or not any(_meet(row.descriptor, d) for d in own if d.id in mine)
+        )
     ]
     known = mine.keys() | {row.change[1] for row in mine.values() if row.change}
     below = {d.end for d in own if d.id in mine and d.epoch < mine[d.id].descriptor.epoch}
