@@ -269,15 +269,20 @@ class ClientProcess:
             kv.close()
 
         backend = NativeBackend(kv, txn, oracle.take, timers, close=close)
-        return Database(backend, rng, cluster.plan.ttl_ms)
+        return Database(backend, rng, cluster.plan)
 
 
 class Database(AsyncDatabase):
-    """Whose transactions live as long as the plan says."""
+    """Whose transactions live as long as the plan says, and whose tables have as many replicas."""
 
-    def __init__(self, backend: NativeBackend, rng: Rng, ttl_ms: int) -> None:
+    def __init__(self, backend: NativeBackend, rng: Rng, plan: Plan) -> None:
         super().__init__(backend, rng)
-        self._ttl_ms = ttl_ms
+        self._ttl_ms, self._replicas = plan.ttl_ms, plan.replicas
+
+    async def create_table(self, namespace: str, name: str, **spec: Any) -> Any:
+        if self._replicas:
+            spec["replicas"] = self._replicas
+        return await super().create_table(namespace, name, **spec)
 
     def transaction(self, **how: Any) -> Any:
         return super().transaction(**{"ttl_ms": self._ttl_ms, **how})

@@ -37,6 +37,7 @@ WEIGHTS = {
     "pause client": 2,
     "stop": 2,
     "reshape": 0,  # partitions are split and merged: plan.weights
+    "move": 0,  # a replica goes to another node: plan.replicas, plan.weights
 }
 
 
@@ -69,6 +70,7 @@ class Nemesis:
             "pause client": self._pause_client,
             "stop": self._stop,
             "reshape": self._reshape,
+            "move": self._move,
         }
         weights = {**WEIGHTS, **cluster.plan.weights}
         self._acts = [(name, acts[name]) for name, weight in weights.items() for _ in range(weight)]
@@ -266,17 +268,40 @@ class Nemesis:
         """Whoever is asked hands a procedure in: a partition is split in its middle, or merged with
         the one above. It may be refused, and take its time.
         """
-        backend = getattr(node.node, "backend", None)
-        if not node.running or not node.ready or node.life is None or node.node is None:
+        if node.node is None:
             return
         found = [d for d in node.node.store.manager.descriptors() if d.id != META_PARTITION]
         at = self._rng.randrange(len(found)) if found else 0
-        if backend is None or not found:
+        if not found:
             return
         name, args = "kvorum.split_partition", {"partition": found[at].id}
         if at + 1 < len(found) and self._rng.random() < 0.5:
             name = "kvorum.merge_partitions"
             args = {"left": found[at].id, "right": found[at + 1].id}
+        self._submit(node, name, args)
+
+    def _move(self, node: NodeProcess) -> None:
+        """A replica leaves a node for one that has none of the partition."""
+        if node.node is None:
+            return
+        replicas = [
+            r for r in node.node.store.manager.replicas() if r.descriptor.id != META_PARTITION
+        ]
+        if not replicas:
+            return
+        replica = self._rng.choice(replicas)
+        voters = sorted(replica.group.status().voters)
+        free = [n for n in self._cluster.nodes if n not in voters]
+        if voters and free:
+            probes.hit("replica to be moved")
+            args = {"from": self._rng.choice(voters), "to": self._rng.choice(free)}
+            self._submit(node, "kvorum.move_replica", {"partition": replica.descriptor.id, **args})
+
+    def _submit(self, node: NodeProcess, name: str, args: dict[str, object]) -> None:
+        """By whoever runs at that node, if it is up."""
+        backend = getattr(node.node, "backend", None)
+        if backend is None or not node.running or not node.ready or node.life is None:
+            return
         db = AsyncDatabase(backend, SimRng(self._rng.getrandbits(64)))
         node.life.spawn(outcome_of(db.submit(name, args)))
 

@@ -13,6 +13,10 @@ MOSTLY = ("list-append", "list-append", "list-append", "bank")
 """The workloads that see most."""
 
 
+RESHAPED = 0.2
+"""Share of the plans in which partitions are split and merged, and in half of them moved."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Plan:
     """Made by `draw`, or by hand; the defaults are calm."""
@@ -40,6 +44,8 @@ class Plan:
     ttl_ms: int = 5_000
     gc_retention_ms: int = 600_000
     gc_interval_ms: int = 30_000
+    replicas: int = 0
+    """Of each partition of the table; 0: one at every node."""
     kills_per_message: float = 0.0
     """Chance that a client dies at a message, sent or got."""
 
@@ -57,7 +63,7 @@ def draw(rng: random.Random) -> Plan:
     nodes = rng.choice([1, 3, 3, 3, 3, 5])
     spread = CLOCK_RATE_SPREAD if rng.random() < 0.5 else 0.0
     workload = rng.choice([*WORKLOADS, *MOSTLY])
-    return Plan(
+    plan = Plan(
         nodes=nodes,
         clients=rng.choice([3, 5, 8]),
         workload=workload,
@@ -83,3 +89,10 @@ def draw(rng: random.Random) -> Plan:
         gc_retention_ms=rng.choice([1_500, 5_000, 600_000]),
         gc_interval_ms=rng.choice([100, 500, 30_000]),
     )
+    # Drawn last, so that the seeds without it are what they were before there was such a draw.
+    if rng.random() < RESHAPED:
+        plan.weights["reshape"] = rng.choice([5, 20, 60])
+        if nodes > 1 and rng.random() < 0.5:
+            plan.replicas = 3 if nodes > 3 else 2
+            plan.weights["move"] = rng.choice([5, 20])
+    return plan

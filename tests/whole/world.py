@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kv.base.errors import KvorumError
+from kv.replica.ranges import slices
 from kvorum.verify.catalog import WORKLOADS, judge
 from kvorum.verify.chance import Chance
 from kvorum.verify.client import Client
@@ -76,6 +77,7 @@ class World:
         self._working = 0
         self._stop = False
         self._processes = 0
+        self._born: set[int] = set()
 
     def _told(self, event: Any) -> None:
         told = f"{event.type} {event.process} {event.f} {event.value} {event.error} {event.info}"
@@ -89,6 +91,7 @@ class World:
         await self._in_client(self._prepare, "the table is made")
         if cluster.violations:
             return
+        self._born = self._partitions()
         cluster.note("phase 1")
         cluster.faulty = True
         cluster.network.chances = self.plan.chances
@@ -188,11 +191,42 @@ class World:
 
     def _replicas_agree(self) -> bool:
         """The state databases, row by row."""
+        if self.plan.replicas:
+            return self._partitions_agree()
         disks = [node.engine("state") for node in self.cluster.nodes.values()]
         states = [[disk.scan(family, b"", b"") for family in FAMILIES] for disk in disks]
         return all(state == states[0] for state in states)
 
+    def _partitions_agree(self) -> bool:
+        """Row by row and partition by partition, where each has as many replicas as it has members;
+        nothing else is left at any node.
+        """
+        members: dict[int, set[int]] = {}
+        found: dict[int, dict[int, Any]] = {}
+        for number, node in self.cluster.nodes.items():
+            if node.node is None:
+                return False
+            disk, rows = node.engine("state"), 0
+            for replica in node.node.store.manager.replicas():
+                d, status = replica.descriptor, replica.group.status()
+                mine = [disk.scan(*cut) for cut in slices(d) if cut[0] in FAMILIES]
+                rows += sum(map(len, mine))
+                found.setdefault(d.id, {})[number] = (d.start, d.end, d.epoch, mine)
+                members[d.id] = {*status.voters, *status.learners}
+            if rows != sum(len(disk.scan(family, b"", b"")) for family in FAMILIES):
+                return False
+        return all(
+            members[id_] == {*at} and all(one == next(iter(at.values())) for one in at.values())
+            for id_, at in found.items()
+        )
+
+    def _partitions(self) -> set[int]:
+        nodes = [node.node for node in self.cluster.nodes.values() if node.node is not None]
+        return {d.id for node in nodes for d in node.store.manager.descriptors()}
+
     def _judge(self) -> None:
+        probes.hit("partition split", len(self._partitions() - self._born))
+        probes.hit("partitions merged", len(self._born - self._partitions()))
         for error in self._loop.errors:
             told = error.get("exception") or error["message"]
             self.cluster.fail(f"an error that nobody saw: {told!r}")
