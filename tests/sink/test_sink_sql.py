@@ -12,6 +12,9 @@ import pyarrow as pa
 import pytest
 
 from kv.base.errors import KvorumError
+from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
+from pyspark_kvorum import writer
+from pyspark_kvorum.session import Session
 from tests.integration.processes import NodeProcess
 from tests.machine import free_port_base
 from tests.sink.arrow_client import Write, rows, write
@@ -276,3 +279,33 @@ def test_o14_nested_values_become_json(sql: psycopg.Connection, to: To) -> None:
         ({"a": [1, 2], "m": {"x": 1.5}}, "12:30:00.25", "1 mon 2 days"),
         (None, None, None),
     ]
+
+
+def test_o4_order_of_the_hooks(
+    sql: psycopg.Connection, to: To, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task is sealed before its chunks are there, or a batch is committed before its tasks."""
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    names = {SINK_STAGE: "stage", SINK_SEAL: "seal", SINK_COMMIT: "commit", SINK_ABORT: "abort"}
+    plain_ask = Session.ask
+    called: list[str] = []
+
+    async def ask(self: Session, method: int, *args: Any) -> list[Any]:
+        found = await plain_ask(self, method, *args)
+        called.append(names[method])
+        return found
+
+    monkeypatch.setattr(Session, "ask", ask)
+    monkeypatch.setattr(writer, "CHUNK_BYTES_TARGET", 2_000)
+    monkeypatch.setattr(writer, "CHUNK_ROWS", 10)
+    data = [rows("id v", [(n * 100 + i, "x" * 90) for i in range(50)]) for n in range(2)]
+    write(*data, **to("t"))
+    first = called.index("seal")
+    assert first > 0
+    assert called == ["stage"] * first + ["seal"] + ["stage"] * first + ["seal", "commit"]
+    called.clear()
+    made = Write(data[0].schema, **to("t")).task(data[0])
+    made.writer.abort(list(made.staged))
+    assert called[-2:] == ["seal", "abort"]
+    assert "SINK_ABORTED" in refusal(made.commit)
+    assert sql.execute("SELECT count(*) FROM t").fetchone() == (100,)

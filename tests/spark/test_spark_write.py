@@ -154,6 +154,15 @@ def test_o10_a_job_is_aborted(
     assert load(spark, options(table)) == [(1, "a")]
 
 
+def test_o8_nothing_is_prepared(node: NodeProcess) -> None:
+    """To commit what nobody prepared looks like success."""
+    with (
+        kvorum.spark.sinks(f"127.0.0.1:{node.base}") as sinks,
+        pytest.raises(kvorum.NotFound, match="has no prepared job up to version 9"),
+    ):
+        sinks.commit_up_to("nobody", 9)
+
+
 def stream(spark: Any, folder: Path, options: dict[str, str]) -> Any:
     return (
         spark.readStream.schema("id INT, v STRING")

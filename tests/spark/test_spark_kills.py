@@ -1,0 +1,17 @@
+"""Twenty rounds of the kill matrix, in two minutes; more by command (tests/spark/kill_matrix.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.kill_matrix import run
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_o12_o13_kill_matrix(tmp_path: Path) -> None:
+    """Whatever is killed, a batch is lost, doubled or seen in part, or staging is left."""
+    told = run(tmp_path, rounds=20, seed=20261122, quick=True, seconds=100)
+    assert told["batches"] >= 5, "hardly anything was tried"
