@@ -43,6 +43,7 @@ from tests.spark.matrix_node import LEASE_MS
 NAMESPACE, TABLE = "spark", "matrix"
 ROUND_S = 180.0
 LOOK_S = 0.1
+LONG_S = 65.0
 HOLD_S = 2.5  # how long nodes are unreachable
 ROWS = 300
 ROWS_LARGE = 3_000
@@ -80,11 +81,12 @@ def cases() -> list[Case]:
             found += [Case("commit", victim, delay_s, large) for delay_s in (0.0, 0.02, 0.06, 0.2)]
     found += [Case("abort", victim) for victim in ("task", "leader", "master", "driver")]
     found += [Case("sealed", "lease"), Case("commit", "lease"), Case("none", "empty")]
+    found += [Case("commit", "long", large=True)]
     found += [Case("none", "nothing", large=True), Case("staged", "slow")]
     return found
 
 
-SLOW = frozenset({"driver", "lease"})  # they cost ten seconds
+SLOW = frozenset({"driver", "lease", "long"})  # they cost ten seconds and more
 
 
 def chosen(rounds: int, seed: int, *, executors: bool, quick: bool) -> list[Case]:
@@ -251,6 +253,7 @@ class Matrix:
             "executor": lambda: self._executor_dies(who["ppid"]),
             "lease": self._lease_ends,
             "slow": lambda: time.sleep(4.0),
+            "long": self._nobody_answers,
         }.get(case.victim)
         if hurt is not None:
             hurt()
@@ -272,6 +275,16 @@ class Matrix:
         (self.folder / f"go-{self.round}").touch()
         time.sleep(HOLD_S)
         self.cluster.cables.heal()
+
+    def _nobody_answers(self) -> None:
+        """The commit takes longer than a minute: two of three nodes stand still."""
+        (self.folder / f"go-{self.round}").touch()
+        still = self.cluster.numbers[:2]
+        for number in still:
+            self.cluster.pause(number)
+        time.sleep(LONG_S)
+        for number in still:
+            self.cluster.resume(number)
 
     def _stop_query(self) -> None:
         (self.folder / "stop-query").touch()

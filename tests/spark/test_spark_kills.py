@@ -1,4 +1,4 @@
-"""Twenty rounds of the kill matrix, in two minutes; more by command (tests/spark/kill_matrix.py)."""
+"""Rounds of the kill matrix for two minutes; more by command (tests/spark/kill_matrix.py)."""
 
 from __future__ import annotations
 
