@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
 from kv.base.ops import Op
 from kv.client.calls import Started
 from kv.client.links import LinkExpired, LinkLost
-from sqlproxy.answers import Answered, Done, Row
+from sqlproxy.answers import Answered, Done
 from sqlproxy.errors import SqlError, from_store
 from sqlproxy.fast.short import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.fast.writing import DeletePlan
@@ -30,8 +30,6 @@ from sqlproxy.session.environment import environment
 if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.session import SqlSession
-
-_NONE: Final[Sequence[Row]] = ()
 
 
 def start(session: SqlSession, prepared: Prepared, values: Sequence[Any], done: Done) -> bool:
@@ -55,10 +53,14 @@ def start(session: SqlSession, prepared: Prepared, values: Sequence[Any], done: 
                 return _change(_Run(session, prepared, values, done), short)
             case _:
                 return False
-    except (SqlError, KvorumError):
-        return False  # the usual way says it again, where it belongs
+    except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
+        return False
     finally:
         session.transaction_us = 0  # of now(): each is a transaction of its own
+
+
+class Declined(Exception):
+    """It has to go the usual way."""
 
 
 class _Run:
@@ -75,9 +77,9 @@ class _Run:
         self.use = session.services.catalogs.use(prepared.declared)
         self.env, self.numbers = environment(session, values)
 
-    def send(self, ops: list[Op], then: Callable[[], Answered]) -> bool:
-        """Write; whether that could be sent. Not when what it was bound to was looked up long ago:
-        then the commit has to hold the schema's row.
+    def send(self, ops: list[Op], answer: Answered) -> bool:
+        """Write, and answer so when it is done; whether that could be sent. Not when what it was
+        bound to was looked up long ago: then the commit has to hold the schema's row.
         """
         session = self.session
         assert self.prepared.declared is not None
@@ -88,39 +90,45 @@ class _Run:
         first = client.start_write(ops, budget_ms=SQL_COMMIT_MS_MAX)
         if first is None:
             return False
-        first.reply.add_done_callback(partial(self._written, then))
+        first.reply.add_done_callback(partial(self._written, answer))
         return True
 
-    def _written(self, then: Callable[[], Answered], reply: asyncio.Future[list[Any]]) -> None:
+    def _written(self, answer: Answered, reply: asyncio.Future[list[Any]]) -> None:
         if reply.cancelled():
             self.use.end(unknown=True)
             self.done(_unknown("it was not waited for"))
             return
         error = reply.exception()
-        if error is not None:
-            self.use.end(unknown=True)  # whatever it is: it is only waited for a little longer
+        lost = isinstance(error, LinkLost | LinkExpired) and error.sent
         if error is None:
-            self.done(then())
-        elif isinstance(error, LinkLost | LinkExpired) and error.sent:
-            self.done(_unknown(str(error)))
-        elif isinstance(error, UnknownOutcome):
-            self.done(from_store(error))
+            self.done(answer)
+        elif lost or isinstance(error, UnknownOutcome):
+            self.use.end(unknown=True)
+            self.done(from_store(error) if isinstance(error, KvorumError) else _unknown(str(error)))
         else:
+            self.use.end()
             self.done(None)
 
-    def read(self, first: Started, then: Callable[[list[Any]], None]) -> bool:
-        """Go on with the answer of a read; what failed is read again the usual way."""
+    def read(self, first: Started, then: Callable[[list[Any]], Answered | None]) -> bool:
+        """Go on with the answer of a read; what failed is read again the usual way. `then` answers,
+        or has sent something (None), or raises Declined.
+        """
         first.reply.add_done_callback(partial(self._read, then))
         return True
 
-    def _read(self, then: Callable[[list[Any]], None], reply: asyncio.Future[list[Any]]) -> None:
+    def _read(
+        self, then: Callable[[list[Any]], Answered | None], reply: asyncio.Future[list[Any]]
+    ) -> None:
         if reply.cancelled() or reply.exception() is not None:
             self.done(None)
             return
         try:
-            then(reply.result())
-        except (SqlError, KvorumError):
+            answer = then(reply.result())
+        except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
             self.done(None)
+            return
+        if answer is not None:
+            self.done(answer)
 
 
 def _unknown(why: str) -> SqlError:
@@ -138,9 +146,9 @@ def _select(run: _Run, short: ShortSelect) -> bool:
     if first is None:
         return False
 
-    def found(reply: list[Any]) -> None:
+    def found(reply: list[Any]) -> Answered:
         rows = short.rows(key, reply[0], reply[1], env)
-        run.done(Answered(f"SELECT {len(rows)}", rows))
+        return Answered(f"SELECT {len(rows)}", rows)
 
     return run.read(first, found)
 
@@ -156,7 +164,7 @@ def _insert(run: _Run, short: ShortInsert) -> bool:
     ops, told = short.ops(run.env)
     if ops is None:
         return False
-    return run.send(ops, lambda: Answered(f"INSERT 0 {short.count}", told))
+    return run.send(ops, Answered(f"INSERT 0 {short.count}", told))
 
 
 def _change(run: _Run, short: ShortChange) -> bool:
@@ -168,11 +176,12 @@ def _change(run: _Run, short: ShortChange) -> bool:
     if first is None:
         return False
 
-    def found(reply: list[Any]) -> None:
+    def found(reply: list[Any]) -> Answered | None:
         op, told = short.op(key, reply[0], reply[1], env)
         if op is None:
-            run.done(Answered(f"{word} 0"))
-        elif not run.send([op], lambda: Answered(f"{word} 1", told)):
-            run.done(None)
+            return Answered(f"{word} 0")
+        if not run.send([op], Answered(f"{word} 1", told)):
+            raise Declined
+        return None
 
     return run.read(first, found)

@@ -189,11 +189,16 @@ class Conversation:
                 self.tell()
             out += codec.error_response(answer)
         else:
-            if output is not None:
-                output.encode(answer.rows, out)
-            if channel.notices or channel.parameters:
-                self.tell()
-            out += completed(answer.tag)
+            at = len(out)
+            try:
+                if output is not None:
+                    output.encode(answer.rows, out)
+                if channel.notices or channel.parameters:
+                    self.tell()
+                out += completed(answer.tag)
+            except Exception as error:  # noqa: BLE001 - the boundary: see the module
+                del out[at:]
+                out += codec.error_response(as_sql_error(error))
         out += codec.READY["I"]
         done(True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -143,6 +144,18 @@ async def test_error_of_the_short_way_is_told(served: Served) -> None:
     found = await raw.until(b"Z")
     assert [kind for kind, _ in found] == [b"2", b"E", b"Z"]
     assert b"C40003" in found[1][1]
+
+
+async def test_rows_that_cannot_be_written_are_an_error(served: Served) -> None:
+    """The client would wait for ever for an answer that was half written."""
+    raw = await ready(served)
+    raw.send(cycle())
+    await begun(served)
+    done, answer = served.sessions.shared.begun.pop()
+    done(replace(answer, rows=[(object(),)]))
+    found = await raw.until(b"Z")
+    assert [kind for kind, _ in found] == [b"2", b"E", b"Z"]
+    assert b"CXX000" in found[1][1]
 
 
 async def test_what_comes_meanwhile_waits(served: Served) -> None:
