@@ -16,10 +16,11 @@ of a column may be left out:
                    that is there, and has no primary key
     checks         [{name, sql, columns: [column, …]}, …]
     foreign_keys   [{name, columns: [column, …], table, referenced: [column, …], on_delete,
-                     on_update}, …]       `referenced`: else the primary key of `table`
+                     on_update, deferrable, deferred}, …]
+                   `referenced`: else the primary key of `table`
 
 Deliberately missing: indexes of expressions and partial ones, exclusion constraints, MATCH FULL,
-deferred constraints; the front end refuses them by name.
+deferred unique constraints; the front end refuses them by name.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ INDEX_FIELDS: Final = frozenset({"name", "columns", "unique", "include", "constr
 INDEX_COLUMN_FIELDS: Final = frozenset({"name", "descending", "nulls_first"})
 CHECK_FIELDS: Final = frozenset({"name", "sql", "columns"})
 FOREIGN_KEY_FIELDS: Final = frozenset(
-    {"name", "columns", "table", "referenced", "on_delete", "on_update"}
+    {
+        *("name", "columns", "table", "referenced", "on_delete", "on_update"),
+        *("deferrable", "deferred"),
+    }
 )
 _INTEGERS: Final = ("int2", "int4", "int8")
 WantedSequence: TypeAlias = tuple[str, Mapping[str, Any] | str]
@@ -74,6 +78,8 @@ class WantedKey:
     referenced: tuple[str, ...]
     on_delete: str
     on_update: str
+    deferrable: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +268,11 @@ def _foreign_key(table: Table, raw: Any) -> WantedKey:
             kind=InvalidArgument,
         )  # fmt: skip
     name = _optional_text(fields, "name", "a foreign key") or ""
-    return WantedKey(name, columns, target, referenced, actions[0], actions[1])
+    deferred = bool(fields.get("deferred"))
+    deferrable = deferred or bool(fields.get("deferrable"))
+    return WantedKey(
+        name, columns, target, referenced, actions[0], actions[1], deferrable, deferred
+    )
 
 
 def _known(table: Table, name: Any) -> Column:

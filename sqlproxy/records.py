@@ -208,10 +208,11 @@ def _encode_index(index: Index) -> list[Any]:
 
 
 def _encode_foreign_key(key: ForeignKey) -> list[Any]:
-    return [
+    row = [
         key.name, list(key.columns), key.table, list(key.referenced), key.on_delete, key.on_update,
         key.state,
     ]  # fmt: skip
+    return [*row, key.deferred] if key.deferrable else row
 
 
 def _decode_index(row: list[Any]) -> Index:
@@ -228,10 +229,11 @@ def _decode_check(row: list[Any]) -> Check:
 
 
 def _decode_foreign_key(row: list[Any]) -> ForeignKey:
-    name, columns, table, referenced, on_delete, on_update, state = row
+    name, columns, table, referenced, on_delete, on_update, state, *deferred = row
     return ForeignKey(
-        name, tuple(columns), TableId(table), tuple(referenced), on_delete, on_update, state
-    )
+        name, tuple(columns), TableId(table), tuple(referenced), on_delete, on_update, state,
+        bool(deferred), bool(deferred and deferred[0]),
+    )  # fmt: skip
 
 
 _PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {

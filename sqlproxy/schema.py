@@ -172,6 +172,8 @@ class ForeignKey:
     on_delete: str = NO_ACTION
     on_update: str = NO_ACTION
     state: str = PUBLIC
+    deferrable: bool = False
+    deferred: bool = False  # unless SET CONSTRAINTS says otherwise
 
 
 @dataclass(frozen=True, slots=True)

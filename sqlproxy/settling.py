@@ -154,7 +154,7 @@ async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]
         _check_types(name, columns, referenced)
         key = ForeignKey(
             name, one.columns, target.id, tuple(c.id for c in referenced), one.on_delete,
-            one.on_update,
+            one.on_update, deferrable=one.deferrable, deferred=one.deferred,
         )  # fmt: skip
         table = replace(table, foreign_keys=(*table.foreign_keys, key))
         if target.id != table.id and table.id not in target.referenced_by:

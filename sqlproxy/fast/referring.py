@@ -22,12 +22,13 @@ from sqlproxy.entries import index_codec
 from sqlproxy.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from sqlproxy.fast.access import Access, Given
 from sqlproxy.fast.changing import TableWriter
+from sqlproxy.fast.deferring import Deferred
 from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.rules import Row
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Const
 from sqlproxy.rows import codec
-from sqlproxy.schema import PUBLIC, ForeignKey, Index, Table
+from sqlproxy.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
 from txn.transaction import Transaction
 
 
@@ -58,43 +59,101 @@ def places(table: Table, columns: Iterable[int]) -> tuple[int, ...]:
 
 
 async def check_parents(
-    t: Transaction, tables: Tables, table: Table, rows: Sequence[Row], changed: frozenset[int]
+    t: Transaction,
+    tables: Tables,
+    table: Table,
+    rows: Sequence[Row],
+    changed: frozenset[int],
+    deferred: Deferred | None = None,
 ) -> None:
-    """Every row finds what it refers to. `changed`: ids of the columns that may be new; all of an
-    inserted row. Raises SqlError (23503).
+    """Every row finds what it refers to, or will at the commit (`deferred`). `changed`: ids of the
+    columns that may be new; all of an inserted row. Raises SqlError (23503).
     """
     for key in table.foreign_keys:
-        if not changed.isdisjoint(key.columns):
-            await _check_parents(t, tables, table, key, rows)
+        if changed.isdisjoint(key.columns):
+            continue
+        mine = places(table, key.columns)
+        found = [values for row in rows if None not in (values := tuple(row[at] for at in mine))]
+        if deferred is not None and deferred.defers(key):
+            for values in found:
+                deferred.add(table.id, key, values, gone=False)
+        else:
+            await _check_parents(t, tables, table, key, found)
 
 
 async def _check_parents(
-    t: Transaction, tables: Tables, table: Table, key: ForeignKey, rows: Sequence[Row]
+    t: Transaction,
+    tables: Tables,
+    table: Table,
+    key: ForeignKey,
+    rows: Sequence[tuple[Any, ...]],
 ) -> None:
+    """`rows`: the values of the foreign key's columns."""
     parent = tables.table_by_id(key.table)
     assert parent is not None, "a table cannot be dropped while one refers to it"
-    mine = places(table, key.columns)
     wanted: dict[bytes, Sequence[Any]] = {}
-    for row in rows:
-        values = [row[place] for place in mine]
-        if None not in values:
-            wanted.setdefault(_parent_key(parent, key, values), values)
+    for values in rows:
+        wanted.setdefault(_parent_key(parent, key, values), values)
     keys = list(wanted)
     if not keys:
         return
     for at, found in zip(keys, await found_at(t, keys), strict=True):
         if found is None:
-            shown = tables.writer(table).rules.key_text(mine, wanted[at])
-            raise SqlError(
-                FOREIGN_KEY_VIOLATION,
-                f'insert or update on table "{table.name}" violates foreign key constraint '
-                f'"{key.name}"',
-                detail=f'Key {shown} is not present in table "{parent.name}".',
-                schema="public",
-                table=table.name,
-                constraint=key.name,
-            )
+            raise _no_parent(tables, table, parent, key, wanted[at])
         t.hold_key(at)
+
+
+def _no_parent(
+    tables: Tables, table: Table, parent: Table, key: ForeignKey, values: Sequence[Any]
+) -> SqlError:
+    shown = tables.writer(table).rules.key_text(places(table, key.columns), values)
+    return SqlError(
+        FOREIGN_KEY_VIOLATION,
+        f'insert or update on table "{table.name}" violates foreign key constraint "{key.name}"',
+        detail=f'Key {shown} is not present in table "{parent.name}".',
+        schema="public",
+        table=table.name,
+        constraint=key.name,
+    )
+
+
+def _still_referenced(
+    tables: Tables, parent: Table, child: Table, key: ForeignKey, values: Sequence[Any]
+) -> SqlError:
+    at = places(parent, key.referenced)
+    shown = tables.writer(parent).rules.key_text(at, values)
+    return SqlError(
+        FOREIGN_KEY_VIOLATION,
+        f'update or delete on table "{parent.name}" violates foreign key constraint '
+        f'"{key.name}" on table "{child.name}"',
+        detail=f'Key {shown} is still referenced from table "{child.name}".',
+        schema="public",
+        table=child.name,
+        constraint=key.name,
+    )
+
+
+async def check_deferred(t: Transaction, tables: Tables, env: Env, deferred: Deferred) -> None:
+    """What was noted: there is a parent, or no child. Raises SqlError (23503)."""
+    for (number, name), noted in deferred.take().items():
+        child = tables.table_by_id(number)
+        key = next((k for k in child.foreign_keys if k.name == name), None) if child else None
+        parent = tables.table_by_id(key.table) if key is not None else None
+        if child is None or key is None or parent is None:
+            continue  # it was dropped meanwhile
+        wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
+        children = Children(t, tables, env, Touched())
+        keys = list(wanted)
+        for at, found in zip(keys, await found_at(t, keys), strict=True):
+            values, gone = wanted[at]
+            if found is not None:
+                t.hold_key(at)
+            elif await children.referring(child, key, values):
+                raise (
+                    _still_referenced(tables, parent, child, key, values)
+                    if gone
+                    else _no_parent(tables, child, parent, key, values)
+                )
 
 
 def _parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
@@ -120,8 +179,16 @@ def _unique_index(parent: Table, columns: Sequence[int]) -> Index:
 class Children:
     """What happens to the rows that referred to rows that went. One per statement."""
 
-    def __init__(self, t: Transaction, tables: Tables, env: Env, touched: Touched) -> None:
+    def __init__(
+        self,
+        t: Transaction,
+        tables: Tables,
+        env: Env,
+        touched: Touched,
+        deferred: Deferred | None = None,
+    ) -> None:
         self._t, self._tables, self._env, self._touched = t, tables, env, touched
+        self._deferred = deferred
         self._done = 0
 
     async def follow(self, table: Table, gone: Sequence[Gone]) -> None:
@@ -141,7 +208,12 @@ class Children:
             values = tuple(one.old.values[place] for place in at)
             if None in values or await self._still_there(table, key, values):
                 continue
-            for row in await self._referring(child, key, values):
+            action = key.on_delete if one.new is None else key.on_update
+            later = self._deferred
+            if later is not None and action == NO_ACTION and later.defers(key):
+                later.add(child.id, key, values, gone=True)
+                continue
+            for row in await self.referring(child, key, values):
                 removed.append(self._act(table, child, key, one, row, mine, at))
         if removed:
             self._done += len(removed)
@@ -152,7 +224,8 @@ class Children:
                     hint="Remove the referring rows first, in parts.",
                 )
             rows = [one.new for one in removed if one.new is not None]
-            await check_parents(self._t, self._tables, child, rows, frozenset(key.columns))
+            changed = frozenset(key.columns)
+            await check_parents(self._t, self._tables, child, rows, changed, self._deferred)
             await self.follow(child, removed)
 
     async def _still_there(self, table: Table, key: ForeignKey, values: Sequence[Any]) -> bool:
@@ -160,7 +233,7 @@ class Children:
         (found,) = await self._t.multi_get([_parent_key(table, key, values)])
         return found is not None
 
-    async def _referring(
+    async def referring(
         self, child: Table, key: ForeignKey, values: tuple[Any, ...]
     ) -> list[Stored]:
         """The rows with these values, none of which may come until the commit."""
@@ -208,18 +281,8 @@ class Children:
                     default = writer.rules.defaults.get(place)
                     values[place] = None if default is None else default((), self._env)
             case _:
-                shown = self._tables.writer(table).rules.key_text(
-                    at, [gone.old.values[place] for place in at]
-                )
-                raise SqlError(
-                    FOREIGN_KEY_VIOLATION,
-                    f'update or delete on table "{table.name}" violates foreign key constraint '
-                    f'"{key.name}" on table "{child.name}"',
-                    detail=f'Key {shown} is still referenced from table "{child.name}".',
-                    schema="public",
-                    table=child.name,
-                    constraint=key.name,
-                )
+                told = [gone.old.values[place] for place in at]
+                raise _still_referenced(self._tables, table, child, key, told)
         new = writer.rules.finished(values, self._env)
         writer.update(self._t, row, new)
         return Gone(row, new)

@@ -23,6 +23,7 @@ from sqlproxy.errors import (
 )
 from sqlproxy.fast.access import choose
 from sqlproxy.fast.changing import TableWriter, Taken
+from sqlproxy.fast.deferring import Deferred
 from sqlproxy.fast.reading import Stored, TableReader, Touched
 from sqlproxy.fast.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.fast.rules import Row
@@ -57,6 +58,11 @@ class Work(Protocol):
 
     @property
     def alone(self) -> bool: ...
+
+    @property
+    def deferred(self) -> Deferred | None:
+        """Where checks at the commit are noted; None: there are none."""
+        ...
 
     async def reserve(self, sequences: frozenset[str], count: int) -> None:
         """So many numbers of each sequence can be taken without waiting."""
@@ -160,7 +166,7 @@ class InsertPlan:
                 writer.insert(work.t, row)
             kept = made
         every = frozenset(column.id for column in self.table.columns)
-        await check_parents(work.t, work.tables, self.table, kept, every)
+        await check_parents(work.t, work.tables, self.table, kept, every, work.deferred)
         outcome.count = len(kept)
         outcome.rows = self.returned(kept, work.env)
         return outcome
@@ -345,9 +351,10 @@ class _Assignments:
                 if taken is not None:
                     raise writer.refused(taken, row)
             writer.update(work.t, old, row)
-        await check_parents(work.t, work.tables, self._table, new, self.changed)
+        await check_parents(work.t, work.tables, self._table, new, self.changed, work.deferred)
         gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
-        await Children(work.t, work.tables, work.env, work.touched).follow(self._table, gone)
+        children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
+        await children.follow(self._table, gone)
         return new
 
     def new(self, writer: TableWriter, old: Stored, seen: Values, env: Env) -> Row:
@@ -435,7 +442,7 @@ class DeletePlan:
         writer = work.tables.writer(self.table)
         for old, _ in rows:
             writer.delete(work.t, old)
-        children = Children(work.t, work.tables, work.env, work.touched)
+        children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
         await children.follow(self.table, [Gone(old, None) for old, _ in rows])
         outcome = Outcome(len(rows), writers=[writer])
         for _, seen in rows:

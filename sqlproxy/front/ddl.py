@@ -447,7 +447,7 @@ class _Draft:
         elif kind in ("CONSTR_ATTR_DEFERRABLE", "CONSTR_ATTR_DEFERRED"):
             last = self.later[-1][0]
             last["deferrable"] = True
-            last["initdeferred"] = kind == "CONSTR_ATTR_DEFERRED"
+            last["initdeferred"] = last.get("initdeferred") or kind == "CONSTR_ATTR_DEFERRED"
         elif not kind.startswith("CONSTR_ATTR"):
             self.later.append((dict(body), column.name))
         self.columns[place] = column

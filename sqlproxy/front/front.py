@@ -319,7 +319,8 @@ class _Bind:
 
 
 def _set_constraints(body: Node) -> s.SetConstraints:
-    return s.SetConstraints(bool(body.get("deferred")))
+    names = tuple(node["RangeVar"]["relname"] for node in body.get("constraints", ()))
+    return s.SetConstraints(bool(body.get("deferred")), names)
 
 
 def _deallocate(body: Node) -> s.Deallocate:

@@ -478,7 +478,10 @@ class LockTable:
 
 @dataclass(frozen=True, slots=True)
 class SetConstraints:
+    """`names` (): ALL."""
+
     deferred: bool
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,4 +129,8 @@ def foreign_key(table: Table, key: ForeignKey, other: Table) -> str:
         text += f" ON UPDATE {action}"
     if action := _ACTIONS[key.on_delete]:
         text += f" ON DELETE {action}"
+    if key.deferrable:
+        text += " DEFERRABLE"
+    if key.deferred:
+        text += " INITIALLY DEFERRED"
     return text

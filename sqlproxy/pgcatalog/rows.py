@@ -604,6 +604,8 @@ def _foreign_key(
             "oid": made,
             "conname": key.name,
             "contype": "f",
+            "condeferrable": key.deferrable,
+            "condeferred": key.deferred,
             "conrelid": oids.relation(table.id),
             "confrelid": oids.relation(other.id),
             "conindid": index,

@@ -30,7 +30,6 @@ from sqlproxy.session.definitions import (
     known_options,
     run,
     sequence_options,
-    tell_deferrable,
 )
 from sqlproxy.session.environment import environment
 from sqlproxy.types import resolve
@@ -229,7 +228,6 @@ async def _add_constraint(session: SqlSession, table: str, constraint: Any, inde
             args = {"check": check_args(constraint), "not_valid": not constraint.validated}
             await run(session, "AddConstraint", {"name": table, **args})
         case _:
-            tell_deferrable(session, constraint)
             key = {"foreign_key": foreign_key_args(constraint)}
             await run(
                 session,

@@ -27,6 +27,7 @@ from sqlproxy.errors import (
     UNDEFINED_SAVEPOINT,
     SqlError,
 )
+from sqlproxy.fast.deferring import Deferred
 from txn.client import TxnClient
 from txn.terms import USUAL, Terms
 from txn.transaction import Transaction, TxnState
@@ -60,6 +61,7 @@ class Block:
         self.modes = Modes()
         self._t: Transaction | None = None
         self._savepoints: list[_Savepoint] = []
+        self.deferred = Deferred()  # constraints that are checked at the commit
         self.statements = 0  # run in the store's transaction
         self.wrote = False
 
@@ -145,6 +147,7 @@ class Block:
         self.statements = 0
         self.wrote = False
         self.fence.forget(unknown=unknown)
+        self.deferred.end()
 
     async def renew(self) -> None:
         """Go on with a new snapshot: what was declared since is to be seen. Nothing was written."""

@@ -263,8 +263,13 @@ async def lock_table(session: SqlSession, bound: s.LockTable) -> str:
 
 
 async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
-    if bound.deferred:  # IMMEDIATE is how it always is
-        raise unsupported("deferred constraints", hint="They are checked by each statement.")
+    if not session.block.explicit:
+        session.notice("SET CONSTRAINTS can only be used in transaction blocks", "WARNING", "25P01")
+        return "SET CONSTRAINTS"
+    deferred = session.block.deferred
+    deferred.say((await session.declared()).tables, bound.names, deferred=bound.deferred)
+    if not bound.deferred:
+        await session.check_constraints()
     return "SET CONSTRAINTS"
 
 

@@ -97,6 +97,7 @@ def foreign_key_args(key: d.ForeignKeyDef) -> dict[str, Any]:
     return {
         "name": key.name or "", "columns": list(key.columns), "table": key.table,
         "referenced": list(key.referenced), "on_delete": key.on_delete, "on_update": key.on_update,
+        "deferrable": key.deferrable, "deferred": key.deferred,
     }  # fmt: skip
 
 
@@ -127,18 +128,6 @@ def table_args(
     return args
 
 
-def tell_deferrable(session: SqlSession, key: d.ForeignKeyDef) -> None:
-    """DEFERRABLE is taken, because Django says it of every foreign key, and not done: what is kept
-    is stricter, so data are never wrong, but rows have to come parents first.
-    """
-    if key.deferrable:
-        session.notice(
-            f'foreign keys to "{key.table}" are checked by each statement, not at the commit: '
-            "DEFERRABLE has no effect",
-            "WARNING",
-        )
-
-
 def known_options(session: SqlSession, options: Mapping[str, Any]) -> dict[str, Any]:
     """The storage parameters that mean something; the client is told of one that does not."""
     if "fillfactor" in options:
@@ -151,8 +140,6 @@ async def create_table(session: SqlSession, bound: d.CreateTable) -> str:
     args = table_args(
         bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, options
     )
-    for key in bound.foreign_keys:
-        tell_deferrable(session, key)
     told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
     if told.get("exists"):
         session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")

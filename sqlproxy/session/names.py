@@ -8,7 +8,7 @@ database's schema version has risen (one row), and at once behind a definition o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,6 +63,10 @@ class Declared:
     def index(self, name: str) -> Table | None:
         """The table that has the index, or the primary key, of that name."""
         return self._indexes.get(name)
+
+    @property
+    def tables(self) -> Iterable[Table]:
+        return self._tables.values()
 
     def table_by_id(self, table: int) -> Table | None:
         return self._by_id.get(TableId(table))

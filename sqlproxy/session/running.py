@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from sqlproxy.answers import Row
 from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
+from sqlproxy.fast.deferring import Deferred
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, TooManyRows
@@ -63,6 +64,12 @@ class Job:
     tables: Declared
     touched: Touched
     alone: bool
+
+    @property
+    def deferred(self) -> Deferred | None:
+        """A statement that is a transaction by itself ends with its checks."""
+        block = self.session.block
+        return block.deferred if block.explicit else None
 
     async def reserve(self, sequences: frozenset[str], count: int) -> None:
         for name in sorted(sequences):

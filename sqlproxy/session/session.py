@@ -39,6 +39,7 @@ from sqlproxy.errors import (
     from_store,
 )
 from sqlproxy.fast.reading import Touched
+from sqlproxy.fast.referring import check_deferred
 from sqlproxy.fast.writing import Outcome
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
@@ -46,7 +47,7 @@ from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog.contents import Session as CatalogSession
 from sqlproxy.session import running, short
 from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
-from sqlproxy.session.environment import Told, moment
+from sqlproxy.session.environment import Told, environment, moment
 from sqlproxy.session.frozen import frozen, thawed
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Portal as CursorPortal
@@ -348,7 +349,25 @@ class SqlSession:
         """Commit the transaction, explicit or not. Raises SqlError; it is over anyway."""
         sole, outcomes = self.sole, self.outcomes
         self.sole, self.outcomes = None, []
+        await self._check_deferred()
         await self.undisturbed(self._commit(sole, outcomes))
+
+    async def _check_deferred(self) -> None:
+        """Raises SqlError (23503): the transaction is rolled back."""
+        if self.block.deferred and self.block.transaction is not None:
+            try:
+                await self._guarded(self.check_constraints())
+            except SqlError:
+                await self.block.roll_back()
+                raise
+
+    async def check_constraints(self) -> None:
+        """Deferred ones, as things are now. Raises SqlError (23503), KvorumError."""
+        block = self.block
+        if block.deferred and block.transaction is not None:
+            env, _ = environment(self, ())
+            declared = await self.declared()
+            await check_deferred(block.transaction, declared, env, block.deferred)
 
     async def undisturbed(self, commit: Awaitable[None]) -> None:
         """A commit, which nothing cancels."""

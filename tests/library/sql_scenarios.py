@@ -323,7 +323,7 @@ async def _to_retype(place: Place) -> Any:
         "name": "people",
         "column": "age",
         "type": "text",
-        "sql": "age::text || ' years'",
+        "sql": "age::text",
         "uses": ["age"],
     }
 
@@ -334,7 +334,7 @@ async def _is_retyped(place: Place, args: Any, happened: bool) -> Any:
     rows = (await place.txn.scan(*table_range(table.id), limit=100)).items
     ages = [codec(table).decode_row(key[4:], value)[2] for key, value, _ in rows]
     wanted = [10, 20, None, 40, 50]
-    new = [None if age is None else f"{age} years" for age in wanted]
+    new = [None if age is None else str(age) for age in wanted]
     if ages != (new if happened else wanted) or table.frozen or len(table.columns) != 3:
         return f"{ages}, {table.frozen}, {table.columns}"
     return await has(place, NAMES - {"people_age_idx"})
