@@ -37,6 +37,7 @@ from pyspark_kvorum.options import Options
 from pyspark_kvorum.pins import Pin, too_old
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
+from pyspark_kvorum.types import as_spark
 from pyspark_kvorum.where import columns_of, compile_where, key_bounds
 from sqlproxy import arrow_rows
 from sqlproxy.schema import Table
@@ -119,6 +120,7 @@ class _Decode:
             batch = batch.filter(self._condition)
         if batch.schema.equals(self._want):
             return batch
+        batch = as_spark(batch)
         return batch.select(self._names).cast(self._want)
 
 

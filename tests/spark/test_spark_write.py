@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,35 @@ def test_o10_a_job_is_aborted(
     with kvorum.spark.job(spark, "j", "j", 1, endpoint=f"127.0.0.1:{node.base}") as job:
         assert job.write(frame, f"{NAMESPACE}.{table}"), "a new job of the same version"
     assert load(spark, options(table)) == [(1, "a")]
+
+
+def test_o14_types_that_spark_has_as_text(
+    spark: Any, db: kvorum.Database, options: Options
+) -> None:
+    """A time, interval, long number, array or JSON value comes back as another one."""
+    kinds = {"t": "time", "i": "interval", "n": "numeric(45,2)", "a": "int4[]", "j": "jsonb"}
+    kinds |= {"u": "uuid", "d": "timestamp", "s": "text[]"}
+    columns = [kvorum.Column("id", "int4", nullable=False)]
+    columns += [kvorum.Column(name, kind) for name, kind in kinds.items()]
+    db.create_table(NAMESPACE, "texts", columns=columns, primary_key=["id"])
+    one = (
+        1, "12:30:00.250000", "1 mon -2 days +00:00:01.5", "9" * 40 + ".25", [1, None, 3],
+        {"x": [1.5]}, "12345678-1234-5678-1234-567812345678", datetime(2026, 11, 22, 16, 16),  # noqa: DTZ001 - without a zone
+        ["a", "", None],
+    )  # fmt: skip
+    schema = "id INT, t STRING, i STRING, n STRING, a ARRAY<INT>, j MAP<STRING, ARRAY<DOUBLE>>,"
+    schema += " u STRING, d TIMESTAMP_NTZ, s ARRAY<STRING>"
+    frame = spark.createDataFrame([one, (2, *[None] * 8)], schema)
+    save(frame, options("texts"))
+    want = (*one[:5], '{"x": [1.5]}', *one[6:])
+    found = {row.id: tuple(row) for row in kvorum_frame(spark, options("texts")).collect()}
+    assert found == {1: want, 2: (2, *[None] * 8)}
+    wrong = frame.selectExpr("id", "'25 parsecs' AS i")
+    assert "column i (interval)" in message(lambda: save(wrong, options("texts")))
+
+
+def kvorum_frame(spark: Any, options: dict[str, str]) -> Any:
+    return spark.read.format("kvorum").options(**options).load()
 
 
 def test_o8_nothing_is_prepared(node: NodeProcess) -> None:
