@@ -20,6 +20,7 @@ ENTRY_POINTS = {
     "kvorum.__main__": "python -m kvorum",
     "kvorum.procedures": "what users open without a cluster",
     "procedures.master.balancing.simulate": "python -m, a cluster to plan for on paper",
+    "pyspark_kvorum.bulk": "kvorum.spark.bulk_load, by name: neither package imports the other",
 }
 
 
