@@ -487,7 +487,7 @@ class Store:
         engines, self._engines = self._engines, []
         # Whoever still holds a client must not keep the databases open: their handles are in these.
         for name in (
-            *("manager", "host", "dispatcher", "tso", "state", "room", "cluster"),
+            *("manager", "scheduler", "host", "dispatcher", "tso", "state", "room", "cluster"),
             *("waits", "wait_care", "safepoint", "heart", "pulse", "picture"),
         ):
             self.__dict__.pop(name, None)
