@@ -144,6 +144,7 @@ class Doors:
             timers=ports.timers,
             in_thread=ports.in_thread,
             name=f"node {store.identity.node}".encode(),
+            home=self._node.config.data / "sql-temporary",
         )
         door.open(bound_socket(self._node.config.listen, port), self._in_background)
         stack.push_async_callback(door.close)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -56,8 +57,11 @@ class Front:
         timers: Timers,
         *,
         name: bytes = b"",
+        home: Path | None = None,
     ) -> None:
-        """`name`: of this process, the same after a restart; without one it has a random one."""
+        """`name`: of this process, the same after a restart; without one it has a random one.
+        `home`: a folder of its own for what is too large for memory; None: one of the system's.
+        """
         self._presence = Presence(txn, timers, name or rng.token(_NAME_BYTES))
         self._txn, self._surface, self._timers, self._rng = txn, surface, timers, rng
         self._procedures = ProcedureClient(nodes, timers, owner="sql")
@@ -65,7 +69,7 @@ class Front:
         self._system = SystemCatalog(
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers()
         )
-        self._analytic = DuckAnalytic()
+        self._analytic = DuckAnalytic(home)
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,

@@ -11,6 +11,7 @@ import importlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.ports import Clock, Rng, Timers
@@ -39,9 +40,12 @@ class SqlDoor:
         timers: Timers,
         in_thread: Callable[[Callable[[], None]], Awaitable[None]],
         name: bytes = b"",
+        home: Path | None = None,
     ) -> None:
-        """`name`: of this process among those that serve SQL, the same after a restart."""
-        self._name = name
+        """`name`: of this process among those that serve SQL, the same after a restart; `home`: a
+        folder of its own for what queries cannot hold in memory.
+        """
+        self._name, self._home = name, home
         self._parts = (nodes, txn, surface, clock, rng, timers)
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
@@ -67,7 +71,7 @@ class SqlDoor:
             return
         from kvorum.sql import Front
 
-        self._front = Front(*self._parts, name=self._name)
+        self._front = Front(*self._parts, name=self._name, home=self._home)
         await self._front.start(sock)
         log.info("the PostgreSQL port serves its first client")
 

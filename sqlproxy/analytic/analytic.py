@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 
 
 class DuckAnalytic:
-    """`sqlproxy.session.services.Analytic`. One per process."""
+    """`sqlproxy.session.services.Analytic`. One per process. `home`: where what is too large for
+    memory goes.
+    """
 
-    def __init__(self) -> None:
-        self._engine = Engine()
+    def __init__(self, home: Path | None = None) -> None:
+        self._engine = Engine(home)
 
     def close(self) -> None:
         """No query is under way any more."""

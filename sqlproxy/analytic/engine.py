@@ -40,9 +40,12 @@ _SETTINGS: Final = (
 
 
 class Engine:
-    """Opened at the first query; `close` when the process serves SQL no more."""
+    """Opened at the first query; `close` when the process serves SQL no more. `home`: a folder that
+    is this process's alone: what a killed one left there is removed; None: one of the system's.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, home: Path | None = None) -> None:
+        self._home = home
         self._root: duckdb.DuckDBPyConnection | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._directory: Path | None = None
@@ -51,7 +54,12 @@ class Engine:
     def directory(self) -> Path:
         """Where large things go."""
         if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="kvorum-sql-"))
+            if self._home is None:
+                self._directory = Path(tempfile.mkdtemp(prefix="kvorum-sql-"))
+            else:
+                shutil.rmtree(self._home, ignore_errors=True)
+                self._home.mkdir(mode=0o700, parents=True)
+                self._directory = self._home
         return self._directory
 
     def _open(self) -> duckdb.DuckDBPyConnection:

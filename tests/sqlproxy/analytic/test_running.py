@@ -15,6 +15,7 @@ import pytest
 
 from kv.base.ids import TableId
 from sqlproxy.analytic import sources
+from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import held
 from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader
@@ -137,3 +138,17 @@ def test_n4_a_large_table_goes_to_a_file_and_comes_back(
     assert list(tmp_path.iterdir())
     loader.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_n4_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Files that a killed process wrote for large queries stay in its folder for ever, or are
+    written elsewhere.
+    """
+    home = tmp_path / "sql-temporary"
+    home.mkdir()
+    (home / "left").write_text("by a killed process")
+    engine = Engine(home)
+    assert engine.directory == home
+    assert not list(home.iterdir())
+    engine.close()
+    assert not home.exists()
