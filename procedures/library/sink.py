@@ -21,7 +21,8 @@ it is committed.
 The anchor of a large batch is a row of the *table*, so large batches for one table come one after
 the other and cannot wait for each other in a circle. The marker is written under the condition that
 it is still what `verify` read: of two commits of one version the second starts over and finds the
-first. So is the table's record: who gives it an index meanwhile makes the batch start over.
+first. So is the table's record, looked at again behind the rows: who gives the table an index
+meanwhile makes the batch start over.
 
 Every step may run twice: `verify` is one transaction; `write` lays intents that are there already;
 `flip` asks the record; cleaning removes what is left. A batch that fails or is aborted rolls its
@@ -35,20 +36,28 @@ copies write the same keys and would conflict.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, Refused, Rejected, TxnAborted
+from kv.base.errors import Refused
 from kv.base.keys import successor, table_prefix
 from kv.base.methods import COMMITTED
-from kv.base.ops import Op, check, delete, put
+from kv.base.ops import Op, delete
 from procedures.engine.procedure import Outcome, again, done, fail
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step, undo
-from procedures.engine.submission import Submission
 from procedures.library import sink_rows
+from procedures.library.sink_bulk import (
+    SINK_CLEAN,
+    Submit,
+    flip,
+    hand_to_clean,
+    moderate,
+    rows_of,
+    take_back,
+    write,
+)
 from procedures.library.sink_careful import MarkerMoved, PlainTables, apply
 from procedures.library.sink_parts import (
     REFUSE,
@@ -80,12 +89,9 @@ if TYPE_CHECKING:
     from txn.transaction import Transaction
 
 SINK_COMMIT: Final = "kvorum.sink_commit"
-SINK_CLEAN: Final = "kvorum.sink_clean"
 _FOREVER_MS: Final = 1 << 62
 _CHUNKS_PER_READ: Final = 3  # of at most SINK_CHUNK_BYTES_MAX each, so that a reply holds them
 _STAGING: Final = (AttemptState.OPEN, AttemptState.PREPARED)
-
-Submit = Callable[[Submission], Awaitable[int]]
 
 
 class Page(Protocol):
@@ -169,13 +175,13 @@ class SinkCommit:
     @step
     async def write(self, ctx: StepContext) -> Outcome:
         try:
-            return await _write(ctx, self._txn, self._submit, self._tables)
+            return await write(ctx, self._txn, self._submit, self._tables)
         except SinkRefused as e:
             return fail(e.code, e.message)
 
     @step
     async def flip(self, ctx: StepContext) -> Outcome:
-        return await _flip(ctx, self._txn.bulk, self._submit)
+        return await flip(ctx, self._txn.bulk, self._submit)
 
     @step
     async def apply(self, ctx: StepContext) -> Outcome:
@@ -188,7 +194,7 @@ class SinkCommit:
         if told is None:
             return again(delay_ms=min(10 << min(ctx.round, 10), limits.SINK_RETRY_MS_MAX))
         for part in parts_of(ctx.args):
-            await _hand_to_clean(ctx, part, 0, self._submit)
+            await hand_to_clean(ctx, part, 0, self._submit)
         return done(told)
 
     @undo
@@ -212,11 +218,11 @@ class SinkClean:
         if args["txn"]:
             await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
             try:
-                async for keys, values in _rows(part, bulk):
+                async for keys, values in rows_of(part, bulk):
                     await bulk.resolve_rows(keys, values, args["txn"], args["commit_ts"])
             except SinkRefused as e:  # damaged since it was written: intents go when they are met
                 ctx.state["damaged"] = e.message
-        if not _moderate(part):
+        if not moderate(part):
             return next_step("remove")
         _drop_staged(ctx, part)
         return done(ctx.state or None)
@@ -406,129 +412,6 @@ def _drop_staged(ctx: StepContext, part: Part) -> None:
             ctx.txn.delete(chunk_key(part.attempt, task, seq))
 
 
-# -- write and flip
-
-
-async def _write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tables) -> Outcome:
-    """Intents for the anchor, the marker and every row. The flip has a step of its own if writing
-    is much to do again.
-    """
-    args, state, bulk = ctx.args, ctx.state, txn.bulk
-    (part,) = parts_of(args)
-    if "txn" not in state:
-        state["txn"] = await bulk.fresh_ts()
-        return again()  # kept before it is used
-    anchor = bulk_key(part.table)
-    transaction = bulk.begin(state["txn"], anchor)
-    try:
-        ops = [put(anchor, part.attempt.encode())]
-        ops += [check(key, version) for key, version in state["guards"]]
-        if args["app"] and not args.get("early"):
-            ops.append(put(marker_of(args), state["marker"], cond=state["marker_version"]))
-        await transaction.prewrite(ops)
-        await _prewrite_rows(ctx, part, transaction, txn, tables)
-    except TxnAborted:
-        # Somebody met our intents after a crash and rolled them back, or it was the victim of a
-        # deadlock: for good, and with a new id.
-        await bulk.roll_back(anchor, state["txn"])
-        del state["txn"]
-        return again(delay_ms=10)
-    except ConditionFailed:
-        # Another commit moved the marker, or the table changed. Look again: it may be done.
-        await bulk.roll_back(anchor, state["txn"])
-        await bulk.resolve(_system_keys(ctx, part), state.pop("txn"), 0)
-        return next_step("verify")
-    finally:
-        await transaction.close()
-    state["min_commit_ts"] = transaction.min_commit_ts
-    if _moderate(part):
-        return await _flip(ctx, bulk, submit)
-    return next_step("flip")
-
-
-async def _prewrite_rows(
-    ctx: StepContext, part: Part, transaction: Any, txn: Transactions, tables: Tables
-) -> None:
-    """Raises SinkRefused for two rows of one key, if that is not allowed."""
-    bulk, prefix = txn.bulk, table_prefix(part.table)
-
-    async def show(key: bytes) -> str:
-        return await tables.shown(txn.get, part.table, key)
-
-    doubts: sink_rows.Doubts | None = None
-    if part.twice == REFUSE:
-        if part.rows > limits.SINK_UNIQUE_ROWS:
-            await sink_rows.refuse_duplicates(part, bulk.read, show)
-        else:
-            doubts = sink_rows.Doubts()
-    written = 0
-    async for keys, values in _rows(part, bulk, doubts):
-        await transaction.prewrite_rows(keys, values)
-        written += len(keys)
-        ctx.progress(min(1.0, written / max(1, part.rows)), f"{written} of {part.rows} rows")
-    if doubts is not None:
-        await sink_rows.compare(part, bulk.read, show, doubts, prefix)
-
-
-async def _flip(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Outcome:
-    state = ctx.state
-    (part,) = parts_of(ctx.args)
-    anchor = bulk_key(part.table)
-    status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"])
-    if status != COMMITTED:
-        del state["txn"]
-        return next_step("write")
-    await _hand_to_clean(ctx, part, commit_ts, submit)
-    return done({"outcome": "committed", "rows": part.rows, "commit_version": str(commit_ts)})
-
-
-async def _hand_to_clean(ctx: StepContext, part: Part, commit_ts: int, submit: Submit) -> None:
-    args: dict[str, Any] = {
-        "attempt": part.attempt, "table": part.table, "manifest": part.manifest,
-        "keys": _system_keys(ctx, part), "txn": ctx.state["txn"] if commit_ts else 0,
-        "commit_ts": commit_ts,
-    }  # fmt: skip
-    which = "" if part.attempt == ctx.args["attempt"] else f"/{part.attempt}"
-    await submit(Submission(SINK_CLEAN, args, ctx.owner, f"clean/{ctx.id}{which}"))
-
-
-def _system_keys(ctx: StepContext, part: Part) -> list[bytes]:
-    """The anchor, the table's record, and the marker if there is one."""
-    guards = [key for key, _ in ctx.state.get("guards", ())]
-    marker = [marker_of(ctx.args)] if ctx.args["app"] else []
-    return [bulk_key(part.table), *guards, *marker]
-
-
-def _moderate(part: Part) -> bool:
-    """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
-    return part.rows <= limits.SINK_STEP_ROWS and part.chunks <= limits.SINK_STEP_CHUNKS
-
-
-async def _rows(
-    part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None = None
-) -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
-    """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
-
-    A moderate batch is one piece, so that its tasks share messages. Of rows with one key the last
-    stays. Last chunk first, since of two intents on one key the first stays: so the last row of a
-    key wins, as in a small batch. Raises SinkRefused for what is missing or damaged.
-    """
-    prefix = table_prefix(part.table)
-    merged: dict[bytes, bytes | None] = {}
-    moderate = _moderate(part)
-    async for piece in sink_rows.chunks(part, bulk.read, backwards=True):
-        keys = [prefix + key for key in piece.keys]
-        if doubts is not None:
-            doubts.add(keys)
-        if moderate:
-            merged = dict(zip(keys, piece.values, strict=True)) | merged
-        else:
-            yield keys, piece.values
-    if moderate:
-        rising = sorted(merged)
-        yield rising, [merged[key] for key in rising]
-
-
 # -- the way back
 
 
@@ -539,16 +422,13 @@ async def _release(ctx: StepContext, txn: Transactions, submit: Submit) -> None:
         (part,) = parts_of(ctx.args)
         status, commit_ts = await bulk.roll_back(bulk_key(part.table), start_ts)
         if status == COMMITTED:
-            await _hand_to_clean(ctx, part, commit_ts, submit)
+            await hand_to_clean(ctx, part, commit_ts, submit)
             return
-        await bulk.resolve(_system_keys(ctx, part), start_ts, 0)
-        with suppress(SinkRefused, Rejected):  # unreadable: the rest goes when it is met
-            async for keys, values in _rows(part, bulk):
-                await bulk.resolve_rows(keys, values, start_ts, 0)
+        await take_back(ctx, part, bulk, start_ts)
     for part in parts_of(ctx.args):
         found = await ctx.txn.get(attempt_key(part.attempt))
         if found is not None and Attempt.unpack(found.value).state is AttemptState.DONE:
-            await _hand_to_clean(ctx, part, 0, submit)
+            await hand_to_clean(ctx, part, 0, submit)
             continue
         _let_go_of(ctx, part)
 

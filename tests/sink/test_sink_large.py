@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,9 @@ from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import table_prefix
 from kv.base.ops import put
 from procedures.engine import plain
+from procedures.library import sink_bulk
+from procedures.library.sink_careful import PlainTables
+from procedures.library.sink_parts import Facts, Get
 from procedures.library.sink_records import chunk_key
 from tests.sink.world import OTHER, TABLE, Client, Life, Task, World, opened, refusal, some_rows
 from tests.support import simloop
@@ -354,5 +358,38 @@ def test_o3_result_tells_rows_and_version() -> None:
         version = (await world.store.txn.get(PREFIX + next(iter(some_rows(1, "v")))))[1]
         assert result == {"outcome": "committed", "rows": 300, "commit_version": str(version)}
         await life.idle()
+
+    play(work)
+
+
+def test_o2_a_table_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that began without rules is flipped, though the table got an index meanwhile."""
+    record = table_prefix(OTHER) + b"record"
+    looks: list[bool] = []
+
+    class Tables(PlainTables):
+        async def facts(self, get: Get, table: int) -> Facts:
+            value, version = await get(record)
+            looks.append(value == b"ruled")
+            return Facts("ns.t", value == b"ruled", record, version)
+
+    plain_rows = sink_bulk._prewrite_rows
+
+    async def work(world: World, life: Life) -> None:
+        async def changed(*args: Any) -> None:
+            await plain_rows(*args)
+            await world.store.txn.write([put(record, b"ruled")])
+
+        monkeypatch.setattr(sink_bulk, "_prewrite_rows", changed)
+        life.tables = Tables()
+        await world.store.txn.write([put(record, b"plain")])
+        client = Client(life.sink, "a")
+        await client.commit(await staged(client, "v"), 0)
+        assert looks == [False, True]
+        assert await world.rows() == some_rows(300, "v")
+        assert len(await world.versions_of_marker()) == 1
+        await life.idle()
+        assert world.intents() == []
+        assert await world.staged() == []
 
     play(work)

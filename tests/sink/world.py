@@ -30,6 +30,7 @@ from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_job import SparkJob
+from procedures.library.sink_parts import Tables
 from procedures.library.sink_records import (
     Attempt,
     AttemptState,
@@ -115,7 +116,10 @@ class Life:
         timers = LoopTimers(world.loop)
         self.txn = TxnClient(self.kv, store.oracle, world.clock, world.rng, timers)
         registry = Registry()
-        registry.add(SinkCommit, make=lambda: SinkCommit(self.txn, self.executor.submit))
+        self.tables: Tables | None = None
+        registry.add(
+            SinkCommit, make=lambda: SinkCommit(self.txn, self.executor.submit, self.tables)
+        )
         registry.add(SinkClean, make=lambda: SinkClean(self.txn))
         registry.add(SparkJob)
         self.executor = Executor(

@@ -1,0 +1,171 @@
+"""Large batches of the sink: streamed under one transaction id, flipped at one row.
+
+    write    intents for the anchor, the marker and the manifest's rows, chunk by chunk; behind them
+             one on the table's record, which must be what `verify` read (so nobody waits for a
+             batch just because it is written to the same table)
+    flip     one status flip at the anchor; the cleaning is handed to `kvorum.sink_clean`
+
+Every part may be done again after a crash: intents that are there are there (`txn.bulk`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kv.base import limits
+from kv.base.errors import ConditionFailed, Rejected, TxnAborted
+from kv.base.keys import table_prefix
+from kv.base.methods import COMMITTED
+from kv.base.ops import check, put
+from procedures.engine.procedure import Outcome, again, done
+from procedures.engine.procedure import next as next_step
+from procedures.engine.submission import Submission
+from procedures.library import sink_rows
+from procedures.library.sink_parts import REFUSE, Part, SinkRefused, Tables, marker_of, parts_of
+from procedures.library.sink_records import bulk_key
+
+if TYPE_CHECKING:
+    from procedures.engine.context import StepContext
+    from txn.bulk import BulkTransactions
+
+SINK_CLEAN: Final = "kvorum.sink_clean"
+Submit = Callable[[Submission], Awaitable[int]]
+
+
+class Transactions(Protocol):
+    """What this needs of txn.TxnClient."""
+
+    @property
+    def bulk(self) -> BulkTransactions: ...
+    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
+
+
+async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tables) -> Outcome:
+    """Intents for the anchor, the marker and every row. The flip has a step of its own if writing
+    is much to do again.
+    """
+    args, state, bulk = ctx.args, ctx.state, txn.bulk
+    (part,) = parts_of(args)
+    if "txn" not in state:
+        state["txn"] = await bulk.fresh_ts()
+        return again()  # kept before it is used
+    anchor = bulk_key(part.table)
+    transaction = bulk.begin(state["txn"], anchor)
+    try:
+        ops = [put(anchor, part.attempt.encode())]
+        if args["app"] and not args.get("early"):
+            ops.append(put(marker_of(args), state["marker"], cond=state["marker_version"]))
+        await transaction.prewrite(ops)
+        await _prewrite_rows(ctx, part, transaction, txn, tables)
+        if state["guards"]:
+            await transaction.prewrite([check(key, version) for key, version in state["guards"]])
+    except TxnAborted:
+        # Somebody met our intents after a crash and rolled them back, or it was the victim of a
+        # deadlock: for good, and with a new id.
+        await bulk.roll_back(anchor, state["txn"])
+        del state["txn"]
+        return again(delay_ms=10)
+    except ConditionFailed:
+        # Another commit moved the marker, or the table changed. Look again: it may be done.
+        await bulk.roll_back(anchor, state["txn"])
+        await take_back(ctx, part, bulk, state.pop("txn"))
+        return next_step("verify")
+    finally:
+        await transaction.close()
+    state["min_commit_ts"] = transaction.min_commit_ts
+    if moderate(part):
+        return await flip(ctx, bulk, submit)
+    return next_step("flip")
+
+
+async def _prewrite_rows(
+    ctx: StepContext, part: Part, transaction: Any, txn: Transactions, tables: Tables
+) -> None:
+    """Raises SinkRefused for two rows of one key, if that is not allowed."""
+    bulk, prefix = txn.bulk, table_prefix(part.table)
+
+    async def show(key: bytes) -> str:
+        return await tables.shown(txn.get, part.table, key)
+
+    doubts: sink_rows.Doubts | None = None
+    if part.twice == REFUSE:
+        if part.rows > limits.SINK_UNIQUE_ROWS:
+            await sink_rows.refuse_duplicates(part, bulk.read, show)
+        else:
+            doubts = sink_rows.Doubts()
+    written = 0
+    async for keys, values in rows_of(part, bulk, doubts):
+        await transaction.prewrite_rows(keys, values)
+        written += len(keys)
+        ctx.progress(min(1.0, written / max(1, part.rows)), f"{written} of {part.rows} rows")
+    if doubts is not None:
+        await sink_rows.compare(part, bulk.read, show, doubts, prefix)
+
+
+async def flip(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Outcome:
+    state = ctx.state
+    (part,) = parts_of(ctx.args)
+    anchor = bulk_key(part.table)
+    status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"])
+    if status != COMMITTED:
+        del state["txn"]
+        return next_step("write")
+    await hand_to_clean(ctx, part, commit_ts, submit)
+    return done({"outcome": "committed", "rows": part.rows, "commit_version": str(commit_ts)})
+
+
+async def take_back(ctx: StepContext, part: Part, bulk: BulkTransactions, start_ts: int) -> None:
+    """Remove the intents of a transaction that is rolled back."""
+    await bulk.resolve(system_keys(ctx, part), start_ts, 0)
+    with suppress(SinkRefused, Rejected):  # unreadable: the rest goes when it is met
+        async for keys, values in rows_of(part, bulk):
+            await bulk.resolve_rows(keys, values, start_ts, 0)
+
+
+async def hand_to_clean(ctx: StepContext, part: Part, commit_ts: int, submit: Submit) -> None:
+    args: dict[str, Any] = {
+        "attempt": part.attempt, "table": part.table, "manifest": part.manifest,
+        "keys": system_keys(ctx, part), "txn": ctx.state["txn"] if commit_ts else 0,
+        "commit_ts": commit_ts,
+    }  # fmt: skip
+    which = "" if part.attempt == ctx.args["attempt"] else f"/{part.attempt}"
+    await submit(Submission(SINK_CLEAN, args, ctx.owner, f"clean/{ctx.id}{which}"))
+
+
+def system_keys(ctx: StepContext, part: Part) -> list[bytes]:
+    """The anchor, the table's record, and the marker if there is one."""
+    guards = [key for key, _ in ctx.state.get("guards", ())]
+    marker = [marker_of(ctx.args)] if ctx.args["app"] else []
+    return [bulk_key(part.table), *guards, *marker]
+
+
+def moderate(part: Part) -> bool:
+    """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
+    return part.rows <= limits.SINK_STEP_ROWS and part.chunks <= limits.SINK_STEP_CHUNKS
+
+
+async def rows_of(
+    part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None = None
+) -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
+    """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
+
+    A moderate batch is one piece, so that its tasks share messages. Of rows with one key the last
+    stays. Last chunk first, since of two intents on one key the first stays: so the last row of a
+    key wins, as in a small batch. Raises SinkRefused for what is missing or damaged.
+    """
+    prefix = table_prefix(part.table)
+    merged: dict[bytes, bytes | None] = {}
+    one = moderate(part)
+    async for piece in sink_rows.chunks(part, bulk.read, backwards=True):
+        keys = [prefix + key for key in piece.keys]
+        if doubts is not None:
+            doubts.add(keys)
+        if one:
+            merged = dict(zip(keys, piece.values, strict=True)) | merged
+        else:
+            yield keys, piece.values
+    if one:
+        rising = sorted(merged)
+        yield rising, [merged[key] for key in rising]
