@@ -15,7 +15,7 @@ from sqlproxy.errors import (
     unsupported,
 )
 from sqlproxy.front import statements as s
-from sqlproxy.front.ddl import option_value
+from sqlproxy.front.ddl_options import option_value
 from sqlproxy.front.dml import find_column
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.fromitems import table_columns

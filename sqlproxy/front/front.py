@@ -24,7 +24,8 @@ from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.casting import Coercer
 from sqlproxy.front.commands import Commands
-from sqlproxy.front.ddl import Alterations, Definitions
+from sqlproxy.front.ddl import Definitions
+from sqlproxy.front.ddl_altering import Alterations
 from sqlproxy.front.dml import Writes
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.query import Queries

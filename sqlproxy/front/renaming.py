@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import front
-from sqlproxy.front.ddl import query_text, text_of
+from sqlproxy.front.ddl_texts import query_text, text_of
 from sqlproxy.front.exprs import Column
 from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import Item, JoinItem, Select, SelectItem, TableItem

@@ -1,0 +1,123 @@
+"""Options of declarations: of sequences, of tables, and the columns of an index. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlproxy.errors import (
+    INVALID_PARAMETER,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_OBJECT,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.front import definitions as d
+from sqlproxy.front.syntax import Node, at, strings, unwrap
+from sqlproxy.front.typenames import type_of
+from sqlproxy.pg.oids import canonical
+
+TABLE_OPTIONS: Final = ("replicas", "tags", "partition_bytes")
+
+
+def index_part(body: Node, known: set[str]) -> d.KeyPart:
+    """One column of an index. Raises 0A000 for an expression."""
+    if "name" not in body:
+        raise unsupported("an index over an expression")
+    opclass = strings(body.get("opclass"))
+    if opclass and not opclass[-1].endswith("_ops"):
+        raise SqlError(
+            UNDEFINED_OBJECT,
+            f'operator class "{opclass[-1]}" does not exist for access method "btree"',
+        )
+    if body["name"] not in known:
+        raise SqlError(UNDEFINED_COLUMN, f'column "{body["name"]}" does not exist')
+    descending = body.get("ordering") == "SORTBY_DESC"
+    nulls = body.get("nulls_ordering", "SORTBY_NULLS_DEFAULT")
+    first = descending if nulls == "SORTBY_NULLS_DEFAULT" else nulls == "SORTBY_NULLS_FIRST"
+    return d.KeyPart(body["name"], descending, first)
+
+
+def option_value(body: Node) -> Any:
+    """The plain value of a DefElem; None: it has none."""
+    if "arg" not in body:
+        return None
+    kind, value = unwrap(body["arg"])
+    match kind:
+        case "String":
+            return value.get("sval", "")
+        case "Integer":
+            return value.get("ival", 0)
+        case "Boolean":
+            return value.get("boolval", False)
+        case "Float":
+            return value.get("fval", "")
+        case "TypeName":
+            return strings(value["names"])[-1]
+        case "List":
+            return tuple(strings(value.get("items")))
+        case "A_Const":
+            if "sval" in value:
+                return value["sval"].get("sval", "")
+            if "ival" in value:
+                return value["ival"].get("ival", 0)
+            return value.get("boolval", {}).get("boolval", False)
+        case _:
+            return None
+
+
+def sequence_options(nodes: Sequence[Node]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for node in nodes:
+        body = node["DefElem"]
+        name = body["defname"]
+        if name in found:
+            raise SqlError(SYNTAX_ERROR, "conflicting or redundant options", position=at(body))
+        value = option_value(body)
+        if name in (
+            "start",
+            "increment",
+            "minvalue",
+            "maxvalue",
+            "cache",
+            "restart",
+        ) and isinstance(value, str):
+            value = int(value)
+        if name == "increment" and value == 0:
+            raise SqlError(INVALID_PARAMETER, "INCREMENT must not be zero")
+        if name == "as":
+            oid, _ = type_of(body["arg"]["TypeName"])
+            if oid not in (20, 21, 23):
+                raise SqlError(
+                    INVALID_PARAMETER, "sequence type must be smallint, integer, or bigint"
+                )
+            value = canonical(oid)
+        found[name] = value
+    return found
+
+
+def table_options(nodes: Sequence[Node]) -> dict[str, Any]:
+    """WITH (replicas = 3, tags = 'ssd,eu', partition_bytes = …). Raises 22023 for others."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        body = node["DefElem"]
+        name = body["defname"].lower()
+        value = option_value(body)
+        if name not in TABLE_OPTIONS:
+            if name == "fillfactor":  # a hint to a heap; the session says that there is none
+                found[name] = value
+                continue
+            if name in ("autovacuum_enabled", "oids"):
+                raise unsupported(f"the storage parameter {name}")
+            raise SqlError(
+                INVALID_PARAMETER,
+                f'unrecognized parameter "{name}"',
+                hint=f"There are {', '.join(TABLE_OPTIONS)}.",
+            )
+        if name == "tags":
+            value = tuple(t.strip() for t in str(value).split(",") if t.strip())
+        elif not isinstance(value, int):
+            raise SqlError(INVALID_PARAMETER, f'invalid value for integer option "{name}": {value}')
+        found[name] = value
+    return found

@@ -1,0 +1,233 @@
+"""CREATE TABLE under way: columns first, then what is said about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlproxy.errors import (
+    DUPLICATE_COLUMN,
+    INVALID_PARAMETER,
+    INVALID_TABLE_DEFINITION,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.front import definitions as d
+from sqlproxy.front.ddl_options import sequence_options
+from sqlproxy.front.ddl_texts import text_of, unqualified
+from sqlproxy.front.dialect import Extras
+from sqlproxy.front.exprs import walk
+from sqlproxy.front.statements import ItemColumn
+from sqlproxy.front.syntax import Node, at, parse_expression, strings
+from sqlproxy.front.typenames import SERIALS, type_of
+from sqlproxy.pg.oids import canonical
+
+if TYPE_CHECKING:
+    from sqlproxy.front.ddl import Definitions
+
+
+class Draft:
+    """A CREATE TABLE under way, or the columns that ALTER TABLE adds."""
+
+    def __init__(self, ddl: Definitions, name: str) -> None:
+        self.ddl = ddl
+        self.name = name
+        self.columns: list[d.ColumnDef] = []
+        self.items: list[ItemColumn] = []
+        self.keys: list[d.KeyDef] = []
+        self.checks: list[d.CheckDef] = []
+        self.foreign_keys: list[d.ForeignKeyDef] = []
+        # Constraints and generated columns are bound when all columns are known.
+        self.later: list[tuple[Node, str | None]] = []
+
+    def column(self, body: Node, extras: Extras) -> None:
+        name = body["colname"]
+        if any(c.name == name for c in self.columns):
+            raise twice(name, at(body))
+        type_body = body["typeName"]
+        words = strings(type_body["names"])
+        serial = words[-1] in SERIALS and len(words) == 1
+        if serial:
+            if type_body.get("arrayBounds"):
+                raise unsupported("an array of serial", position=at(type_body))
+            type_body = {**type_body, "names": [{"String": {"sval": SERIALS[words[-1]]}}]}
+        oid, typmod = type_of(type_body)
+        made = d.ColumnDef(
+            name=name, type=canonical(oid, typmod), serial=serial, nullable=not serial
+        )
+        if body.get("collClause"):
+            collation = strings(body["collClause"]["collname"])[-1]
+            if collation not in ("C", "POSIX", "default", "ucs_basic"):
+                raise unsupported(f'the collation "{collation}"', hint='There is "C" only.')
+        if name in extras.auto_increment:
+            made = replace(made, identity="by default", nullable=False)
+        if name in extras.on_update:
+            made = replace(
+                made, on_update=self._on_update(extras.on_update[name], name, oid, typmod)
+            )
+        self.items.append(ItemColumn(name, oid, typmod))
+        self.columns.append(made)
+        for node in body.get("constraints", ()):
+            self._of_column(node["Constraint"], len(self.columns) - 1, oid, typmod)
+
+    def _on_update(self, text: str, name: str, oid: int, typmod: int) -> str:
+        return self.ddl.default(parse_expression(text), name, oid, typmod)[1]
+
+    def _of_column(self, body: Node, place: int, oid: int, typmod: int) -> None:
+        column = self.columns[place]
+        kind = body["contype"]
+        if kind == "CONSTR_NOTNULL":
+            column = replace(column, nullable=False)
+        elif kind == "CONSTR_DEFAULT":
+            if column.default_sql is not None or column.serial:
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    f'multiple default values specified for column "{column.name}" of table '
+                    f'"{self.name}"',
+                    position=at(body),
+                )
+            value, sql = self.ddl.default(body["raw_expr"], column.name, oid, typmod)
+            column = replace(column, default=value, default_sql=sql)
+        elif kind == "CONSTR_IDENTITY":
+            column = self._identity(column, body, oid)
+        elif kind == "CONSTR_NULL":
+            if not column.nullable:
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    f'conflicting NULL/NOT NULL declarations for column "{column.name}" of '
+                    f'table "{self.name}"',
+                    position=at(body),
+                )
+        elif kind in ("CONSTR_ATTR_DEFERRABLE", "CONSTR_ATTR_DEFERRED"):
+            last = self.later[-1][0]
+            last["deferrable"] = True
+            last["initdeferred"] = last.get("initdeferred") or kind == "CONSTR_ATTR_DEFERRED"
+        elif not kind.startswith("CONSTR_ATTR"):
+            self.later.append((dict(body), column.name))
+        self.columns[place] = column
+
+    def _identity(self, column: d.ColumnDef, body: Node, oid: int) -> d.ColumnDef:
+        if column.type not in ("int2", "int4", "int8"):
+            raise SqlError(
+                INVALID_PARAMETER, "identity column type must be smallint, integer, or bigint"
+            )
+        when = "always" if body.get("generated_when") == "a" else "by default"
+        options = sequence_options(body.get("options", ()))
+        return replace(column, identity=when, sequence=options, nullable=False)
+
+    def known(self, name: str, pos: int) -> None:
+        if not any(i.name == name for i in self.items):
+            raise SqlError(
+                UNDEFINED_COLUMN, f'column "{name}" named in key does not exist', position=pos
+            )
+
+    def finish(self) -> None:
+        for body, column in self.later:
+            self._constraint(body, column)
+
+    def _constraint(self, body: Node, column: str | None) -> None:
+        own = (column,) if column is not None else ()
+        match body["contype"]:
+            case "CONSTR_PRIMARY" | "CONSTR_UNIQUE" as kind:
+                self._key(body, own, kind == "CONSTR_PRIMARY")
+            case "CONSTR_CHECK":
+                self.checks.append(self.ddl.check(body, self.items, self.name))
+            case "CONSTR_FOREIGN":
+                key = self.ddl.foreign_key(body, own)
+                for name in key.columns:
+                    if not any(i.name == name for i in self.items):
+                        raise SqlError(
+                            UNDEFINED_COLUMN,
+                            f'column "{name}" referenced in foreign key constraint does not exist',
+                        )
+                self.foreign_keys.append(key)
+            case "CONSTR_GENERATED":
+                assert column is not None
+                self._generated(body, column)
+            case "CONSTR_NOTNULL":
+                for name in strings(body.get("keys")):
+                    self.known(name, at(body))
+                    place = next(i for i, c in enumerate(self.columns) if c.name == name)
+                    self.columns[place] = replace(self.columns[place], nullable=False)
+            case "CONSTR_EXCLUSION":
+                raise unsupported("an exclusion constraint", position=at(body))
+            case other:
+                raise unsupported(other, position=at(body))
+
+    def _key(self, body: Node, own: tuple[str, ...], primary: bool) -> None:
+        names = strings(body.get("keys")) or list(own)
+        if primary and any(k.primary for k in self.keys):
+            raise SqlError(
+                INVALID_TABLE_DEFINITION,
+                f'multiple primary keys for table "{self.name}" are not allowed',
+                position=at(body),
+            )
+        for i, name in enumerate(names):
+            self.known(name, at(body))
+            if name in names[:i]:
+                word = "primary key" if primary else "unique"
+                raise SqlError(
+                    DUPLICATE_COLUMN,
+                    f'column "{name}" appears twice in {word} constraint',
+                    position=at(body),
+                )
+        if body.get("nulls_not_distinct"):
+            raise unsupported("NULLS NOT DISTINCT", position=at(body))
+        if body.get("deferrable"):
+            raise unsupported("a deferrable unique constraint", position=at(body))
+        include = tuple(strings(body.get("including")))
+        parts = tuple(d.KeyPart(name) for name in names)
+        self.keys.append(
+            d.KeyDef(
+                name=body.get("conname"),
+                parts=parts,
+                unique=True,
+                primary=primary,
+                constraint=True,
+                include=include,
+            )
+        )
+        if primary:
+            self.columns = [
+                replace(c, nullable=False) if c.name in names else c for c in self.columns
+            ]
+
+    def _generated(self, body: Node, column: str) -> None:
+        if body.get("generated_kind", "s") == "v":
+            raise unsupported("a virtual generated column", hint="Say STORED.", position=at(body))
+        place = next(i for i, c in enumerate(self.columns) if c.name == column)
+        item = self.items[place]
+        expr, used = self.ddl.over_columns(
+            body["raw_expr"], self.items, self.name, "column generation expressions"
+        )
+        if any(getattr(getattr(e, "proc", None), "volatile", "i") != "i" for e in walk(expr)):
+            raise SqlError("42P17", "generation expression is not immutable")
+        if any(type(e).__name__ == "Named" for e in walk(expr)):
+            raise SqlError("42P17", "generation expression is not immutable")
+        others = {c.name for c in self.columns if c.generated is not None} | {
+            n for b, n in self.later if b["contype"] == "CONSTR_GENERATED" and n is not None
+        }
+        for name in used:
+            if name in others:
+                raise SqlError(
+                    "42P17",
+                    f'cannot use generated column "{name}" in column generation expression',
+                    detail="A generated column cannot reference another generated column.",
+                )
+        self.ddl.binder.casts.assign(expr, item.oid, item.typmod, column, expr.pos + 1)
+        text = text_of(unqualified(body["raw_expr"]))
+        made = replace(self.columns[place], generated=text, uses=used)
+        if made.default_sql is not None or made.identity or made.serial:
+            raise SqlError(
+                SYNTAX_ERROR,
+                f'both default and generation expression specified for column "{column}" of '
+                f'table "{self.name}"',
+                position=at(body),
+            )
+        self.columns[place] = made
+
+
+def twice(name: str, pos: int = 0) -> SqlError:
+    return SqlError(DUPLICATE_COLUMN, f'column "{name}" specified more than once', position=pos)

@@ -1,0 +1,126 @@
+"""Declarations as SQL text, as the catalog keeps them: expressions, the queries of views, and what
+these read.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import postgast
+from google.protobuf import json_format  # type: ignore[import-untyped]
+
+from sqlproxy.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError
+from sqlproxy.front.exprs import Column
+from sqlproxy.front.statements import Select, SelectItem, TableItem
+from sqlproxy.front.syntax import TOO_DEEP, Node, find, strings, unwrap
+from sqlproxy.schema import Table, View
+
+
+def text_of(node: Node) -> str:
+    """An expression's tree as SQL. Raises SqlError: nested too deeply to be kept."""
+    select = {"targetList": [{"ResTarget": {"val": node}}], "limitOption": "LIMIT_OPTION_DEFAULT"}
+    return query_text(select).removeprefix("SELECT ")
+
+
+def unqualified(node: Node) -> Node:
+    """An expression over one table without the table's name, which may change."""
+    found = copy.deepcopy(node)
+    for reference in find(found, "ColumnRef"):
+        reference["fields"] = reference["fields"][-1:]
+    return found
+
+
+def query_text(body: Node) -> str:
+    """A SelectStmt's tree as SQL."""
+    result = postgast.ParseResult()
+    whole = {"stmts": [{"stmt": {"SelectStmt": {"op": "SETOP_NONE", **body}}}]}
+    try:
+        text: str = postgast.deparse(json_format.ParseDict(whole, result))
+    except (json_format.ParseError, RecursionError, postgast.PgQueryError) as error:
+        if isinstance(error, postgast.PgQueryError):
+            raise SqlError(
+                SYNTAX_ERROR, f"the expression cannot be kept: {error.message}"
+            ) from None
+        raise SqlError(STATEMENT_TOO_COMPLEX, TOO_DEEP) from None
+    return text
+
+
+def with_targets(query: Node, select: Select) -> Node:
+    """The query with its stars written out, so that columns added later are not in it."""
+    if "targetList" not in query:
+        return query
+    nodes = []
+    has_star = False
+    for node in query["targetList"]:
+        kind, body = unwrap(node["ResTarget"]["val"])
+        has_star = has_star or (kind == "ColumnRef" and "A_Star" in body["fields"][-1])
+        nodes.append(node)
+    if not has_star:
+        return query
+    written = iter(n for n in nodes)
+    targets = list(select.targets)
+    out: list[Node] = []
+    for node in written:
+        kind, body = unwrap(node["ResTarget"]["val"])
+        if not (kind == "ColumnRef" and "A_Star" in body["fields"][-1]):
+            out.append(node)
+            targets.pop(0)
+            continue
+        # As many as are left when those that follow have had theirs.
+        words = strings(body["fields"])
+        count = _star_width(select, words[-1] if words else "")
+        for target in targets[:count]:
+            expr = target.expr
+            parts = [target.name]
+            if isinstance(expr, Column) and expr.relation:
+                parts = [expr.relation, expr.name]
+            ref = {"fields": [{"String": {"sval": p}} for p in parts]}
+            out.append({"ResTarget": {"name": target.name, "val": {"ColumnRef": ref}}})
+        del targets[:count]
+    return {**query, "targetList": out}
+
+
+def _star_width(select: Select, alias: str) -> int:
+    from sqlproxy.front.query import leaves
+    from sqlproxy.front.statements import JoinItem
+
+    if alias:
+        return next(
+            len(leaf.columns)
+            for item in select.items
+            for leaf in leaves(item)
+            if leaf.alias == alias
+        )
+
+    def width(item: Any) -> int:
+        if isinstance(item, JoinItem):
+            return width(item.left) + width(item.right) - len(item.using)
+        return len(item.columns)
+
+    return sum(width(item) for item in select.items)
+
+
+def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Tables (columns by id) and views (columns by place) that a query reads, directly."""
+    found: dict[int, set[int]] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, SelectItem) and value.view is not None:
+            found.setdefault(value.view.id, set())
+            return
+        if isinstance(value, TableItem):
+            found.setdefault(int(value.table.id), set())
+            return
+        if isinstance(value, Column) and value.table:
+            found.setdefault(value.table, set()).add(value.attribute)
+        if isinstance(value, tuple):
+            for one in value:
+                visit(one)
+        elif is_dataclass(value) and not isinstance(value, Table | View | type):
+            for part in fields(value):
+                visit(getattr(value, part.name))
+
+    visit(select)
+    return tuple((table, tuple(sorted(columns))) for table, columns in sorted(found.items()))
