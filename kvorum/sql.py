@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from kv.base.ids import TableId
 from kv.base.limits import SQL_NOTICE_MS, SQL_NOTICE_MS_FIRST, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kvorum.backend import Backend
+from kvorum.cursor import table_id
 from kvorum.version import VERSION
 from procedures.engine.client import ENDED, ProcedureClient
 from sqlproxy import catalog, roles
@@ -131,6 +133,19 @@ class Front:
         self._cluster = None
         return found or {}
 
+    async def _partitions(self) -> Sequence[Mapping[str, Any]]:
+        """With the table whose rows, or whose index's entries, each has."""
+        rows = await self._surface.partitions()
+        owners: dict[int, Mapping[str, str]] = {}
+        for row in rows:
+            number = table_id(row["start"]) if row["start"] else 0
+            if number not in owners:
+                table = await catalog.find_owner(self._txn, TableId(number))
+                owners[number] = {} if table is None else {
+                    "ns": table.namespace, "table": table.name,
+                }  # fmt: skip
+        return [{**row, **owners[table_id(row["start"]) if row["start"] else 0]} for row in rows]
+
     def _chance(self) -> float:
         return int.from_bytes(self._rng.token(7), "big") / (1 << 56)
 
@@ -165,7 +180,7 @@ class Front:
             "procedures": procedures,
             "jobs": jobs,
             "locks": locks,
-            "partitions": surface.partitions,
+            "partitions": self._partitions,
             "nodes": surface.nodes,
             "transactions": transactions,
         }
