@@ -23,7 +23,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from kv.base.keys import MAX64, escape, from_u64, u64
+from kv.base.keys import MAX64, escape, escape_open, from_u64, u64
 from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.timestamps import physical_ms
 from kv.feed.changes import Versions, check_above, make_cursor, parse_cursor
@@ -101,6 +101,7 @@ def _walk(
     at, below = (start, 0) if cursor is None else parse_cursor(cursor)
     at = max(at, start)
     older = _Older(state, end)
+    alone = older.nothing(at)
     floor = u64(above)
     looked = 0
     while looked < SCAN_STEP_ROWS_MAX:
@@ -110,6 +111,13 @@ def _walk(
         looked += len(rows)
         for key, record in rows:
             if record[:8] > floor:
+                if alone and not below:
+                    version = from_u64(verified("cur", key, record))
+                    if version <= upto:
+                        page.add(key, version, record, None)
+                        if page.left <= 0 or page.room <= 0:
+                            return make_cursor(key + b"\x00", 0)
+                    continue
                 first = below - 1 if below and key == at else MAX64
                 rest = _versions(page, older, key, record, above, min(upto, first))
                 if rest is not None:
@@ -149,12 +157,16 @@ class _Older:
 
     def __init__(self, state: Versions, end: bytes) -> None:
         self._state = state
-        self._end = escape(end)[:-2] if end else b""
+        self._end = escape_open(end)
         self._keys: list[bytes] = []
         self._records: list[bytes] = []
         self._low = self._high = b""  # what the slice covers; high b"" = nothing
         self._rows = _OLDER_ROWS_MIN
         self._used = 0
+
+    def nothing(self, start: bytes) -> bool:
+        """Whether there is none for any key at or above `start`."""
+        return not self._state.scan("hist", escape_open(start), self._end, limit=1)
 
     def of(self, key: bytes, upto: int) -> Iterator[tuple[int, bytes]]:
         """The old versions of a key at or below `upto`, (version, record), newest first."""

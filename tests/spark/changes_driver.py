@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-BATCH_ROWS = 60
+BATCH_ROWS = 150
 
 
 def main(endpoint: str, source: str, target: str, folder: Path, how: str) -> None:
