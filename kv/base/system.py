@@ -27,7 +27,7 @@ SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks
 SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged rows
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id
 ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/roles.py)
-CLUSTER: Final = TableId(30)  # cluster id, settings
+CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/transfer/epoch.py)
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})
 """Prefixes of the tables whose replaced and deleted records are not kept for older snapshots:
