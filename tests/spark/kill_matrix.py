@@ -212,8 +212,8 @@ class Matrix:
             action = "die" if case.victim == "task" else "raise"
         if case.delay_s is not None:
             action = "note"
-        if case.point == "abort":  # the batch must fail first, all four tries of it
-            self._plan(f"{self.round}f", "sealed", "raise", times=4)
+        if case.point == "abort":  # one of two tasks must fail four times first
+            self._plan(f"{self.round}f", "sealed", "raise", times=8)
         self._plan(str(self.round), case.point, action)
 
     def _plan(self, name: str, point: str, action: str, times: int = 1) -> None:
