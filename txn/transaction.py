@@ -24,7 +24,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import TxnId
 from kv.base.keys import u32
-from kv.base.limits import TXN_LIFETIME_MS_MAX
+from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.ops import Op, check, delete, put
 from txn.buffer import WriteBuffer
 from txn.ended import BY_OWNER, is_committed, is_over
@@ -234,8 +234,14 @@ class Transaction:
 
     @property
     def spilled(self) -> bool:
-        """Whether its writes are in a file: then nothing can be held but by `check`."""
-        return self._buffer.spilled
+        """Whether its commit is streamed (txn/large), because its writes are in a file or many:
+        then nothing can be held but by `check`.
+        """
+        if self._buffer.spilled:
+            return True
+        if self._recorded or self._reads is not None or self._holds is not None:
+            return False
+        return len(self._buffer) >= TXN_STREAM_KEYS_MIN
 
     def commit_within(self, ms: int) -> None:
         """The commit has this deadline, if it had a later one. One that is spilled has its own."""
@@ -307,7 +313,7 @@ class Transaction:
     async def _send(self) -> int:
         """Commit what is buffered; the version."""
         client = self._client
-        if self._buffer.spilled:
+        if self.spilled:
             return await client.commit_large(self.start_ts, self._buffer, self.terms)
         ops = self._buffer.ops()
         also: frozenset[bytes] = frozenset()

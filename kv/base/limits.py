@@ -46,6 +46,7 @@ TXN_STATUS_RETENTION_MS: Final = 86_400_000
 TXN_BUFFER_BYTES_MAX: Final = 4096 * MiB  # keys and values that one transaction writes …
 TXN_KEYS_MAX: Final = 4_000_000  # … and how many keys; what does not fit in memory is spilled …
 TXN_SPILL_BYTES: Final = 32 * MiB  # … to a temporary file of the client above so much at once
+TXN_STREAM_KEYS_MIN: Final = 25_000  # a commit of so many keys is streamed in chunks of intents
 TXN_MEMORY_BYTES_MAX: Final = 256 * MiB  # of one that is not spilled (serializable, procedures) …
 TXN_MEMORY_KEYS_MAX: Final = 1_000_000  # … and its keys
 SPILL_BLOCK_BYTES: Final = 64 * KiB  # that are read of such a file at once
@@ -446,6 +447,7 @@ SQL_ANALYTIC_THREADS: Final = 2  # of DuckDB
 SQL_ANALYTIC_QUERIES_MAX: Final = 8  # that run in DuckDB at once; others wait
 SQL_ANALYTIC_SOURCE_BYTES: Final = 64 * MiB  # of a table's rows in memory; then they go to a file
 SQL_ANALYTIC_SCAN_ROWS: Final = 5_000  # rows of a page of a scan for DuckDB
+SQL_WITH_ROWS_MAX: Final = 10_000  # that a change in WITH returns
 SQL_SERIES_ROWS_MAX: Final = 1_000_000  # of generate_series of numeric or timestamptz, a list
 SQL_ANALYTIC_FETCH_ROWS: Final = 2_000  # rows of a batch that DuckDB hands out
 SQL_LOOKUP_ROWS: Final = 500  # rows that are fetched at once by keys from an index
@@ -576,6 +578,7 @@ assert WORKER_SLOTS_MAX <= LIST_ITEMS_MAX
 assert PROCEDURE_RETENTION_MS_DEFAULT <= PROCEDURE_TIMEOUT_MS_MAX
 assert TXN_TTL_MS_DEFAULT <= TXN_TTL_MS_MAX <= TXN_LIFETIME_MS_MAX
 assert TXN_SPILL_BYTES < TXN_MEMORY_BYTES_MAX < TXN_BUFFER_BYTES_MAX
+assert TXN_STREAM_KEYS_MIN < TXN_MEMORY_KEYS_MAX
 assert TXN_MEMORY_KEYS_MAX <= TXN_KEYS_MAX
 assert BATCH_BYTES_MAX + VALUE_BYTES_MAX < TXN_SPILL_BYTES, "what one entry holds is not spilled"
 assert SPILL_BLOCK_BYTES + VALUE_BYTES_MAX < TXN_SPILL_BYTES

@@ -69,10 +69,10 @@ def prewrite_rows(
         raise key_guarded(*met, now_ms)
     if checked or absent:
         for key, old in zip(keys, view.many_cur(keys), strict=True):
+            if old is not None and absent:  # first: to run it again would not help
+                _refuse_present(key, old, max(now_ms, physical_ms(start_ts)))
             if old is not None and checked and from_u64(old) > start_ts:
                 raise write_conflict(key, from_u64(old), start_ts)
-            if old is not None and absent:
-                _refuse_present(key, old, max(now_ms, physical_ms(start_ts)))
     if keys:
         lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
         m.set_chunk(Lock(start_ts, OP_PUT, lock_ttl_ms, anchor, 0, None, tuple(keys)), values)
