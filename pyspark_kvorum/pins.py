@@ -9,6 +9,7 @@ one of its own for as long as it reads, if the version is still there at all.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Final, Self
 
@@ -18,6 +19,7 @@ from kv.base.methods import SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from pyspark_kvorum.session import Session
 
 PIN_TTL_MS: Final = LEASE_TTL_MS_MAX
+_RELEASE_BUDGET_MS: Final = 5_000
 _RENEW_S: Final = PIN_TTL_MS / 1000 / 10
 
 
@@ -66,10 +68,11 @@ class Pin:
             self.release(session)
 
     def release(self, session: Session) -> None:
-        try:
-            session.run(session.ask(SNAPSHOT_RELEASE, self.id))
-        except KvorumError:
-            return  # it ends by itself
+        """One attempt: it ends by itself, too."""
+        with contextlib.suppress(KvorumError, OSError):
+            session.run(
+                session.kv.call_node(SNAPSHOT_RELEASE, self.id, budget_ms=_RELEASE_BUDGET_MS)
+            )
 
 
 def too_old(error: SnapshotTooOld, at: int) -> KvorumError:
