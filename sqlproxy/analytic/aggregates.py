@@ -114,7 +114,8 @@ class Calls:
             return Sql(f"{name}({args[0].text}){over}", expr.oid, args[0].held)
         if name == "nth_value":
             place = expr.args[1]
-            if self._sql.is_constant(place) and (self._sql.constant(place) or 1) < 1:
+            known = self._sql.constant(place) if self._sql.is_constant(place) else None
+            if known is not None and known < 1:
                 raise SqlError("22016", "argument of nth_value must be greater than zero")
             listed = ", ".join(arg.text for arg in args)
             return Sql(f"nth_value({listed}){over}", expr.oid, args[0].held)

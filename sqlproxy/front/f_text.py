@@ -17,6 +17,7 @@ from sqlproxy.errors import (
     INVALID_PARAMETER,
     INVALID_REGEX,
     LIMIT_EXCEEDED,
+    SYNTAX_ERROR,
     SqlError,
     unsupported,
 )
@@ -447,7 +448,8 @@ def _strip(which: str) -> Callable[..., Any]:
 
 
 def _initcap(value: str) -> str:
-    return re.sub(r"[^\W_]+", lambda m: m[0][:1].upper() + m[0][1:].lower(), value)
+    """By the C locale: what is not ASCII is no letter, so a word begins behind it."""
+    return re.sub(r"[0-9A-Za-z]+", lambda m: m[0][:1].upper() + m[0][1:].lower(), value)
 
 
 def _lower(value: str) -> str:
@@ -755,10 +757,18 @@ def _unistr(value: str) -> str:
     def one(found: re.Match[str]) -> str:
         if found[0] == "\\\\":
             return "\\"
+        if found[0] == "\\":
+            raise SqlError(
+                SYNTAX_ERROR,
+                "invalid Unicode escape",
+                hint="Unicode escapes must be \\XXXX, \\+XXXXXX, \\uXXXX, or \\UXXXXXXXX.",
+            )
         return chr(int(re.sub(r"^\\[+uU]?", "", found[0]), 16))
 
     return re.sub(
-        r"\\\\|\\\+[0-9A-Fa-f]{6}|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\[0-9A-Fa-f]{4}", one, value
+        r"\\\\|\\\+[0-9A-Fa-f]{6}|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\[0-9A-Fa-f]{4}|\\",
+        one,
+        value,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from calendar import monthrange
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ def add_zoned(env: Env, value: datetime, step: Interval, sign: int = 1) -> datet
     if step.months or step.days:
         local = value.astimezone(env.style.zone).replace(tzinfo=None)
         local = add(local, Interval(step.months, step.days, 0), sign)
-        value = local.replace(tzinfo=env.style.zone).astimezone(UTC)
+        value = instant(local, env.style.zone)
     return add(value, Interval(0, 0, step.us), sign)
 
 
@@ -112,7 +112,15 @@ def _local(env: Env, value: datetime) -> datetime:
 
 
 def _to_utc(env: Env, value: datetime) -> datetime:
-    return value.replace(tzinfo=env.style.zone).astimezone(UTC)
+    """Of a time that comes twice, or never, the one in standard time, as PostgreSQL takes it."""
+    return instant(value, env.style.zone)
+
+
+def instant(value: datetime, zone: tzinfo) -> datetime:
+    """The same of any zone."""
+    early, late = (value.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    a, b = early.utcoffset(), late.utcoffset()
+    return (early if a is None or b is None or a <= b else late).astimezone(UTC)
 
 
 # -- intervals
@@ -425,10 +433,16 @@ def _trunc(text: str, value: datetime, type_name: str = "timestamp without time 
             raise _not_supported(unit, type_name)
 
 
+_WITHIN_HOURS: Final = frozenset(("microseconds", "milliseconds", "second", "minute", "hour"))
+
+
 def _trunc_zoned(env: Env, text: str, value: datetime, zone: str | None = None) -> datetime:
     where = env.style.zone if zone is None else zone_named(zone)
-    local = value.astimezone(where).replace(tzinfo=None)
-    return _trunc(text, local, "timestamp with time zone").replace(tzinfo=where).astimezone(UTC)
+    aware = value.astimezone(where)
+    found = _trunc(text, aware.replace(tzinfo=None), "timestamp with time zone")
+    if _unit(text, "timestamp with time zone") in _WITHIN_HOURS:
+        return (found - (aware.utcoffset() or timedelta())).replace(tzinfo=UTC)
+    return instant(found, where)
 
 
 def _trunc_interval(text: str, value: Interval) -> Interval:
@@ -608,15 +622,13 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "date_finite": lambda v: True,
     "timestamp_finite": lambda v: True,
     "interval_finite": lambda v: True,
-    "timestamp_zone": lambda zone, v: v.replace(tzinfo=_zone(zone)).astimezone(UTC),
+    "timestamp_zone": lambda zone, v: instant(v, _zone(zone)),
     "timestamptz_zone": lambda zone, v: v.astimezone(_zone(zone)).replace(tzinfo=None),
     "timestamp_izone": lambda step, v: v.replace(tzinfo=_fixed(step)).astimezone(UTC),
     "timestamptz_izone": lambda step, v: v.astimezone(_fixed(step)).replace(tzinfo=None),
     "overlaps_timestamp": _overlaps,
     "overlaps_time": _overlaps,
-    "make_timestamptz_at_timezone": lambda *a: (
-        _make_timestamp(*a[:6]).replace(tzinfo=zone_named(a[6])).astimezone(UTC)
-    ),
+    "make_timestamptz_at_timezone": lambda *a: instant(_make_timestamp(*a[:6]), zone_named(a[6])),
 }
 WITH_ENV: Final[dict[str, Any]] = {
     **{

@@ -25,12 +25,15 @@ from sqlproxy.front.registry import BOOL, INT8, RECORD
 from sqlproxy.front.scope import Parameters, Rel, Scope, columns_of
 from sqlproxy.front.statements import (
     CteItem,
+    Delete,
     FunctionItem,
+    Insert,
     Item,
     ItemColumn,
     JoinItem,
     SelectItem,
     TableItem,
+    Update,
     shown,
 )
 from sqlproxy.front.syntax import Node, at, strings, unwrap
@@ -136,6 +139,12 @@ class FromItems:
         name = body["relname"]
         pos = at(body)
         if "schemaname" not in body and (cte := scope.cte(name)) is not None:
+            if not cte.columns and isinstance(cte.statement, Insert | Update | Delete):
+                raise SqlError(
+                    "0A000",
+                    f'WITH query "{name}" does not have a RETURNING clause',
+                    position=pos,
+                )
             alias, names = _alias(body, name)
             columns = _renamed(cte.columns, names, alias, pos)
             return self.enter(

@@ -22,10 +22,22 @@ import postgast
 from postgast.native import lib
 
 from kv.base.limits import SQL_CACHED_CHARS_MAX, SQL_PLANS_MAX, SQL_TEXT_BYTES_MAX
-from sqlproxy.errors import LIMIT_EXCEEDED, STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError
+from sqlproxy.errors import (
+    LIMIT_EXCEEDED,
+    STATEMENT_TOO_COMPLEX,
+    SYNTAX_ERROR,
+    WINDOWING_ERROR,
+    SqlError,
+)
 from sqlproxy.front import dialect
 
 Node = dict[str, Any]
+# What the parser says of its own accord that is no syntax error.
+_STATES: Final = (
+    ("memory exhausted", STATEMENT_TOO_COMPLEX),
+    ("frame start", WINDOWING_ERROR),
+    ("frame end", WINDOWING_ERROR),
+)
 TOO_DEEP: Final = "stack depth limit exceeded"
 # libpg_query writes its trees by recursion in C and does not look how much stack is left: chains of
 # about 100,000
@@ -210,9 +222,7 @@ def _parsed(text: str) -> Node:
         if result.error:
             problem = result.error.contents
             message = problem.message.decode(errors="replace")
-            state = (
-                STATEMENT_TOO_COMPLEX if message.startswith("memory exhausted") else SYNTAX_ERROR
-            )
+            state = next((s for head, s in _STATES if message.startswith(head)), SYNTAX_ERROR)
             raise SqlError(state, message, position=problem.cursorpos)  # counts characters
         tree: Node = msgspec.json.decode(result.parse_tree)
         return tree

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
 from sqlproxy.session.environment import Numbers, environment
+from sqlproxy.session.modifying import carried_out, changes_in
 from sqlproxy.session.moments import timestamp_of
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Batches, at_once
@@ -90,6 +91,8 @@ async def query(
     session: SqlSession, prepared: Prepared, values: Sequence[Any], touched: Touched
 ) -> Batches:
     """The rows of a SELECT, in batches. Raises SqlError, KvorumError."""
+    if changes_in(prepared.bound):
+        prepared = await carried_out(session, prepared, _part(session, values, touched))
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
     env, numbers = environment(session, values)
@@ -160,6 +163,9 @@ async def change(
     bound = prepared.bound
     block = session.block
     session.check_writable(type(bound).__name__.upper())
+    if changes_in(bound):
+        part = _part(session, values, touched)
+        return await part(await carried_out(session, prepared, part))
     alone = not block.explicit and block.statements == 0
 
     async def once() -> Outcome:
@@ -173,6 +179,21 @@ async def change(
     else:
         session.sole = None
     return outcome
+
+
+def _part(
+    session: SqlSession, values: Sequence[Any], touched: Touched
+) -> Callable[[Prepared], Awaitable[Outcome]]:
+    """Makes one change of several in a statement."""
+
+    async def run(prepared: Prepared) -> Outcome:
+        outcome = await _changed(session, prepared, values, touched, alone=False)
+        session.outcomes.append(outcome)
+        session.block.wrote = True
+        session.sole = None
+        return outcome
+
+    return run
 
 
 async def _changed(

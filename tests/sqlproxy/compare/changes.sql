@@ -103,6 +103,13 @@ with gone as (delete from pair where a = 2 returning *) select count(*), min(b) 
 with up as (update emp set pay = 1 where dept = 1 returning id, pay) select sum(pay) from up ;; select sum(pay) from emp where dept = 1
 with ins as (insert into dept values (70, 'w') returning id) insert into emp (id, name, dept) select 70, 'ww', id from ins returning *
 with ins as (insert into dept values (70, 'w') returning id) select (select count(*) from dept), (select count(*) from ins)
+with moved as (delete from pair where a = 1 returning *) insert into num (id, i4) select b + 100, a from moved returning id, i4 ;; select count(*) from pair
+with up as (update emp set pay = pay + 1 where dept = 1 returning id, pay) select u.id, u.pay, s.amount from up u join sale s on s.emp = u.id where s.qty = 5 order by 1, 3
+with gone as (delete from sale where emp = 8 returning id), named as (select id * 10 as id from gone) insert into num (id, i8) select 500 + row_number() over (order by id), id from named returning i8
+with none as (delete from pair where a = 99 returning b, v) select count(*), max(b), min(v) from none
+with quiet as (delete from pair where a = 1) select count(*) from dept ;; select count(*) from pair
+with ins as (insert into dept values (1, 'dup') returning id) select * from ins
+with up as (update dept set budget = 1 returning id) update emp set pay = 0 from up where up.id = emp.dept returning emp.id
 with a as (delete from pair where a = 3 returning b), c as (insert into pair select 30, b, 'moved' from a returning *) select * from c order by b
 merge into dept d using (values (1, 'E'), (50, 'N')) s(id, name) on d.id = s.id when matched then update set name = s.name when not matched then insert (id, name) values (s.id, s.name) ;; select id, name from dept order by id
 merge into dept d using emp e on e.dept = d.id and e.boss is null when matched then update set site = e.name ;; select id, site from dept order by id
