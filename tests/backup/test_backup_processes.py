@@ -12,12 +12,17 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import kvorum
+from kv.base.config import SQL_OFFSET
+from kvorum.transfer import jdbc
+from sqlproxy.schema import Column, Table
 from tests.integration.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -185,3 +190,25 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
         skipped = ended(command(nodes, *words), code=1)
         assert (skipped["rows"], skipped["skipped"]) == (1, 1)
         assert ended(command(nodes, "check", "default.people"))["ok"]
+        sql = nodes.local.node(1).base + SQL_OFFSET
+        there = f"postgresql://kvorum@127.0.0.1:{sql}/default?table=people"
+        assert ended(command(nodes, "import", "default.copy", there, "--create"))["rows"] == 3
+        query = "SELECT id + 10 AS id, name FROM people WHERE name <> 'bob'"
+        words = ("import", "default.copy", there.partition("?")[0], "--query", query)
+        assert ended(command(nodes, *words))["rows"] == 2
+        with psycopg.connect(there.partition("?")[0], autocommit=True) as connection:
+            found = connection.execute("SELECT id, name, born FROM copy ORDER BY id").fetchall()
+        assert [row[:2] for row in found] == [
+            (1, "ann"), (2, "bob"), (3, "cleo"), (11, "ann"), (13, "cleo"),
+        ]  # fmt: skip
+        table = Table.declare(
+            "default", "copy", columns=[Column(1, "id", "int4")], primary_key=["id"]
+        )
+        ids: list[int] = []
+        offset: Any = 0
+        while offset is not None:
+            piece = jdbc.read_piece(f"{there.partition('?')[0]}?table=copy", "", table, offset, 2)
+            ids += [cells.values[0] for cells in piece.rows]
+            offset = piece.offset
+        assert ids == [1, 2, 3, 11, 13], "pieces follow each other by the key"
+        assert [row[2] for row in found] == [date(2001, 2, 3), None, None, None, None]
