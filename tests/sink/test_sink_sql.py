@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 
 from kv.base.errors import KvorumError
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
+from kvorum.spark.sinks import Sinks
+from procedures.library.sink_job import SPARK_JOB
 from pyspark_kvorum import writer
 from pyspark_kvorum.session import Session
 from tests.integration.processes import NodeProcess
@@ -309,3 +313,46 @@ def test_o4_order_of_the_hooks(
     assert called[-2:] == ["seal", "abort"]
     assert "SINK_ABORTED" in refusal(made.commit)
     assert sql.execute("SELECT count(*) FROM t").fetchone() == (100,)
+
+
+def cli(node: NodeProcess, *args: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "kvorum", "spark", *args, "--connect", f"127.0.0.1:{node.base}"]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_o7_prepared_jobs_are_listed_and_decided(
+    node: NodeProcess, sql: psycopg.Connection, to: To, database: str
+) -> None:
+    """An operator cannot see what is prepared, or commits more than was asked for."""
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    app = f"app-{database}"
+    with Sinks(f"127.0.0.1:{node.base}") as sinks:
+
+        def prepare(version: int) -> int:
+            args = {"app": app, "version": version, "name": "j"}
+            job = int(sinks.ask(sinks.procedures.submit(SPARK_JOB, args)))
+            write(rows("id v", [(version, "x")]), **to("t", jobId=str(job), jobOrdinal="0"))
+            return job
+
+        jobs = [prepare(version) for version in (1, 2, 3, 9)]
+        told = cli(node, "sinks").stdout
+        assert told.count("PREPARED") == 4 + 1, "and the title of its age"
+        assert f"{database}.t" in told
+        listed = [job for job in sinks.jobs() if job.app == app]
+        assert [(job.id, job.version) for job in listed] == list(
+            zip(jobs, (1, 2, 3, 9), strict=True)
+        )
+        (first,) = [a for a in sinks.attempts() if a.procedure == jobs[0]]
+        sinks.abort(first.attempt)
+        done = cli(node, "commit", app, "--up-to", "3")
+        assert done.returncode == 1
+        assert "was aborted" in done.stderr
+        assert sql.execute("SELECT id FROM t ORDER BY 1").fetchall() == [(2,), (3,)]
+        assert cli(node, "abort", str(jobs[3])).returncode == 0
+        assert [job.id for job in sinks.jobs() if job.app == app] == []
+        (ledger,) = [one for one in sinks.ledgers() if one.app == app]
+        assert (ledger.version, ledger.table) == (3, "")
+        assert cli(node, "commit", app).returncode == 1, "which version?"
+        assert cli(node, "forget", app).returncode == 0
+        assert cli(node, "forget", app).returncode == 1, "it is forgotten"
+        assert prepare(1) not in jobs
