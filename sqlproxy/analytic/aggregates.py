@@ -145,6 +145,8 @@ class Calls:
             raise unsupported(f"{name}(DISTINCT …) of values of type {_named(args[0])}")
         word = "DISTINCT " if distinct else ""
         sorted_by = f" ORDER BY {self.order(order)}" if order else ""
+        if distinct and len(order) == 1:  # it is the argument, perhaps before its conversion
+            sorted_by = f" ORDER BY {self._sql.key(args[0])} {direction(order[0])}"
         made = _Made(self._sql, expr.oid, args, word, sorted_by, behind)
         handler = _HANDLERS.get(name)
         if handler is None:

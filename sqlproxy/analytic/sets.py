@@ -80,15 +80,14 @@ def _keys(text: str) -> list[str]:
 
 
 def _members(text: str, name: str) -> list[tuple[str, str]]:
-    kind, parts = f_json.parts(text)
-    if kind == "object":
-        return parts
+    opening, members = f_json.parts(text)
+    if opening == "{":
+        return members
+    what = "an array" if opening == "[" else "a scalar"
     if name == "json_object_keys":
-        raise SqlError(
-            "22023", f"cannot call {name} on {'an array' if kind == 'array' else 'a scalar'}"
-        )
-    what = "an array" if kind == "array" else "a scalar"
-    raise SqlError("22023", f"cannot deconstruct {what} as an object")
+        raise SqlError("22023", f"cannot call {name} on {what}")
+    tail = " as an object" if opening == "[" else ""
+    raise SqlError("22023", f"cannot deconstruct {what}{tail}")
 
 
 def _json_items(text: str, name: str) -> list[str]:

@@ -128,8 +128,10 @@ def _json_path(text: str, path: Sequence[str | None]) -> str | None:
 
 def _member(value: Any, key: str | int) -> Any:
     if isinstance(key, int):
-        if not isinstance(value, list):
+        if isinstance(value, dict):
             return _MISSING
+        if not isinstance(value, list):
+            value = [value]  # jsonb keeps a scalar as an array of one
         at = key if key >= 0 else len(value) + key
         return value[at] if 0 <= at < len(value) else _MISSING
     return value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
@@ -451,8 +453,12 @@ def _build_object(canonical: bool) -> Callable[[Sequence[int], int, bool], Calla
     return of_types
 
 
-def _object(pairs: Sequence[str | None], values: Sequence[str | None] | None = None) -> str:
+def _object(pairs: Sequence[Any], values: Sequence[str | None] | None = None) -> str:
     if values is None:
+        if pairs and isinstance(pairs[0], list):
+            if len(pairs[0]) != 2:
+                raise SqlError("2202E", "array must have two columns")
+            pairs = [one for pair in pairs for one in pair]
         if len(pairs) % 2:
             raise SqlError("2202E", "array must have even number of elements")
         keys, found = pairs[::2], pairs[1::2]

@@ -83,6 +83,7 @@ def query_portal(
     async def start() -> Batches:
         if prepared.system is not None:
             return at_once(await session.ask_catalog(prepared.system, values))
+        session.setvals.clear()
         found = await running.query(session, prepared, values, Touched())
         return _numbered(session, prepared, found) if "setval" in prepared.text.lower() else found
 
@@ -94,7 +95,6 @@ def query_portal(
 
 async def _numbered(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
     """The rows; behind them what setval() asked for is done."""
-    session.setvals.clear()
     async for batch in rows:
         yield batch
     assert prepared.declared is not None
