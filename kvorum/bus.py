@@ -177,7 +177,7 @@ class NodeBus:
         if executor is None:
             return {}
         found: dict[int, str] = {}
-        for live in executor.live():
+        for live in executor.live_own():
             record = live.record
             if record is None:  # too large to be kept in memory
                 stored = await executor.store.load(live.id)

@@ -62,6 +62,7 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     registry.add(SinkClean, make=lambda: SinkClean(node.store.txn))
     registry.add(LockProcedure, make=lambda: LockProcedure(node.keeper))
     transfers.register(registry, services, node)
+    registry.users_follow()
     _users(registry, node.config.procedure_modules)
     return registry
 

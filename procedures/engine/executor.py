@@ -244,13 +244,12 @@ class Executor:
         """Procedures that are live in the store and not here: see _LOOKS_S. Until cancelled."""
         for pause_s in chain(_LOOKS_S, repeat(_LOOK_AGAIN_S)):
             await asyncio.sleep(pause_s)
-            after: int | None = 0
+            after = 0
             try:
-                while after is not None:
-                    page = await self.store.live(after, limits.PROCEDURE_PAGE_MAX)
-                    for stored in page.stored:
-                        await self._take_in(stored.record.id)
-                    after = page.after
+                while ids := await self.store.live_ids(after, limits.PROCEDURE_PAGE_MAX):
+                    for id in ids:
+                        await self._take_in(id)
+                    after = ids[-1]
                 await self._settle_doubts()
             except KvorumError as error:
                 log.warning("strays were not looked for: %s; next round", error)
@@ -520,6 +519,21 @@ class Executor:
     def live(self) -> list[Live]:
         """Everything that has not ended, in the order of their ids."""
         return self._roster.all()
+
+    def locked(self) -> list[Live]:
+        """Of them those with locks, had or wanted."""
+        return self._roster.locked()
+
+    def live_of(self, name: str) -> list[Live]:
+        """Of them those of one type."""
+        return self._roster.named(name)
+
+    def live_own(self) -> list[Live]:
+        """Of them those that are no user's: of types that the database brings along. There may be
+        very many others.
+        """
+        own = [name for name in self._roster.names() if self.types.is_own(name)]
+        return [live for name in own for live in self._roster.named(name)]
 
     def live_one(self, id: int) -> Live | None:
         return self._roster.get(id)

@@ -272,6 +272,10 @@ class KvStore:
                     return Page(found, broken, id)
         return Page(found, broken, ids[-1] if page.resume is not None else None)
 
+    async def live_ids(self, after: int, limit: int) -> list[int]:
+        page = await self._txn.scan(_live(after + 1), _DUE, limit=limit)
+        return [from_u64(key, len(_LIVE)) for key, _, _ in page.items]
+
     async def _many(self, ids: Sequence[int]) -> AsyncGenerator[tuple[int, bytes, int], None]:
         """(id, record, version) of those that are there still; one by one where several do not fit
         a reply.

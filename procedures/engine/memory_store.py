@@ -208,6 +208,9 @@ class MemoryStore:
                 broken.append(Broken(id, e.message))
         return Page(found, broken, ids[limit - 1] if len(ids) > limit else None)
 
+    async def live_ids(self, after: int, limit: int) -> list[int]:
+        return sorted(id for id in self._live if id > after)[:limit]
+
     async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
         over = [id for due, id in self._due if due <= now_ms]
         later = [due for due, _ in self._due if due > now_ms]

@@ -138,8 +138,17 @@ class Registry:
 
     def __init__(self, types: Iterable[type] = ()) -> None:
         self._types: dict[str, dict[int, ProcedureType]] = {}
+        self._own: frozenset[str] | None = None  # None: nobody has told which are users'
         for cls in types:
             self.add(cls)
+
+    def users_follow(self) -> None:
+        """What was added until now is the database's own, what comes later is its users'."""
+        self._own = frozenset(self._types)
+
+    def is_own(self, name: str) -> bool:
+        """Whether a type is the database's own, as far as is known: it may be a later version's."""
+        return self._own is None or name in self._own or name not in self._types
 
     def add(self, cls: type, make: Callable[[], object] | None = None) -> ProcedureType:
         """Serve a decorated class; `make` replaces its constructor. Raises InvalidArgument for a

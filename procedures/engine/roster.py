@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from sys import intern
 from typing import Final
 
 from msgspec.structs import replace
@@ -50,6 +51,7 @@ class Live:
         "id",
         "lane",
         "limits",
+        "name",
         "parent",
         "parked",
         "progress",
@@ -71,6 +73,7 @@ class Live:
     def __init__(self, stored: Stored) -> None:
         record = stored.record
         self.id = record.id
+        self.name = intern(record.name)
         self.parent = record.parent
         self.entry = entry_of(record)
         self.granted = record.grant != 0  # the store knows that it holds its locks
@@ -111,6 +114,9 @@ class Roster:
         self.lane_ready: Callable[[str], None] | None = None
         self.gate: Gate | None = None
         self._live: dict[int, Live] = {}
+        # Of them, so that who cares for the cluster need not look at all of a user's:
+        self._named: dict[str, set[int]] = {}  # by type
+        self._locked: dict[int, Live] = {}  # with locks, had or wanted
         self._idle: deque[asyncio.Future[None]] = deque()
         self._due = Due(clock, timers, self._at_due)
         self._elapsed = _Monotonic(timers)
@@ -139,6 +145,18 @@ class Roster:
         """In the order of their ids."""
         return [self._live[id] for id in sorted(self._live)]
 
+    def locked(self) -> list[Live]:
+        """Those with locks, had or wanted, in the order of their ids."""
+        return [self._locked[id] for id in sorted(self._locked)]
+
+    def names(self) -> list[str]:
+        """The types of all."""
+        return sorted(self._named)
+
+    def named(self, name: str) -> list[Live]:
+        """Those of one type, in the order of their ids."""
+        return [self._live[id] for id in sorted(self._named.get(name, ()))]
+
     def close(self) -> None:
         self._due.close()
         self._pauses.close()
@@ -152,6 +170,9 @@ class Roster:
         if (known := self._live.get(record.id)) is not None:
             return known
         live = self._live[record.id] = Live(stored)
+        self._named.setdefault(live.name, set()).add(live.id)
+        if live.entry.locks:
+            self._locked[live.id] = live
         self._slim(live)
         if record.parent:
             self._queue.introduce(record.id, record.parent)
@@ -181,6 +202,10 @@ class Roster:
         if record.locks != live.entry.locks or record.lane != live.lane:
             live.lane = record.lane
             live.entry = entry_of(record)
+            if live.entry.locks:
+                self._locked[live.id] = live
+            else:
+                self._locked.pop(live.id, None)
         self._unlist(live)
         if record.error is not None and not live.doomed:
             live.doomed = True
@@ -188,7 +213,12 @@ class Roster:
 
     def drop(self, live: Live) -> None:
         """It ended; the last child to leave queues its parent."""
-        self._live.pop(live.id, None)
+        if self._live.pop(live.id, None) is not None:
+            self._locked.pop(live.id, None)
+            alike = self._named[live.name]
+            alike.discard(live.id)
+            if not alike:
+                del self._named[live.name]
         self._unlist(live)
         if self.gate is not None:
             self.gate.left(live.id)

@@ -155,6 +155,12 @@ class ProcedureStore(Protocol):
         """
         ...
 
+    async def live_ids(self, after: int, limit: int) -> list[int]:
+        """The ids above `after` of what has not ended, in order, up to `limit`; none when there are
+        no more. No record is read.
+        """
+        ...
+
     async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
         """Ids of ended procedures whose retention is over, and when the next one ends (0 = none
         known).

@@ -32,6 +32,7 @@ from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_COOLDOWN_S, BALANCE_KEPT
 from procedures.engine import plain
 from procedures.engine.executor import Executor
+from procedures.engine.roster import Live
 from procedures.engine.submission import Submission
 from procedures.master.balancing import leaders, replicas
 from procedures.master.balancing.cluster import ClusterState
@@ -195,7 +196,7 @@ class Schedulers:
             found[partition] = f"it was moved {now - at:.0f} s ago: its figures are still old"
         live = 0
         executor = self._s.executor()
-        for one in executor.live() if executor is not None else ():
+        for one in executor.locked() if executor is not None else ():
             if one.record is None:
                 continue
             live += one.record.name in _MINE and not one.parent
@@ -293,9 +294,10 @@ class Schedulers:
     async def _give_up_on(self, dead: Collection[NodeId]) -> None:
         """Abort moves to nodes that died meanwhile: they would wait for them for ever."""
         executor = self._s.executor()
-        for one in executor.live() if executor is not None else ():
+        moves = (MOVE_REPLICA, ADD_REPLICA)
+        for one in (one for name in moves for one in _of(executor, name)):
             record = one.record
-            if record is None or record.name not in (MOVE_REPLICA, ADD_REPLICA):
+            if record is None:
                 continue
             if one.parent and record.name == ADD_REPLICA:
                 continue  # it ends with its parent
@@ -360,9 +362,9 @@ class Schedulers:
     def _lives(self, name: str, node: int) -> bool:
         """Whether such a procedure is under way for a node."""
         executor = self._s.executor()
-        for one in executor.live() if executor is not None else ():
+        for one in _of(executor, name):
             record = one.record
-            if record is not None and record.name == name:
+            if record is not None:
                 args = plain.decode(record.args)
                 if args.get("node") == node:
                     return True
@@ -413,6 +415,10 @@ class Schedulers:
             "done": list(self._done),
             "quiet": {name: quiet.skipped for name, quiet in self._quiet.items()},
         }
+
+
+def _of(executor: Executor | None, name: str) -> Sequence[Live]:
+    return () if executor is None else executor.live_of(name)
 
 
 def _shown(args: Mapping[str, Any]) -> dict[str, Any]:

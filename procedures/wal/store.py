@@ -309,6 +309,10 @@ class WalStore:
         await self._seen(found, gone=False)
         return Page(found, broken, more)
 
+    async def live_ids(self, after: int, limit: int) -> list[int]:
+        self._journal.check()
+        return self._image.live(after, limit)
+
     async def expired(self, now_ms: int, limit: int) -> tuple[list[int], int]:
         return self._image.expired(now_ms, limit)
 
