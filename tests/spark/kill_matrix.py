@@ -43,6 +43,7 @@ from tests.spark.matrix_node import LEASE_MS
 NAMESPACE, TABLE = "spark", "matrix"
 ROUND_S = 180.0
 LOOK_S = 0.1
+START_S = 600.0  # of a JVM and its executors, on a machine that has much else to do
 LONG_S = 65.0
 HOLD_S = 2.5  # how long nodes are unreachable
 ROWS = 300
@@ -157,6 +158,7 @@ class Matrix:
             "PYSPARK_PYTHON": sys.executable,
             "KVORUM_MATRIX": str(self.folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(self.folder / "work"),  # else in the installation
         }
         argv = [sys.executable, "-m", "tests.spark.matrix_driver", self.cluster.endpoint]
         argv += [f"{NAMESPACE}.{TABLE}", str(self.folder), self.master]
@@ -318,7 +320,7 @@ class Matrix:
         return {number: set(versions) for number, versions in seen.items()}
 
     def _arrived(self, case: Case) -> None:
-        until = time.monotonic() + ROUND_S
+        until = time.monotonic() + (ROUND_S if self.round > 1 else START_S)
         wanted = {number for number, rows in self.files.items() if rows}
         while True:
             self._alive()
