@@ -4,7 +4,7 @@
         → [[key, value | nil = deleted, version, old | nil = there was none], …], cursor | nil
           bare: [[key, version], …]
 
-Versions in (above, upto], by key, those of a key newest first in a walk. `upto` is a frontier of
+Versions in (above, upto], by key, those of a key newest first. `upto` is a frontier of
 the range (kv/feed/changes.py: `resolved`), so nothing is waited for: what was complete once stays
 so. `old` is what a reader just below `version` saw: a value that had expired by then is none. A
 deletion of what was not there is told all the same (both are nil); who wants changes drops it.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Any, Final
 
 from kv.base.keys import MAX64, escape, escape_open, from_u64, u64
@@ -36,6 +37,7 @@ _OLDER_ROWS_MIN: Final = 4
 _OLDER_ROWS_MAX: Final = 512
 _OLDER_BYTES_MAX: Final = 1 << 20
 _ROW_OVERHEAD: Final = 48
+_version = itemgetter(0)
 
 
 def pairs(state: Versions, recent: Recent, top_ts: int, r: list[Any]) -> list[Any]:
@@ -214,12 +216,13 @@ def _recent(
     upto: int,
     cursor: bytes | None,
 ) -> bytes | None:
-    """Fill the page from the recent entries: whole keys."""
-    at = start if cursor is None else max(start, parse_cursor(cursor)[0])
-    for key, rows in recent.by_key(at, end, above):
-        if page.full:
-            return make_cursor(key, 0)
-        for record, version, old_key, old in _wanted(rows, above, upto):
+    """Fill the page from the recent entries."""
+    at, below = (start, 0) if cursor is None else parse_cursor(cursor)
+    for key, rows in recent.by_key(max(start, at), end, above):
+        high = min(upto, below - 1) if below and key == at else upto
+        for version, record, old_key, old in _wanted(rows, above, high):
+            if page.full:
+                return make_cursor(key, version + 1)
             if old is None and old_key is not None and not page.bare:
                 old = _stored(state, old_key)
             page.add(key, version, record, old)
@@ -228,10 +231,16 @@ def _recent(
 
 def _wanted(
     rows: Iterable[Any], above: int, upto: int
-) -> Iterator[tuple[bytes, int, bytes | None, bytes | None]]:
-    for _, record, old_key, old in rows:
-        if record is not None and above < (version := from_u64(record)) <= upto:
-            yield record, version, old_key, old
+) -> list[tuple[int, bytes, bytes | None, bytes | None]]:
+    """(version, record, the key of what it replaced, that), newest first."""
+    found = [
+        (version, record, old_key, old)
+        for _, record, old_key, old in rows
+        if record is not None and above < (version := from_u64(record)) <= upto
+    ]
+    if len(found) > 1:
+        found.sort(key=_version, reverse=True)
+    return found
 
 
 def _stored(state: Versions, old_key: bytes) -> bytes:

@@ -105,11 +105,17 @@ def test_f14_pairs_tell_each_version_with_what_it_replaced(seed: int, watched: b
         assert set(half) == set(found)
 
 
-def test_f14_pairs_of_one_key_with_many_versions() -> None:
-    """A key with more versions than a page has is told for ever, or in part."""
+@pytest.mark.parametrize("watched", [False, True])
+def test_f14_pairs_of_one_key_with_many_versions(watched: bool) -> None:
+    """A key with more versions than a page has is told for ever, in part, or in one huge answer."""
     node = Node()
+    if watched:
+        before = node.put(b"tab.j", b"v")
+        pairs(node, before, before)
     versions = [node.put(b"tab.k", b"%d" % i) for i in range(1500)]
     found = pairs(node, versions[3], versions[-2], limit=100)
+    args = (LOW, HIGH, versions[-1], 100, versions[0], False, 1 << 20, None)
+    assert len(node.call(methods.PAIRS, LOW, *args)[0]) == 100
     assert [row[2] for row in found] == versions[-2:3:-1]
     assert found[-1][3] == b"3"
 
