@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kv.base.keys import from_u64
+from kv.base.keys import from_u64, u64
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.methods import (
     ABORTED,
@@ -84,7 +84,7 @@ def prewrite(
         raise aborted(start_ts, "its record says so (it expired, or somebody aborted it)")
     check_age(start_ts, view.safepoint, now_ms)
     lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
-    newest_allowed = MAX if flags & BLIND else start_ts
+    newest_allowed = u64(MAX if flags & BLIND else start_ts)  # as versions begin: compared as bytes
     bound, exact, repeated = 0, fence, False
     guards, mine = view.guards, fresh_ts if fence else 0
     anchored = False
@@ -101,7 +101,7 @@ def prewrite(
         if guards is not None and kind != OP_CHECK:
             refuse_guarded(guards, key, start_ts, now_ms)
         old = view.cur(key)
-        if old is not None and kind != OP_CHECK and from_u64(old) > newest_allowed:
+        if old is not None and old[:8] > newest_allowed and kind != OP_CHECK:
             raise write_conflict(key, from_u64(old), start_ts)
         if cond is not None:
             _check(old, key, cond, i, start_ts, now_ms)

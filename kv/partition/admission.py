@@ -114,10 +114,13 @@ def check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
         inside = r[5] >= d.start and (not d.end or (r[6] != b"" and r[6] <= d.end))
     else:
         outer = first_and_last(r, keys)
-        inside = outer is None or (d.covers(outer[0]) and d.covers(outer[1]))
+        inside = outer is None
+        if outer is not None:
+            low, high = outer
+            inside = d.covers(low) and (low is high or d.covers(high))
         if r[1] in _READING and len(r) > 8 and (read := outer_reads(r)) is not None:
-            low, high, is_end = read
-            ends = not d.end or (high != b"" and high <= d.end) if is_end else d.covers(high)
-            inside = inside and low >= d.start and ends
+            first, last, is_end = read
+            ends = not d.end or (last != b"" and last <= d.end) if is_end else d.covers(last)
+            inside = inside and first >= d.start and ends
     if not inside:
         raise moved(d, r[4])

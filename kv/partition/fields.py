@@ -39,6 +39,8 @@ def check_bound(key: Any, more: int = 0) -> None:
 
 def check_key(key: Any) -> None:
     """A storage key: the four bytes of its table, then the user's."""
+    if type(key) is bytes and PREFIX_BYTES <= len(key) <= STORAGE_KEY_BYTES_MAX:
+        return  # nearly always
     check_bound(key)
     if len(key) < PREFIX_BYTES:
         raise InvalidArgument(

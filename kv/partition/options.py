@@ -45,14 +45,18 @@ def _flag(name: str) -> Callable[[Any], None]:
 def _stage(value: Any) -> None:
     if type(value) is not list or not 0 < len(value) <= PARALLEL_PARTS_MAX:
         raise InvalidArgument(f"option stage is a list of 1 … {PARALLEL_PARTS_MAX} lists of keys")
-    keys = [key for part in value if type(part) is list for key in part]
-    if not all(type(part) is list and part for part in value) or not keys:
-        raise InvalidArgument("option stage: every part is a list of at least one key")
-    if any(type(key) is not bytes or len(key) > 4 + KEY_BYTES_MAX for key in keys):
-        raise InvalidArgument(f"option stage: keys are bytes, at most {4 + KEY_BYTES_MAX} each")
+    keys: list[Any] = []
+    for part in value:
+        if type(part) is not list or not part:
+            raise InvalidArgument("option stage: every part is a list of at least one key")
+        keys += part
+    size = 0
+    for key in keys:
+        if type(key) is not bytes or len(key) > 4 + KEY_BYTES_MAX:
+            raise InvalidArgument(f"option stage: keys are bytes, at most {4 + KEY_BYTES_MAX} each")
+        size += len(key)
     if len(set(keys)) != len(keys):
         raise InvalidArgument("option stage: a key occurs twice, so its intent could not be told")
-    size = sum(map(len, keys))
     if len(keys) > PARALLEL_KEYS_MAX or size > PARALLEL_KEY_BYTES_MAX:
         raise TooLarge(
             f"option stage names {len(keys)} keys of {size} bytes; the limits are "

@@ -96,6 +96,8 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
     """
     method = r[1]
     if method in _OWN_KEYS:  # nearly always
+        if len(keys) == 1:
+            return keys[0], keys[0]
         return (min(keys), max(keys)) if keys else None
     match method:
         case methods.MGET | methods.READ_NOW:

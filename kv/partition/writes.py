@@ -107,7 +107,7 @@ def _intents(
         m=m,
         owner=options.get("owner", ""),
         fence=fence,
-        stage=tuple(tuple(part) for part in options.get("stage", ())) if fence else (),
+        stage=tuple(map(tuple, options["stage"])) if fence and "stage" in options else (),
     )
 
 
