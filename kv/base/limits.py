@@ -438,7 +438,9 @@ SQL_CATALOG_STALE_MAX: Final = (
 SEQUENCE_RUN_MAX: Final = 1_024  # values taken at once without being asked for
 SEQUENCE_POOLS_MAX: Final = 10_000  # sequences whose values one process has in memory
 SQL_PLANS_MAX: Final = 1_024  # statements remembered as trees, and as bound ones
-SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # longer ones are not remembered
+SQL_CACHED_CHARS_MAX: Final = 16 * KiB  # trees of longer ones are not remembered
+SQL_PLAN_CHARS_MAX: Final = 128 * KiB  # nor are longer ones when they are bound, …
+SQL_PLANS_CHARS_MAX: Final = MiB  # … and all that are bound have so many characters together
 SQL_TARGETS_MAX: Final = 1_664  # columns of an answer, as in PostgreSQL
 SQL_PARAMETERS_MAX: Final = 65_535  # of one statement: the protocol's count
 SQL_POINTS_MAX: Final = 10_000  # keys that lists in a WHERE name together; else ranges are read
@@ -631,4 +633,5 @@ assert 2 * SPARK_IDLE_OFFSET_MS < GC_RETENTION_MS_DEFAULT, "a quiet stream does 
 assert 2 * FEED_HEARTBEAT_MS < GC_RETENTION_MS_DEFAULT, "who is idle does not fall behind"
 assert 16 * MiB >= SQL_CACHED_CHARS_MAX * SQL_PLANS_MAX, "remembered texts are small change"
 assert SQL_CACHED_CHARS_MAX < SQL_TEXT_BYTES_MAX
+assert SQL_PLAN_CHARS_MAX * 4 <= SQL_PLANS_CHARS_MAX, "one large statement leaves room for others"
 assert SNAPSHOT_FILE_SYNC_BYTES <= SNAPSHOT_FILE_BYTES <= SNAPSHOT_FILES_BYTES_MIN

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kv.base.limits import SQL_CACHED_CHARS_MAX
+from kv.base.limits import SQL_PLAN_CHARS_MAX
 from sqlproxy.answers import Field
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, select_plan
@@ -51,8 +51,9 @@ async def prepare(
     found = remembered(session, text, oids, declared)
     if found is None:
         found = _prepared(session, text, parsed, oids, declared)
-        if len(text) <= SQL_CACHED_CHARS_MAX:
-            session.services.plans.put(_key(session, text, oids, declared), found)
+        if len(text) <= SQL_PLAN_CHARS_MAX:
+            key = _key(session, text, oids, declared)
+            session.services.plans.put(key, found, len(text))
     return found
 
 
@@ -64,7 +65,7 @@ def remembered(
     session: SqlSession, text: str, oids: tuple[int, ...], declared: Declared
 ) -> Prepared | None:
     """What was prepared for the same text before, by any session."""
-    if len(text) > SQL_CACHED_CHARS_MAX:
+    if len(text) > SQL_PLAN_CHARS_MAX:
         return None
     found: Prepared | None = session.services.plans.get(_key(session, text, oids, declared))
     return found

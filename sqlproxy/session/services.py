@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from kv.base.limits import SQL_PLANS_MAX
+from kv.base.limits import SQL_PLANS_CHARS_MAX, SQL_PLANS_MAX
 from kv.base.ports import Clock
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
@@ -84,23 +84,30 @@ class Analytic(Protocol):
 
 class Plans:
     """Bound statements with what was compiled for them, by text and everything that they depend on;
-    the least used ones go.
+    the least used ones go, when they are too many or their texts are too long together.
     """
 
-    def __init__(self, most: int = SQL_PLANS_MAX) -> None:
-        self._known: OrderedDict[Any, Any] = OrderedDict()
-        self._most = most
+    def __init__(self, most: int = SQL_PLANS_MAX, chars_max: int = SQL_PLANS_CHARS_MAX) -> None:
+        self._known: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._most, self._chars_max = most, chars_max
+        self._chars = 0
 
     def get(self, key: Any) -> Any:
         found = self._known.get(key)
-        if found is not None:
-            self._known.move_to_end(key)
-        return found
+        if found is None:
+            return None
+        self._known.move_to_end(key)
+        return found[0]
 
-    def put(self, key: Any, plan: Any) -> None:
-        self._known[key] = plan
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
+    def put(self, key: Any, plan: Any, chars: int) -> None:
+        """`chars`: of its text."""
+        if (old := self._known.pop(key, None)) is not None:
+            self._chars -= old[1]
+        self._known[key] = plan, chars
+        self._chars += chars
+        while len(self._known) > self._most or self._chars > self._chars_max:
+            _, (_, gone) = self._known.popitem(last=False)
+            self._chars -= gone
 
 
 @dataclass(slots=True)

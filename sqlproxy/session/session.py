@@ -126,6 +126,8 @@ class SqlSession:
         return parts
 
     async def parse(self, text: str, oids: Sequence[int]) -> Prepared:
+        if self.block.status != "E" and (known := self.known(text, oids)) is not None:
+            return known
         parsed = front.parse(text)
         self._check_allowed(parsed)
         found: Prepared = await self._guarded(prepare(self, text, parsed, tuple(oids)))
