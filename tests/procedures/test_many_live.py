@@ -79,8 +79,7 @@ def test_u1_those_with_locks_and_those_of_a_type_are_known() -> None:
             for _ in range(3):
                 await executor.submit(Submission("many.waits", None, "tester", ""))
             ids = [
-                await executor.submit(Submission("many.locked", n + 1, "tester", ""))
-                for n in (1, 2)
+                await executor.submit(Submission("many.locked", n, "tester", "")) for n in (1, 2)
             ]
             await asyncio.sleep(0.5)
             assert [live.id for live in executor.locked()] == ids
