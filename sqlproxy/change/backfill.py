@@ -3,8 +3,10 @@
 A chunk is read and written in one transaction of its own, on a fresh snapshot, so nothing has to be
 kept from garbage collection. Every writer is at write-only or beyond by then:
 
-    a row that is changed or removed meanwhile   its writer writes the key of the old entry, too (it
-                                                 deletes it): the chunk conflicts and runs again
+    a row that is changed before the chunk       the chunk holds its rows: it is committed if they
+    is committed                                 are as it read them, else it runs again
+    a row that is changed later, by somebody     its writer deletes the old entry, which the chunk
+    who began before that                        has just put: the writer conflicts
     a row that comes behind the cursor           its writer adds the entry
     an entry that is there already               is that of a row with the same key; another row's
                                                  under a unique key is a duplicate
@@ -12,13 +14,12 @@ kept from garbage collection. Every writer is at write-only or beyond by then:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.keys import table_prefix
 from kv.base.limits import SQL_BACKFILL_ROWS, SQL_BACKFILL_ROWS_MIN
-from procedures.engine.context import StepTxn
 from sqlproxy import rows
 from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.pg.oids import by_name
@@ -37,16 +38,32 @@ def chunk_rows(tries: int) -> int:
     return max(SQL_BACKFILL_ROWS_MIN, SQL_BACKFILL_ROWS >> min(tries, 30))
 
 
+class Chunk(Protocol):
+    """The transaction of a chunk: of a client, or of a step."""
+
+    async def multi_get(self, keys: Sequence[bytes]) -> Sequence[tuple[bytes, int] | None]: ...
+
+    def put(self, key: bytes, value: bytes) -> object: ...
+
+
+Hold = Callable[[bytes], object]
+
+
 async def fill_index(
-    txn: StepTxn, table: Table, index: Index, found: Sequence[tuple[bytes, bytes, int]]
+    txn: Chunk,
+    table: Table,
+    index: Index,
+    found: Sequence[tuple[bytes, bytes, int]],
+    hold: Hold = lambda _key: None,
 ) -> None:
-    """Put the entries of these rows of the table, as they are read by `txn`. Raises KvorumError
-    (23505).
+    """Put the entries of these rows of the table, as they are read by `txn`. `hold`: it is
+    committed only if nobody wrote this key meanwhile. Raises KvorumError (23505).
     """
     codec, row_codec = index_codec(table, index), rows.codec(table)
     prefix = table_prefix(index.id)
     wanted: dict[bytes, bytes] = {}
     for key, value, _ in found:
+        hold(key)  # to delete an entry that is not there yet leaves no trace to conflict with
         slots = row_codec.decode_slots(key[_PREFIX:], value)
         at, entry = codec.entry_of(slots)
         if at in wanted:
@@ -57,7 +74,7 @@ async def fill_index(
     for key, entry, row in zip(keys, wanted.values(), there, strict=True):
         if row is None:
             txn.put(key, entry)
-        elif codec.row_key(key[_PREFIX:], row.value) != codec.row_key(key[_PREFIX:], entry):
+        elif codec.row_key(key[_PREFIX:], row[0]) != codec.row_key(key[_PREFIX:], entry):
             raise duplicated(codec, key[_PREFIX:])
 
 

@@ -46,6 +46,8 @@ from sqlproxy.naming import first_free, joined_columns
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import DELETE_ONLY, PUBLIC, USABLE, WRITE_ONLY, Index, Table, placement
 from sqlproxy.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
+from txn.results import ScanPage
+from txn.transaction import Transaction
 
 _FIELDS: Final = frozenset({"namespace", "name", "index", "if_not_exists"})
 
@@ -152,10 +154,7 @@ class CreateIndex(Change):
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         index = index_of(table, ctx.state["index"])
-        _, end = table_range(table.id)
-        rows = chunk_rows(ctx.attempt - ctx.round)
-        page = await ctx.txn.scan(ctx.state["at"], end, limit=rows)
-        await fill_index(ctx.txn, table, index, page.items)
+        page = await self._chunk(ctx, table, index)
         ctx.state["rows"] += len(page.items)
         told = f"{ctx.state['rows']} rows"
         if page.resume is None:
@@ -164,6 +163,24 @@ class CreateIndex(Change):
         ctx.state["at"] = page.resume
         ctx.progress(await part_done(t, table.id, page.resume), told)
         return again()
+
+    async def _chunk(self, ctx: StepContext, table: Table, index: Index) -> ScanPage:
+        """The rows whose entries were put. It is a transaction of its own, as a step's cannot hold
+        what it read; done twice, it puts the same.
+        """
+        start, end = ctx.state["at"], table_range(table.id)[1]
+        rows = chunk_rows(ctx.attempt - ctx.round)
+        if self.services.store is None:
+            page: ScanPage = await ctx.txn.scan(start, end, limit=rows)
+            await fill_index(ctx.txn, table, index, page.items)
+            return page
+
+        async def fill(t: Transaction) -> ScanPage:
+            found = await t.scan(start, end, limit=rows)
+            await fill_index(t, table, index, found.items, t.hold_key)
+            return found
+
+        return await self.services.store.run(fill)
 
     @step
     async def publish(self, ctx: StepContext) -> Outcome:

@@ -8,9 +8,9 @@ transaction that is still bound to the version before the last holds that row wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from kv.base.errors import NotFound
 from kv.base.ids import TableId
@@ -22,6 +22,15 @@ from sqlproxy.change.settled import Settled, Store
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import Table
 from sqlproxy.steps import CatalogTxn, DdlServices
+from txn.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class Client(Store, Protocol):
+    """What is needed of `txn.client.TxnClient`."""
+
+    async def run(self, fn: Callable[[Transaction], Awaitable[T]]) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class ChangeServices:
     partitions: Maker
     changed: Callable[[str, str], None]
     timers: Timers
-    store: Store | None = None
+    store: Client | None = None
     rng: Rng | None = None  # for values that are chance
     settled: Settled = field(init=False)
 
