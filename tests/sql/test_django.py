@@ -25,4 +25,4 @@ def test_django(sql: Sql, tmp_path: Path) -> None:
         cwd=tmp_path / "site", capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-4000:]}"
-    assert done.stdout.count("ok ") >= 23
+    assert done.stdout.count("ok ") >= 24

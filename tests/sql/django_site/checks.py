@@ -423,6 +423,7 @@ CHECKS = (
     admin_edit,
     sessions,
     inspect,
+    fixtures,
     sequence_reset,
     editor,
     int_to_big,
