@@ -131,7 +131,7 @@ class Collector:
         if not garbage.worth_a_walk(found, state.collected.rows):
             return
         self.walks += 1
-        await _safepoint(replica, safepoint)
+        await raised(replica, safepoint)
         at: bytes | None = b""
         while at is not None:
             done = await self._step(replica, OldVersions(at))
@@ -180,7 +180,7 @@ class Collector:
 
     async def _due_of(self, replica: Replica, safepoint: int, step: Due) -> int:
         try:
-            await _safepoint(replica, safepoint)
+            await raised(replica, safepoint)
             return (await self._step(replica, step)).removed
         except KvorumError as error:
             _tell(f"partition {replica.descriptor.id} was not collected", error)
@@ -208,7 +208,7 @@ def _may_go(row: bytes, floor: int) -> bool:
     return start_ts is None or start_ts < floor
 
 
-async def _safepoint(replica: Replica, safepoint: int) -> None:
+async def raised(replica: Replica, safepoint: int) -> None:
     """Raise a partition's safepoint, durably."""
     if safepoint <= replica.state.safepoint:
         return

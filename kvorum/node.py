@@ -50,6 +50,8 @@ from kvorum.stamps import StampLog
 from kvorum.store import Store
 from kvorum.transfer.digest import CheckReplica
 from kvorum.transfer.digest import check_args as check_digest
+from kvorum.transfer.past import RaiseSafepoint
+from kvorum.transfer.past import check_args as check_past
 from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
@@ -348,6 +350,9 @@ class Node:
         )
         store.dispatcher.register(methods.FORCE_MEMBERS, force.handle, check_force)
         store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
+        store.dispatcher.register(
+            methods.RAISE_SAFEPOINT, RaiseSafepoint(store.manager).handle, check_past
+        )
         store.dispatcher.register(
             methods.CHECK_REPLICA, CheckReplica(store.manager).handle, check_digest
         )

@@ -178,11 +178,6 @@ class SafepointService:
             state.advance(wanted)
         self._save()
 
-    def raise_to(self, safepoint: int) -> None:
-        """Nothing is read below it any more, as far as the leases permit. Raises NotLeader."""
-        self._serving().advance(safepoint)
-        self._save()
-
     def stats(self) -> dict[str, int]:
         """For metrics."""
         state = self._state

@@ -246,6 +246,9 @@ REPORTS: Final = 133
 # partition, start, end, at, rows → digest, rows, resume | None, [key, …], [key, …].
 # What this node's replica has of a part of a partition (kvorum/transfer/digest.py)
 CHECK_REPLICA: Final = 134
+# [partition, …], safepoint → [partition, …]. Nothing below is read any more in those that this node
+# leads (kvorum/transfer/past.py)
+RAISE_SAFEPOINT: Final = 135
 
 # procedure, wait_ms → "waiting" | "held" | "ended", fencing token (0 unless held). A holder of a
 # lock, or one who waits for it, is alive (procedures/engine/lock_procedure.py)

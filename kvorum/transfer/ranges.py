@@ -10,7 +10,7 @@ them wherever it runs.
     kvorum.restore_work    {what, …}
         "ids"    at                    no procedure gets an id up to this one any more
         "above"  at                    the oracle hands out nothing at or below `at` any more
-        "past"                         nothing older than now is read any more
+        "past"   ids                   nothing older than now is read in these tables any more
         "anew"   reign                 the executor takes in what is in the store, in order
 
 Partitions begin with an epoch above those of the backup: a client that knew the old cluster's map
@@ -29,10 +29,11 @@ from typing import Any, Final
 from kv.base import system
 from kv.base.checksum import intact, seal
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Busy, Corruption, InvalidArgument
+from kv.base.errors import Busy, Corruption, InvalidArgument, KvorumError
 from kv.base.ids import FIRST_USER_TABLE, PartitionId, TableId
 from kv.base.keys import escape, from_u64, table_prefix, u64
 from kv.base.limits import TRANSFER_RANGES_MAX
+from kvorum.transfer.services import LATER
 from procedures.engine.context import StepContext
 from procedures.engine.grants import REIGN
 from procedures.engine.procedure import Outcome, again, done
@@ -153,13 +154,13 @@ class RestoreClean(RangeProcedure):
 
 @dataclass(frozen=True, slots=True)
 class MasterPorts:
-    """`skip(at)`: the oracle goes on above; `now()`: a timestamp; `past(at)`: the safepoint rises;
-    `renew()`: the reign begins anew.
+    """`skip(at)`: the oracle goes on above; `now()`: a timestamp; `raise_at(node, partitions, at)`:
+    RAISE_SAFEPOINT of a node; `renew()`: the reign begins anew.
     """
 
     skip: Callable[[int], None]
     now: Callable[[], Awaitable[int]]
-    past: Callable[[int], None]
+    raise_at: Callable[[int, list[int], int], Awaitable[list[Any]]]
     renew: Callable[[], None]
 
 
@@ -178,10 +179,8 @@ class RestoreWork:
                 return done({})
             case {"what": "above", "at": int(at)}:
                 return await self._above(at)
-            case {"what": "past"}:
-                now = await self._ports.now()
-                self._ports.past(now)
-                return done({"at": str(now)})
+            case {"what": "past", "ids": list(ids)}:
+                return await self._past(ctx, ids)
             case {"what": "anew", "reign": int(reign)}:
                 if await reign_of(ctx) != reign:
                     return done({})
@@ -196,6 +195,26 @@ class RestoreWork:
             if await self._ports.now() <= at:
                 raise Busy("the oracle was asked to go on above the backup; trying again")
         return done({})
+
+    async def _past(self, ctx: StepContext, ids: list[int]) -> Outcome:
+        now = await self._ports.now()
+        t = await CatalogTxn.of(ctx)
+        rows = [row.descriptor for number in ids for row in await placed_of(t, TableId(number))]
+        left = {int(descriptor.id) for descriptor in rows}
+        nodes = sorted({node for descriptor in rows for node in descriptor.voters})
+        for node in nodes:
+            if not left:
+                break
+            try:
+                (raised,) = await self._ports.raise_at(node, sorted(left), now)
+            except KvorumError as error:
+                if error.disposition not in LATER:
+                    raise
+                continue  # it does not answer; what it led is led by another one, or will be
+            left -= set(raised)
+        if left:
+            raise Busy(f"partition {min(left)} has no leader at the moment; trying again")
+        return done({"at": str(now)})
 
 
 async def reign_of(ctx: StepContext) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kv.base.methods import RAISE_SAFEPOINT
 from kvorum.transfer import ranges
 from kvorum.transfer.backup import Backup
 from kvorum.transfer.check import Check
@@ -43,7 +44,9 @@ def register(registry: Registry, ddl: DdlServices, node: Node) -> None:
     ports = MasterPorts(
         skip=lambda at: node.store.tso.skip(at),
         now=lambda: node.store.txn.now(),
-        past=lambda at: node.store.safepoint.raise_to(at),
+        raise_at=lambda node_id, partitions, at: node.store.cluster.calls.call_at(
+            node_id, RAISE_SAFEPOINT, partitions, at
+        ),
         renew=lambda: node.master.renew(),
     )
     ranges.register(registry, ddl, ports)

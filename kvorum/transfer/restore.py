@@ -2,8 +2,8 @@
 
     {source, force?, rate?}   → {source, at, rows, bytes, tables, procedures}
 
-    check ──→ empty ──→ ranges ──→ rows ⟲ ──→ catalog            undo of ranges, rows: clean
-                                                 └ point of no return
+    check ──→ empty ──→ ranges ──→ rows ⟲ ──→ past ──→ catalog     undo of ranges, rows, past: clean
+                                                        └ point of no return
     ──→ holders ⟲ ──→ settle ──→ waiters ⟲ ──→ finish
 
 `check` reads the manifest, has the oracle go on above the backup's timestamp, and wants an id above
@@ -229,6 +229,13 @@ class _Restore:
                 "the last file is not the one that the manifest names: the backup was changed",
                 code="BACKUP_CHANGED",
             )
+        return go_on("past")
+
+    @step(undo="clean", undo_partial=True)
+    async def past(self, ctx: StepContext) -> Outcome:
+        """Who reads at a timestamp of before is told so, and does not find the tables empty."""
+        args = {"what": "past", "ids": ctx.state["ids"]}
+        await self._services.run(WORK, args, f"{RESTORE}-{ctx.token}-past")
         return go_on("catalog")
 
     async def _write(self, ops: Sequence[Op]) -> None:
@@ -317,9 +324,8 @@ class _Restore:
 
     @step
     async def finish(self, ctx: StepContext) -> Outcome:
-        """The past of this cluster has nothing to do with the backup's."""
+        """Those that wait are taken in; versions up to here are not those of before."""
         nonce, state = f"{RESTORE}-{ctx.token}", ctx.state
-        await self._services.run(WORK, {"what": "past"}, f"{nonce}-past")
         await self._anew(ctx, nonce)
         until = await ctx.txn.start_ts()
         ctx.txn.put(epoch.restored_key(), epoch.restored_row(state["at"], until))

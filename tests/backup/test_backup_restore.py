@@ -169,6 +169,8 @@ async def test_u3_what_was_known_of_before_is_refused(tmp_path: Path) -> None:
             await anext(events)
         assert refused.value.code == "EPOCH_CHANGED"
         assert "watch from 0" in refused.value.message
+        with pytest.raises(kvorum.SnapshotTooOld):
+            await db.table("default", "t").get("k", at=version)
         later = await db.table("default", "t").put("k", "w")
         async with asyncio.timeout(10):
             async for event in db.watch("default", "t", from_version=later - 1):
