@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kv.base import limits
 from kv.base.errors import KvorumError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sqlproxy.session.names import Declared
     from txn.transaction import Transaction
 
-_REMEMBERED: int = 1_000  # names of tables
+_REMEMBERED: Final = 1_000  # names of tables
 
 
 class _Reader:

@@ -258,6 +258,8 @@ def _next_marker(args: Any, found: bytes | None) -> bytes:
 
 
 class _Verify:
+    """One look at a batch: what is done already, what must not be, and which way it takes."""
+
     def __init__(self, ctx: StepContext, bulk: BulkTransactions, tables: Tables) -> None:
         self.ctx, self.args, self.bulk, self.tables = ctx, ctx.args, bulk, tables
         self.parts = parts_of(ctx.args)
