@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.front import f_arrays, f_json, f_numbers, f_text, f_times, formatting
+from sqlproxy.front import f_arrays, f_json, f_numbers, f_patterns, f_text, f_times, formatting
 from sqlproxy.front.env import Env
 from sqlproxy.front.registry import format_type
 
@@ -36,6 +36,7 @@ def _sleep(env: Env, seconds: float) -> str:
 
 PURE: Final[dict[str, Any]] = {
     **f_numbers.FUNCTIONS,
+    **f_patterns.FUNCTIONS,
     **f_text.FUNCTIONS,
     **f_times.FUNCTIONS,
     **f_json.FUNCTIONS,
@@ -66,5 +67,10 @@ WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     "current_schema": lambda env: "public",
 }
 NON_STRICT: Final = (
-    f_text.NON_STRICT | f_times.NON_STRICT | f_json.NON_STRICT | f_arrays.NON_STRICT | {"pg_typeof"}
+    f_patterns.NON_STRICT
+    | f_text.NON_STRICT
+    | f_times.NON_STRICT
+    | f_json.NON_STRICT
+    | f_arrays.NON_STRICT
+    | {"pg_typeof"}
 )
