@@ -301,10 +301,10 @@ def test_pgbench(sql: Sql) -> None:
     with sql.connect(autocommit=True) as conn:
         pgbench("-i", "-I", "dtpg", "-q")
         for mode in ("simple", "prepared"):
-            told = pgbench("-M", mode, "-c", "4", "-t", "15", "--max-tries=1000", "-n")
+            told = pgbench("-M", mode, "-c", "4", "-t", "5", "--max-tries=1000", "-n")
             assert "number of failed transactions: 0 (0.000%)" in told
         branch = conn.execute("SELECT bbalance FROM pgbench_branches").fetchall()
         tellers = conn.execute("SELECT tbalance FROM pgbench_tellers").fetchall()
         history = conn.execute("SELECT delta FROM pgbench_history").fetchall()
-        assert len(history) == 2 * 4 * 15
+        assert len(history) == 2 * 4 * 5
         assert branch[0][0] == sum(t[0] for t in tellers) == sum(h[0] for h in history)
