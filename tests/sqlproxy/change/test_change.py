@@ -615,7 +615,7 @@ class FakeRules:
     """None."""
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [5, 283])
 def test_q4_the_index_is_the_table_whatever_sessions_and_masters_do(seed: int) -> None:
     """An entry too many answers with a row that is gone, one too few hides a row."""
     world = model.play(seed)
