@@ -60,18 +60,19 @@ class ShortSelect:
 
 
 class ShortInsert:
-    """Rows that must be new. `sequences`: what numbers them, `count` rows of each."""
+    """`count` rows that must be new. `sequences`: what numbers them, and how many of each."""
 
     def __init__(self, plan: InsertPlan, writer: TableWriter) -> None:
         self._plan, self._writer = plan, writer
-        self.sequences = sorted(plan.sequences | writer.rules.sequences)
+        names = sorted(plan.sequences | writer.rules.sequences)
+        self.sequences = [(name, plan.count * plan.calls.get(name, 1)) for name in names]
         self.count = plan.count
 
     def ops(self, env: Env) -> tuple[list[Op] | None, Sequence[Row]]:
         """What to write, and what RETURNING says of it. None: a key is twice among it. Raises
         SqlError.
         """
-        columns = self._plan.many(self._writer, env)
+        columns = None if self._plan.returns else self._plan.many(self._writer, env)
         if columns is not None:
             (part,) = self._writer.encoded(columns)
             if len(set(part.keys)) < len(part.keys):

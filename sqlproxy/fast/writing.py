@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from kv.base.errors import ConditionFailed
 from sqlproxy.errors import (
     CARDINALITY_VIOLATION,
     GENERATED_ALWAYS,
@@ -24,7 +25,7 @@ from sqlproxy.errors import (
 from sqlproxy.fast.access import choose
 from sqlproxy.fast.changing import TableWriter, Taken
 from sqlproxy.fast.deferring import Deferred
-from sqlproxy.fast.reading import Stored, TableReader, Touched
+from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.fast.rules import Row
 from sqlproxy.front.compiling import Fn, compile
@@ -116,19 +117,27 @@ class InsertPlan:
             [None if isinstance(e, Default) else compile(e) for e in row]
             for row in insert.rows or ()
         ]
-        given = all(one is not None for row in self._rows for one in row)
-        self._by_column: list[list[Fn]] | None = None  # where no DEFAULT is among many rows
-        if given and len(self._rows) >= _MANY:
-            self._by_column = [
-                [one.fn for one in column if one is not None]
-                for column in zip(*self._rows, strict=True)
-            ]
         self._conversions = [compile(e).fn for e in insert.conversions]
         self._returning = _Returning(insert.returning)
         self._projection = _Projection(table)
         self._conflict = None if insert.conflict is None else _OnConflict(table, insert.conflict)
         compiled = [one for row in self._rows for one in row if one is not None]
         self.sequences = frozenset(name for one in compiled for name in one.sequences)
+        # how many values of a row's text take a number of each sequence
+        self.calls = {
+            name: max(
+                sum(one is not None and name in one.sequences for one in row) for row in self._rows
+            )
+            for name in self.sequences
+        }
+        # many rows without DEFAULT, in which the order of evaluation cannot be seen
+        self._by_column: list[list[Fn]] | None = None
+        given = all(one is not None for row in self._rows for one in row)
+        if given and len(self._rows) >= _MANY and not self.sequences:
+            self._by_column = [
+                [one.fn for one in column if one is not None]
+                for column in zip(*self._rows, strict=True)
+            ]
 
     def _check_identities(self, insert: Insert) -> None:
         """GENERATED ALWAYS takes DEFAULT only, unless the user insists."""
@@ -151,7 +160,14 @@ class InsertPlan:
         """`rows`: those of a SELECT, or of COPY in the order of the columns. Raises SqlError."""
         writer = work.tables.writer(self.table)
         count = len(self._rows) if rows is None else len(rows)
-        await work.reserve(self.sequences | writer.rules.sequences, count)
+        for name in sorted(self.sequences | writer.rules.sequences):
+            await work.reserve(frozenset((name,)), count * self.calls.get(name, 1))
+        if self._conflict is None and not (self.table.plain or self.table.foreign_keys):
+            columns = self.many(writer, work.env, rows)
+            if columns is not None:
+                await self._write_many(work, writer, columns)
+                kept = list(zip(*columns, strict=True)) if self._returning else ()
+                return Outcome(count, self.returned(kept, work.env), [writer])
         made = self.made(writer, work.env, rows)
         outcome = Outcome(writers=[writer])
         if self._conflict is not None:
@@ -177,14 +193,60 @@ class InsertPlan:
         """The rows as they are to be written. Raises SqlError."""
         return [self._row(writer, given, env) for given in self._given(rows, env)]
 
-    def many(self, writer: TableWriter, env: Env) -> Sequence[Sequence[Any]] | None:
-        """The rows that its own text says, column by column; None: they are few, or not so plain.
-        Raises SqlError.
+    def many(
+        self, writer: TableWriter, env: Env, rows: Sequence[Values] | None = None
+    ) -> Sequence[Sequence[Any]] | None:
+        """The rows as they are to be written, column by column; None: they are few, or not so
+        plain, or a value of one cannot be had: `made` says which. Raises SqlError.
         """
-        if self._by_column is None or self._returning:
+        if rows is None and self._by_column is None:
             return None
-        given = [[fn((), env) for fn in column] for column in self._by_column]
-        return self.columns(writer, env, given, len(self._rows))
+        if rows is not None and len(rows) < _MANY:
+            return None
+        try:
+            if rows is None:
+                given: list[Sequence[Any]] = [
+                    [fn((), env) for fn in column] for column in self._by_column or ()
+                ]
+            elif self._conversions:
+                given = [[fn(row, env) for row in rows] for fn in self._conversions]
+            else:
+                given = list(zip(*rows, strict=True))
+        except SqlError:
+            return None
+        return self.columns(writer, env, given, len(self._rows) if rows is None else len(rows))
+
+    async def _write_many(
+        self, work: Work, writer: TableWriter, columns: Sequence[Sequence[Any]]
+    ) -> None:
+        """What `run` does row by row."""
+        parts = writer.encoded(columns)
+        for n, (keys, _, absent) in enumerate(parts):
+            if not absent or work.alone:
+                continue
+            for at, there in enumerate(await found_at(work.t, keys)):
+                if there is not None:
+                    raise self._taken(writer, columns, keys[at], None if n else at)
+        for n, (keys, values, absent) in enumerate(parts):
+            cond = 0 if absent else None
+            for at, (key, value) in enumerate(zip(keys, values, strict=True)):
+                try:
+                    work.t.put(key, value, cond=cond)
+                except ConditionFailed:
+                    raise self._taken(writer, columns, key, None if n else at) from None
+
+    @staticmethod
+    def _taken(
+        writer: TableWriter, columns: Sequence[Sequence[Any]], key: bytes, row: int | None
+    ) -> SqlError:
+        """A key that is to be new and is not: of the table with the number of its row, or of an
+        index.
+        """
+        if row is not None:
+            return writer.refused(Taken("", key, key), tuple(values[row] for values in columns))
+        error = writer.violated(key)
+        assert error is not None
+        return error
 
     def columns(
         self, writer: TableWriter, env: Env, given: Sequence[Sequence[Any]], count: int
@@ -215,6 +277,11 @@ class InsertPlan:
     def plain(self) -> bool:
         """Whether it just writes rows that its own text says."""
         return self._conflict is None and self.insert.rows is not None
+
+    @property
+    def returns(self) -> bool:
+        """Whether it has RETURNING."""
+        return bool(self._returning)
 
     @property
     def count(self) -> int:

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kv.base.errors import ConditionFailed, WriteConflict
+from kv.base.errors import WriteConflict
 from kv.base.limits import SQL_COPY_BATCH_BYTES, SQL_LOAD_BYTES_MIN, SQL_LOAD_ROWS_MIN
 from kv.base.ops import check
 from sqlproxy import catalog
 from sqlproxy.answers import Row
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.reading import Touched, found_at
+from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.writing import InsertPlan, Outcome
 from sqlproxy.front import statements as s
 from sqlproxy.pg.copying_columns import Columns
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from sqlproxy.front.env import Env
     from sqlproxy.session.session import SqlSession
 
-_MANY: Final = 64  # rows that are worth to be encoded column by column
 _TAKES_MIN: Final = SQL_LOAD_BYTES_MIN // SQL_COPY_BATCH_BYTES
 _RUNS_MAX: Final = 8  # sorted runs of hashes, before they are merged
 
@@ -146,34 +145,10 @@ class Loader:
         block.statements += 1
         env, numbers = environment(session, ())
         job = Job(session, t, env, numbers, self._declared, Touched(), alone)
-        if len(rows) >= _MANY and not (self._plan.table.plain or self._plan.table.foreign_keys):
-            outcome = await self._insert_many(job, rows)
-        else:
-            outcome = await self._plan.run(job, rows)
+        outcome = await self._plan.run(job, rows)
         session.outcomes[-1:] = [outcome]  # one table: the last batch tells what all may violate
         session.sole = None
         block.wrote = True
-
-    async def _insert_many(self, job: Job, rows: Sequence[Row]) -> Outcome:
-        """What the plan does, column by column."""
-        writer = job.tables.writer(self._plan.table)
-        await job.reserve(self._plan.sequences | writer.rules.sequences, len(rows))
-        columns = self._plan.columns(writer, job.env, list(zip(*rows, strict=True)), len(rows))
-        parts = writer.encoded(columns)
-        for part in parts:
-            if not part.absent or job.alone:
-                continue
-            for key, there in zip(part.keys, await found_at(job.t, part.keys), strict=True):
-                if there is not None:
-                    raise self._twice(writer, key)
-        for keys, values, absent in parts:
-            cond = 0 if absent else None
-            for key, value in zip(keys, values, strict=True):
-                try:
-                    job.t.put(key, value, cond=cond)
-                except ConditionFailed:
-                    raise self._twice(writer, key) from None
-        return Outcome(len(rows), writers=[writer])
 
     # -- a load
 

@@ -156,8 +156,8 @@ def _select(run: _Run, short: ShortSelect) -> bool:
 def _insert(run: _Run, short: ShortInsert) -> bool:
     session, prepared = run.session, run.prepared
     assert prepared.declared is not None
-    for name in short.sequences:
-        numbers = session.services.numbers.at_once(prepared.declared.numbering(name), short.count)
+    for name, count in short.sequences:
+        numbers = session.services.numbers.at_once(prepared.declared.numbering(name), count)
         if numbers is None:
             return False
         run.numbers.add(name, numbers)

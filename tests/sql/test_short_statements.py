@@ -191,3 +191,48 @@ def test_p9_duplicate_behind_a_savepoint_is_a_duplicate(sql: Sql, t: psycopg.Con
         one.execute("INSERT INTO t (id) VALUES (101)")
         other.execute("INSERT INTO t (id) VALUES (100)")
         assert told(one, "COMMIT")[:2] == ("23505", "t_pkey")
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_p1_inserts_of_many_rows_say_what_those_of_few_say(
+    sql: Sql, t: psycopg.Connection, block: bool
+) -> None:
+    """Many rows are encoded column by column: order, defaults, and errors of the first bad row."""
+    t.execute("CREATE UNIQUE INDEX ON t (v)")
+    many = 40
+    if block:
+        t.execute("BEGIN")
+
+    def insert(columns: str, row: str, bad: str = "", at: int = 30) -> Any:
+        rows = [row.format(i=i) for i in range(many)]
+        if bad:
+            rows[at] = bad
+        text = f"INSERT INTO t ({columns}) VALUES {', '.join(rows)}"
+        if block:
+            t.execute("SAVEPOINT one")
+        found = told(t, text)
+        if block and found[0] != f"INSERT 0 {many}":
+            t.execute("ROLLBACK TO one")
+        return found
+
+    assert insert("v, n", "('a{i}', 1)")[0] == f"INSERT 0 {many}"
+    found = t.execute("SELECT id, twice FROM t ORDER BY v").fetchall()
+    assert sorted(found) == [(i, 2) for i in range(1, many + 1)]
+    assert insert("v, n", "('b{i}', 1)", "('a7', 1)")[:2] == ("23505", "t_v_idx")
+    assert insert("v, n", "('b{i}', 1)", "('b7', 1)")[:2] == ("23505", "t_v_idx")
+    assert insert("id, v", "(1{i:03}, 'c{i}')", "(1007, 'c')")[:2] == ("23505", "t_pkey")
+    assert insert("id, v", "(1{i:03}, 'c{i}')", "(7, 'c')")[:2] == ("23505", "t_pkey")
+    assert insert("v, n", "('b{i}', 1)", "(NULL, 1)")[0] == "23502"
+    assert insert("v, n", "('b{i}', 1)", "('b', 90)")[:2] == ("23514", "t_n_check")
+    assert insert("v, n", "('b{i}', 1)", "('b', 1 / 0)")[0] == "22012"
+    assert insert("id, v", "(nextval('t_id_seq'), nextval('t_id_seq')::text)")[0] == (
+        f"INSERT 0 {many}"
+    )
+    off = "SELECT count(*) FROM t WHERE id > 40 AND id + 1 <> v::int"
+    assert t.execute(off).fetchone() == (0,), "row by row, as the text says"
+    select = f"INSERT INTO t (v, n) SELECT 's' || g, 2 FROM generate_series(1, {many}) AS g"
+    assert told(t, select)[0] == f"INSERT 0 {many}"
+    if block:
+        t.execute("COMMIT")
+    assert t.execute("SELECT count(*) FROM t").fetchone() == (3 * many,)
+    assert t.execute("SELECT twice FROM t WHERE v = 's7'").fetchone() == (4,)
