@@ -44,6 +44,7 @@ NAMESPACE, TABLE = "spark", "matrix"
 ROUND_S = 180.0
 LOOK_S = 0.1
 START_S = 600.0  # of a JVM and its executors, on a machine that has much else to do
+START_TRIES = 10
 LONG_S = 65.0
 HOLD_S = 2.5  # how long nodes are unreachable
 ROWS = 300
@@ -270,7 +271,15 @@ class Matrix:
         self.cluster.kill(number)
         (self.folder / f"go-{self.round}").touch()
         time.sleep(0.5)
-        self.cluster.start(number)
+        for left in reversed(range(START_TRIES)):
+            try:
+                self.cluster.start(number)
+                return
+            except AssertionError as e:
+                # While it was dead somebody's outgoing connection was given its port.
+                if "Address already in use" not in str(e) or not left:
+                    raise
+            time.sleep(HOLD_S)
 
     def _cut(self) -> None:
         self.cluster.cut_clients()
