@@ -15,9 +15,14 @@ import kvorum
 
 @kvorum.procedure("bench.steps")
 class Steps:
-    """args: {"steps": how many, "size": bytes kept by each}"""
+    """args: {"steps": how many, "size": bytes kept by each}
 
-    @kvorum.step(first=True)
+    The first one has no effect outside, and says so: it is stored with its submission where that
+    is possible (docs/decisions/0520). Each step is durable before the next one begins, and the
+    submission before it is answered, as the peers' are.
+    """
+
+    @kvorum.step(first=True, early=True)
     async def work(self, ctx: Any) -> Any:
         done = ctx.state.get("done", 0) + 1
         ctx.state["done"] = done

@@ -26,7 +26,7 @@ from procedures.engine.core import Change, Ran, RunStep
 from procedures.engine.procedure import Fail, State
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef
-from procedures.engine.roster import Roster
+from procedures.engine.roster import Roster, limits_of
 from procedures.engine.runner import Returned, Runner
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.turn import Turns
@@ -101,8 +101,12 @@ class Early:
             and (record.name, record.version) not in self._slow
             and self._room() > self.running
             and not self._roster.waits_in("")
-            and (self._roster.gate is None or not self._roster.gate.active)
+            and not self._limited(record)
         )
+
+    def _limited(self, record: Record) -> bool:
+        gate = self._roster.gate
+        return gate is not None and any(key in gate.limits for key in limits_of(record))
 
     async def _stored(
         self,

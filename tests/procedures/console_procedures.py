@@ -1,4 +1,4 @@
-"""Procedures of test_console.py."""
+"""Procedures of test_console.py, and of test_early.py at a node."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ class Import:
     @kvorum.undo
     def unprepare(self, ctx: Any) -> None:
         """Nothing is left of it."""
+
+
+@kvorum.procedure("console.quick")
+class Quick:
+    """One step that may be stored with its submission."""
+
+    @kvorum.step(first=True, early=True)
+    async def go(self, ctx: Any) -> Any:
+        ctx.txn.table("default", "t").put(ctx.args, "1")
+        return kvorum.done(ctx.args)
 
 
 @kvorum.procedure("console.broken")

@@ -5,11 +5,15 @@ others do, crashed at every write, forward and back, is in test_procedures_crash
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+import kvorum
 from kv.base import limits
 from kv.base.errors import KvorumError, Unavailable, UnknownOutcome, WriteConflict
 from kv.base.ops import put
@@ -21,6 +25,7 @@ from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.store import Fenced
 from procedures.engine.submission import Submission, check, create
+from tests.machine import free_port_base
 from tests.procedures.lab import Lab, refusal, run
 from tests.procedures.stores import STORES, Looks
 from tests.procedures.test_procedures_store import KEY, over
@@ -120,6 +125,30 @@ def test_u1_submission_and_first_step_are_one_write() -> None:
         assert lab.store.rows() == 0
 
     in_lab(test)
+
+
+def test_u1_it_is_so_at_a_node_and_obeys_limits(tmp_path: Path) -> None:
+    """A node declares limits of its own: were those in the way, nothing would ever be early; and
+    one that its type has must be kept.
+    """
+    base = free_port_base()
+    modules = ["tests.procedures.console_procedures"]
+    with kvorum.open(tmp_path / "data", port=base, procedure_modules=modules) as db:
+        db.create_table("default", "t")
+        for i in range(5):
+            assert db.wait(db.submit("console.quick", f"k{i}")) == f"k{i}"
+        assert _early(base) == 5
+        db.set_limit("console.quick", max_concurrent=1, kind="type")
+        for i in range(5, 10):
+            assert db.wait(db.submit("console.quick", f"k{i}")) == f"k{i}"
+        assert _early(base) == 5
+        assert len(db.table("default", "t").scan().items) == 10
+
+
+def _early(base: int) -> int:
+    page = httpx.get(f"http://127.0.0.1:{base + 2}/metrics").text
+    (line,) = re.findall(r"^kvorum_procedure_early_total (.*)$", page, re.MULTILINE)
+    return int(float(line))
 
 
 def test_j5_without_the_word_nothing_runs_before_it_is_stored() -> None:
