@@ -204,7 +204,7 @@ def _encode_index(index: Index) -> list[Any]:
         index.id, index.name, columns, index.unique, list(index.include), index.constraint,
         index.state,
     ]  # fmt: skip
-    return [*row, True] if index.primary else row
+    return [*row, index.primary, index.since] if index.primary or index.since else row
 
 
 def _encode_foreign_key(key: ForeignKey) -> list[Any]:
@@ -216,10 +216,11 @@ def _encode_foreign_key(key: ForeignKey) -> list[Any]:
 
 
 def _decode_index(row: list[Any]) -> Index:
-    number, name, columns, unique, include, constraint, state, *primary = row
+    number, name, columns, unique, include, constraint, state, *more = row
     parts = tuple(IndexColumn(*part) for part in columns)
+    primary, since = (*more, False, 0)[:2] if len(more) != 1 else (bool(more[0]), 0)
     return Index(
-        TableId(number), name, parts, unique, tuple(include), constraint, state, bool(primary)
+        TableId(number), name, parts, unique, tuple(include), constraint, state, primary, since
     )
 
 

@@ -143,6 +143,7 @@ class Index:
     constraint: bool = False  # of UNIQUE in the table's declaration, not of CREATE INDEX
     state: str = PUBLIC
     primary: bool = False  # it is the primary key of a table whose rows lie by `_rowid`
+    since: int = 0  # an older snapshot does not have all its entries; 0: it is as old as the table
 
     @property
     def column_ids(self) -> tuple[int, ...]:

@@ -184,7 +184,9 @@ class CreateIndex(Change):
 
     @step
     async def publish(self, ctx: StepContext) -> Outcome:
-        """Everybody writes it and every row has its entry: it may be read."""
+        """Everybody writes it and every row has its entry: it may be read, by snapshots from now
+        on.
+        """
         await self._switch(ctx, PUBLIC)
         told = {"table_id": ctx.state["table"], "index": ctx.state["name"]}
         return done({"namespace": ctx.args["namespace"], **told, "rows": ctx.state["rows"]})
@@ -194,7 +196,9 @@ class CreateIndex(Change):
         table = await self.find(t, ctx)
         index_of(table, ctx.state["index"])
         indexes = tuple(
-            replace(index, state=state) if index.id == ctx.state["index"] else index
+            replace(index, state=state, since=t.start_ts)
+            if index.id == ctx.state["index"]
+            else index
             for index in table.indexes
         )
         await self.write(t, table, indexes=indexes)

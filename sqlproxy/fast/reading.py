@@ -3,6 +3,9 @@
     primary key    points: multi-get        ranges: pages of a scan
     an index       the same of its entries, then the rows they name by multi-get
 
+An index that was made later than the snapshot does not have all its entries there: then all rows
+are read, and those that the index would name go out in its order.
+
 An entry without its row cannot be in one snapshot: the row's writer wrote both at once. It is
 reported as damage, never passed over.
 """
@@ -71,6 +74,16 @@ class Touched:
     pages: int = 0
 
 
+def _older(reads: Reads, since: int) -> bool:
+    """Whether this snapshot is of before then. Reads that begin now are of now."""
+    at: int = getattr(reads, "start_ts", 0)
+    return 0 < at < since
+
+
+def _within(key: bytes, span: Span) -> bool:
+    return span.start <= key and (not span.end or key < span.end)
+
+
 class TableReader:
     """Reads the rows of one table along one way. Made once per statement."""
 
@@ -120,6 +133,10 @@ class TableReader:
         for at once, less when only a few are wanted.
         """
         spans = self.spans(env)
+        if self.access.index is not None and _older(reads, self.access.index.since):
+            async for batch in self._without_index(reads, spans, touched):
+                yield batch
+            return
         if spans.points:
             found = self._points(reads, spans.points, touched)
         else:
@@ -133,6 +150,29 @@ class TableReader:
         async for entries in found:
             for at in range(0, len(entries), SQL_LOOKUP_ROWS):
                 yield await self._looked_up(reads, entries[at : at + SQL_LOOKUP_ROWS], touched)
+
+    async def _without_index(
+        self, reads: Reads, spans: Spans, touched: Touched
+    ) -> AsyncIterator[list[Stored]]:
+        """What the index would give if it had been there."""
+        assert self._index is not None
+        wanted = set(spans.points)
+        found: list[tuple[bytes, Stored]] = []
+        start, end = table_range(self.table.id)
+        at: bytes | None = start
+        while at is not None:
+            page = await reads.scan(at, end, limit=SQL_SCAN_ROWS)
+            touched.pages += 1
+            touched.scanned += len(page.items)
+            for key, raw, version in page.items:
+                row = self.stored(key, raw, version)
+                entry = self._index.entry(row.values)[0]
+                if entry in wanted or any(_within(entry, span) for span in spans.ranges):
+                    found.append((entry, row))
+            at = page.resume
+        found.sort(key=lambda one: one[0], reverse=self.access.reverse)
+        for first in range(0, len(found), SQL_LOOKUP_ROWS):
+            yield [row for _, row in found[first : first + SQL_LOOKUP_ROWS]]
 
     async def values(
         self, reads: Reads, env: Env, touched: Touched, *, page: int = SQL_SCAN_ROWS

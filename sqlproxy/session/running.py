@@ -36,6 +36,7 @@ class ReadsAt:
 
     def __init__(self, client: TxnClient, at: int = 0) -> None:
         self._client, self._at = client, at
+        self.start_ts = at
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
         return await self._client.get(key, self._at)

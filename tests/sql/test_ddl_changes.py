@@ -231,6 +231,28 @@ def test_p11_deferred_foreign_keys_are_checked_at_the_commit(
     assert db.execute("SELECT * FROM c").fetchall() == [(1, 7)]
 
 
+def test_q7_older_snapshots_do_not_read_an_index_that_was_made_later(
+    sql: Sql, db: psycopg.Connection
+) -> None:
+    """It has no entries of then: rows would be missing from what AS OF and open blocks read."""
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    db.execute("INSERT INTO t SELECT g, g % 10 FROM generate_series(1, 40) g")
+    with sql.connect() as conn:
+        moment = conn.execute("SELECT count(*), now()::text FROM t").fetchone()
+        assert moment is not None
+        db.execute("SELECT pg_sleep(0.2)")
+        db.execute("CREATE INDEX ON t (b)")
+        wanted = [(7,), (17,), (27,), (37,)]
+        assert conn.execute("SELECT a FROM t WHERE b = 7 ORDER BY a").fetchall() == wanted
+        found = conn.execute("SELECT b FROM t WHERE b > 7 ORDER BY b DESC LIMIT 5").fetchall()
+        assert [b for (b,) in found] == [9, 9, 9, 9, 8]
+        conn.rollback()
+        assert conn.execute("SELECT a FROM t WHERE b = 7 ORDER BY a").fetchall() == wanted
+    past = f"AS OF SYSTEM TIME '{moment[1]}'"
+    assert db.execute(f"SELECT a FROM t {past} WHERE b = 7 ORDER BY a").fetchall() == wanted
+    assert db.execute(f"SELECT count(*) FROM t {past} WHERE b = 7").fetchone() == (4,)
+
+
 def test_q3_show_jobs_tells_what_runs(db: psycopg.Connection) -> None:
     """Who waits for an index wants to know how far it is."""
     found = db.execute("SHOW JOBS")
