@@ -17,6 +17,7 @@ from sqlproxy.analytic.forms import TEXT, decimal_of, held
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front.exprs import Aggregate, Expr, Order, Window, WindowSpec
+from sqlproxy.front.functioncalls import is_row
 from sqlproxy.front.functions import PURE
 from sqlproxy.interval import Interval
 
@@ -148,6 +149,7 @@ class Calls:
         if distinct and len(order) == 1:  # it is the argument, perhaps before its conversion
             sorted_by = f" ORDER BY {self._sql.key(args[0])} {direction(order[0])}"
         made = _Made(self._sql, expr.oid, args, word, sorted_by, behind)
+        made.rows = is_row(expr.args[0], name)
         handler = _HANDLERS.get(name)
         if handler is None:
             raise unsupported(f"the aggregate {name}({', '.join(map(_named, args))})")
@@ -194,6 +196,7 @@ class _Made:
     ) -> None:
         self.sql, self.oid, self.args = expressions, oid, args
         self.word, self.order, self.behind = word, order, behind
+        self.rows = False  # the value is a whole row as JSON
 
     def call(self, name: str, *texts: str) -> str:
         return f"{name}({self.word}{', '.join(texts)}{self.order}){self.behind}"
@@ -334,8 +337,11 @@ def _json(made: _Made, *, binary: bool) -> Sql:
     oid = made.value.oid
     if r.element_of(oid) or oid == r.TIMESTAMPTZ:
         raise unsupported(f"json_agg({_named(made.value)})")
-    fn = statistics.json_list(oid, binary=binary)
-    return made.sql.function(("json_agg", oid, binary), fn, [made.listed()], made.oid, TEXT)
+    between = ", \n " if made.rows else ", "
+    fn = statistics.json_list(oid, between, binary=binary)
+    return made.sql.function(
+        ("json_agg", oid, binary, made.rows), fn, [made.listed()], made.oid, TEXT
+    )
 
 
 def _json_object(made: _Made, *, binary: bool) -> Sql:

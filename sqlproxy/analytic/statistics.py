@@ -175,12 +175,12 @@ def mode(values: list[Any]) -> Any:
 # -- JSON
 
 
-def json_list(oid: int, *, binary: bool) -> Callable[[list[Any]], str]:
+def json_list(oid: int, between: str, *, binary: bool) -> Callable[[list[Any]], str]:
     """json_agg and jsonb_agg; NULLs are null."""
     one = _to_json(oid, binary=binary)
 
     def of(values: list[Any]) -> str:
-        text = "[" + ", ".join("null" if v is None else one(v) for v in values) + "]"
+        text = "[" + between.join("null" if v is None else one(v) for v in values) + "]"
         return jsonb.canonical(text) if binary else text
 
     return of

@@ -501,6 +501,26 @@ def casts(numbers: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _row(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+    """Our own: the names of columns, then their values. A row of NULLs is taken for one that an
+    outer join made up: NULL.
+    """
+
+    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
+        writers = [json_writer(oid) for oid in types[1:]]
+
+        def call(names: Sequence[str], *values: Any) -> str | None:
+            if all(value is None for value in values):
+                return None
+            members = zip(names, writers, values, strict=True)
+            text = "{" + ",".join(f"{dump(n)}:{write(v)}" for n, write, v in members) + "}"
+            return jsonb.canonical(text) if canonical else text
+
+        return call
+
+    return of_types
+
+
 FUNCTIONS: Final[dict[str, Any]] = {
     "json_object_field": _json_member,
     "json_array_element": _json_member,
@@ -539,6 +559,8 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "jsonb_object_two_arg": lambda k, v: jsonb.canonical(_object(k, v)),
 }
 OF_TYPES: Final[dict[str, Any]] = {
+    "kvorum_row_json": _row(False),
+    "kvorum_row_jsonb": _row(True),
     "to_json": _to(False),
     "to_jsonb": _to(True),
     "array_to_json": _to(False),
@@ -553,4 +575,5 @@ OF_TYPES: Final[dict[str, Any]] = {
 }
 NON_STRICT: Final = frozenset((
     "json_build_array", "jsonb_build_array", "json_build_object", "jsonb_build_object",
+    "kvorum_row_json", "kvorum_row_jsonb",
 ))  # fmt: skip

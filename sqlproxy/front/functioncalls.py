@@ -42,6 +42,8 @@ from sqlproxy.front.registry import (
     INT4,
     INT8,
     INTERVAL,
+    JSON,
+    JSONB,
     NUMERIC,
     TEXT,
     TIME,
@@ -49,6 +51,7 @@ from sqlproxy.front.registry import (
     TIMESTAMPTZ,
     TYPE_BY_NAME,
     UNKNOWN,
+    Proc,
     array_of,
     format_type,
 )
@@ -63,6 +66,9 @@ _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
     "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
 }
+_ROW_TO_JSON: Final = frozenset(("row_to_json", "to_json", "to_jsonb"))
+_OF_ROWS: Final = _ROW_TO_JSON | {"json_agg", "jsonb_agg"}
+ROW_TO_JSON: Final = "kvorum_row_json"  # our own function of names and values
 _MAKE_INTERVAL: Final = ("years", "months", "weeks", "days", "hours", "mins", "secs")
 _NAMED: Final = {"make_interval": _MAKE_INTERVAL}
 
@@ -94,6 +100,8 @@ class FunctionCalls:
             args = self._arguments(name, body, scope)
         finally:
             self.inside = outer
+        if name in _ROW_TO_JSON and len(args) == 1 and is_row(args[0], name):
+            return args[0]
         variadic = bool(body.get("func_variadic"))
         ordered = [self._order(n, scope) for n in body.get("agg_order", ())]
         if body.get("agg_within_group"):
@@ -158,7 +166,7 @@ class FunctionCalls:
                     position=at(part),
                 )
             else:
-                args.append(self.binder.expr(node, scope))
+                args.append(self._row(name, node, scope) or self.binder.expr(node, scope))
         if not by_name:
             return args
         known = _NAMED.get(name)
@@ -171,6 +179,25 @@ class FunctionCalls:
             oid = 701 if isinstance(value, float) else INT4
             args.append(by_name.get(known[i]) or Const(oid=oid, value=value))
         return args
+
+    def _row(self, name: str, node: Node, scope: Scope) -> Expr | None:
+        """A whole row as JSON, where that is all that is made of it: row_to_json(t)."""
+        kind, part = unwrap(node)
+        if name not in _OF_ROWS or kind != "ColumnRef" or len(part["fields"]) != 1:
+            return None
+        words = strings(part["fields"])
+        if not words or scope.column(words[0], at(part)) is not None:
+            return None
+        found = scope.row_of(words[0], at(part))
+        if found is None:
+            return None
+        names, columns = found
+        binary = name.startswith("jsonb") or name == "to_jsonb"
+        source = "kvorum_row_jsonb" if binary else ROW_TO_JSON
+        result = JSONB if binary else JSON
+        proc = Proc(name, (), result, source, strict=False)
+        listed = Const(oid=array_of(TEXT), value=list(names))
+        return Call(oid=result, proc=proc, args=(listed, *columns), pos=at(part) - 1)
 
     @staticmethod
     def _with_defaults(found: Resolved, args: Sequence[Expr]) -> list[Expr]:
@@ -468,6 +495,15 @@ def _check_frame(body: Node, order: Sequence[Order]) -> None:
             f"{format_type(oid)}",
             position=order[0].expr.pos + 1,
         )
+
+
+def is_row(expr: Expr, name: str) -> bool:
+    """Whether it is a whole row as JSON, written as the argument of the function `name`."""
+    return (
+        isinstance(expr, Call)
+        and expr.proc.source.startswith(ROW_TO_JSON)
+        and expr.proc.name == name
+    )
 
 
 def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:

@@ -197,6 +197,19 @@ class Scope:
             level, scope = level + 1, scope.parent
         return None
 
+    def row_of(self, name: str, pos: int) -> tuple[tuple[str, ...], list[Expr]] | None:
+        """The columns of a FROM item of that name, here or around, which is no single value."""
+        level: int = 0
+        scope: Scope | None = self
+        while scope is not None:
+            for rel in scope.rels:
+                if rel.alias == name and rel.named:
+                    if rel.scalar:
+                        return None
+                    return rel.names, [_seen_from(expr, level, pos) for expr in rel.exprs]
+            level, scope = level + 1, scope.parent
+        return None
+
     def has_relation(self, name: str) -> bool:
         return any(rel.alias == name and rel.named for rel in self.rels)
 

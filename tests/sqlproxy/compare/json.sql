@@ -92,3 +92,9 @@ select jsonb_agg(x order by x desc) filter (where x > 1) from (values (1), (2), 
 select (info -> 'age')::int from emp where id = 1
 select (info -> 'age')::int from emp where id = 4
 select jsonb '{"a": [1, 2]}' -> 'a' @> '2', jsonb '[{"a": 1}, {"a": 2}]' @> '[{"a": 2}]'
+select json_agg(d order by d.id) from dept d
+select d.name, json_agg(e order by e.id) from dept d left join (select id, dept, name, hired from emp) e on e.dept = d.id group by d.name order by d.name
+select to_json(d), row_to_json(d) -> 'name' from dept d where d.id = 1
+select e.id, (select row_to_json(d) from dept d where d.id = e.dept) from emp e order by e.id
+select row_to_json(q) from (select d.name, (select jsonb_agg(x order by x.id) from (select id, tags from emp where dept = d.id) x) as people from dept d where d.id < 3 order by d.id) q order by q.name
+select json_agg(row_to_json(p)) from (select a, b from pair where a = 1 order by b) p
