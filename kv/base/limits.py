@@ -413,6 +413,7 @@ BUS_RENEW_MS: Final = 3_000  # between two looks at a target that works
 BUS_LEASE_MS: Final = 20_000  # a target that hears nothing of an operation for so long drops it
 BUS_LEASE_MARGIN_MS: Final = 5_000  # for an order under way, and a master that does not know yet
 BUS_RECORD_MS: Final = 100  # answers that come within so long are recorded together
+BUS_PAUSE_S_MIN: Final = 0.001  # between two looks at what is due, at least
 BUS_LOOK_MS_FIRST: Final = 1_000  # between two looks at where partitions are, doubled …
 BUS_LOOK_MS_MAX: Final = 10_000  # … up to this
 BUS_TIMEOUT_MS_DEFAULT: Final = 600_000  # then an operation fails and is taken back

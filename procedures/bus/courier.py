@@ -181,7 +181,9 @@ class Courier:
     async def _pause(self) -> None:
         """Until something is opened, due, or has ended that was on its way."""
         at_s, now_s = self._outbox.next_s(self._reachable), self._timers.monotonic()
-        seconds = None if at_s is None else max(at_s - now_s, 0.0)
+        # Never less than a timer can tell apart: a clock that runs slower than the loop's would
+        # see the order not yet due again and again without time going on.
+        seconds = None if at_s is None else max(at_s - now_s, limits.BUS_PAUSE_S_MIN)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
