@@ -191,8 +191,8 @@ class Master:
         self.executor = None
 
     def renew(self) -> None:
-        """Begin the reign anew, if there is one: what is in the store by then is taken in, all locks
-        before anything runs. As at a change of the master, steps under way are run again.
+        """Begin the reign anew, if there is one: what is in the store by then is taken in, all
+        locks before anything runs. As at a change of the master, steps under way are run again.
         """
         if self._reign is None or not self._leading:
             return

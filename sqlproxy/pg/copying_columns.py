@@ -38,9 +38,7 @@ class Columns:
 _INTEGERS: Final = re.compile(r"[-+0-9\n]*")
 _FLOATS: Final = re.compile(r"[-+.0-9\n]*")
 _DATES: Final = re.compile(r"(?:\d{4}-\d\d-\d\d\n)*", re.ASCII)
-_TIMESTAMPS: Final = re.compile(
-    r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?\n)*", re.ASCII
-)
+_TIMESTAMPS: Final = re.compile(r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?\n)*", re.ASCII)
 _INT_CHARS_MAX: Final = 20
 _FLOAT_CHARS_MAX: Final = 25  # without an exponent: nothing overflows or vanishes
 _TRUTH: Final = {"t": True, "f": False}
