@@ -116,11 +116,11 @@ async def query(
         if not plan.sort:
             return batches
         try:
-            first = await anext(batches, ())
+            first = await anext(batches, None)  # CPython's anext fails at a tuple as the default
         except TooManyRows:
             pass
         else:
-            return _resumed(first, batches)
+            return _resumed(first or (), batches)
     analytic = session.services.analytic
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")

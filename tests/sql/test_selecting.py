@@ -171,6 +171,16 @@ def test_p2_aggregates_of_no_rows(filled: tuple[psycopg.Connection, list[Row]]) 
     assert db.execute(f"{aggregates} HAVING count(*) > 0").fetchall() == []
 
 
+def test_p8_sorted_lookup_that_finds_nothing(sql: Sql, db: psycopg.Connection) -> None:
+    """A range of an index without rows, sorted by another column, answers no rows."""
+    db.execute("CREATE TABLE none_found (id int PRIMARY KEY, v int, w int)")
+    db.execute("CREATE INDEX none_found_v ON none_found (v)")
+    db.execute("INSERT INTO none_found VALUES (1, 10, 3), (2, 20, 2)")
+    select = "SELECT id FROM none_found WHERE v > %s ORDER BY w"
+    assert db.execute(select, (5,)).fetchall() == [(2,), (1,)]
+    assert db.execute(select, (30,)).fetchall() == []
+
+
 def test_p8_index_equals_the_rows_after_concurrent_changes(
     sql: Sql, db: psycopg.Connection
 ) -> None:
