@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kv.base import limits
-from kv.base.errors import KvorumError
+from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.ports import Clock
 from procedures.engine import core
 from procedures.engine.context import StepContext, StepTxn
@@ -80,8 +80,11 @@ class Early:
         self.running += 1
         try:
             change, version = await self._stored(record, declared, definition, txn, ctx)
-        except (KvorumError, Fenced, TimeoutError):
+        except (KvorumError, Fenced, TimeoutError) as error:
             self.dropped += 1
+            if isinstance(error, UnknownOutcome):  # if it was stored, nobody will signal them again
+                for event in ctx.signals():
+                    self._roster.signal(event)
             return None
         finally:
             self.running -= 1

@@ -352,7 +352,7 @@ class Executor:
             if self.crew is not None:
                 self.crew.gate.count([(live.id, live.limits)])
             self._turns.adopt_all(begun.change.created, stored.version)
-            self._turns.follow(live, begun.change.flow)
+            self._roster.place(live, record)  # not `follow`: a large one is not kept in `live`
             if live.event:
                 self._roster.missed(live, live.event, begun.since)
         for event in begun.events:

@@ -81,7 +81,9 @@ class Event(Zoo):
             ctx.signal("the door")
             return p.done("told")
         await asyncio.sleep(0.005)
-        return p.suspend(event="the door", then="end")
+        if wants(ctx, "large"):
+            ctx.state["page"] = "x" * limits.PROCEDURE_RECORD_CACHED_BYTES_MAX
+        return p.suspend(event="the door", then="end", timeout_ms=10_000)
 
     @step
     async def end(self, ctx: StepContext) -> Outcome:
@@ -261,6 +263,40 @@ def test_u1_events_of_early_steps_are_not_lost() -> None:
         assert store.writes.count("start") == 3
 
     in_lab(test)
+
+
+def test_u1_what_is_too_large_for_memory_is_woken_too() -> None:
+    """One whose first step left a large record and waits was never woken: neither by its event nor
+    at its time.
+    """
+
+    async def test(lab: Lab, store: Counting, executor: Executor) -> None:
+        for _ in range(2):
+            await executor.submit(Submission("early.event", {"do": ["large"]}, "tester", ""))
+        first, second = [live.id for live in executor.live()]
+        assert store.writes == ["start", "start"]
+        assert plain.decode((await executor.wait(first, 60_000)).result) == "timeout"
+        third = await executor.submit(Submission("early.event", {"do": ["large"]}, "tester", ""))
+        executor.signal("the door")
+        assert plain.decode((await executor.wait(third, 1_000)).result) == "event"
+        assert (await executor.wait(second, 1_000)).state is State.SUCCESS
+
+    in_lab(test)
+
+
+def test_u1_events_of_a_write_that_is_asked_for_are_not_lost() -> None:
+    """A step signalled, its write arrived and the answer did not: nobody was woken."""
+
+    async def lose(work: Awaitable[int]) -> int:
+        await work
+        raise UnknownOutcome("no answer")
+
+    async def test(lab: Lab, store: Counting, executor: Executor) -> None:
+        sleeper = await executor.submit(Submission("early.event", None, "tester", ""))
+        await run(executor, "early.event", {"do": ["tell"]})
+        assert plain.decode((await executor.wait(sleeper, 1_000)).result) == "event"
+
+    in_lab(test, start=lose)
 
 
 def test_j15_a_tree_that_comes_late_waits_for_its_children() -> None:
