@@ -44,7 +44,7 @@ from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.nodes import NodeState, all_nodes
-from procedures.master.partitions import Placed, placed_partitions
+from procedures.master.partitions import Placed, placed_of, placed_partitions
 from sqlproxy import catalog, relations, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows import codec
@@ -269,23 +269,39 @@ class Check:
         return [*meta, *parts]
 
     async def _page(self, ctx: StepContext, placed: Placed, start: bytes) -> bytes | None:
-        """Compare the replicas; where to go on, None at the end of the partition."""
+        """Compare the replicas; where to go on, None at the end of the partition.
+
+        Where they do not agree, or not on as many rows as were read (a half that was split off has
+        moved away), the map is looked at again: it may have changed since `at`.
+        """
         d, at, txn = placed.descriptor, ctx.state["at"], self._services.txn()
         page = await txn.scan(start, d.end, limit=CHECK_STEP_ROWS, at=at)
         end = d.end if page.resume is None else page.resume
-        nodes = [n for n in placed.nodes if n not in d.witnesses]
-        answers: dict[int, Any] = {}
+        parts = [(placed, start, end)]
+        found: list[tuple[Placed, dict[int, Any]]] = []
         for _ in range(_ASKED_MAX):
-            for node in nodes:
-                answers[node] = await self._asked(ctx, placed, node, start, end)
-            digests = {tuple(a[:2]) for a in answers.values() if not isinstance(a, KvorumError)}
-            if len(digests) == 1 and not any(isinstance(a, KvorumError) for a in answers.values()):
+            found = [(one, await self._answers(ctx, one, low, high)) for one, low, high in parts]
+            agreed = all(_agree(answers) for _, answers in found)
+            if agreed and sum(_rows_of(answers) for _, answers in found) == len(page.items):
                 break
-            await asyncio.sleep(_PAUSE_MS / 1000)
-        self._compared(ctx, placed, answers)
+            now = parts if d.id == META_PARTITION else await _mapped(txn, start, end)
+            if agreed and now == parts:
+                break
+            if not agreed:
+                await asyncio.sleep(_PAUSE_MS / 1000)
+            parts = now or parts
+        for one, answers in found:
+            self._compared(ctx, one, answers)
         if page.resume is None and not (d.id == META_PARTITION and d.end != _META_END):
-            ctx.state["replicas"] += len(nodes)
+            ctx.state["replicas"] += len(_asked_nodes(placed))
         return page.resume
+
+    async def _answers(
+        self, ctx: StepContext, placed: Placed, start: bytes, end: bytes
+    ) -> dict[int, Any]:
+        return {
+            node: await self._asked(ctx, placed, node, start, end) for node in _asked_nodes(placed)
+        }
 
     async def _asked(
         self, ctx: StepContext, placed: Placed, node: int, start: bytes, end: bytes
@@ -406,6 +422,33 @@ class Check:
         ctx.state["found"] += 1
         if len(ctx.state["findings"]) < CHECK_FINDINGS_MAX:
             ctx.state["findings"].append([what, where, message])
+
+
+def _asked_nodes(placed: Placed) -> list[int]:
+    """Voters with data: a learner is still being filled."""
+    return [node for node in placed.descriptor.voters if node not in placed.descriptor.witnesses]
+
+
+async def _mapped(txn: Any, start: bytes, end: bytes) -> list[tuple[Placed, bytes, bytes]]:
+    """Who has these keys of one table now, and which part of them."""
+    rows = await placed_of(txn, TableId(int.from_bytes(start[:_PREFIX], "big")))
+    return [
+        (placed, max(start, placed.descriptor.start), min(end, placed.descriptor.end))
+        for placed in rows
+        if placed.descriptor.start < end and start < placed.descriptor.end
+    ]
+
+
+def _agree(answers: Mapping[int, Any]) -> bool:
+    """Whether all nodes answered, and the same."""
+    told = list(answers.values())
+    if any(isinstance(one, KvorumError) for one in told):
+        return False
+    return len({tuple(one[:2]) for one in told}) == 1
+
+
+def _rows_of(answers: Mapping[int, Any]) -> int:
+    return int(next(iter(answers.values()))[1])
 
 
 _EXPLAINED: Final = {

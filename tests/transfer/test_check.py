@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kv.base.ops import delete, put
 from kv.mvcc.records import Lock, hist_key
 from kvorum.node import Node
 from kvorum.transfer.backup import all_tables, lock_names
+from kvorum.transfer.check import Check
 from procedures.master.partitions import Placed, placed_of, put_row
 from sqlproxy import catalog, relations, sequences
 from sqlproxy.entries import index_codec
@@ -188,6 +190,26 @@ async def test_whole_cluster_is_found_whole() -> None:
         assert found["replicas"] == 3 * 5, "of meta, of two tables, of two indexes"
         assert (await d.check("default", "people"))["replicas"] == 3 * 3
         assert await db.snapshots() == []
+
+
+async def test_a_map_that_changed_meanwhile_is_no_finding() -> None:
+    """A check of a cluster whose partitions are split and merged finds replicas missing."""
+    async with trio() as nodes, client(nodes) as db:
+        d = Damaged(nodes, db)
+        await d.fill()
+        (whole,) = await placed_of(d.txn, d.plain.id)
+        made = await db.split(int(whole.descriptor.id), at="k4")
+        left, right = await placed_of(d.txn, d.plain.id)
+        store = next(iter(nodes.nodes.values())).store
+        services: Any = SimpleNamespace(txn=lambda: store.txn)
+        check = Check(services, lambda: store.cluster.calls)
+        state = {"at": await store.txn.now(), "found": 0, "findings": [], "replicas": 0}
+        ctx: Any = SimpleNamespace(state=state)
+        assert await check._page(ctx, whole, whole.descriptor.start) is None
+        assert state["findings"] == []
+        await db.merge(int(left.descriptor.id), int(made["new"]))
+        assert await check._page(ctx, right, right.descriptor.start) is None
+        assert state["findings"] == []
 
 
 @pytest.mark.parametrize(
