@@ -245,6 +245,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport.write(self._server.encoder.message(self._server.hello.to_wire()))
 
     def _pause(self) -> None:
+        self._leave_express()  # nobody reads it now; its next request takes it back
         if not self._paused and self._open and self._transport is not None:
             self._paused = True
             self._server.counters.pauses += 1

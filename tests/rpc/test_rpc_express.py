@@ -83,6 +83,9 @@ def look(node: Node, finds: int = 1) -> None:
     """What a drain does between two commands, until what `finds` peers sent has arrived."""
     express = node.dispatcher.express
     heard, patience = express.heard, 2_000
+    if not finds:
+        express._next = 0.0
+        express.look()
     while express.heard < heard + finds and patience:
         express._next = 0.0
         express.look()
@@ -188,6 +191,32 @@ def test_e4_bad_bytes_are_refused_as_by_the_loop(runs: Any) -> None:
             assert message[-1][1] == 1
         peer.socket.close()
         await until(lambda: node.server.counters.connections == 0)
+
+    play(runs, test)
+
+
+@LOOPS
+def test_e4_who_does_not_read_is_not_read(runs: Any) -> None:
+    """Requests of a client that takes no replies piled up in memory, look by look."""
+
+    async def test(node: Node) -> None:
+        peer = await Peer.of(node)
+        conn = next(iter(node.server._connections))
+        conn.pause_writing()
+        for rid in range(2, 12):
+            peer.send([rid, TSO, 0, 1])
+            await asyncio.sleep(0.01)
+            look(node, 0)
+        assert not len(node.dispatcher.express)
+        assert node.dispatcher.express.heard <= 1
+        conn.resume_writing()
+        told: list[Any] = []
+        while len(told) < 10:
+            told += await peer.told()
+        assert [row[0] for row in told] == list(range(2, 12))
+        await until(lambda: len(node.dispatcher.express) == 1)
+        peer.socket.close()
+        await until(lambda: not len(node.dispatcher.express))
 
     play(runs, test)
 
