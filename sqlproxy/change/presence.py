@@ -168,6 +168,11 @@ class Presence:
         there = self._there.get(database)
         return NO_FLOOR if there is None else there.floor
 
+    def acknowledged(self, database: str) -> int:
+        """The version that a change was, or is about to be, told that all here use."""
+        there = self._there.get(database)
+        return 0 if there is None else there.acknowledged
+
     def bound(self, fence: Young) -> None:
         """It holds changes from now on."""
         self._fences.add(fence)

@@ -180,10 +180,16 @@ class Catalogs:
 
     def looked(self, declared: Declared) -> float:
         """When (on the monotonic clock) it was last known to be what is declared; NEVER if
-        something newer is known.
+        something newer is known, or was acknowledged: a schema change does not wait any more for
+        what is bound to it from now on (a COPY whose rows come late, a statement that runs again).
         """
         known = self._known.get(declared.database)
-        return known.looked if known is not None and known.declared is declared else NEVER
+        if known is None or known.declared is not declared:
+            return NEVER
+        presence = self.presence
+        if presence is not None and declared.version < presence.acknowledged(declared.database):
+            return NEVER
+        return known.looked
 
     def use(self, declared: Declared) -> Use:
         """A statement that is bound to it begins; end it when that does not matter any more."""
