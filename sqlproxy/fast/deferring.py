@@ -6,6 +6,8 @@ once: there is a parent with these values, or no child has them. Both answers ar
 commit, as those of immediate checks are (`sqlproxy.fast.referring`).
 
 What a savepoint took back stays noted: it asks for more than is needed, which is true all the same.
+For the same reason SET CONSTRAINTS … IMMEDIATE forgets nothing while there is a savepoint: what
+made it true may be taken back, and what was found wrong may stay.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from sqlproxy.errors import STATEMENT_TOO_COMPLEX, UNDEFINED_OBJECT, WRONG_OBJEC
 from sqlproxy.schema import ForeignKey, Table
 
 Noted = tuple[tuple[Any, ...], bool]  # values of the child's columns; whether a parent went
+Noting = tuple[int, str]  # a foreign key: the child's id and the key's name
 
 
 class Deferred:
     """Of one transaction; `end` begins the next one."""
 
     def __init__(self) -> None:
-        self.noted: dict[tuple[int, str], dict[Noted, None]] = {}  # by child's id and key's name
+        self.noted: dict[Noting, dict[Noted, None]] = {}
         self._every: bool | None = None  # what SET CONSTRAINTS ALL said
         self._named: dict[str, bool] = {}
         self._count = 0
@@ -67,11 +70,12 @@ class Deferred:
                 raise SqlError(WRONG_OBJECT_TYPE, f'constraint "{name}" is not deferrable')
             self._named[name] = deferred
 
-    def take(self) -> dict[tuple[int, str], dict[Noted, None]]:
-        """What is to be checked now of what is immediate from now on; all if the commit comes."""
-        noted, self.noted, self._count = self.noted, {}, 0
-        return noted
+    def forget(self, checked: Iterable[Noting]) -> None:
+        """Nothing that these were true by can be taken back any more."""
+        for one in checked:
+            self._count -= len(self.noted.pop(one))
 
     def end(self) -> None:
-        self.take()
+        """The transaction is over."""
+        self.noted, self._count = {}, 0
         self._every, self._named = None, {}

@@ -22,7 +22,7 @@ from sqlproxy.entries import index_codec
 from sqlproxy.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from sqlproxy.fast.access import Access, Given
 from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.deferring import Deferred
+from sqlproxy.fast.deferring import Deferred, Noting
 from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.rules import Row
 from sqlproxy.front.env import Env
@@ -133,14 +133,23 @@ def _still_referenced(
     )
 
 
-async def check_deferred(t: Transaction, tables: Tables, env: Env, deferred: Deferred) -> None:
-    """What was noted: there is a parent, or no child. Raises SqlError (23503)."""
-    for (number, name), noted in deferred.take().items():
+async def check_deferred(
+    t: Transaction, tables: Tables, env: Env, deferred: Deferred, *, every: bool
+) -> list[Noting]:
+    """What was noted: there is a parent, or no child. `every`: also of what is still deferred, as
+    the commit comes. Which ones were looked at; all of them stay noted. Raises SqlError (23503).
+    """
+    done: list[Noting] = []
+    for of, noted in list(deferred.noted.items()):
+        number, name = of
         child = tables.table_by_id(number)
         key = next((k for k in child.foreign_keys if k.name == name), None) if child else None
         parent = tables.table_by_id(key.table) if key is not None else None
         if child is None or key is None or parent is None:
             continue  # it was dropped meanwhile
+        if not every and deferred.defers(key):
+            continue
+        done.append(of)
         wanted = {_parent_key(parent, key, values): (values, gone) for values, gone in noted}
         children = Children(t, tables, env, Touched())
         keys = list(wanted)
@@ -154,6 +163,7 @@ async def check_deferred(t: Transaction, tables: Tables, env: Env, deferred: Def
                     if gone
                     else _no_parent(tables, child, parent, key, values)
                 )
+    return done
 
 
 def _parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:

@@ -74,6 +74,11 @@ class Block:
     def explicit(self) -> bool:
         return self.status != "I"
 
+    @property
+    def has_savepoints(self) -> bool:
+        """Whether ROLLBACK TO may take back what was done."""
+        return bool(self._savepoints)
+
     async def work(self, modes: Modes) -> Transaction:
         """The store's transaction; begun now if there is none. `modes` are those of an implicit
         one.

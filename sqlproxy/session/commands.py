@@ -269,7 +269,7 @@ async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
     deferred = session.block.deferred
     deferred.say((await session.declared()).tables, bound.names, deferred=bound.deferred)
     if not bound.deferred:
-        await session.check_constraints()
+        await session.check_constraints(every=False)
     return "SET CONSTRAINTS"
 
 

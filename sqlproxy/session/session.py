@@ -358,18 +358,23 @@ class SqlSession:
         """Raises SqlError (23503): the transaction is rolled back."""
         if self.block.deferred and self.block.transaction is not None:
             try:
-                await self._guarded(self.check_constraints())
+                await self._guarded(self.check_constraints(every=True))
             except SqlError:
                 await self.block.roll_back()
                 raise
 
-    async def check_constraints(self) -> None:
-        """Deferred ones, as things are now. Raises SqlError (23503), KvorumError."""
+    async def check_constraints(self, *, every: bool) -> None:
+        """Those that were deferred, as things are now; `every`: also those that still are. Raises
+        SqlError (23503), KvorumError.
+        """
         block = self.block
         if block.deferred and block.transaction is not None:
             env, _ = environment(self, ())
             declared = await self.declared()
-            await check_deferred(block.transaction, declared, env, block.deferred)
+            deferred = block.deferred
+            done = await check_deferred(block.transaction, declared, env, deferred, every=every)
+            if not block.has_savepoints:
+                deferred.forget(done)
 
     async def undisturbed(self, commit: Awaitable[None]) -> None:
         """A commit, which nothing cancels."""
