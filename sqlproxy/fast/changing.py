@@ -130,8 +130,10 @@ class TableWriter:
 
     def encoded(self, columns: Sequence[Sequence[Any]]) -> list[Part]:
         """What `insert` would write of many rows, given column by column: key space by key
-        space.
+        space. Raises SqlError (40001).
         """
+        if self._frozen:
+            raise being_changed(self.table)
         keys, values = self._codec.encode_columns(columns)
         prefix = self.prefix
         parts = [Part([prefix + key for key in keys], values, True)]

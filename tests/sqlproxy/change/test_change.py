@@ -522,6 +522,29 @@ def test_q5_a_commit_that_nobody_knows_of_is_waited_for() -> None:
     world(test)
 
 
+def test_q5_what_is_bound_behind_an_acknowledgement_holds_the_schema() -> None:
+    """A COPY whose rows come when the index is already built would leave no entries, however young
+    its look is.
+    """
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        mine = there.presence("mine")
+        catalogs = Catalogs(it.reader, there.timers, limits.SQL_SCHEMA_TTL_MS / 1000, mine)
+        declared = await catalogs.declared("shop")
+        fence = Fence("shop", there.timers, mine)
+        fence.bound(catalogs.looked(declared), declared.version)
+        await fence.hold(FakeTransaction(there))  # type: ignore[arg-type]
+        fence.forget()
+        assert await there.waited() < 0.3, "nothing is bound"
+        fence.bound(catalogs.looked(declared), declared.version)
+        with pytest.raises(WriteConflict):
+            await fence.hold(FakeTransaction(there))  # type: ignore[arg-type]
+        await mine.close()
+
+    world(test)
+
+
 def test_q6_tables_that_are_written_without_sql_are_waited_for_by_time() -> None:
     """A writer that knows the table as one without rules would leave rows out of its index."""
 
@@ -607,6 +630,8 @@ def test_p4_nobody_writes_while_a_column_takes_the_place_of_another() -> None:
         with pytest.raises(SqlError, match="is being changed") as refused:
             writer.insert(nothing, (1, 2, "x", None))  # type: ignore[arg-type]
         assert refused.value.sqlstate == "40001"
+        with pytest.raises(SqlError, match="is being changed"):
+            writer.encoded([[1], [2], ["x"], [None]])
 
     world(test)
 
