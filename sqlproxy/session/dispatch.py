@@ -97,6 +97,10 @@ async def _numbered(session: SqlSession, prepared: Prepared, rows: Batches) -> B
     """The rows; behind them what setval() asked for is done."""
     async for batch in rows:
         yield batch
+    await _set_numbers(session, prepared)
+
+
+async def _set_numbers(session: SqlSession, prepared: Prepared) -> None:
     assert prepared.declared is not None
     for name, value, called in session.setvals:
         sequence = prepared.declared.numbering(name)
@@ -118,7 +122,9 @@ def _change(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> P
 
     async def start() -> Batches | None:
         nonlocal count
+        session.setvals.clear()
         outcome = await running.change(session, prepared, values, Touched())
+        await _set_numbers(session, prepared)
         count = outcome.count
         return running.in_pieces(outcome.rows)
 

@@ -41,6 +41,7 @@ def start(session: SqlSession, prepared: Prepared, values: Sequence[Any], done: 
     if declared is None or declared is not prepared.declared:
         return False
     short = prepared.short
+    session.setvals.clear()
     try:
         if short is True:
             short = prepared.short = short_of(prepared.plan, declared)
@@ -79,10 +80,13 @@ class _Run:
 
     def send(self, ops: list[Op], answer: Answered) -> bool:
         """Write, and answer so when it is done; whether that could be sent. Not when what it was
-        bound to was looked up long ago: then the commit has to hold the schema's row.
+        bound to was looked up long ago: then the commit has to hold the schema's row. Nor if
+        setval() was called: that is done behind the statement.
         """
         session = self.session
         assert self.prepared.declared is not None
+        if session.setvals:
+            return False
         looked = session.services.catalogs.looked(self.prepared.declared)
         client = session.services.client
         if (client.timers.monotonic() - looked) * 1000 > SQL_FENCE_MS:
@@ -148,6 +152,8 @@ def _select(run: _Run, short: ShortSelect) -> bool:
 
     def found(reply: list[Any]) -> Answered:
         rows = short.rows(key, reply[0], reply[1], env)
+        if run.session.setvals:
+            raise Declined
         return Answered(f"SELECT {len(rows)}", rows)
 
     return run.read(first, found)
