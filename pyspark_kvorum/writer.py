@@ -162,6 +162,7 @@ async def _hand_to_job(session: Session, part: dict[str, Any]) -> None:
     for at in range(0, max(1, len(manifest)), _JOB_TASKS):
         piece = part | {"manifest": manifest[at : at + _JOB_TASKS]}
         payload = {"do": "add", "ordinal": options.ordinal, "table": name, "part": piece}
+        payload["tasks"] = len(manifest)  # of all pieces
         told = {"id": options.job, "name": JOB_SIGNAL, "payload": payload}
         told["key"] = f"{part['attempt']}/{at}"
         await session.control("signal", told)

@@ -5,8 +5,9 @@
     commit   `kvorum.sink_commit` as a child: all parts and the job's marker in one transaction
     ended    tells what the child told
 
-    {do: add, ordinal, table, attempt, part: {…}}   a write; its manifest may come in several pieces
-    {do: commit}
+    {do: add, ordinal, table, tasks, part: {…}}   a write; its manifest may come in several pieces,
+                                                   it is prepared when it has so many tasks
+    {do: commit}                                   refused while a write is not whole
 
 Who submits under the application and version of a job that goes on gets that one: a program that
 is run again finds which of its writes are prepared (the attempt's name has the ordinal) and does
@@ -67,7 +68,8 @@ class SparkJob:
                     case {"do": "commit"}:
                         return _committing(ctx, app, version, parts)
                     case {"do": "add", "ordinal": int(ordinal), "table": str(name), "part": told}:
-                        await _prepare(ctx, parts, ordinal, name, told)
+                        tasks = signal.payload.get("tasks", 0)
+                        await _prepare(ctx, parts, ordinal, name, told, tasks)
                     case other:
                         raise InvalidArgument(f"a job takes add and commit, not {other!r:.80}")
         except InvalidArgument as e:
@@ -90,34 +92,64 @@ class SparkJob:
 
 
 async def _prepare(
-    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, told: Any
+    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, told: Any, tasks: Any
 ) -> None:
     """One write, or a further piece of its manifest. Raises InvalidArgument."""
     part = checked_part(told)
-    known = parts.get(f"{ordinal:06d}")
-    if known is not None:
-        if known["part"]["attempt"] == part["attempt"]:
-            there = {entry[1] for entry in known["part"]["manifest"]}
-            known["part"]["manifest"] += [e for e in part["manifest"] if e[1] not in there]
-        else:
-            await _let_go(ctx, part["attempt"])  # the program was run again while this was on
-        return
-    if len(parts) >= limits.SINK_PARTS_MAX:
-        raise InvalidArgument(f"a job has at most {limits.SINK_PARTS_MAX} writes")
+    slot = f"{ordinal:06d}"
+    known = parts.get(slot)
+    if known is not None and known["part"]["attempt"] != part["attempt"]:
+        if _whole(known):  # the program was run again while this was on
+            await _let_go(ctx, part["attempt"])
+            return
+        await _let_go(ctx, known["part"]["attempt"])  # its program died while it told of this one
+        known = None
+    if known is None:
+        if slot not in parts and len(parts) >= limits.SINK_PARTS_MAX:
+            raise InvalidArgument(f"a job has at most {limits.SINK_PARTS_MAX} writes")
+        most = limits.SINK_TASKS_MAX
+        one = {"table": name, "part": part, "tasks": checked_int(tasks, "tasks", 0, most)}
+    else:
+        there = {entry[1] for entry in known["part"]["manifest"]}
+        more = [entry for entry in part["manifest"] if entry[1] not in there]
+        if not more:
+            return  # repeated
+        known["part"]["manifest"] += more
+        one = known
     found = await ctx.txn.get(attempt_key(part["attempt"]))
     attempt = Attempt.unpack(found.value) if found else None
-    if part["manifest"] and (attempt is None or attempt.state is not AttemptState.OPEN):
+    mine = attempt is not None and attempt.procedure == ctx.id
+    if (
+        part["manifest"]
+        and not mine
+        and (attempt is None or attempt.state is not AttemptState.OPEN)
+    ):
         state = "gone: its lease ended" if attempt is None else attempt.state.name
         raise InvalidArgument(
             f"attempt {part['attempt']} for {name} is {state}; run the job again",
             code="SINK_ATTEMPT_GONE",
         )
-    prepared = Attempt(AttemptState.PREPARED, part["table"], ctx.now_ms, ctx.id)
-    ctx.txn.put(attempt_key(part["attempt"]), prepared.pack())
-    parts[f"{ordinal:06d}"] = {"table": name, "part": part}
+    if _whole(one):
+        row = Attempt(AttemptState.PREPARED, part["table"], ctx.now_ms, ctx.id)
+    else:
+        row = Attempt(AttemptState.OPEN, part["table"], ctx.now_ms + limits.SINK_LEASE_MS)
+    ctx.txn.put(attempt_key(part["attempt"]), row.pack())
+    parts[slot] = one
+
+
+def _whole(one: dict[str, Any]) -> bool:
+    """Whether all pieces of a write's manifest are there."""
+    return len(one["part"]["manifest"]) >= int(one.get("tasks", 0))
 
 
 def _committing(ctx: StepContext, app: str, version: int, parts: dict[str, Any]) -> Outcome:
+    for one in parts.values():
+        if not _whole(one):
+            raise InvalidArgument(
+                f"the write to {one['table']} is not whole: its program died while it told of it,"
+                " or tells of it still; run the job again",
+                code="SINK_NOT_WHOLE",
+            )
     written = [one["part"] for _, one in sorted(parts.items())]
     if not written:
         ctx.txn.put(marker_key(app, 0), Marker(version, "").pack())

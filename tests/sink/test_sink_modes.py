@@ -375,6 +375,42 @@ def test_o10_prepared_work_waits_for_a_decision(caplog: pytest.LogCaptureFixture
     assert "commit or abort the job" in caplog.text
 
 
+def test_o10_a_write_that_was_told_of_in_part() -> None:
+    """A program that died between two pieces of a manifest lost the rows of the second."""
+
+    async def work(world: World, life: Life) -> None:
+        from procedures.library.sink_records import AttemptState
+
+        job = await job_of(life, "nightly", 1, "n")
+        first, second = Client(life.sink, "first"), Client(life.sink, "second")
+        tasks = await staged(first, {b"1": b"a"}, {b"2": b"a"})
+        await tell(life, job, added(first, tasks[:1], 0) | {"tasks": 2})
+        await asyncio.sleep(0.5)
+        row, _ = await life.sink._load("first")
+        assert row is not None
+        assert row.state is AttemptState.OPEN, "else the next run would take it for prepared"
+        again = await staged(second, {b"1": b"b"}, {b"2": b"b"})
+        for task in again:
+            await tell(life, job, added(second, [task], 0) | {"tasks": 2})
+            await asyncio.sleep(0.5)
+        await tell(life, job, {"do": "commit"})
+        record = await life.executor.wait(job, 20_000)
+        assert record.state is State.SUCCESS, record.error
+        assert await world.rows() == {b"1": b"b", b"2": b"b"}
+
+        half = await job_of(life, "nightly", 2, "m")
+        third = Client(life.sink, "third")
+        tasks = await staged(third, {b"3": b"c"}, {b"4": b"c"})
+        await tell(life, half, added(third, tasks[:1], 0) | {"tasks": 2})
+        await tell(life, half, {"do": "commit"})
+        record = await life.executor.wait(half, 20_000)
+        assert record.error is not None
+        assert record.error.code == "SINK_NOT_WHOLE"
+        assert await world.rows() == {b"1": b"b", b"2": b"b"}
+
+    play(work)
+
+
 def test_o10_a_job_whose_part_was_aborted() -> None:
     """A job is committed without a part that an operator let go of."""
 
