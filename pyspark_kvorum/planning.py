@@ -291,18 +291,21 @@ class _Counted:
         self.keys: list[bytes] = []
         self._found = array("Q")
         self._seen = 0
+        self._most = SPARK_PLAN_ROWS_MAX
 
     def add(self, rows: list[Any]) -> None:
         """Rows of a bare page."""
         self._found.extend(version for _, version in rows)
         self.keys += [key for key, _ in rows[self._seen % _SAMPLE_EVERY :: _SAMPLE_EVERY]]
         self._seen += 1
-        if len(self._found) > SPARK_PLAN_ROWS_MAX:
+        if len(self._found) > self._most:
             kept = self.sorted()
             last = kept[len(kept) // 2]
             if last < kept[-1]:  # else it is one transaction, and goes as a whole
                 self.upto = min(self.upto, int(last))
                 self._found = array("Q", kept[kept <= last].tobytes())
+            # Of what stays long, not every page is worth a sort.
+            self._most = max(SPARK_PLAN_ROWS_MAX, 2 * len(self._found))
 
     def sorted(self) -> Versions:
         found = np.frombuffer(self._found, np.uint64) if self._found else _NONE

@@ -241,6 +241,12 @@ class SinkService:
                 code="SINK_COMMITTING",
             )
 
+    async def _going_on(self, procedure: int) -> bool:
+        try:
+            return not (await self._procedures.wait(procedure, 0)).ended
+        except NotFound:
+            return False
+
     async def _abandoned(self, procedure: int) -> bool:
         """Whether this procedure ended without saying what became of its attempts (BYPASSED)."""
         try:
@@ -293,6 +299,8 @@ class SinkService:
             return False
         if found.lease_until_ms > now:
             return False
+        if found.state is AttemptState.DONE and await self._going_on(found.procedure):
+            return False  # its commit would not find that it is done, and say that it failed
         own = attempt_key(name)
         row = delete(own, cond=version)
         if found.state is AttemptState.OPEN:

@@ -434,6 +434,23 @@ def test_o10_a_job_whose_part_was_aborted() -> None:
     play(work)
 
 
+def test_o10_a_commit_that_rests_behind_its_transaction() -> None:
+    """A master that comes back after more than a lease says of a committed batch that it failed."""
+
+    async def work(world: World, life: Life) -> None:
+        from procedures.library.sink_records import Attempt, AttemptState, attempt_key
+
+        job = await job_of(life, "nightly", 1, "n")  # goes on, as a commit that waits for a master
+        row = Attempt(AttemptState.DONE, TABLE, world.clock.now_ms() - 1, job)
+        await life.txn.write([put(attempt_key("a"), row.pack())])
+        assert await life.sink.reap() == 0
+        await tell(life, job, {"do": "commit"})
+        await life.executor.wait(job, 20_000)
+        assert await life.sink.reap() == 1
+
+    play(work)
+
+
 def test_o10_what_a_bypassed_commit_left_can_be_aborted() -> None:
     """A commit that was ended by force keeps its attempt for ever."""
 
