@@ -17,6 +17,7 @@ ctx.state: table, column (the new one's id), old (the old one's id), at (key), r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -58,7 +59,7 @@ class ChangeType(FillsColumn):
         table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
         old = column_of(table, args)
         await check_type_readers(t, table, old)
-        _check_users(table, old, await relations.list_relations(t, table.namespace))
+        check_users(table, old, (await relations.list_relations(t, table.namespace)).tables)
         name = _NEW.format(table.next_column_id)
         wider = with_columns(table, [Column(0, name, resolve(name_in(args, "type")).name)])
         new = replace(
@@ -132,15 +133,17 @@ class ChangeType(FillsColumn):
         return done({**told, "rows": ctx.state["rows"]})
 
 
-def _check_users(table: Table, column: Column, there: relations.Relations) -> None:
-    """Raises Refused: what would have to be made again with the column."""
+def check_users(table: Table, column: Column, tables: Iterable[Table]) -> None:
+    """`tables`: all of the database. Raises Refused: what would have to be made again with the
+    column.
+    """
     users: list[str] = []
     if column.name in table.primary_key:
         users.append("the primary key")
     users += [f"index {i.name}" for i in table.indexes if column.id in (*i.column_ids, *i.include)]
     users += [f"constraint {c.name}" for c in table.checks if column.id in c.columns]
     users += [f"constraint {k.name}" for k in table.foreign_keys if column.id in k.columns]
-    for other in there.tables:
+    for other in tables:
         users += [
             f"constraint {k.name} of table {other.name}"
             for k in other.foreign_keys

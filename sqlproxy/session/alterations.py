@@ -7,10 +7,12 @@ key, plain indexes over a column whose type changes, what CASCADE takes along.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kv.base.errors import KvorumError
 from sqlproxy.change.altering import same_form
+from sqlproxy.change.retyping import check_users
 from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
@@ -145,6 +147,8 @@ async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
         changes |= {"default_sql": column.default_sql, "default_stored": value}
     plain = [i for i in there.indexes if column.id in (*i.column_ids, *i.include) and not i.unique]
     if plain:
+        kept = replace(there, indexes=tuple(i for i in there.indexes if i not in plain))
+        check_users(kept, column, (await session.declared()).tables)  # before they go
         await run(session, "DropIndex", {"names": [index.name for index in plain]})
     try:
         await run(session, "ChangeType", {"name": table, **changes})

@@ -158,8 +158,8 @@ class Conversation:
             output = None
             if statement.fields is not None:
                 output = output_of(compiled, message.results, statement.fields, self._style)
-        except SqlError:
-            return False  # the usual way says it again, where it belongs
+        except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
+            return False
         parsed = statement if cycle.parse else None
         answer = partial(self._answered, output, parsed, cycle.described, done)
         return session.start(statement, values, answer)
