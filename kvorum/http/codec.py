@@ -23,7 +23,7 @@ from kvorum.model import Record
 JSON = b"application/json"
 MSGPACK = b"application/msgpack"
 OCTETS = b"application/octet-stream"
-_MSGPACK_NAMES = (b"application/msgpack", b"application/x-msgpack", b"application/vnd.msgpack")
+MSGPACK_NAMES = (b"application/msgpack", b"application/x-msgpack", b"application/vnd.msgpack")
 
 Header = tuple[bytes, bytes]
 _json_decode = msgspec.json.Decoder().decode
@@ -58,9 +58,9 @@ def formats(headers: list[Header]) -> Formats:
             accept = value
     if not content and not accept:
         return Formats(False, False)
-    packed = content.partition(b";")[0].strip().lower() in _MSGPACK_NAMES
+    packed = content.partition(b";")[0].strip().lower() in MSGPACK_NAMES
     wanted = accept.lower()
-    if any(name in wanted for name in _MSGPACK_NAMES):
+    if any(name in wanted for name in MSGPACK_NAMES):
         return Formats(packed, True)
     return Formats(packed, packed and (not wanted or (b"*/*" in wanted and JSON not in wanted)))
 

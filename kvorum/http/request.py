@@ -10,7 +10,7 @@ from typing import Any, Final
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kvorum.http import fields
-from kvorum.http.codec import Formats, Query, Reply, decode, formats
+from kvorum.http.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats
 from kvorum.model import too_large
 
 Scope = MutableMapping[str, Any]
@@ -20,6 +20,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 READING: Final = ("GET", "HEAD")
 """Whatever can be read can be asked for its headers alone: probes and caches do."""
 _SKIPPED_BYTES_MAX: Final = 2 * HTTP_BODY_BYTES_MAX
+_ASKED_FIRST: Final = (JSON, *MSGPACK_NAMES)
 
 
 class Disconnected(Exception):
@@ -42,11 +43,15 @@ class Request:
         self._receive = receive
 
     async def body(self, limit: int, what: str = "request body") -> bytes:
-        """The whole body. Raises TooLarge before more than `limit` bytes are kept, Disconnected."""
+        """The whole body. Raises TooLarge before more than `limit` bytes are kept, Disconnected,
+        Rejected (FOREIGN_ORIGIN).
+        """
         for name, value in self.headers:
             if name == b"content-length" and value.isdigit() and int(value) > limit:
                 await self._skip(int(value))
                 raise _body_too_large(what, limit, int(value))
+            elif name == b"origin" and self.method == "POST":
+                self._check_origin(value)
         message = await self._receive()
         parts = [message.get("body", b"")]
         size = len(parts[0])
@@ -62,6 +67,16 @@ class Request:
         if size > limit:
             raise _body_too_large(what, limit, size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _check_origin(self, origin: bytes) -> None:
+        """A browser sends a page's POST to any host it likes, and asks us first only if the body
+        says that it is JSON or msgpack (then it is told no: CORS is not spoken here). So what says
+        neither comes from a page of ours, or from one that an operator merely looks at.
+        """
+        sent = dict(self.headers)
+        kind = sent.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind not in _ASKED_FIRST and origin.partition(b"://")[2] != sent.get(b"host"):
+            raise foreign_origin(origin)
 
     async def _skip(self, size: int) -> None:
         """Read a refused body past, if that is soon done: closing with unread data resets the
@@ -108,6 +123,18 @@ def wrong_method(method: str, allowed: Sequence[str]) -> Rejected:
         details={"allow": shown},
     )
     error.status = 405
+    return error
+
+
+def foreign_origin(origin: bytes) -> Rejected:
+    """403 for what another site's page sends."""
+    shown = origin[:200].decode("ascii", "replace")
+    error = Rejected(
+        f"a page of {shown} sent this without saying what it is; send Content-Type: "
+        "application/json, from a page of this node or not from a browser",
+        code="FOREIGN_ORIGIN",
+    )
+    error.status = 403
     return error
 
 

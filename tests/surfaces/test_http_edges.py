@@ -63,6 +63,33 @@ def test_what_can_be_read_can_be_probed(http: httpx.Client, url: str) -> None:
     assert (answer.status_code, answer.content) == (200, b"")
 
 
+def test_a_page_of_another_site_writes_nothing(http: httpx.Client) -> None:
+    """An operator's browser posts for any page that it shows: what needs no leave of ours was done
+    (a procedure aborted, rows written).
+    """
+    route, body = "/v1/tso", b'{"count": 1}'
+    host = http.base_url.netloc.decode()
+    foreign = [
+        {"origin": "http://evil.example"},
+        {"origin": "http://evil.example", "content-type": "text/plain;charset=UTF-8"},
+        {"origin": "null", "content-type": "application/x-www-form-urlencoded"},
+        {"origin": f"http://{host}.evil.example"},
+    ]
+    for headers in foreign:
+        told = error_of(http.post(route, content=body, headers=headers), 403, "FOREIGN_ORIGIN")
+        assert "application/json" in told["message"]
+    ours = [
+        {},
+        {"content-type": "text/plain"},
+        {"origin": f"http://{host}"},
+        {"origin": "https://behind.a.proxy", "content-type": "application/json; charset=utf-8"},
+    ]
+    for headers in ours:
+        assert http.post(route, content=body, headers=headers).status_code == 200
+    answer = http.request("OPTIONS", route, headers={"origin": "http://evil.example"})
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
 def test_a_trailing_slash_is_another_path(http: httpx.Client) -> None:
     """A redirect without a body is an answer that no client of ours understands."""
     error_of(http.get("/v1/namespaces/"), 404, "ROUTE_NOT_FOUND")
