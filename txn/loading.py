@@ -136,8 +136,7 @@ class Load:
         self._over = True
         for task in self._sending:
             task.cancel()
-        if self._sending:
-            await asyncio.wait(self._sending)
+        await asyncio.gather(*self._sending, return_exceptions=True)  # why they failed is known
         if self._txn is None:
             return 0
         await self._txn.close()
