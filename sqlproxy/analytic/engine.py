@@ -9,6 +9,7 @@ import asyncio
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +50,7 @@ class Engine:
         self._root: duckdb.DuckDBPyConnection | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._directory: Path | None = None
+        self._opening = threading.Lock()
 
     @property
     def directory(self) -> Path:
@@ -62,9 +64,12 @@ class Engine:
                 self._directory = self._home
         return self._directory
 
-    def _open(self) -> duckdb.DuckDBPyConnection:
-        if self._root is None:
-            self._root = duckdb.connect(
+    def _open(self) -> None:
+        """In a thread: the first queries may come together, and none may run before it is set."""
+        with self._opening:
+            if self._root is not None:
+                return
+            root = duckdb.connect(
                 ":memory:",
                 config={
                     "threads": SQL_ANALYTIC_THREADS,
@@ -76,8 +81,8 @@ class Engine:
                 },
             )
             for text in _SETTINGS:
-                self._root.execute(text)
-        return self._root
+                root.execute(text)
+            self._root = root
 
     def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
         """Away from the loop."""
