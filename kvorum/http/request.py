@@ -50,7 +50,7 @@ class Request:
             if name == b"content-length" and value.isdigit() and int(value) > limit:
                 await self._skip(int(value))
                 raise _body_too_large(what, limit, int(value))
-            elif name == b"origin" and self.method == "POST":
+            if name == b"origin" and self.method == "POST":
                 self._check_origin(value)
         message = await self._receive()
         parts = [message.get("body", b"")]
