@@ -13,7 +13,8 @@ breaks it takes the constraint back. NOT VALID ends before the look, VALIDATE be
 
 NOT NULL is a check meanwhile: a column is only called not nullable when it has no NULL.
 
-ctx.state: table (id), constraint (name), was (what `validate` found), at (key), rows.
+ctx.state: table (id), constraint (name), parent (id of the table that a foreign key refers to, 0),
+validate, at (key), rows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, SQL_BACKFILL_ROWS
 from procedures.engine.context import StepContext
@@ -74,7 +76,7 @@ class AddConstraint(Change):
         ctx.state["table"] = table.id
         if "validate" in args:
             one = part_of(table, str(args["validate"]))
-            ctx.state.update(constraint=one.name, validate=True)
+            ctx.state.update(constraint=one.name, validate=True, parent=_parent_of(one))
             return done(self._told(ctx, 0)) if one.state == PUBLIC else go_on("settled")
         if "not_null" in args:
             column = column_of(table, {"column": args["not_null"]})
@@ -90,6 +92,7 @@ class AddConstraint(Change):
         names = [check.name for check in changed.checks[len(table.checks) :]]
         names += [key.name for key in changed.foreign_keys[len(table.foreign_keys) :]]
         (ctx.state["constraint"],) = names
+        ctx.state["parent"] = _parent_of(part_of(changed, names[0]))
         await self.write(t, with_state(changed, names[0], WRITE_ONLY))
         return done(self._told(ctx, 0)) if args.get("not_valid") else go_on("settled")
 
@@ -129,6 +132,8 @@ class AddConstraint(Change):
     async def settled(self, ctx: StepContext) -> Outcome:
         """Whoever writes obeys."""
         await self.settle(ctx, native=True)
+        if parent := ctx.state.get("parent"):  # nobody removes its rows without looking
+            await self.services.settled.native_writers(TableId(parent))
         t = await CatalogTxn.of(ctx)
         await catalog.touch(t, ctx.args["namespace"])
         ctx.state["at"], ctx.state["rows"] = table_range(ctx.state["table"])[0], 0
@@ -184,6 +189,11 @@ def part_of(table: Table, name: str) -> Check | ForeignKey:
         if one.name == name:
             return one
     raise no_constraint(table, name)
+
+
+def _parent_of(part: Check | ForeignKey) -> int:
+    """The table that it refers to; 0: none."""
+    return int(part.table) if isinstance(part, ForeignKey) else 0
 
 
 def with_state(table: Table, name: str, state: str) -> Table:
