@@ -163,6 +163,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "spark":  # `import kvorum` is enough for `kvorum.spark.table(…)`
+        return importlib.import_module("kvorum.spark")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'kvorum' has no attribute {name!r}")

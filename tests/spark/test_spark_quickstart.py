@@ -1,0 +1,45 @@
+"""The quick start for Spark, as a script and as a notebook."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from scripts import notebook
+from tests.integration.processes import NodeProcess
+from tests.machine import ROOT, java_home
+
+pytestmark = pytest.mark.spark
+
+
+def test_o14_the_notebook_is_the_script() -> None:
+    """Readers of the notebook would run other code than what is tested."""
+    assert notebook.TARGET.read_text() == notebook.notebook()
+
+
+@pytest.mark.timeout(300)
+def test_o14_quick_start_runs(node: NodeProcess) -> None:
+    """What a newcomer runs first fails."""
+    home, advice = java_home()
+    assert home is not None, advice
+    environment = os.environ | {
+        "KVORUM": f"127.0.0.1:{node.base}",
+        "JAVA_HOME": home,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+    }
+    ran = subprocess.run(
+        [sys.executable, str(notebook.SCRIPT)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=270,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "rows over 1400: 66" in ran.stdout
+    assert "rows: 1050" in ran.stdout
+    assert ran.stdout.count("insert") == 3  # the three cities of the totals
