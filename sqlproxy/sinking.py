@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base import limits
-from kv.base.errors import KvorumError
+from kv.base.errors import KvorumError, WriteConflict
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.ports import Clock
@@ -89,12 +89,14 @@ class SinkTables:
         where = "" if part.replace is None else part.replace[2]
         if not table.ruled and not where:
             return await PlainTables().write(t, part, pieces)
-        from sqlproxy.errors import SqlError
+        from sqlproxy.errors import SERIALIZATION_FAILURE, SqlError
 
         declared = await self._declarations(t, table)
         try:
             return await _Ruled(t, table, declared, self._env(table)).write(part, pieces)
         except SqlError as error:
+            if error.sqlstate == SERIALIZATION_FAILURE:  # its type is being changed: in a moment
+                raise WriteConflict(f"table {table.path}: {error.message}") from error
             detail = f" ({error.detail})" if error.detail else ""
             raise SinkRefused(
                 "SINK_VIOLATION", f"table {table.path}: {error.message}{detail}"
