@@ -195,6 +195,8 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise behind(e, partition.above) from e
             finally:
                 gc.enable()
+                if partition.pin is not None:
+                    partition.pin.left(session)
 
     def _batches(self, some: Iterator[list[Change]] | list[list[Change]]) -> Iterator[Any]:
         for changes in some:

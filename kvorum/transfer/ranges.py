@@ -3,7 +3,8 @@ them wherever it runs.
 
     kvorum.restore_ranges  {ranges: [[id, epoch, [split key, …], replicas, tags, bytes_max], …]}
                            the partitions of tables and indexes under the ids of the backup; those
-                           that are there already stay as they are
+                           that are there already stay as they are. No table gets such an id any
+                           more, and one that has it is refused
         reserve ──→ create         undo: release, drop
     kvorum.restore_clean   {ids}   the partitions of these ids that no table has
         find ──→ close ──→ drop
@@ -29,7 +30,7 @@ from typing import Any, Final
 from kv.base import system
 from kv.base.checksum import intact, seal
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Busy, Corruption, InvalidArgument, KvorumError
+from kv.base.errors import Busy, Corruption, InvalidArgument, KvorumError, Refused
 from kv.base.ids import FIRST_USER_TABLE, PartitionId, TableId
 from kv.base.keys import escape, from_u64, table_prefix, u64
 from kv.base.limits import TRANSFER_RANGES_MAX
@@ -97,6 +98,13 @@ class RestoreRanges(RangeProcedure):
         t = await CatalogTxn.of(ctx)
         found: list[PartitionDescriptor] = []
         for wanted in map(Range.of, given):
+            owner = await catalog.find_owner(t, TableId(wanted.id))
+            if owner is not None:
+                raise Refused(
+                    f"table {owner.path} was made while the restore ran, under an id of the backup:"
+                    " drop it, and let nobody be connected meanwhile",
+                    code="CLUSTER_NOT_EMPTY",
+                )
             if await placed_of(t, TableId(wanted.id)):
                 continue  # an earlier attempt made them
             count = len(wanted.cuts) + 1
@@ -107,6 +115,11 @@ class RestoreRanges(RangeProcedure):
             made = [replace(descriptor, epoch=wanted.epoch) for descriptor in planned]
             put_rows(t, made, wanted.replicas, wanted.tags, wanted.bytes_max)
             found += made
+        following = await catalog.next_id(t, catalog.COUNTER_TABLE, count=0, first=FIRST_USER_TABLE)
+        if (behind := max((one[0] for one in given), default=0) + 1) > following:
+            await catalog.next_id(
+                t, catalog.COUNTER_TABLE, count=behind - following, first=FIRST_USER_TABLE
+            )
         ctx.state["partitions"] = [descriptor.to_wire() for descriptor in found]
         return go_on("create")
 

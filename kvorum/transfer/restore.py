@@ -110,17 +110,10 @@ class _Restore:
     @step
     async def empty(self, ctx: StepContext) -> Outcome:
         """Nothing of users is in the cluster. Raises Refused."""
-        t = await CatalogTxn.of(ctx)
-        spaces = [namespace.name for namespace in await catalog.list_namespaces(t)]
-        there = [await relations.list_relations(t, name, creating=True) for name in spaces]
-        names = [f"{one.namespace}.{one.name}" for every in there for one in every]
+        spaces, there, names = await _relations(await CatalogTxn.of(ctx))
         force = flag_in(ctx.args, "force")
         if names and not force:
-            raise Refused(
-                f"the cluster is not empty: {', '.join(names[:3])}{' …' * (len(names) > 3)}; "
-                "restore into a new one, or with --force, which drops what is there",
-                code="CLUSTER_NOT_EMPTY",
-            )
+            raise _not_empty(names, "or with --force, which drops what is there")
         if names:
             await self._drop(ctx, spaces, there)
             return again()
@@ -284,7 +277,15 @@ class _Restore:
 
     @step(point_of_no_return=True)
     async def catalog(self, ctx: StepContext) -> Outcome:
-        """From this commit on everything is there."""
+        """From this commit on everything is there. Raises Refused: somebody made a table since
+        `empty`; who does so while this commits conflicts with it.
+        """
+        t = await CatalogTxn.of(ctx)
+        spaces, _, names = await _relations(t)
+        if names:
+            raise _not_empty(names, "and let nobody be connected meanwhile")
+        for name in spaces:
+            await catalog.touch(t, name)
         for key, value, expire in restored.late(await self._system_rows(ctx)):
             if table_of(key) in restored.MERGED:
                 here = await ctx.txn.get(key)
@@ -351,6 +352,21 @@ class RestoreHere(_Restore):
     """Run by the process of the command."""
 
     here = True
+
+
+async def _relations(t: CatalogTxn) -> tuple[list[str], list[Any], list[str]]:
+    """The namespaces, what each declares, and the names of all that."""
+    spaces = [namespace.name for namespace in await catalog.list_namespaces(t)]
+    there = [await relations.list_relations(t, name, creating=True) for name in spaces]
+    return spaces, there, [f"{one.namespace}.{one.name}" for every in there for one in every]
+
+
+def _not_empty(names: Sequence[str], advice: str) -> Refused:
+    return Refused(
+        f"the cluster is not empty: {', '.join(names[:3])}{' …' * (len(names) > 3)}; "
+        f"restore into a new one, {advice}",
+        code="CLUSTER_NOT_EMPTY",
+    )
 
 
 def _range(

@@ -193,6 +193,34 @@ async def test_u3_only_into_an_empty_cluster_unless_forced(tmp_path: Path) -> No
         assert (await db.table("default", "t").get("k000")).value == b"v0"
 
 
+async def test_u3_a_table_made_while_a_restore_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are mixed with the backup's, or it is overwritten without a word."""
+    monkeypatch.setattr(backing, "TRANSFER_BLOCK_ROWS", 10)
+    async with node(tmp_path / "a") as db:
+        await fill(db)
+        await backup(db, tmp_path / "backup")
+        tables = await backing.all_tables(db._backend.txn)
+        ids = {int(id) for table in tables for id in table.storage_ids}
+    async with node(tmp_path / "b") as db:
+        source = (tmp_path / "backup").as_uri()
+        args = {"source": source, "rate": 8_192}
+        with pytest.raises(kvorum.KvorumError, match="submit it again"):
+            await db.wait(await db.submit("kvorum.restore", args), timeout_ms=60_000)
+        id = await db.submit("kvorum.restore", args)
+        await at_step(db, id, "rows")
+        made = await db.create_table("default", "t")
+        assert int(made.id) not in ids
+        await db.table("default", "t").put("mine", "x")
+        with pytest.raises(kvorum.KvorumError) as refused:
+            await db.wait(id, timeout_ms=60_000)
+        assert refused.value.code == "CLUSTER_NOT_EMPTY"
+        assert [table.name for table in await db.tables("default")] == ["t"]
+        assert len(await stored(db, made.id)) == 1
+        assert (await db.table("default", "t").get("mine")).value == b"x"
+
+
 def damages() -> list[Any]:
     def flip(where: Path) -> None:
         data = bytearray((where / "data/00000001.kvb").read_bytes())
