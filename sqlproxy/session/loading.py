@@ -87,6 +87,7 @@ class Loader:
         self._may_load = sole and not (copy.target.table.foreign_keys or copy.target.table.plain)
         self._held: list[Row] = []
         self._takes = 0
+        self._inserted = False
         self._load: Load | None = None
         self._twins: dict[bytes, Twins] = {}  # by the prefix of the key space
         self._writer: TableWriter | None = None
@@ -146,7 +147,10 @@ class Loader:
         env, numbers = environment(session, ())
         job = Job(session, t, env, numbers, self._declared, Touched(), alone)
         outcome = await self._plan.run(job, rows)
-        session.outcomes[-1:] = [outcome]  # one table: the last batch tells what all may violate
+        if self._inserted:
+            session.outcomes.pop()  # one table: the last batch tells what all may violate
+        session.outcomes.append(outcome)
+        self._inserted = True
         session.sole = None
         block.wrote = True
 
