@@ -481,7 +481,8 @@ class PartitionMachine:
             self._evaluate(asked.writes, 0, error, now_ms)
             return
         self._reader.known_ts = max(self._reader.known_ts, first + asked.n - 1)
-        self.view.recorded.heard(first)
+        if not asked.outdated:
+            self.view.recorded.heard(first)
         if asked.reads:
             self._serve(self._dated(asked.reads, first), now_ms)
             first += asked.fresh
@@ -551,6 +552,8 @@ class PartitionMachine:
             self._hold(rest)
 
     def _freed(self) -> None:
+        if self._asked is not None:
+            self._asked.outdated = True
         self._room = True
         if self._held:
             self._wanted()

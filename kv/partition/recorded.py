@@ -9,7 +9,8 @@ began before, so they lie below the first timestamp that the oracle gave this le
 Invariant: a transaction above `floor` that is not in here has no record, applied or in flight.
 Being in here, or below, says nothing: then one looks. Lost entries leave too much in here, never
 too little. What changes the records without a command (a merge, a snapshot, another leader) is
-followed by `forget`: nothing is known until the oracle answers anew.
+followed by `forget`: nothing is known until the oracle answers a question that was asked later
+(`Asked.outdated`).
 
 A transaction over several partitions has a record for the moment between its prewrite and its
 flip. So the records of open ones (PENDING, STAGING) are kept as they were evaluated last; who ends

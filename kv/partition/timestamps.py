@@ -37,7 +37,7 @@ class AtOnce:
 class Asked:
     """A request for timestamps, and the commands that it was made for."""
 
-    __slots__ = ("fresh", "late", "n", "reads", "writes")
+    __slots__ = ("fresh", "late", "n", "outdated", "reads", "writes")
 
     def __init__(self, reads: list[Item], writes: list[Item], n: int) -> None:
         self.reads = reads  # at timestamps that may not be over yet, or at one of these
@@ -45,3 +45,5 @@ class Asked:
         self.fresh = sum(r[1] == READ_NOW and not r[6] for _, r in reads)
         self.n = self.fresh + n  # the first ones are for those reads
         self.late = False  # the answer comes in a later step
+        # What was known of records was forgotten since; the answer may be older than some of them.
+        self.outdated = False

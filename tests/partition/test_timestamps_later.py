@@ -19,6 +19,7 @@ from kv.base.errors import (
 from kv.base.limits import QUEUE_BYTES_MAX, VALUE_BYTES_MAX
 from kv.base.methods import COMMITTED, OP_PUT
 from kv.partition.ports import Taken
+from raft.errors import Transferring
 from tests.partition.node import Node, Oracle
 
 K, L = b"tab.k", b"tab.l"
@@ -119,6 +120,37 @@ def test_e7_late_commands_get_younger_timestamps() -> None:
     second = remote.answer()
     assert first < seen < second
     assert (node.reply(early), node.reply(late)) == ([first], [second])
+
+
+def test_d3_what_is_forgotten_is_not_known_by_an_older_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An entry was lost while timestamps were on their way: a transaction between these and the
+    loss passed for one without a record, and was committed although it had been rolled back.
+    """
+    node, remote = far_node()
+    put(node, remote)
+    early = send_put(node)
+    drain(node)
+    first = remote.take()
+    aborted = node.oracle(1)
+    assert first < aborted
+    node.reply(node.send(methods.ROLLBACK, L, L, aborted))
+    replica = node.manager.replica(1)
+    assert replica is not None
+    with monkeypatch.context() as patch:
+
+        def refuse(command: bytes, token: object) -> int:
+            raise Transferring(1, 2)
+
+        patch.setattr(replica.group, "propose", refuse)
+        assert isinstance(node.error(node.send(methods.ROLLBACK, L, L, node.oracle(1))), Busy)
+    remote.tell()
+    node.reply(early)
+    rid = node.send(methods.WRITE, L, [[OP_PUT, L, b"v", None, 0]], aborted, 0)
+    drain(node)
+    remote.answer()
+    assert node.error(rid).code == "TXN_ABORTED"
 
 
 def test_e7_no_read_above_a_timestamp_on_its_way() -> None:
