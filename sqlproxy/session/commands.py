@@ -54,10 +54,11 @@ async def commit(session: SqlSession, bound: s.Commit) -> str:
     if session.block.status == "E":
         return await rollback(session, s.Rollback(bound.chain))
     modes = session.block.modes
-    await session.hold_cursors()
     try:
+        await session.hold_cursors()
         await session.commit()
     except SqlError:
+        await session.block.roll_back()
         await session.ended(committed=False)
         raise
     await session.ended(committed=True)

@@ -115,14 +115,18 @@ class Portal:
         if self.kept:
             return
         rows: list[Row] = []
-        while some := await self._guard(self._next(SQL_FETCH_ROWS)):
-            rows += some
-            if len(rows) > SQL_HELD_ROWS_MAX:
-                raise SqlError(
-                    LIMIT_EXCEEDED,
-                    f"a cursor WITH HOLD keeps at most {SQL_HELD_ROWS_MAX} rows",
-                    hint="Fetch them inside the transaction.",
-                )
+        try:
+            while some := await self._guard(self._next(SQL_FETCH_ROWS)):
+                rows += some
+                if len(rows) > SQL_HELD_ROWS_MAX:
+                    raise SqlError(
+                        LIMIT_EXCEEDED,
+                        f"a cursor WITH HOLD keeps at most {SQL_HELD_ROWS_MAX} rows",
+                        hint="Fetch them inside the transaction.",
+                    )
+        except BaseException:
+            self._left = [*rows, *self._left]  # they are still to be fetched
+            raise
         self._left, self._ended, self.kept = rows, not rows, True
 
     def kept_rows(self) -> Sequence[Row]:

@@ -189,7 +189,12 @@ class SqlSession:
         if self.block.explicit:
             return
         if self.held:
-            await self.hold_cursors()
+            try:
+                await self.hold_cursors()
+            except SqlError:
+                await self.block.roll_back()
+                await self.ended(committed=False)
+                raise
         if self.block.transaction is not None:
             await self.commit()
         self._told(self.settings.end(committed=True))
