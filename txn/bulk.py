@@ -216,16 +216,23 @@ class BulkTransaction:
                 raise failed.exceptions[0] from None
 
     async def send_rows(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None], *, absent: bool = False
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        *,
+        absent: bool = False,
+        firsts: list[bytes] | None = None,
     ) -> None:
         """`prewrite_rows` of a legal size: one message for each partition that serves a part of
         these keys. `absent`: none of them may be there (ConditionFailed); the caller has seen to it
-        that none is sent twice.
+        that none is sent twice. `firsts` gets the first key of each message: it lays one chunk.
         """
         options = {**self._rows_options, "absent": True} if absent else self._rows_options
         at = 0
         while at < len(keys):
             high = await _end_of_part(self._owner.kv, keys, at)
+            if firsts is not None:
+                firsts.append(keys[at])
             try:
                 rows = (list(keys[at:high]), list(values[at:high]))
                 await self._send(PREWRITE_ROWS, keys[at], rows, options)

@@ -66,9 +66,8 @@ class Load:
                 return
         for part_keys, part_values in row_runs(keys, values):
             await self._room(LOAD_IN_FLIGHT_MAX - 1)
-            self._firsts.append(part_keys[0])
             assert self._txn is not None
-            work = self._txn.send_rows(part_keys, part_values, absent=absent)
+            work = self._txn.send_rows(part_keys, part_values, absent=absent, firsts=self._firsts)
             task = asyncio.get_running_loop().create_task(work, name=f"load-{self.start_ts}")
             self._sending.add(task)
 

@@ -48,6 +48,22 @@ def test_a_load_is_whole_and_new() -> None:
     play(scene)
 
 
+def test_a_load_that_is_committed_leaves_no_intents() -> None:
+    """A message whose rows lie in several partitions is a chunk in each: all but its first were
+    left to readers, who had to ask for each.
+    """
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        client = world.client()
+        load = await client.load()
+        await load.add(KEYS, VALUES, absent=True)
+        await load.commit()
+        await client.close()  # ends what runs behind the commit
+        assert not world.locked()
+
+    play(scene)
+
+
 @pytest.mark.parametrize("there", [0, 7, ROWS - 1])
 def test_a_load_of_a_row_that_is_there_leaves_nothing(there: int) -> None:
     """One row that is not new refuses all of them, and is named."""
