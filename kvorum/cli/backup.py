@@ -34,7 +34,7 @@ def backup(
     hdfs://…). `kvorum backup verify SOURCE` reads a backup and says whether it is whole.
     """
     from kvorum.transfer.backup import BACKUP, BACKUP_HERE, all_tables, lock_names
-    from kvorum.transfer.places import is_local, local_path, place_of
+    from kvorum.transfer.places import is_local, place_of, uri_of
 
     if source is not None:
         if target != "verify":
@@ -44,7 +44,7 @@ def backup(
         return
     with told(json):
         wanted = following.rate_of(rate)
-        place = f"file://{local_path(target)}" if is_local(target) else target
+        place = uri_of(target)
 
     async def args(backend: NativeBackend) -> Any:
         locks = lock_names(await all_tables(backend.txn))
@@ -114,12 +114,12 @@ def restore(
     """Put a backup into an empty cluster: tables, sequences, roles, the markers of Spark sinks,
     and procedures, which go on.
     """
-    from kvorum.transfer.places import is_local, local_path
+    from kvorum.transfer.places import is_local, uri_of
     from kvorum.transfer.restore import AGAIN, RESTORE, RESTORE_HERE
 
     with told(json):
         wanted = following.rate_of(rate)
-        place = f"file://{local_path(source)}" if is_local(source) else source
+        place = uri_of(source)
 
     async def args(_backend: NativeBackend) -> Any:
         return {"source": place, "force": force, "rate": wanted}

@@ -45,12 +45,12 @@ def export(
 ) -> None:
     """Write a table, as it is at one moment, to files part-00000… in an empty directory or URI."""
     from kvorum.transfer.export import EXPORT, EXPORT_HERE
-    from kvorum.transfer.places import is_local, local_path
+    from kvorum.transfer.places import is_local, uri_of
 
     name = table_of(table)
     with told(json):
         wanted = following.rate_of(rate)
-        place = f"file://{local_path(target)}" if is_local(target) else target
+        place = uri_of(target)
 
     async def args(_backend: NativeBackend) -> Any:
         return {
@@ -111,14 +111,14 @@ def import_(
     from kvorum.transfer.creating import create_for
     from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
     from kvorum.transfer.jdbc import is_database
-    from kvorum.transfer.places import is_local, local_path
+    from kvorum.transfer.places import is_local, uri_of
 
     name = table_of(table)
     database = is_database(source)
     with told(json):
         wanted = following.rate_of(rate)
         local = not database and is_local(source)
-        place = f"file://{local_path(source)}" if local else source
+        place = source if database else uri_of(source)
     keys = [one.strip() for one in key.split(",") if one.strip()]
 
     async def args(backend: NativeBackend) -> Any:

@@ -66,6 +66,11 @@ def local_path(target: str) -> str:
     return os.path.abspath(os.path.expanduser(target))
 
 
+def uri_of(target: str) -> str:
+    """As other processes understand it: a path of this machine becomes a file:// URI."""
+    return Path(local_path(target)).as_uri() if is_local(target) else target
+
+
 def place_of(target: str) -> Place:
     """Raises InvalidArgument."""
     if is_local(target):

@@ -8,7 +8,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, NotFound
 from kvorum.transfer.backup import check_place
-from kvorum.transfer.places import Directory, Place, Remote, is_local, local_path, place_of
+from kvorum.transfer.places import Directory, Place, Remote, is_local, local_path, place_of, uri_of
 
 
 @pytest.fixture(params=["directory", "remote"])
@@ -76,3 +76,10 @@ def test_paths_and_uris_are_told_apart(tmp_path: Path) -> None:
         check_place("relative/path", here=False)
     check_place(str(tmp_path), here=True)
     check_place(tmp_path.as_uri(), here=False)
+
+
+@pytest.mark.parametrize("name", ["plain", "a#1", "50%25 off?", "ä"])
+def test_a_path_is_told_whole(name: str, tmp_path: Path) -> None:
+    """A backup to `my#dir` is written to `my`, and whoever looks for it finds nothing."""
+    assert local_path(uri_of(str(tmp_path / name))) == str(tmp_path / name)
+    assert uri_of("s3://bucket/a#1") == "s3://bucket/a#1"
