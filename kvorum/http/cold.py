@@ -90,6 +90,7 @@ class ColdApi:
             raw = http.Request(request.scope, request.receive)
             began = self._monotonic()
             try:
+                raw.check_origin()
                 answer = await handler(raw, request)
             except KvorumError as e:
                 answer = refusal(e, raw.formats.reply)

@@ -78,6 +78,8 @@ def test_a_page_of_another_site_writes_nothing(http: httpx.Client) -> None:
     for headers in foreign:
         told = error_of(http.post(route, content=body, headers=headers), 403, "FOREIGN_ORIGIN")
         assert "application/json" in told["message"]
+    bare = http.post("/v1/namespaces/default/disable", headers=foreign[0])
+    error_of(bare, 403, "FOREIGN_ORIGIN")
     ours = [
         {},
         {"content-type": "text/plain"},
