@@ -69,7 +69,7 @@ class Request:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def check_origin(self) -> None:
-        """`body` does this, too; for a handler that reads none. Raises Rejected (FOREIGN_ORIGIN)."""
+        """For a handler that reads no body (`body` does this, too). Raises Rejected."""
         if self.method == "POST":
             for name, value in self.headers:
                 if name == b"origin":
