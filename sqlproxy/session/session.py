@@ -165,13 +165,20 @@ class SqlSession:
         declared = await self.declared()
         if statement.declared is None or statement.declared is declared:
             return statement
-        again = await prepare(self, statement.text, front.parse(statement.text), statement.oids)
+        oids = tuple(statement.parameters)  # as the client was told, and writes its values
+        again = await prepare(self, statement.text, front.parse(statement.text), oids)
         if again.fields != statement.fields:
             raise SqlError(UNSUPPORTED, "cached plan must not change result type")
         return again
 
     def start(self, statement: Statement, values: Sequence[Any], done: Done) -> bool:
         assert isinstance(statement, Prepared)
+        declared = self.services.catalogs.fresh(self.database)
+        if declared is not None and statement.declared is not declared:  # see `_current`
+            again = remembered(self, statement.text, tuple(statement.parameters), declared)
+            if again is None or again.fields != statement.fields:
+                return False
+            statement = again
         return short.start(self, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:

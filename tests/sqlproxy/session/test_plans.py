@@ -1,8 +1,21 @@
-"""What is remembered of statements stays within its bounds."""
+"""What is remembered of statements stays within its bounds, and is bound anew as it was told."""
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from kv.base.ids import TableId
+from sqlproxy.front import front
+from sqlproxy.pg import oids
+from sqlproxy.pg.style import Style
+from sqlproxy.relations import Relations
+from sqlproxy.schema import PUBLIC, Column, Table
+from sqlproxy.session.names import Declared
+from sqlproxy.session.prepared import prepare
 from sqlproxy.session.services import Plans
+from sqlproxy.session.session import SqlSession
 
 
 def test_the_least_used_plans_go_first() -> None:
@@ -28,3 +41,36 @@ def test_texts_of_plans_are_bounded_together() -> None:
     assert [plans.get(name) for name in ("small", "larger")] == [1, 3]
     plans.put("largest", 4, 1_001)
     assert plans.get("largest") is None
+
+
+def test_p4_a_parameter_keeps_its_type_when_the_column_gets_another() -> None:
+    """The client goes on sending what it was told: an integer would be looked for among texts, and
+    never found.
+    """
+    now: list[Declared] = []
+
+    async def declared() -> Declared:
+        return now[-1]
+
+    def change(kind: str) -> None:
+        columns = (Column(1, "id", "int4", nullable=False), Column(2, "n", kind))
+        table = Table(
+            id=TableId(1001), namespace="d", name="t", state=PUBLIC, columns=columns,
+            primary_key=("id",), next_column_id=3,
+        )  # fmt: skip
+        now.append(Declared(Relations("d", (table,), (), ()), len(now)))
+
+    session: Any = SimpleNamespace(
+        declared=declared,
+        database="d",
+        style=Style(),
+        settings=SimpleNamespace(get=lambda _: "UTC"),
+        services=SimpleNamespace(plans=Plans()),
+    )
+    text = "INSERT INTO t VALUES ($1, $2)"
+    change("int4")
+    first = asyncio.run(prepare(session, text, front.parse(text), ()))
+    change("text")
+    again = asyncio.run(SqlSession._current(session, first))
+    assert again.declared is now[-1]
+    assert tuple(first.parameters) == tuple(again.parameters) == (oids.INT4, oids.INT4)
