@@ -1,4 +1,4 @@
-"""Make demo/quickstart/spark_quickstart.ipynb from the cells of demo/quickstart/spark_quickstart.py.
+"""Make demo/quickstart/spark_quickstart.ipynb from the cells of spark_quickstart.py beside it.
 
     python -m scripts.notebook [--check]
 

@@ -33,10 +33,10 @@ from kv.client.router import Location
 
 # codes of Unavailable that another attempt may cure: kv.server.dispatcher when it closes,
 # kv.client.connection, tso.oracle (the node slept, or its clock went ahead: for a sync or two),
-# tso.node (the oracle's leader changes)
+# tso.node (the oracle's leader changes), procedures.engine (so does the master)
 STOPPING: Final = "STOPPING"
 UNREACHABLE: Final = "UNREACHABLE"
-PASSING: Final = frozenset({STOPPING, UNREACHABLE, "TSO_BOUND", "NO_ORACLE"})
+PASSING: Final = frozenset({STOPPING, UNREACHABLE, "TSO_BOUND", "NO_ORACLE", "DEPOSED"})
 # … and those that say that this node is of no use
 GONE: Final = frozenset({STOPPING, UNREACHABLE})
 NO_PARTITION: Final = "NO_PARTITION"  # kv.server.dispatcher: the node has none with this key

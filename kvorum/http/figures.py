@@ -132,6 +132,8 @@ FIGURES: Final = {
     "procedure_stuck": Figure("Steps that run longer than their deadline.", True),
     "procedure_hands": Figure("Worker processes that are here.", True),
     "procedure_taken_back": Figure("Procedures taken from workers that were silent."),
+    "procedure_early": Figure("First steps that were committed with their submission."),
+    "procedure_early_dropped": Figure("… that were run early and are run again as usual."),
     "procedure_commits": Figure("Transactions of steps and undos."),
     "procedure_handed": Figure("… that gave their locks to the next procedure, too."),
     "procedure_retries": Figure("Attempts of steps and undos that will be repeated."),

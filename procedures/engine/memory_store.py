@@ -265,8 +265,8 @@ class MemoryStore:
 
 
 def deposed() -> Unavailable:
-    """Why an executor cannot grant locks any more."""
-    return Unavailable("another executor has taken over the procedures; ask again")
+    """Why an executor cannot grant locks any more. Nothing was done: clients ask the next one."""
+    return Unavailable("another executor has taken over the procedures; ask again", code="DEPOSED")
 
 
 def same_procedure(known: int, name: str, record: Record) -> int:

@@ -38,7 +38,7 @@ from kvorum.spark.sinks import Sinks
 from tests.integration.cables import CABLES_HOST, Cables
 from tests.integration.clusters import Nodes
 from tests.machine import ROOT, java_home
-from tests.spark.matrix_node import LEASE_MS
+from tests.spark.matrix_lease import LEASE_MS
 
 NAMESPACE, TABLE = "spark", "matrix"
 ROUND_S = 180.0
@@ -336,7 +336,7 @@ class Matrix:
             try:
                 there = set(self.looked())
             except KvorumError as e:
-                if time.monotonic() > until or e.disposition == "reject":
+                if time.monotonic() > until or e.disposition == "no":
                     raise
                 there = set()
             if there >= wanted:
