@@ -193,6 +193,14 @@ class NodeConfig:
             "Procedures whose step may be under way at once.",
         ),
     ] = PROCEDURE_WORKERS_DEFAULT
+    transfer_places: Annotated[
+        tuple[str, ...],
+        Setting(
+            "URI,…",
+            of.some_of(of.transfer_place, "places file:///DIRECTORY or postgresql://HOST/DATABASE"),
+            "Where backups, exports and imports of the nodes may read and write, and below.",
+        ),
+    ] = ()
     log_level: Annotated[
         str, Setting("LEVEL", of.one_of(*LOG_LEVELS), "Least severe messages that are logged.")
     ] = "info"

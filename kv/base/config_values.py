@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from kv.base.limits import NAME_CHARS_MAX, SECRET_CHARS_MAX, SECRET_CHARS_MIN
 
@@ -171,6 +172,22 @@ def module(value: Any) -> str:
     if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
         return value.strip()
     raise ValueError("names of Python modules")
+
+
+_DATABASE = re.compile(
+    r"postgres(ql)?://([^\s@:/,?#\[\]%\\]+@)?"
+    r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^\s/?#\\]*)?"
+)
+
+
+def transfer_place(value: Any) -> str:
+    """A file:/// URI without `..`, or a postgresql:// URL without password and options."""
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"file:///[^?#]*", text) and ".." not in unquote(text).split("/"):
+        return text
+    if _DATABASE.fullmatch(text):
+        return text
+    raise ValueError("places file:///DIRECTORY or postgresql://HOST[:PORT][/DATABASE]")
 
 
 base_port = integer(1, 65_535 - PORTS_PER_NODE + 1)

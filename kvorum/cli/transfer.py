@@ -110,7 +110,7 @@ def import_(
     """
     from kvorum.transfer.creating import create_for
     from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
-    from kvorum.transfer.jdbc import is_database
+    from kvorum.transfer.jdbc import check_no_password, is_database
     from kvorum.transfer.places import is_local, uri_of
 
     name = table_of(table)
@@ -118,6 +118,8 @@ def import_(
     with told(json):
         wanted = following.rate_of(rate)
         local = not database and is_local(source)
+        if database:
+            check_no_password(source)
         place = source if database else uri_of(source)
     keys = [one.strip() for one in key.split(",") if one.strip()]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kv.base.errors import InvalidArgument, KvorumError, Refused
+from kv.base.errors import InvalidArgument, Refused
 from kv.base.keys import table_range
 from kv.base.limits import (
     TRANSFER_BLOCK_BYTES,
@@ -33,7 +33,8 @@ from kv.base.limits import (
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import blocks, manifest
-from kvorum.transfer.places import is_local, place_of
+from kvorum.transfer.allowed import check_place
+from kvorum.transfer.places import place_of
 from kvorum.transfer.scope import system_spans, table_of
 from kvorum.transfer.services import (
     Past,
@@ -123,7 +124,8 @@ class _Backup:
     async def begin(self, ctx: StepContext) -> Outcome:
         """Raises InvalidArgument, Refused (SCHEMA_CHANGED)."""
         target, _ = text_in(ctx.args, "target"), rate_in(ctx.args)
-        check_place(target, here=self.here)
+        services = self._services
+        await services.beside(lambda: check_place(target, here=self.here, listed=services.places))
         at = await ctx.txn.start_ts()
         tables = await all_tables(Past(self._services.txn(), at))
         if not covered(tables, ctx.args["locks"]):
@@ -228,19 +230,6 @@ class BackupHere(_Backup):
     """Run by the process of the command."""
 
     here = True
-
-
-def check_place(target: str, *, here: bool) -> None:
-    """Raises InvalidArgument: a bare path means another directory at every node."""
-    if not here and is_local(target) and not target.startswith("file:///"):
-        raise InvalidArgument(
-            f"{target!r} is a path: nodes take URIs that all of them see (s3://…, hdfs://…, or "
-            "file:///… of a shared file system)"
-        )
-    try:
-        place_of(target)
-    except KvorumError as error:
-        raise InvalidArgument(error.message) from error
 
 
 async def _next_rows(

@@ -23,7 +23,7 @@ from kv.base.errors import InvalidArgument, Refused
 from kv.base.keys import successor, table_prefix, table_range
 from kv.base.limits import SCAN_ROWS_MAX, TRANSFER_EXPORT_ROWS, TRANSFER_TIMEOUT_MS
 from kvorum.transfer import formats
-from kvorum.transfer.backup import check_place
+from kvorum.transfer.allowed import check_place
 from kvorum.transfer.places import place_of
 from kvorum.transfer.services import (
     Past,
@@ -77,7 +77,8 @@ class _Export:
         """Raises NotFound, InvalidArgument, SnapshotTooOld."""
         args = ctx.args
         target, _ = text_in(args, "target"), rate_in(args)
-        check_place(target, here=self.here)
+        services = self._services
+        await services.beside(lambda: check_place(target, here=self.here, listed=services.places))
         formats.format_of("", text_in(args, "format"))
         at = args.get("at") or await ctx.txn.start_ts()
         if type(at) is not int:

@@ -37,14 +37,14 @@ from kv.base.limits import (
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import formats, jdbc
-from kvorum.transfer.backup import check_place
+from kvorum.transfer.allowed import check_database, check_place
 from kvorum.transfer.export import DONE, table_in, table_lock
 from kvorum.transfer.formats import Cells, Piece
 from kvorum.transfer.places import place_of
 from kvorum.transfer.services import Services, flag_in, pause_ms, rate_in, text_in
 from kvorum.transfer.tables import PLAIN, declared, environment, given, problem
 from procedures.engine.context import StepContext
-from procedures.engine.procedure import Outcome, again, done
+from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
 from sqlproxy import catalog, sequences
@@ -58,6 +58,14 @@ _CONFLICTS: Final = ("error", "replace")
 _ERRORS: Final = ("stop", "skip")
 _MESSAGE_CHARS_MAX: Final = 500
 _MISSING: Any = object()
+
+
+def _locks(args: Any) -> list[Lock]:
+    """Asked before anything of a procedure is kept: a password is not. Raises InvalidArgument."""
+    source = args.get("source") if isinstance(args, dict) else None
+    if isinstance(source, str) and jdbc.is_database(source):
+        jdbc.check_no_password(source)
+    return table_lock(args)
 
 
 class _Import:
@@ -91,10 +99,12 @@ class _Import:
         """The files, in order; [""] is the source itself."""
         source = text_in(ctx.args, "source")
         if jdbc.is_database(source):
+            check_database(source, here=self.here, listed=self._services.places)
             return [""]
-        check_place(source, here=self.here)
+        services = self._services
+        await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
         place = place_of(source)
-        names = await self._services.beside(place.names)
+        names = await services.beside(place.names)
         names = [name for name in names if name != DONE]
         if not names:
             raise Refused(f"there are no files in {place.uri}", code="NO_FILES")
@@ -167,12 +177,12 @@ class _Import:
             raise InvalidArgument(f"{name or place.uri}: {error.message}") from error
 
 
-@procedure(IMPORT, locks=table_lock, timeout_ms=TRANSFER_TIMEOUT_MS)
+@procedure(IMPORT, locks=_locks, timeout_ms=TRANSFER_TIMEOUT_MS)
 class Import(_Import):
     """Run by the nodes."""
 
 
-@procedure(IMPORT_HERE, locks=table_lock, timeout_ms=TRANSFER_TIMEOUT_MS)
+@procedure(IMPORT_HERE, locks=_locks, timeout_ms=TRANSFER_TIMEOUT_MS)
 class ImportHere(_Import):
     """Run by the process of the command."""
 

@@ -10,8 +10,9 @@ import-export.md): it brings the drivers, which would be a JVM here.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.transfer.formats import Cells, Piece
@@ -29,8 +30,27 @@ def split(source: str) -> tuple[str, str]:
     parts = urlsplit(source)
     query = parse_qs(parts.query)
     table = query.pop("table", [""])[0]
-    rest = "&".join(f"{name}={value}" for name, values in query.items() for value in values)
+    # Quoted anew: an & in a value would begin another option.
+    rest = urlencode(query, doseq=True, quote_via=quote)
     return urlunsplit(parts._replace(query=rest)), table
+
+
+def check_no_password(source: str) -> None:
+    """It would be kept in clear in the procedure's arguments, its history and every backup. Raises
+    InvalidArgument, which does not repeat it.
+    """
+    rest = source.partition("://")[2]
+    # Not everybody quotes a ? or a slash in a password.
+    users = [part.rpartition("@")[0] for part in (rest.partition("/")[0], rest.partition("?")[0])]
+    query = rest.partition("?")[2]
+    names = [name.partition("=")[0] for name in re.split("[?&#]", query)]
+    secret = any("password" in unquote(name).lower() for name in names)
+    if secret or any(":" in user for user in users):
+        raise InvalidArgument(
+            "the URL of the source has a password, which would be kept in the procedure's record: "
+            "leave it out, and give it by PGPASSWORD or ~/.pgpass to the process that reads the "
+            "source (the command; with --on-nodes every node)"
+        )
 
 
 def statement(table: Table, name: str, query: str) -> str:

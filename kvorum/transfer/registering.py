@@ -35,6 +35,8 @@ def register(registry: Registry, ddl: DdlServices, node: Node) -> None:
         in_thread=node.ports.in_thread,
         timers=node.ports.timers,
         own=own_names,
+        # Without ports, only this process submits anything.
+        places=None if node.config.port is None else node.config.transfer_places,
     )
     registry.add(Backup, make=lambda: Backup(services))
     registry.add(Restore, make=lambda: Restore(services))

@@ -38,7 +38,8 @@ from kv.base.limits import (
 )
 from kv.base.ops import Op, put
 from kvorum.transfer import blocks, epoch, manifest, restored
-from kvorum.transfer.backup import all_tables, check_place
+from kvorum.transfer.allowed import check_place
+from kvorum.transfer.backup import all_tables
 from kvorum.transfer.blocks import Block, Row
 from kvorum.transfer.places import Place, place_of
 from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
@@ -81,7 +82,9 @@ class _Restore:
     @step(first=True)
     async def check(self, ctx: StepContext) -> Outcome:
         """Raises NotFound (NO_BACKUP), Corruption, Refused (RESTORE_AGAIN, CLUSTER_NOT_EMPTY)."""
-        place, _ = self._place(ctx), rate_in(ctx.args)
+        services, source, _ = self._services, text_in(ctx.args, "source"), rate_in(ctx.args)
+        await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
+        place = self._place(ctx)
         told = await self._services.beside(lambda: manifest.read(place))
         nonce = f"{RESTORE}-{ctx.token}"
         await self._services.run(WORK, {"what": "above", "at": told.at}, f"{nonce}-above")
@@ -98,9 +101,7 @@ class _Restore:
         return go_on("empty")
 
     def _place(self, ctx: StepContext) -> Place:
-        source = text_in(ctx.args, "source")
-        check_place(source, here=self.here)
-        return place_of(source)
+        return place_of(text_in(ctx.args, "source"))
 
     async def _anew(self, ctx: StepContext, nonce: str) -> None:
         """Another reign than this one takes in what is in the store."""

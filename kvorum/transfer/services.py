@@ -44,6 +44,8 @@ class Services:
     timers: Timers
     own: Callable[[], frozenset[str]] = frozenset
     """The names of the product's procedures."""
+    places: tuple[str, ...] | None = None
+    """The node's setting transfer_places; None: whoever submits is this process's user."""
 
     async def beside(self, call: Callable[[], T]) -> T:
         """What a blocking call returns."""

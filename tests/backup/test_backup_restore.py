@@ -347,13 +347,13 @@ async def test_u3_spark_batches_of_before_are_replays(tmp_path: Path) -> None:
     """A query that goes on after a restore would write its last batch twice, or skip the next."""
     where = tmp_path / "backup"
     rows = [Task(0, "one", {b"a": b"1", b"b": b"2"}), Task(0, "two", {b"c": b"3"})]
-    async with trio(1) as nodes, client(nodes) as db:
+    async with trio(1, transfer_places=("file:///",)) as nodes, client(nodes) as db:
         table = (await db.create_table("default", "t")).id
         await batch(nodes, table, rows[0], 0)
         staged = Client(nodes.nodes[1]._sink, "half", table)
         await staged.stage(rows[1])
         await backup(db, where)
-    async with trio(1) as nodes, client(nodes) as db:
+    async with trio(1, transfer_places=("file:///",)) as nodes, client(nodes) as db:
         await restore(db, where)
         before = (await db.table("default", "t").scan()).items
         assert [(item.key, item.value) for item in before] == [(b"a", b"1"), (b"b", b"2")]

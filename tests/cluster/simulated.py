@@ -275,6 +275,7 @@ class SimCluster:
             engine="memory",
             http=False,
             sql=False,
+            transfer_places=("file:///",),
         )
 
     async def start(self, *numbers: int) -> None:

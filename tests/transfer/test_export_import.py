@@ -20,6 +20,7 @@ from kvorum.transfer import import_ as importing
 from sqlproxy import catalog
 from sqlproxy.entries import index_codec
 from sqlproxy.rows import codec
+from tests.cluster.three import client, trio
 from tests.library.sql_scenarios import PEOPLE
 
 TYPES = {
@@ -282,6 +283,38 @@ async def test_bad_files_are_told(text: str, code: str, told: str, tmp_path: Pat
         with refused(code) as error:
             await run(db, "import", table=["default", "t"], source=(tmp_path / "f.csv").as_uri())
         assert told in str(error.value)
+
+
+async def test_u3_a_node_uses_listed_places_only_and_keeps_no_password(tmp_path: Path) -> None:
+    """Whoever may submit procedures would write the node's files, or leave a password in them."""
+    args = {"table": ["default", "t"], "format": "csv"}
+    listed = (tmp_path / "listed").as_uri()
+    async with trio(1, transfer_places=(listed,)) as cluster, client(cluster) as db:
+        await db.create_table("default", "t")
+        await db.table("default", "t").put("k", "v")
+        other = (tmp_path / "listed-not").as_uri()
+        for name, field in (("export", "target"), ("import", "source")):
+            with refused("INVALID_ARGUMENT") as error:
+                await run(db, name, **args, **{field: other})
+            assert "transfer_places" in str(error.value)
+        with refused("INVALID_ARGUMENT") as error:
+            await run(db, "import", **args, source="postgresql://db/x?table=t")
+        assert "transfer_places" in str(error.value)
+        for name, place in (("backup", "target"), ("restore", "source")):
+            with refused("INVALID_ARGUMENT") as error:
+                await run(db, name, **{place: other}, locks=["namespace/default"])
+            assert "transfer_places" in str(error.value)
+        assert not (tmp_path / "listed-not").exists()
+        assert (await run(db, "export", **args, target=f"{listed}/x"))["rows"] == 1
+        assert (await run(db, "import", **args, source=f"{listed}/x", on_conflict="replace"))[
+            "rows"
+        ] == 1
+        before = [info.id for info in await db.procedures()]
+        with refused("INVALID_ARGUMENT") as error:
+            await run(db, "import", **args, source="postgresql://me:hush@db/x?table=t")
+        assert "PGPASSWORD" in str(error.value)
+        assert "hush" not in str(error.value)
+        assert [info.id for info in await db.procedures()] == before, "it was not submitted"
 
 
 def test_csv_pieces_are_the_same_wherever_they_are_cut() -> None:

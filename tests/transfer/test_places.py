@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kv.base.errors import InvalidArgument, NotFound
-from kvorum.transfer.backup import check_place
+from kvorum.transfer import jdbc
+from kvorum.transfer.allowed import check_database, check_place
 from kvorum.transfer.places import Directory, Place, Remote, is_local, local_path, place_of, uri_of
 
 
@@ -76,6 +77,73 @@ def test_paths_and_uris_are_told_apart(tmp_path: Path) -> None:
         check_place("relative/path", here=False)
     check_place(str(tmp_path), here=True)
     check_place(tmp_path.as_uri(), here=False)
+
+
+def test_u3_nodes_use_only_listed_places(tmp_path: Path) -> None:
+    """Whoever may submit a procedure reads and writes every file of the node's user."""
+    listed = [(tmp_path / "backup").as_uri(), "postgresql://db/shop"]
+    (tmp_path / "backup").mkdir()
+    (tmp_path / "backup" / "out").symlink_to(tmp_path)
+    for good in ("backup", "backup/", "backup/monday", "backup/a/../b", "x/../backup/b"):
+        check_place(f"{tmp_path.as_uri()}/{good}", here=False, listed=listed)
+    bad = ("", "backup-other", "backup/../other", "backup/%2e%2e/other", "backup/out/x", "Backup")
+    for name in bad:
+        target = f"{tmp_path.as_uri()}/{name}"
+        with pytest.raises(InvalidArgument, match="transfer_places") as caught:
+            check_place(target, here=False, listed=listed)
+        assert target in caught.value.message
+        check_place(target, here=True)
+    with pytest.raises(InvalidArgument, match="none is listed"):
+        check_place("file:///etc", here=False, listed=[])
+    for odd in ("FILE:///etc", "mock://x", "file:///a%00b", "local:///etc"):
+        with pytest.raises(InvalidArgument):
+            check_place(odd, here=False, listed=listed)
+    check_place("file:///anywhere", here=False, listed=["file:///"])
+
+
+def test_u3_nodes_ask_only_listed_databases() -> None:
+    """A node would ask any database in its network, with the password of its own user."""
+    listed = ["postgresql://db/shop", "postgres://[::1]:5433"]
+    for good in (
+        "postgresql://db/shop?table=a.b", "postgres://me@DB:5432/shop?sslmode=require",
+        "postgresql://[::1]:5433/any?table=t",
+    ):  # fmt: skip
+        check_database(good, here=False, listed=listed)
+    for bad in (
+        "postgresql://db-other/shop", "postgresql://db/shop2", "postgresql://db:5433/shop",
+        "postgresql://db,evil/shop", "postgresql://db/shop?host=evil", "postgresql:///shop",
+        "postgresql://a@evil,x@db/shop", "postgresql://db#@evil/shop", "postgresql://%2Ftmp/shop",
+        "postgresql://db/shop#?host=evil", "postgresql://db/shop?service=x", "postgresql://db",
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgument):
+            check_database(bad, here=False, listed=listed)
+        check_database(bad, here=True)
+    with pytest.raises(InvalidArgument, match="transfer_places"):
+        check_database("postgresql://db/shop", here=False, listed=[])
+
+
+def test_an_option_of_a_database_stays_one() -> None:
+    """A quoted & in a value would become an option that nobody checked."""
+    url, table = jdbc.split("postgresql://db/x?application_name=a%26host%3Devil&table=s.t")
+    assert (url, table) == ("postgresql://db/x?application_name=a%26host%3Devil", "s.t")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hush@db/x", "postgres://me:hush@db,other/x?table=t",
+        "postgresql://db/x?table=t&password=hush", "postgresql://db/x?p%61ssword=hush",
+        "postgresql://db/x?sslpassword=hush", "postgresql://me:hu/sh@db/x",
+        "postgresql://me:hu?sh@db/x",
+    ],
+)  # fmt: skip
+def test_a_password_is_refused_and_not_repeated(url: str) -> None:
+    """It would stand in the procedure's arguments, its history and all backups."""
+    for here in (True, False):
+        with pytest.raises(InvalidArgument, match=r"PGPASSWORD or ~/\.pgpass") as caught:
+            check_database(url, here=here, listed=[])
+        assert "hush" not in str(caught.value)
+    check_database("postgresql://me@[::1]:5432/x?table=t&passfile=/x", here=True)
 
 
 @pytest.mark.parametrize("name", ["plain", "a#1", "50%25 off?", "ä"])

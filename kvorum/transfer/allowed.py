@@ -1,0 +1,120 @@
+"""Which places the procedures of a node may read and write: those that its setting transfer_places
+lists, and object stores.
+
+    file:///srv/backup       this directory and what is below it
+    postgresql://db:5432/x   this server (and this database, this user, if they are named)
+
+Who submits a procedure is not who owns the node's files: without a list, `file:///etc` would be
+read, and written, as the node's user. Links are followed before the comparison. Object stores (s3,
+gs, hdfs, abfs) ask for credentials of their own and are not listed. The process of a command is its
+user's own: nothing is refused there.
+
+A database's URL is compared by its parts, and only what both urllib and libpq read as the same
+server is taken: no list of hosts, no option that names another one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from kv.base.errors import InvalidArgument, KvorumError
+from kvorum.transfer import jdbc
+from kvorum.transfer.places import is_local, local_path, place_of
+
+SETTING: Final = "transfer_places"
+_STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+_DATABASE = re.compile(
+    r"postgres(?:ql)?://(?:([^\s@:/,?#\[\]%\\]+)@)?"
+    r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?"
+    r"(?:/([^\s/?#\\]*))?(?:\?([^\s#]*))?"
+)
+_OPTIONS: Final = frozenset({"table", "sslmode", "connect_timeout", "application_name"})
+_PORT: Final = "5432"
+
+
+def check_place(target: str, *, here: bool, listed: Sequence[str] | None = None) -> None:
+    """`here`: for the process of a command. `listed`: what the node's setting lists; None: the node
+    is only its own process's. Blocks. Raises InvalidArgument: a bare path means another directory
+    at every node, or it is not listed.
+    """
+    if not here:
+        _check_node(target, listed)
+    try:
+        place_of(target)
+    except KvorumError as error:
+        raise InvalidArgument(error.message) from error
+
+
+def _check_node(target: str, listed: Sequence[str] | None) -> None:
+    if is_local(target) and not target.startswith("file:///"):
+        raise InvalidArgument(
+            f"{target!r} is a path: nodes take URIs that all of them see (s3://…, hdfs://…, or "
+            "file:///… of a shared file system)"
+        )
+    if listed is None or target.partition("://")[0].lower() in _STORES:
+        return
+    if not is_local(target):
+        raise InvalidArgument(f"{target!r}: nodes know s3://, gs://, hdfs://, abfs:// and file:///")
+    try:
+        path = os.path.realpath(local_path(target))
+        roots = [os.path.realpath(local_path(one)) for one in listed if is_local(one)]
+    except ValueError as error:
+        raise InvalidArgument(f"{target!r} is no path: {error}") from error
+    if not any(os.path.commonpath((root, path)) == root for root in roots):
+        raise _not_listed(target, listed)
+
+
+def check_database(source: str, *, here: bool, listed: Sequence[str] | None = None) -> None:
+    """As check_place, of a postgresql:// URL. Raises InvalidArgument."""
+    jdbc.check_no_password(source)
+    if here or listed is None:
+        return
+    asked = _server(source)
+    servers = [one for one in map(_server, listed) if one is not None]
+    if asked is None or not any(_covers(one, asked) for one in servers):
+        raise _not_listed(source, listed)
+    names = {name for name, _ in parse_qsl(asked.query, keep_blank_values=True)}
+    if extra := sorted(names - _OPTIONS):
+        raise InvalidArgument(
+            f"{source!r}: the option {extra[0]} could name another server or a file of the node; "
+            f"nodes take {', '.join(sorted(_OPTIONS))}; without --on-nodes every option is taken"
+        )
+
+
+class _Server(NamedTuple):
+    user: str
+    host: str
+    port: str
+    database: str
+    query: str
+
+
+def _server(url: str) -> _Server | None:
+    """None: it is not one that both readers read alike."""
+    found = _DATABASE.fullmatch(url)
+    if found is None:
+        return None
+    user, host, port, database, query = (part or "" for part in found.groups())
+    return _Server(user, host.lower(), port or _PORT, database, query)
+
+
+def _covers(one: _Server, asked: _Server) -> bool:
+    return (
+        (one.host, one.port) == (asked.host, asked.port)
+        and one.user in ("", asked.user)
+        and one.database in ("", asked.database)
+    )
+
+
+def _not_listed(target: str, listed: Sequence[str]) -> InvalidArgument:
+    return InvalidArgument(
+        f"{target!r} is none of the places that this node's procedures may use "
+        f"({', '.join(listed) or 'none is listed'}): list it in the setting {SETTING} of every "
+        "node (--transfer-places, KVORUM_TRANSFER_PLACES), use s3://, gs:// or hdfs://, or "
+        "leave --on-nodes out: then the command does it with its own user's files",
+        details={"setting": SETTING},
+    )
