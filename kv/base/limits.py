@@ -480,6 +480,7 @@ TRANSFER_LOCKS_MAX: Final = 48  # tables that are locked one by one; beyond, the
 TRANSFER_RANGES_MAX: Final = 500  # key ranges that one order of a restore makes
 TRANSFER_RATE_MIN: Final = 4 * KiB  # bytes per second that a copy may be held to
 TRANSFER_CHUNK_ROWS: Final = 1_000  # rows of one transaction of an import …
+TRANSFER_GROUP_BYTES: Final = 64 * MiB  # of decoded Parquet that a node keeps for later pieces
 TRANSFER_ATOMIC_ROWS: Final = 100_000  # … and of one that is to be atomic
 TRANSFER_ERRORS_MAX: Final = 100  # rows that an import could not take and tells one by one
 TRANSFER_EXPORT_ROWS: Final = 50_000  # of one file of an export

@@ -16,12 +16,14 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
+from kvorum.transfer.groups import Groups
 from kvorum.transfer.tables import Row, Shape
 from sqlproxy.schema import Column
 
@@ -160,10 +162,18 @@ class Piece:
 
 
 def read_piece(
-    kind: str, file: BinaryIO, names: list[str], offset: int, line: int, most: int
+    kind: str,
+    file: BinaryIO,
+    names: list[str],
+    offset: int,
+    line: int,
+    most: int,
+    *,
+    kept: tuple[Groups, Hashable] | None = None,
 ) -> Piece:
     """At most `most` rows from `offset` on, which is 0 or what the piece before said; so are
-    `names` (of the columns; [] at the beginning) and `line`. Raises InvalidArgument.
+    `names` (of the columns; [] at the beginning) and `line`. `kept`: where decoded rows of this
+    file stay until the next piece, and its name there. Raises InvalidArgument.
     """
     match kind:
         case "csv":
@@ -171,7 +181,7 @@ def read_piece(
         case "json":
             return _read_json(file, offset, line, most)
         case _:
-            return _read_parquet(file, offset, most)
+            return _read_parquet(file, offset, most, kept or (Groups(), ""))
 
 
 def _chunks(file: BinaryIO, offset: int) -> Iterator[tuple[bytes, bool]]:
@@ -293,18 +303,21 @@ def _exact(text: str) -> Any:
     return Decimal(text)
 
 
-def _read_parquet(file: BinaryIO, offset: int, most: int) -> Piece:
+def _read_parquet(file: BinaryIO, offset: int, most: int, kept: tuple[Groups, Hashable]) -> Piece:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         parquet = pq.ParquetFile(file)
         names = list(parquet.schema_arrow.names)
+        groups, key = kept
+        key = key, parquet.metadata.serialized_size, parquet.metadata.num_rows
         first = 0
         for group in range(parquet.num_row_groups):
             count = parquet.metadata.row_group(group).num_rows
             if offset < first + count:
-                table = parquet.read_row_group(group).slice(offset - first, most)
+                decode = partial(parquet.read_row_group, group)
+                table = groups.rows(key, offset, most, first, decode)
                 break
             first += count
         else:

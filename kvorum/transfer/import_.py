@@ -169,7 +169,8 @@ class _Import:
         def read() -> Piece:
             with place.open(name) as file:
                 where = (state["names"], state["offset"], state["line"], TRANSFER_CHUNK_ROWS)
-                return formats.read_piece(kind, file, *where)
+                kept = self._services.groups, (ctx.id, place.uri, name)
+                return formats.read_piece(kind, file, *where, kept=kept)
 
         try:
             return await self._services.beside(read), name or place.uri.rpartition("/")[2]

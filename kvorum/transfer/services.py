@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.limits import DEADLINE_MS_DEFAULT, TRANSFER_LEASE_MS, TRANSFER_RATE_MIN, WAIT_MS_MAX
 from kv.base.ports import Timers
 from kvorum.model import ProcedureInfo, SnapshotInfo
+from kvorum.transfer.groups import Groups
 from procedures.engine.context import StepContext
 from txn.client import TxnClient
 from txn.results import ScanPage
@@ -44,6 +45,7 @@ class Services:
     timers: Timers
     own: Callable[[], frozenset[str]] = frozenset
     """The names of the product's procedures."""
+    groups: Groups = field(default_factory=Groups)
     places: tuple[str, ...] | None = None
     """The node's setting transfer_places; None: whoever submits is this process's user."""
 
