@@ -300,16 +300,18 @@ async def create_table_record(t: Writer, spec: Table, table_id: TableId) -> Tabl
     return table
 
 
-async def publish(t: Writer, table: Table) -> Table:
-    """`creating` → `public`: from this commit on the table may be used. Doing it again changes
-    nothing.
+async def publish(t: Writer, table: Table, *, frozen: bool = False) -> Table:
+    """`creating` → `public`: from this commit on the table may be used; `frozen`: be read, and it
+    is waited until everybody knows. Doing it again changes nothing.
     """
     stored = await _same(t, table)
     if stored.state == PUBLIC:
         return stored
     if stored.state == DROPPING:
         raise Refused(f"table {table.path} is being dropped", code="TABLE_IS_DROPPING")
-    return await _changed(t, stored, PUBLIC)
+    changed = replace(stored, state=PUBLIC, frozen=frozen, version=stored.version + 1)
+    await write(t, changed, awaited=frozen)
+    return changed
 
 
 async def modify(

@@ -4,7 +4,8 @@
     DropNamespace    {namespace, cascade?, if_exists?}   refused while something is in it
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
                       primary_key?, replicas?, tags?, partition_bytes?, if_not_exists?, and what
-                      SQL declares besides: sqlproxy/declaring.py}
+                      SQL declares besides: sqlproxy/declaring.py; behind_changes?: the caller
+                      has changes that are not committed and would be waited for: nobody is}
                      → {table_id, namespace, name, partitions: [id, …]}; {exists} if it is there
     DropTable        {namespace, name | names, cascade?, if_exists?}    → the same, and {cascaded:
                      [what went along], missing: [name, …]}
@@ -12,16 +13,18 @@
 An index is made and dropped with its table: it has a key range and partitions of its own. So are
 the sequences that its columns own. What depends on a table that is dropped: sqlproxy/dropping.py.
 
-    CreateTable:  reserve ──→ partitions ──→ publish
-                     │undo       │undo
-                  release     drop_partitions
+    CreateTable:  reserve ──→ partitions ──→ publish ─(wait)─▶ open ─(wait)─▶ opened
+                     │undo       │undo          └ point of no return; the end of a table that
+                  release     drop_partitions     refers to no other one
 
     DropTable:    hide ──→ close ──→ partitions ──→ forget
                    └ point of no return
 
 The catalog's state says what a name stands for: `creating` from reserve, `public` from publish on.
 Nobody finds a table that is not public. A CreateTable that failed has released its name; while it
-runs or rolls back the name is taken, truthfully. DropTable hides the table first, in one
+runs or rolls back the name is taken, truthfully. A table with foreign keys to others is published
+`frozen`: nobody writes rows to it before all who remove rows of those others look for rows here.
+DropTable hides the table first, in one
 transaction, and then goes forward until its rows are gone.
 
 Deciding steps write the row they decided on (`CatalogTxn.check`): two of them on one namespace
@@ -85,7 +88,7 @@ _CREATE_FIELDS = frozenset(
     {
         *("namespace", "name", "split_keys", "columns", "primary_key", "primary_key_name"),
         *("replicas", "tags", "partition_bytes", "hidden_key", "if_not_exists"),
-        *("indexes", "checks", "foreign_keys"),
+        *("indexes", "checks", "foreign_keys", "behind_changes"),
     }
 )
 _DROPPED_AT_ONCE = 100  # tables of a namespace
@@ -218,13 +221,40 @@ class CreateTable(TableProcedure):
         await self.maker.create(self.stored(ctx))
         return go_on("publish")
 
-    @step
+    @step(point_of_no_return=True)
     async def publish(self, ctx: StepContext) -> Outcome:
+        """From this commit on it is there. If it refers to others, whoever hears of it looks for
+        its rows before one of theirs is removed, and nobody writes one yet.
+        """
         t = await CatalogTxn.of(ctx)
         table = await self.table(t, ctx)
         assert table is not None, "only release removes a table that is being created"
-        await catalog.publish(t, table)
+        parents = parents_of(table)
+        waits = bool(parents) and not ctx.args.get("behind_changes")
+        await catalog.publish(t, table, frozen=waits)
         self.tell(ctx)
+        ctx.state["parents"] = parents
+        return go_on("open") if waits else done(self.result(ctx))
+
+    @step
+    async def open(self, ctx: StepContext) -> Outcome:
+        """Nobody is left who would remove a row that is referred to without looking for that."""
+        await self.settle(ctx)
+        for parent in ctx.state["parents"]:
+            await self.native_writers(TableId(parent))
+        t = await CatalogTxn.of(ctx)
+        table = await self.table(t, ctx)
+        assert table is not None, "its lock is held"
+        await catalog.write(
+            t, replace(table, frozen=False, version=table.version + 1), awaited=True
+        )
+        self.tell(ctx)
+        return go_on("opened")
+
+    @step
+    async def opened(self, ctx: StepContext) -> Outcome:
+        """A transaction that still took it for frozen would be refused (40001)."""
+        await self.settle(ctx)
         return done(self.result(ctx))
 
     @undo
@@ -321,6 +351,11 @@ class DropTable(TableProcedure):
                 await catalog.finish_drop(t, table)
             self.changed(ctx.args["namespace"], name)
         return done({**self.result(ctx), **ctx.state.get("told", {})})
+
+
+def parents_of(table: Table) -> list[int]:
+    """The other tables that it refers to."""
+    return sorted({int(key.table) for key in table.foreign_keys} - {int(table.id)})
 
 
 def declare(args: Any) -> tuple[Draft, list[bytes]]:

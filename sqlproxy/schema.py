@@ -256,7 +256,7 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     referenced_by: tuple[TableId, ...] = ()  # tables whose foreign keys refer to this one
     primary_key_name: str = ""  # "": it has none that was declared
-    frozen: bool = False  # nobody writes it for a moment: a column is being replaced by another
+    frozen: bool = False  # nobody writes it for a moment: change/retyping.py, CreateTable
     kind: str = "table"
 
     @property

@@ -1,8 +1,10 @@
 """A declared table, brought into the catalog: names as PostgreSQL chooses them, ids, sequences, and
 what foreign keys refer to. Functions of a transaction `t`, as `sqlproxy.catalog`'s are.
 
-A table that another one's foreign key refers to is told (`referenced_by`), and its version rises by
-two: two adjacent versions may be in use at a time, so whoever does not know of it is refused.
+A table that another one's foreign key refers to is told (`referenced_by`): nobody writes to it
+without SQL from then on. That alone keeps nobody out who looked before, nor does it tell SQL of the
+key, which is found in the table that has it. Whoever declares one waits for both (CreateTable,
+AddConstraint) before there are rows that rely on it.
 """
 
 from __future__ import annotations

@@ -176,6 +176,11 @@ class RangeProcedure:
         assert self._settled is not None, "it was registered with a wait"
         await self._settled.proxies(ctx.args["namespace"], lambda text: ctx.progress(0, text))
 
+    async def native_writers(self, table: TableId) -> None:
+        """Until nobody writes to it without SQL; see `sqlproxy.change.settled`."""
+        assert self._settled is not None, "it was registered with a wait"
+        await self._settled.native_writers(table)
+
     @staticmethod
     def stored(ctx: StepContext) -> list[PartitionDescriptor]:
         return [PartitionDescriptor.from_wire(row) for row in ctx.state["partitions"]]

@@ -140,6 +140,8 @@ async def create_table(session: SqlSession, bound: d.CreateTable) -> str:
     args = table_args(
         bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, options
     )
+    if bound.foreign_keys and session.block.wrote:
+        args["behind_changes"] = True  # it would wait for this transaction, which waits for it
     told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
     if told.get("exists"):
         session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -16,6 +16,7 @@ from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import put
 from procedures.engine import plain
+from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions
 from sqlproxy import catalog, ddl, emptying, relations
@@ -34,6 +35,7 @@ from sqlproxy.records import sealed
 from sqlproxy.rows import codec
 from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
 from sqlproxy.session.names import Catalogs
+from sqlproxy.steps import DdlServices
 from sqlproxy.types import resolve
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
@@ -390,6 +392,74 @@ def test_p4_types_change_at_once_where_rows_stay_as_they_are(
 ) -> None:
     """Values read by a type that they were not written with are damaged."""
     assert same_form(resolve(old), resolve(new)) is same
+
+
+CHILD: Final[dict[str, Any]] = {
+    **SPEC, "name": "child", "indexes": [], "foreign_keys": [{"columns": ["a"], "table": "t"}],
+}  # fmt: skip
+
+
+def test_q2_a_table_that_refers_to_another_takes_rows_when_all_know_of_it() -> None:
+    """Who looked before removes the parent of a new row without looking for children: orphans."""
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        partitions = Partitions(it.replicas, NodeId(1))
+        services = DdlServices(partitions, lambda _ns, _name: None, there.settled)
+        it.lab.types = Registry()
+        ddl.register(it.lab.types, services)
+        parent = await it.table()
+        await there.write([put(catalog.claim_key(parent.id), b"claimed")])
+        mine = there.presence("mine")
+        catalogs = Catalogs(it.reader, there.timers, limits.SQL_SCHEMA_TTL_MS / 1000, mine)
+        before = await catalogs.declared("shop")
+        use = catalogs.use(before)  # DELETE FROM t, bound and without a snapshot yet
+        assert not before.referring_to(parent.id)
+        creating = asyncio.ensure_future(it.call("CreateTable", CHILD))
+        await asyncio.sleep(2)
+        child = await catalog.lookup(it.reader, "shop", "child")
+        assert child.frozen, "a row could refer to one that the statement removes"
+        now = await catalogs.declared("shop")
+        assert [key.name for _, key in now.referring_to(parent.id)] == ["child_a_fkey"]
+        with pytest.raises(SqlError):
+            now.writer(child).insert(FakeTransaction(it.reader), (1, 1, "x"))  # type: ignore[arg-type]
+        use.end()
+        await asyncio.sleep(1)
+        assert (await there.get(catalog.claim_key(parent.id)))[0] is not None
+        assert (await catalog.lookup(it.reader, "shop", "child")).frozen, "a writer without SQL"
+        _, error = await creating
+        assert not error, error
+        assert (await there.get(catalog.claim_key(parent.id)))[0] is None
+        known = catalogs.fresh("shop") or await catalogs.declared("shop")
+        assert (made := known.table("child")) is not None
+        assert not made.frozen, "its first row would be refused elsewhere"
+        await mine.close()
+
+    world(test)
+
+
+@pytest.mark.parametrize("table", ["t", "own", ""])
+def test_q2_a_table_that_refers_to_no_other_one_waits_for_nobody(table: str) -> None:
+    """Every CREATE TABLE would wait for each proxy, and for transactions that are open."""
+
+    async def test(it: World) -> None:
+        wanted = [{"columns": ["a"], "table": table}] if table else []
+        spec = {**CHILD, "name": "own", "foreign_keys": wanted}
+        began = it.loop.time()
+        _, error = await it.call("CreateTable", spec)
+        assert not error, error
+        waited = it.loop.time() - began
+        if table != "t":
+            assert waited < 1
+            return
+        assert waited >= limits.SQL_SETTLE_MS / 1000, "without proxies' rows it waits by time"
+        began = it.loop.time()
+        _, error = await it.call("CreateTable", {**spec, "name": "more", "behind_changes": True})
+        assert not error, error
+        assert it.loop.time() - began < 1
+        assert not (await catalog.lookup(it.reader, "shop", "more")).frozen
+
+    world(test)
 
 
 class Proxies:
