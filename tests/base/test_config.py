@@ -81,6 +81,9 @@ def test_every_setting_is_explained_and_keeps_its_default(option: Any) -> None:
         ("listen", "h:7600/x", "a host name"),
         ("data", "", "a directory's path"),
         ("procedure_modules", "app/jobs.py", "Python modules"),
+        ("transfer_places", "/srv", "places file:///DIRECTORY"),
+        ("transfer_places", "file:///srv/%2e%2e/etc", "places file:///DIRECTORY"),
+        ("transfer_places", "postgresql://me:x@db", "places file:///DIRECTORY"),
         ("gc_retention_ms", 0, "from 1 to"),
     ],
 )
