@@ -260,3 +260,20 @@ def test_q3_show_jobs_tells_what_runs(db: psycopg.Connection) -> None:
     assert {"id", "kind", "state", "phase", "rows_done", "progress"} <= set(names)
     rest = db.execute("SELECT id FROM kvorum.jobs WHERE database = current_database()").fetchall()
     assert rest == []
+
+
+def test_p4_a_table_that_refers_to_another_is_made_behind_changes(sql: Sql) -> None:
+    """Migrations note themselves, and go on with the next table, in one transaction: it would wait
+    for itself and be refused.
+    """
+    with sql.connect(autocommit=True) as other, sql.connect() as db:
+        other.execute("CREATE TABLE p (id int PRIMARY KEY)")
+        db.execute("INSERT INTO p VALUES (1)")
+        assert _fast(db, "CREATE TABLE c (x int REFERENCES p)") < 1.5
+        db.commit()
+        took = _fast(other, "CREATE TABLE d (x int REFERENCES p)")
+        assert took < 1.5, took
+        db.execute("INSERT INTO d VALUES (1)")
+        db.commit()
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            other.execute("DELETE FROM p WHERE id = 1")
