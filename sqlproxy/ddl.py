@@ -243,8 +243,10 @@ class CreateTable(TableProcedure):
         for parent in ctx.state["parents"]:
             await self.native_writers(TableId(parent))
         t = await CatalogTxn.of(ctx)
-        table = await self.table(t, ctx)
+        # By its name, which is locked: TRUNCATE … CASCADE of a parent gives it another id.
+        table = await catalog.find(t, ctx.args["namespace"], ctx.args["name"])
         assert table is not None, "its lock is held"
+        ctx.state["table"] = table.id
         await catalog.write(
             t, replace(table, frozen=False, version=table.version + 1), awaited=True
         )

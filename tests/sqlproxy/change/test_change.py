@@ -462,6 +462,28 @@ def test_q2_a_table_that_refers_to_no_other_one_waits_for_nobody(table: str) -> 
     world(test)
 
 
+def test_q2_a_table_that_waits_is_found_again_when_its_parent_is_truncated() -> None:
+    """TRUNCATE … CASCADE gives it another id: it would never take rows."""
+
+    async def test(it: World) -> None:
+        async with it.lab.executor() as executor:
+            creating = await executor.submit(Submission("CreateTable", CHILD, "t", "create"))
+            await asyncio.sleep(2)
+            old = await catalog.lookup(it.reader, "shop", "child")
+            assert old.frozen
+            truncate = {"namespace": "shop", "names": ["t"], "cascade": True}
+            number = await executor.submit(Submission("TruncateTable", truncate, "t", "empty"))
+            assert (await executor.wait(number, 60_000)).error is None
+            record = await executor.wait(creating, 60_000)
+        assert record.error is None
+        new = await catalog.lookup(it.reader, "shop", "child")
+        assert new.id != old.id
+        assert not new.frozen
+        assert plain.decode(record.result)["table_id"] == new.id
+
+    world(test)
+
+
 class Proxies:
     """A store with proxies' rows in it, and the master's wait for them."""
 
