@@ -264,7 +264,7 @@ def test_f13_an_idle_watcher_costs_nothing() -> None:
         assert positions == sorted(set(positions))
         reads = sum(c.drains for c in counters) - sum(drains for drains, _ in before)
         reads -= int(idle_per_s * (loop.time() - since))
-        assert reads < 4 * 2 * 6, reads
+        assert reads < 4 * 2 * 8, reads  # in 20 s: asking all the time is thousands
         await watcher.close()
         await cluster.close()
 

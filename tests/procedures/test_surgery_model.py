@@ -196,7 +196,7 @@ def test_m8_a_deposed_master_operates_on_nothing(what: str) -> None:
             id = await begun(old, "op.two", {"wait": True, "locks": ["r"]})
             async with lab.executor() as new:
                 refused = await refusal(ACTIONS[what][2](old, id))
-                assert refused.code == "UNAVAILABLE"
+                assert refused.code == "DEPOSED"
                 await asyncio.sleep(0.1)
                 assert not await new.surgeon.book.page(limit=10)
                 new.signal("go")

@@ -148,6 +148,7 @@ def test_p1_prompt_completes_and_remembers(sql: Sql, tmp_path: Path) -> None:
         terminal.type("select count(*) from remark" + TAB)
         terminal.wait("remarkable")
         terminal.ask(";", "(1 row)")
+        terminal.wait(f"{sql.database}=>")  # before it, the terminal itself would take Ctrl-D
         terminal.type(CTRL_D)
         assert terminal.child.wait(_PATIENCE_S) == 0
     with contextlib.closing(_started(sql, tmp_path)) as terminal:
