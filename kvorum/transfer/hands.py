@@ -165,15 +165,7 @@ async def _to_the_end(
         while not stop.is_set():
             if working.done():
                 await working
-            try:
-                info = await backend.procedure(id, _LOOK_MS)
-            except KvorumError as error:
-                if error.disposition not in LATER:
-                    raise
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            told(info)
-            if info.finished:
+            if (info := await _looked(backend, id, told)) is not None:
                 return info
         raise Interrupted(id)
     finally:
@@ -189,15 +181,7 @@ async def run_there(
     try:
         id = resume or await backend.submit(name, await args(backend), None, None)
         while True:
-            try:
-                info = await backend.procedure(id, _LOOK_MS)
-            except KvorumError as error:
-                if error.disposition not in LATER:
-                    raise
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            told(info)
-            if info.finished:
+            if (info := await _looked(backend, id, told)) is not None:
                 return info
     finally:
         await backend.close()
@@ -206,3 +190,16 @@ async def run_there(
 def ended(info: ProcedureInfo) -> Any:
     """The result. Raises what it failed with."""
     return result_of(info, 0)
+
+
+async def _looked(backend: NativeBackend, id: int, told: Told) -> ProcedureInfo | None:
+    """One look, which `told` hears of; None: it goes on, or nobody could say."""
+    try:
+        info = await backend.procedure(id, _LOOK_MS)
+    except KvorumError as error:
+        if error.disposition not in LATER:
+            raise
+        await asyncio.sleep(_AGAIN_S)
+        return None
+    told(info)
+    return info if info.finished else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any
 
@@ -31,21 +30,10 @@ from tests.sink.world import (
     Rows,
     Task,
     World,
-    opened,
+    play,
     refusal,
     some_rows,
 )
-from tests.support import simloop
-
-Work = Callable[[World, Life], Awaitable[None]]
-
-
-def play(work: Work, seed: int = 0) -> None:
-    async def main(loop: simloop.SimLoop) -> None:
-        async with opened(loop) as world:
-            await Life(world).run(lambda life: work(world, life))
-
-    simloop.run(main, seed)
 
 
 @pytest.fixture(params=["small", "large", "huge"])

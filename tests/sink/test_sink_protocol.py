@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -21,23 +20,10 @@ from tests.sink.world import (
     Rows,
     Task,
     World,
-    opened,
+    play,
     refusal,
     some_rows,
 )
-from tests.support import simloop
-
-Work = Callable[[World, Life], Awaitable[None]]
-
-
-def play(work: Work, seed: int = 0) -> None:
-    """Run `work` in a world with one process that does not die."""
-
-    async def main(loop: simloop.SimLoop) -> None:
-        async with opened(loop) as world:
-            await Life(world).run(lambda life: work(world, life))
-
-    simloop.run(main, seed)
 
 
 def halves(rows: Rows, mark: str = "") -> list[Task]:

@@ -9,7 +9,7 @@ the store below lives on; `World.power_loss` kills the store, too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from procedures.library.sink_records import (
 )
 from procedures.library.sink_service import SinkService
 from tests.procedures.lab import OneTable
+from tests.support import simloop
 from tests.support.simloop import SimClock, SimLoop, SimRng
 from txn.client import TxnClient
 
@@ -376,3 +377,16 @@ def some_rows(count: int, value: str, *, first: int = 0) -> Rows:
 
 def attempt_row(name: str) -> bytes:
     return attempt_key(name)
+
+
+Work = Callable[[World, Life], Awaitable[None]]
+
+
+def play(work: Work, seed: int = 0) -> None:
+    """Run `work` in a world with one process that does not die."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        async with opened(loop) as world:
+            await Life(world).run(lambda life: work(world, life))
+
+    simloop.run(main, seed)
