@@ -72,8 +72,10 @@ class Bench:
         self._tables: dict[int, dataset.Loaded] = {}
 
     def table(self, size: int) -> dataset.Loaded:
+        """The table with values of `size` bytes, where it is led now."""
         if size not in self._tables:
             self._tables[size] = dataset.create_filled(self._node, size)
+        self._tables[size] = dataset.found_again(self._node, self._tables[size])
         return self._tables[size]
 
     def measure(self, case: Case) -> Record:

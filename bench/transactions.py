@@ -89,8 +89,8 @@ class Bench:
         return found
 
     def spec(self, case: Case) -> Spec:
-        """`case` over the table that is one partition."""
-        whole = self._whole
+        """`case` over the table that is one partition, which a lean client asks at its leader."""
+        whole = self._whole = dataset.found_again(self._server, self._whole)
         return Spec(
             op=case.op,
             clients=case.clients,
