@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.transfer import jdbc
-from kvorum.transfer.places import is_local, local_path, place_of
+from kvorum.transfer.places import check_no_keys, is_local, local_path, place_of
 
 SETTING: Final = "transfer_places"
 _STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
@@ -39,8 +39,9 @@ _PORT: Final = "5432"
 def check_place(target: str, *, here: bool, listed: Sequence[str] | None = None) -> None:
     """`here`: for the process of a command. `listed`: what the node's setting lists; None: the node
     is only its own process's. Blocks. Raises InvalidArgument: a bare path means another directory
-    at every node, or it is not listed.
+    at every node, it is not listed, or it has keys in it.
     """
+    check_no_keys(target)
     if not here:
         _check_node(target, listed)
     try:

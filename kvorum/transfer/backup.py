@@ -32,9 +32,9 @@ from kv.base.limits import (
     TRANSFER_PAGE_ROWS,
     TRANSFER_TIMEOUT_MS,
 )
-from kvorum.transfer import blocks, manifest
+from kvorum.transfer import blocks, claims, manifest
 from kvorum.transfer.allowed import check_place
-from kvorum.transfer.places import place_of
+from kvorum.transfer.places import check_no_keys, place_of
 from kvorum.transfer.scope import system_spans, table_of
 from kvorum.transfer.services import (
     Past,
@@ -88,7 +88,11 @@ def lock_names(tables: Sequence[Table]) -> list[str]:
 
 
 def locks_of(args: Any) -> list[Lock]:
-    """Raises InvalidArgument."""
+    """Asked before anything of a procedure is kept: keys of a store are not. Raises
+    InvalidArgument.
+    """
+    if isinstance(args, Mapping) and isinstance(target := args.get("target"), str):
+        check_no_keys(target)
     names = args.get("locks") if isinstance(args, Mapping) else None
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise InvalidArgument(f"locks must be a list of resources, got {names!r:.80}")
@@ -143,7 +147,10 @@ class _Backup:
         """
         state = ctx.state
         place = place_of(ctx.args["target"])
-        await self._services.beside(lambda: manifest.begin(place, state["id"]))
+        if not await self._services.beside(
+            lambda: manifest.begin(place, state["id"], looks=ctx.round)
+        ):
+            return again(delay_ms=claims.LOOK_MS)
         state["lease"] = await hold(self._services, ctx, state["at"], _WHAT)
         state.update(span=0, start=b"", number=0, last=blocks.NOTHING_BEFORE)
         state.update(rows=0, bytes=0, top=0)

@@ -7,7 +7,8 @@
 
 A file per step; the step that is run again writes the same bytes under the same name, for the cuts
 depend on the rows alone. `at` is a timestamp of the past that is still kept, else now. The last
-file to appear is `export.json`, which says what it is: without it the export is not whole.
+file to appear is `export.json`, which says what it is: without it the export is not whole. The
+place is taken before (claims.py): of two exports to one place one is refused.
 
 `where` is SQL over the table's columns (all that a CHECK may say); it is evaluated where the export
 runs. When rows expire is not in the files: that is what backups are for.
@@ -19,12 +20,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kv.base.errors import InvalidArgument, Refused
+from kv.base.errors import InvalidArgument
 from kv.base.keys import successor, table_prefix, table_range
 from kv.base.limits import SCAN_ROWS_MAX, TRANSFER_EXPORT_ROWS, TRANSFER_TIMEOUT_MS
-from kvorum.transfer import formats
+from kvorum.transfer import claims, formats
 from kvorum.transfer.allowed import check_place
-from kvorum.transfer.places import place_of
+from kvorum.transfer.places import check_no_keys, place_of
 from kvorum.transfer.services import (
     Past,
     Services,
@@ -60,7 +61,13 @@ def table_in(args: Any) -> tuple[str, str]:
 
 
 def table_lock(args: Any) -> list[Lock]:
+    """Asked before anything of a procedure is kept: keys of a store are not. Raises
+    InvalidArgument.
+    """
     namespace, name = table_in(args)
+    for field in ("target", "source"):
+        if isinstance(place := args.get(field), str):
+            check_no_keys(place)
     return [shared(f"table/{namespace}/{name}")]
 
 
@@ -98,13 +105,11 @@ class _Export:
     @step(undo="give_up", undo_partial=True)
     async def hold(self, ctx: StepContext) -> Outcome:
         """Raises Refused (TARGET_IN_USE)."""
-        place = place_of(ctx.args["target"])
-        names = await self._services.beside(place.names)
-        if names:
-            raise Refused(
-                f"{place.uri} is not empty ({names[0]}): an export wants a place of its own",
-                code="TARGET_IN_USE",
-            )
+        place, mine = place_of(ctx.args["target"]), _claim(ctx)
+        if not await self._services.beside(
+            lambda: claims.take(place, mine, "an export", looks=ctx.round)
+        ):
+            return again(delay_ms=claims.LOOK_MS)
         ctx.state["lease"] = await hold(self._services, ctx, ctx.state["at"], _WHAT)
         ctx.state.update(start=b"", number=0, rows=0, read=0)
         return go_on("copy")
@@ -180,6 +185,7 @@ class _Export:
         }
         data = json.dumps(told, indent=1).encode() + b"\n"
         await services.beside(lambda: place.write(DONE, data))
+        await services.beside(lambda: claims.release(place, _claim(ctx)))
         await let_go(services, ctx)
         return done(
             {
@@ -191,16 +197,22 @@ class _Export:
     @undo
     async def give_up(self, ctx: StepContext) -> None:
         await let_go(self._services, ctx)
-        if "number" not in ctx.state:
-            return  # the place was somebody else's
-        place = place_of(ctx.args["target"])
+        place, mine = place_of(ctx.args["target"]), _claim(ctx)
+        if "number" not in ctx.state:  # the place was somebody else's, or is not taken yet
+            await self._services.beside(lambda: claims.release(place, mine))
+            return
 
         def clear() -> None:
             for name in place.names():
                 if name == DONE or name.startswith("part-"):
                     place.remove(name)
+            claims.release(place, mine)
 
         await self._services.beside(clear)
+
+
+def _claim(ctx: StepContext) -> str:
+    return f"{ctx.state['at']:x}-{ctx.id:x}"
 
 
 @procedure(EXPORT, locks=table_lock, timeout_ms=TRANSFER_TIMEOUT_MS)

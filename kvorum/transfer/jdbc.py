@@ -83,8 +83,12 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
     text = statement(table, name, query).replace("%", "%%")
     last = offset["key"] if isinstance(offset, dict) else None
     marks = ", ".join("%s" for _ in table.primary_key)
-    behind = f" WHERE ({keys}) > ({marks})" if last else ""
-    wanted = f"SELECT * FROM ({text}) AS piece{behind} ORDER BY {keys} LIMIT {most}"
+    behind = f" AND ({keys}) > ({marks})" if last else ""
+    # One more than asked for: of rows with one key none may begin the next piece.
+    wanted = (
+        f"SELECT * FROM ({text}) AS piece WHERE {_keyed(table)}{behind}"
+        f" ORDER BY {keys} LIMIT {most + 1}"
+    )
     try:
         with psycopg.connect(url, connect_timeout=10) as connection:
             connection.read_only = True
@@ -98,13 +102,40 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
     missing = [name for name in table.primary_key if name not in names]
     if missing:
         raise InvalidArgument(f"the source has no column {missing[0]}, which is of the primary key")
+    places = [names.index(name) for name in table.primary_key]
+    more = len(rows) > most
+    if more and [rows[-1][at] for at in places] != [rows[-2][at] for at in places]:
+        rows.pop()
     seen = offset["seen"] if isinstance(offset, dict) else 0
     piece = Piece(names, [Cells(seen + at + 1, row) for at, row in enumerate(rows)])
-    if len(rows) == most:
-        places = [names.index(name) for name in table.primary_key]
+    if more:
         key = [_plain(rows[-1][place]) for place in places]
         piece.offset = {"key": key, "seen": seen + len(rows)}
     return piece
+
+
+def count_keyless(source: str, query: str, table: Table) -> int:
+    """How many rows there have NULL in the table's primary key. Raises InvalidArgument,
+    Unavailable.
+    """
+    import psycopg
+
+    url, name = split(source)
+    text = statement(table, name, query)
+    wanted = f"SELECT count(*) FROM ({text}) AS whole WHERE NOT ({_keyed(table)})"
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            connection.read_only = True
+            row = connection.execute(wanted.encode()).fetchone()
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the source cannot be reached, it is tried again: {error}") from error
+    except psycopg.Error as error:
+        raise InvalidArgument(f"the source refused the query: {error}") from error
+    return int(row[0]) if row else 0
+
+
+def _keyed(table: Table) -> str:
+    return " AND ".join(f"{_quoted(column)} IS NOT NULL" for column in table.primary_key)
 
 
 def _plain(value: Any) -> Any:

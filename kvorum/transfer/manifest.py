@@ -11,7 +11,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from kv.base.errors import Corruption, NotFound, Refused
+from kv.base.errors import Corruption, NotFound
+from kvorum.transfer import claims
 from kvorum.transfer.places import Place
 
 MANIFEST: Final = "manifest.json"
@@ -79,31 +80,29 @@ def read(place: Place) -> Manifest:
         ) from error
 
 
-def begin(place: Place, id: str) -> None:
-    """Take an empty place for this backup; again: no change. Raises Refused (TARGET_IN_USE)."""
-    names = place.names()
-    if BEGUN in names:
-        try:
-            owner = json.loads(place.read(BEGUN)).get("id")
-        except (ValueError, AttributeError):
-            owner = None
-        if owner == id:
-            return
-    if names:
-        raise Refused(
-            f"{place.uri} is not empty ({names[0]}): a backup wants a place of its own",
-            code="TARGET_IN_USE",
-            details={"target": place.uri},
-        )
-    place.write(BEGUN, json.dumps({"id": id}).encode())
+def begin(place: Place, id: str, *, looks: int = 1) -> bool:
+    """Take an empty place for this backup; again: no change. False: look again (claims.py). Raises
+    Refused (TARGET_IN_USE).
+    """
+    if not _mine(place, id):
+        if not claims.take(place, id, "a backup", looks=looks):
+            return False
+        place.write(BEGUN, json.dumps({"id": id}).encode())
+    claims.release(place, id)
+    return True
+
+
+def _mine(place: Place, id: str) -> bool:
+    try:
+        return bool(json.loads(place.read(BEGUN)).get("id") == id)
+    except (NotFound, ValueError, AttributeError):
+        return False
 
 
 def clear(place: Place, id: str) -> None:
     """Remove what this backup has written; of another one nothing."""
-    try:
-        if json.loads(place.read(BEGUN)).get("id") != id:
-            return
-    except (NotFound, ValueError, AttributeError):
+    claims.release(place, id)
+    if not _mine(place, id):
         return
     for name in place.names():
         if name.startswith("data/") or name == MANIFEST:

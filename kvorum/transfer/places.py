@@ -11,15 +11,27 @@ anyway, knows the same stores.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from kv.base.errors import InvalidArgument, NotFound, Unavailable
 
 LOCAL_SCHEME: Final = "file"
+_SECRETS: Final = re.compile(
+    r"pass|secret|token|credentials?$|access_?key|account_?key|signature|^sig$|^sas$"
+)
 T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    """A file: its size, and when it was changed, in ns since 1970 (0: the store does not say)."""
+
+    name: str
+    size: int
+    changed_ns: int
 
 
 class Place(Protocol):
@@ -36,6 +48,10 @@ class Place(Protocol):
 
     def names(self) -> list[str]:
         """Every file, in order; [] where there is nothing."""
+        ...
+
+    def files(self) -> list[Found]:
+        """The same, with what tells that one was changed."""
         ...
 
     def remove(self, name: str) -> None:
@@ -69,6 +85,28 @@ def local_path(target: str) -> str:
 def uri_of(target: str) -> str:
     """As other processes understand it: a path of this machine becomes a file:// URI."""
     return Path(local_path(target)).as_uri() if is_local(target) else target
+
+
+def check_no_keys(target: str) -> None:
+    """Keys of an object store would be kept in clear in the procedure's arguments, its history and
+    every backup. Raises InvalidArgument, which does not repeat them.
+    """
+    scheme, found, rest = target.partition("://")
+    if not found or is_local(target):
+        return
+    # Not everybody quotes a slash in a secret: whatever stands before an @ counts, but host:port/.
+    user, at, _ = rest.partition("@")
+    host, slash, _ = user.partition("/")
+    keys = bool(at) and ":" in user and not (slash and host.rpartition(":")[2].isdigit())
+    query = re.split("[?&#]", rest.partition("?")[2])
+    options = [unquote(option.partition("=")[0]).lower() for option in query]
+    if keys or any(_SECRETS.search(option) for option in options):
+        raise InvalidArgument(
+            f"the {scheme}:// place has keys in it, which would be kept in the procedure's record:"
+            " leave them out, and give them to the process that reads and writes there (the"
+            " nodes): AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the role of the"
+            " machine"
+        )
 
 
 def place_of(target: str) -> Place:
@@ -119,11 +157,25 @@ class Directory:
             os.close(descriptor)
 
     def names(self) -> list[str]:
+        return [found.name for found in self.files()]
+
+    def files(self) -> list[Found]:
         if self._path.is_file():
-            return [""]
-        found = _told(lambda: sorted(p for p in self._path.rglob("*") if p.is_file()), self._path)
-        names = [path.relative_to(self._path).as_posix() for path in found]
-        return [name for name in names if not name.rpartition("/")[2].startswith(".")]
+            return [_told(lambda: self._found(self._path, ""), self._path)]
+        return _told(self._files, self._path)
+
+    def _files(self) -> list[Found]:
+        found = sorted(path for path in self._path.rglob("*") if path.is_file())
+        return [
+            self._found(path, path.relative_to(self._path).as_posix())
+            for path in found
+            if not path.name.startswith(".")
+        ]
+
+    @staticmethod
+    def _found(path: Path, name: str) -> Found:
+        told = path.stat()
+        return Found(name, told.st_size, told.st_mtime_ns)
 
     def remove(self, name: str) -> None:
         _told(lambda: (self._path / name).unlink(missing_ok=True), self._path / name)
@@ -177,18 +229,21 @@ class Remote:
         _told(write, self._at(name))
 
     def names(self) -> list[str]:
-        def look() -> list[str]:
+        return [found.name for found in self.files()]
+
+    def files(self) -> list[Found]:
+        def look() -> list[Found]:
             (here,) = self._fs.get_file_info([self._path])
             if here.type == self._types.File:
-                return [""]
+                return [Found("", here.size or 0, here.mtime_ns or 0)]
             chosen = self._selector(self._path, allow_not_found=True, recursive=True)
             base = self._path.rstrip("/") + "/"
             found = [
-                info.path.removeprefix(base)
+                Found(info.path.removeprefix(base), info.size or 0, info.mtime_ns or 0)
                 for info in self._fs.get_file_info(chosen)
                 if info.type == self._types.File
             ]
-            return sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
+            return sorted(one for one in found if not one.name.rpartition("/")[2].startswith("."))
 
         return _told(look, self._path)
 

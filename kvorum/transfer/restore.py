@@ -24,7 +24,7 @@ step. A restore that fails before `catalog` removes the ranges that it made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from kv.base import system
@@ -41,13 +41,13 @@ from kvorum.transfer import blocks, epoch, manifest, restored
 from kvorum.transfer.allowed import check_place
 from kvorum.transfer.backup import all_tables
 from kvorum.transfer.blocks import Block, Row
-from kvorum.transfer.places import Place, place_of
+from kvorum.transfer.places import Place, check_no_keys, place_of
 from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
 from kvorum.transfer.scope import is_system, table_of
 from kvorum.transfer.services import Services, flag_in, pause_ms, rate_in, text_in
 from procedures.engine import kv_store, records
 from procedures.engine.context import StepContext
-from procedures.engine.procedure import Outcome, again, done
+from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.partitions import Placed, decode_placed
@@ -343,12 +343,21 @@ class _Restore:
         )
 
 
-@procedure(RESTORE, timeout_ms=TRANSFER_TIMEOUT_MS, max_concurrent=1)
+def _locks(args: Any) -> list[Lock]:
+    """None; asked before anything of a procedure is kept: keys of a store are not. Raises
+    InvalidArgument.
+    """
+    if isinstance(args, Mapping) and isinstance(source := args.get("source"), str):
+        check_no_keys(source)
+    return []
+
+
+@procedure(RESTORE, locks=_locks, timeout_ms=TRANSFER_TIMEOUT_MS, max_concurrent=1)
 class Restore(_Restore):
     """Run by the nodes."""
 
 
-@procedure(RESTORE_HERE, timeout_ms=TRANSFER_TIMEOUT_MS, max_concurrent=1)
+@procedure(RESTORE_HERE, locks=_locks, timeout_ms=TRANSFER_TIMEOUT_MS, max_concurrent=1)
 class RestoreHere(_Restore):
     """Run by the process of the command."""
 

@@ -84,6 +84,7 @@ class StepTxn:
         self._reads: Reads | None = None
         self._ended = False
         self._fences: list[tuple[str, int]] = []
+        self.held: set[bytes] = set()
 
     def table(self, namespace: str, name: str) -> StepTable:
         """A table by name. It is looked up when it is used, an unknown one then fails the step."""
@@ -129,6 +130,13 @@ class StepTxn:
     def check(self, key: bytes, cond: int) -> _Nothing:
         """The step commits only if the key has this version then (0 = is absent)."""
         return self.add(None, ops.check(key, cond))
+
+    def hold(self, key: bytes, version: int) -> _Nothing:
+        """The same of a row that this step has read at this version: if it is changed or removed
+        before the step commits, the step runs again and finds what there is then.
+        """
+        self.held.add(key)
+        return self.check(key, version)
 
     def fence(self, resource: str, token: int) -> _Nothing:
         """The step commits only while the lock that `token` was given for stands. Not needed for

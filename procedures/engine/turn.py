@@ -224,8 +224,9 @@ class Turns:
                     change, ops = await self.changed(record, outcome, ran, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
+            held = error.details.get("key") in txn.held
             known = core.error_failure(txn.told(error))
-            if error.disposition != "no" or self._changed_since(error, txn):
+            if error.disposition != "no" or held or self._changed_since(error, txn):
                 return self._retry(live, known)
             return await self._failed(live, record, declared, known, ran)
         finally:

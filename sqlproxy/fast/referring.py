@@ -12,8 +12,9 @@ DEFAULT) is done then, too, table by table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from kv.base.keys import table_prefix, table_range
@@ -101,6 +102,22 @@ async def _check_parents(
         if found is None:
             raise _no_parent(tables, table, parent, key, wanted[at])
         t.hold_key(at)
+
+
+def parents_of(
+    tables: Tables, table: Table, row: Row
+) -> list[tuple[bytes, Callable[[], SqlError]]]:
+    """What a row refers to: storage keys that must be there, each with the error if it is not."""
+    found: list[tuple[bytes, Callable[[], SqlError]]] = []
+    for key in table.foreign_keys:
+        values = tuple(row[at] for at in places(table, key.columns))
+        if None in values:
+            continue
+        parent = tables.table_by_id(key.table)
+        assert parent is not None, "a table cannot be dropped while one refers to it"
+        error = partial(_no_parent, tables, table, parent, key, values)
+        found.append((_parent_key(parent, key, values), error))
+    return found
 
 
 def _no_parent(

@@ -14,9 +14,11 @@ import pytest
 
 import kvorum
 from kv.base.keys import table_prefix, table_range
+from kv.base.ops import put as kv_put
 from kvorum.transfer import export as exporting
 from kvorum.transfer import formats
 from kvorum.transfer import import_ as importing
+from kvorum.transfer import loader as loading
 from sqlproxy import catalog
 from sqlproxy.entries import index_codec
 from sqlproxy.rows import codec
@@ -315,6 +317,146 @@ async def test_u3_a_node_uses_listed_places_only_and_keeps_no_password(tmp_path:
         assert "PGPASSWORD" in str(error.value)
         assert "hush" not in str(error.value)
         assert [info.id for info in await db.procedures()] == before, "it was not submitted"
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://AKIA:hush@bucket/x", "s3://bucket/x?secret_key=hush", "abfs://c:hu/sh@a/x"]
+)
+async def test_u3_keys_of_a_store_are_kept_nowhere(place: str, tmp_path: Path) -> None:
+    """Keys in a URL would stand in the record of the procedure, its history and every backup."""
+    calls = {
+        "export": {"table": ["default", "t"], "format": "csv", "target": place},
+        "import": {"table": ["default", "t"], "format": "csv", "source": place},
+        "backup": {"locks": [], "target": place},
+        "restore": {"source": place},
+    }
+    async with node(tmp_path / "a") as db:
+        await db.create_table("default", "t")
+        before = [info.id for info in await db.procedures()]
+        for name, args in calls.items():
+            with refused("INVALID_ARGUMENT") as error:
+                await run(db, name, **args)
+            assert "AWS_ACCESS_KEY_ID" in str(error.value)
+            assert "hu" not in str(error.value).replace("https", "")
+        assert [info.id for info in await db.procedures()] == before, "it was not submitted"
+
+
+async def test_u3_of_two_exports_to_one_place_one_is_refused(tmp_path: Path) -> None:
+    """Both would find the place empty and write part-00000 over each other."""
+    async with node(tmp_path / "a") as db:
+        for name in ("one", "two"):
+            await db.create_table("default", name)
+            await db.table("default", name).put("k", name)
+        where = tmp_path / "x"
+        told = [
+            await db.submit(
+                "kvorum.export",
+                {"table": ["default", name], "target": where.as_uri(), "format": "csv"},
+            )
+            for name in ("one", "two")
+        ]
+        ends = await asyncio.gather(
+            *(db.wait(id, timeout_ms=40_000) for id in told), return_exceptions=True
+        )
+        done = [name for name, end in zip(("one", "two"), ends, strict=True) if type(end) is dict]
+        (error,) = [end for end in ends if isinstance(end, kvorum.KvorumError)]
+        assert error.code == "TARGET_IN_USE"
+        assert sorted(path.name for path in where.iterdir()) == ["export.json", "part-00000.csv"]
+        assert (where / "part-00000.csv").read_text() == f"key,value\nk,{done[0]}\n"
+
+
+async def test_j18_a_file_that_is_changed_meanwhile_ends_the_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces of two files of one name would be in the table, cut where neither has a row."""
+    monkeypatch.setattr(importing, "TRANSFER_CHUNK_ROWS", 5)
+    source = tmp_path / "t.csv"
+    rows = [f"k{i:02},v" for i in range(40)]
+    source.write_text("\n".join(["key,value", *rows]) + "\n")
+    async with node(tmp_path / "a") as db:
+        table = await db.create_table("default", "t")
+        monkeypatch.setattr(importing, "pause_ms", lambda *_: 50)
+        args = {"table": ["default", "t"], "source": source.as_uri(), "rate": 4096}
+        id = await db.submit("kvorum.import", args)
+        while not await stored(db, table.id):  # noqa: ASYNC110 - nobody tells it
+            await asyncio.sleep(0.01)
+        source.write_text("\n".join(["key,value", *(row.upper() for row in rows)]) + "\n")
+        with refused("SOURCE_CHANGED") as error:
+            await db.wait(id, timeout_ms=40_000)
+        assert "rows are in the table" in str(error.value)
+
+
+FAMILY_CSV = """id,parent
+1,
+3,2
+2,1
+4,9
+5,4
+6,
+7,6
+"""
+
+
+@pytest.mark.parametrize("skip", [False, True])
+async def test_u3_rows_that_refer_find_what_they_refer_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip: bool
+) -> None:
+    """Rows without the parent that their table says they have; or all of a family is refused."""
+    monkeypatch.setattr(importing, "TRANSFER_CHUNK_ROWS", 5)
+    source = tmp_path / "family.csv"
+    source.write_text(FAMILY_CSV)
+    columns = [{"name": "id", "type": "int4"}, {"name": "parent", "type": "int4"}]
+    key = {"columns": ["parent"], "table": "family"}
+    async with node(tmp_path / "a") as db:
+        args = {"namespace": "default", "name": "family", "columns": columns}
+        args |= {"primary_key": ["id"], "foreign_keys": [key]}
+        await db.wait(await db.submit("CreateTable", args), timeout_ms=20_000)
+        table = await catalog.lookup(db._backend.txn, "default", "family")
+        args = {"table": ["default", "family"], "source": source.as_uri()}
+        if not skip:
+            with refused("IMPORT_ROW") as error:
+                await run(db, "import", **args)
+            assert 'line 5: insert or update on table "family" violates' in str(error.value)
+            assert "Key (parent)=(9) is not present" in str(error.value)
+            assert await stored(db, table.id) == []
+            return
+        found = await run(db, "import", on_error="skip", **args)
+        assert [(line, code) for _, line, code, _ in found["errors"]] == [
+            (5, "23503"),
+            (6, "23503"),
+        ]
+        rows = [codec(table).decode_row(*pair) for pair in await stored(db, table.id)]
+        assert rows == [(1, None), (2, 1), (3, 2), (6, None), (7, 6)]
+        assert (found["rows"], found["skipped"]) == (5, 2)
+
+
+async def test_u3_a_parent_that_goes_while_its_child_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child is committed whose parent was deleted between the look and the commit."""
+    source = tmp_path / "child.csv"
+    source.write_text("id,parent\n1,1\n")
+    async with node(tmp_path / "a") as db:
+        parent = await declare(db, "parent", {"id": "int4"})
+        row, value = codec(parent).encode_row([1])
+        await db._backend.txn.write([kv_put(table_prefix(parent.id) + row, value)])
+        columns = [{"name": "id", "type": "int4"}, {"name": "parent", "type": "int4"}]
+        args = {"namespace": "default", "name": "child", "columns": columns, "primary_key": ["id"]}
+        args |= {"foreign_keys": [{"columns": ["parent"], "table": "parent"}]}
+        await db.wait(await db.submit("CreateTable", args), timeout_ms=20_000)
+        child = await catalog.lookup(db._backend.txn, "default", "child")
+        plain = loading.Loader.flush
+
+        async def flush(self: loading.Loader) -> None:
+            monkeypatch.setattr(loading.Loader, "flush", plain)
+            await db._backend.txn.write([kvorum_delete(parent, 1)])
+            await plain(self)
+
+        monkeypatch.setattr(loading.Loader, "flush", flush)
+        with refused("IMPORT_ROW") as error:
+            await run(db, "import", table=["default", "child"], source=source.as_uri())
+        assert "is not present in table" in str(error.value)
+        assert await stored(db, child.id) == []
 
 
 def test_csv_pieces_are_the_same_wherever_they_are_cut() -> None:

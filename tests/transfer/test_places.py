@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kv.base.errors import InvalidArgument, NotFound
-from kvorum.transfer import jdbc
+from kv.base.errors import InvalidArgument, NotFound, Refused
+from kvorum.transfer import claims, jdbc
 from kvorum.transfer.allowed import check_database, check_place
-from kvorum.transfer.places import Directory, Place, Remote, is_local, local_path, place_of, uri_of
+from kvorum.transfer.places import (
+    Directory,
+    Place,
+    Remote,
+    check_no_keys,
+    is_local,
+    local_path,
+    place_of,
+    uri_of,
+)
 
 
 @pytest.fixture(params=["directory", "remote"])
@@ -36,6 +46,59 @@ def test_files_are_written_read_listed_and_removed(place: Place) -> None:
     for ask in (place.read, place.open):
         with pytest.raises(NotFound):
             ask("data/2")
+
+
+def test_u3_a_changed_file_has_other_facts(place: Place) -> None:
+    """An import would go on in the middle of another file of the same name."""
+    place.write("a", b"one")
+    before = place.files()
+    assert [(one.name, one.size) for one in before] == [("a", 3)]
+    assert place.files() == before
+    place.write("a", b"two")
+    assert place.files() != before
+
+
+def test_u3_one_of_several_writers_takes_a_place(place: Place) -> None:
+    """Two that find a place empty at the same moment would both write there."""
+
+    class Late:
+        """Its first look is of before the others came."""
+
+        def __init__(self) -> None:
+            self.looked = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(place, name)
+
+        def names(self) -> list[str]:
+            self.looked, first = True, not self.looked
+            return [] if first else place.names()
+
+    def late(id: str, looks: int = 1) -> bool | str:
+        try:
+            return claims.take(Late(), id, "an export", looks=looks)
+        except Refused as error:
+            return error.code
+
+    assert late("b")
+    assert late("c") == "TARGET_IN_USE"
+    assert late("a") is False, "the other one may go"
+    assert late("a", claims.LOOKS_MAX) == "TARGET_IN_USE", "it was there before"
+    assert late("b"), "again"
+    assert place.names() == [claims.claim_of("b")]
+    place.write("part", b"")
+    claims.release(place, "b")
+    assert late("d") == "TARGET_IN_USE"
+    assert place.names() == ["part"]
+
+
+@pytest.mark.parametrize(
+    "target", ["s3://bucket/a?region=eu&endpoint_override=http://h:9", "hdfs://me@h:8020/a:b@c", "hdfs://h:8020/a:b@c",
+               "abfs://container@account/a?credential_kind=anonymous", "file:///a:b@c", "/a:b@c"]
+)  # fmt: skip
+def test_u3_places_without_keys_are_taken(target: str) -> None:
+    """A region, a container or an odd path would be refused as if it were a key."""
+    check_no_keys(target)
 
 
 def test_a_file_is_a_place_of_one(tmp_path: Path) -> None:
