@@ -335,6 +335,7 @@ PROCEDURE_TIMER_MS_MAX: Final = 1_000
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
 PROCEDURE_STEP_DEADLINE_MS_DEFAULT: Final = 60_000  # a step that runs longer is stuck …
+PROCEDURE_TOLD_MAX: Final = 256  # results that a client was told unasked and nobody waited for yet
 PROCEDURE_EARLY_MS: Final = 10  # how long a first step that runs early may delay its submission
 PROCEDURE_STUCK_HIRED_MAX: Final = 64  # … and for each of so many one more worker is hired
 PROCEDURE_PRIORITY_MAX: Final = 100
@@ -386,6 +387,9 @@ SINK_CHUNK_BYTES_MAX: Final = 4 * MiB
 SINK_TASKS_MAX: Final = 10_000
 SINK_SMALL_ROWS: Final = 300  # a batch up to this is one transaction of one procedure step …
 SINK_SMALL_BYTES: Final = 8 * MiB  # … unless its chunks are larger than this together
+SINK_INLINE_BYTES: Final = 32 * 1024  # a task's only chunk up to this is not staged …
+SINK_INLINE_TOTAL: Final = 256 * 1024  # … if the commit's message has room for all of them
+SINK_LAID_BYTES: Final = 128 * 1024  # of what a commit tells its cleaning about its messages
 SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one step …
 SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
 SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction
@@ -551,6 +555,8 @@ assert ENTRY_BYTES_MAX * 3 + ROOM_CHECK_BYTES * 3 <= DISK_FREE_BYTES_MIN, (
 )
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
 assert SINK_SMALL_ROWS <= SINK_STEP_ROWS
+assert SINK_INLINE_BYTES <= SINK_INLINE_TOTAL <= PROCEDURE_ARGS_BYTES_MAX // 4
+assert SINK_LAID_BYTES <= PROCEDURE_ARGS_BYTES_MAX // 8
 assert SINK_STEP_CHUNKS * SINK_CHUNK_BYTES_MAX < SUPERSEDED_BYTES_MAX, "they go in one step"
 assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_MEMORY_BYTES_MAX
 assert 2 * SINK_ATTEMPT_CHARS_MAX < NONCE_CHARS_MAX

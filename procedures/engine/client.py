@@ -3,12 +3,14 @@ M).
 
 A submission survives its client: the id is durable before it is answered, a nonce makes it safe to
 ask again, and the result is kept until it is acknowledged. `wait` is a long poll: the node answers
-when the procedure ends, and the client asks again when the node's patience is over.
+when the procedure ends, and the client asks again when the node's patience is over. One that ended
+with its submission (docs/decisions/0520) is told with its id: who waits for it asks nobody.
 """
 
 from __future__ import annotations
 
 import builtins
+from collections import OrderedDict
 from typing import Any, Final, Protocol
 
 from kv.base import errors, limits, methods
@@ -45,6 +47,7 @@ class ProcedureClient:
         self._nodes = nodes
         self._timers = timers
         self._owner = owner
+        self._told: OrderedDict[int, bytes] = OrderedDict()  # of submissions that ended at once
 
     async def submit(
         self,
@@ -68,12 +71,20 @@ class ProcedureClient:
             )
             return ProcedureId(row[0])
         row = await self._nodes.call_node(methods.PROC_SUBMIT, called, data, self._owner, nonce)
+        if len(row) > 1:
+            self._told[row[0]] = row[1]
+            if len(self._told) > limits.PROCEDURE_TOLD_MAX:
+                self._told.popitem(last=False)
         return ProcedureId(row[0])
 
     async def get(self, id: int, *, wait_ms: int = 0) -> ProcedureInfo:
         """What it is doing; waits up to `wait_ms` for its end. Raises NotFound."""
         if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
             raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
+        told = self._told.pop(id, None)
+        if told is not None and wait_ms:  # who waits for the end; others want to know what is now
+            ended: ProcedureInfo = plain.decode(told)
+            return ended
         row = await self._nodes.call_node(
             methods.PROC_GET, id, wait_ms, budget_ms=wait_ms + _MARGIN_MS
         )
@@ -124,6 +135,7 @@ class ProcedureClient:
 
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""
+        self._told.pop(id, None)
         await self._nodes.call_node(methods.PROC_ACK, id)
 
     async def workers(self) -> builtins.list[ProcedureInfo]:

@@ -395,6 +395,13 @@ class Executor:
         kept = self._clock.now_ms() < record.updated_ms + record.retention_ms
         return stored if kept and self._serving else None
 
+    def succeeded(self, id: int) -> Record | None:
+        """The record of one that ended well a moment ago, if it is small: nothing changes it any
+        more, so it may be told unasked.
+        """
+        stored = self._lately(id)
+        return stored.record if stored and stored.record.state is State.SUCCESS else None
+
     async def wait(self, id: int, wait_ms: int) -> Record:
         """The record at the end of the procedure, or as it is after `wait_ms`."""
         if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:

@@ -1,6 +1,7 @@
 """The node methods PROC_*: what clients may ask the executor of this node (FEATURES M).
 
-    PROC_SUBMIT  name, args (packed), owner, nonce|None  → id
+    PROC_SUBMIT  name, args (packed), owner, nonce|None  → id; and what PROC_GET would answer, if it
+                                                     is small and has succeeded already (early.py)
     PROC_GET     id, wait_ms                       → map (view.py, packed); answers when it ends, or
                                                      in time
     PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map (packed), …], the newest first;
@@ -77,7 +78,9 @@ class ProcedureService:
         async def submit(_caller: Caller, args: list[Any]) -> list[Any]:
             name, packed, owner, nonce = args
             data = plain.read(packed, f"arguments of {name:.80}")
-            return [await self.submit(name, data, owner=owner, nonce=nonce)]
+            id = await self.submit(name, data, owner=owner, nonce=nonce)
+            ended = self._executor.succeeded(id)
+            return [id] if ended is None else [id, plain.pack(await self._told(ended))]
 
         async def get(caller: Caller, args: list[Any]) -> list[Any]:
             left_ms = int((caller.deadline - self._timers.monotonic()) * 1000) - _ANSWER_MS
@@ -110,7 +113,9 @@ class ProcedureService:
 
     async def get(self, id: int, *, wait_ms: int = 0) -> dict[str, Any]:
         """The map of view.py. Raises NotFound (PROCEDURE_NOT_FOUND)."""
-        record = await self._executor.wait(id, wait_ms)
+        return await self._told(await self._executor.wait(id, wait_ms))
+
+    async def _told(self, record: Record) -> dict[str, Any]:
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
         return self._info(record, history) | self._more(record)
 

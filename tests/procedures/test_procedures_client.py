@@ -98,6 +98,40 @@ def test_m1_submit_answers_at_once() -> None:
     at_desk(test)
 
 
+def test_m1_what_ended_with_its_submission_is_told_with_its_id() -> None:
+    """Who waits for it asked once more for what the node knew when it answered; or was told what
+    may have changed since: a look without waiting, what was acknowledged, what failed.
+    """
+
+    async def test(desk: Desk) -> None:
+        async with desk.open():
+            id = await desk.client.submit("swift", nonce="n")
+            assert desk.wire.calls == 1
+            told = await desk.client.wait(id)
+            assert (told["id"], told["state"], told["result"]) == (str(id), "SUCCESS", "swiftly")
+            assert desk.wire.calls == 1
+            asked = await desk.client.wait(id)
+            assert desk.wire.calls == 2
+            assert {**asked, "age_ms": 0} == {**told, "age_ms": 0}
+            assert await desk.client.submit("swift", nonce="n") == id
+            assert (await desk.client.get(id))["state"] == "SUCCESS"
+            assert desk.wire.calls == 4, "who does not wait wants to know what is now"
+            assert await desk.client.submit("swift", nonce="n") == id
+            await desk.client.acknowledge(id)
+            assert (await refusal(desk.client.wait(id))).code == "PROCEDURE_NOT_FOUND"
+            before = desk.wire.calls
+            assert (await desk.client.wait(await desk.client.submit("three")))["state"] == "SUCCESS"
+            assert desk.wire.calls == before + 2
+            many = limits.PROCEDURE_TOLD_MAX + 1
+            ids = [await desk.client.submit("swift") for _ in range(many)]
+            before = desk.wire.calls
+            for one in ids:
+                assert (await desk.client.wait(one))["result"] == "swiftly"
+            assert desk.wire.calls == before + 1, "those that nobody waits for are kept for ever"
+
+    at_desk(test)
+
+
 def test_m2_result_or_error_comes_back() -> None:
     """A client got another result, or an error without the original code, type and message."""
 
