@@ -8,8 +8,9 @@ A job is a procedure (`kvorum.spark_job`): each write stages its rows and hands 
 of the block commits all of them at once. If the program dies or raises, what is staged stays
 prepared: the same program, run again with the same `app_id` and `version`, does the writes that are
 missing and commits. It takes the same writes in the same order. A version that was committed is
-skipped. `kvorum proc list` and `kvorum spark sinks` show jobs; `job.abort()` or `kvorum spark
-abort` lets go of one.
+skipped. A job without `app_id` could not be taken up by anybody: it says that it lives while its
+block runs, and is let go of ten minutes after its program died. `kvorum proc list` and `kvorum
+spark sinks` show jobs; `job.abort()` or `kvorum spark abort` lets go of one.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Job:
 
     def _begin(self, sinks: Sinks) -> None:
         """Attach to the job of this version, or start one; the last may have been aborted."""
-        args = {"app": self.app, "version": self.version, "name": self.name}
+        args: dict[str, Any] = {"app": self.app, "version": self.version, "name": self.name}
+        if self._once:
+            args["once"] = True
         for number in range(_TRIES):
             nonce = f"spark-job/{self.app}/{self.version}/{number}"
             self.id = int(sinks.ask(sinks.procedures.submit(SPARK_JOB, args, nonce=nonce)))
@@ -93,6 +96,8 @@ class Job:
                 return
             if info["state"] not in ENDED:
                 self._prepared = sinks.prepared(self.id)
+                if self._once:
+                    sinks.keep_alive(self.id)
                 return
         raise Refused(
             f"version {self.version} of {self.app} was aborted {_TRIES} times: take another",

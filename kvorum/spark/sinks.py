@@ -22,7 +22,7 @@ from kv.base.adapters import LoopTimers, SystemClock
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.ids import TableId
 from kv.base.keys import table_range, unescape
-from kv.base.limits import SCAN_ROWS_MAX, SINK_PREPARED_WARN_MS
+from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
 from kv.base.methods import SINK_ABORT
 from kv.base.timestamps import physical_ms
 from kvorum.native import NativeBackend
@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 _TIMEOUT_MS: Final = 30_000
 _LOCK: Final = "spark-job/"
+_BEATS: Final = 5  # in the time after which a silent job is let go of
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class Sinks:
             self._portal.close()
             raise
         self._paths: dict[int, str] = {}
+        self._beating: asyncio.Task[None] | None = None
 
     async def _procedures(self) -> ProcedureClient:
         timers = LoopTimers(asyncio.get_running_loop())
@@ -231,6 +233,26 @@ class Sinks:
     def abort_job(self, job: int, reason: str = "aborted by an operator") -> None:
         """Let go of all that a job has prepared. Raises Refused, NotFound."""
         self._portal.call(self.procedures.abort(job, reason))
+
+    def keep_alive(self, job: int) -> None:
+        """Until this connection is closed, tell a job that its program lives."""
+
+        async def begin() -> None:
+            self._beating = asyncio.get_running_loop().create_task(self._beat(job))
+
+        self._portal.call(begin())
+
+    async def _beat(self, job: int) -> None:
+        """Ends when the job has."""
+        while True:
+            await asyncio.sleep(SINK_JOB_SILENT_MS / 1000 / _BEATS)
+            told = {"id": job, "name": JOB_SIGNAL, "payload": {"do": "alive"}}
+            try:
+                await self.procedures.control("signal", told)
+            except (Refused, NotFound):
+                return
+            except KvorumError:
+                continue  # the next one may come through
 
     def commit_up_to(self, app: str, version: int) -> list[int]:
         """Commit the application's prepared jobs up to this version, in the order of their

@@ -7,6 +7,7 @@
 
     {do: add, ordinal, table, tasks, part: {…}}   a write; its manifest may come in several pieces,
                                                    it is prepared when it has so many tasks
+    {do: alive}                                    its program lives
     {do: commit}                                   refused while a write is not whole
 
 Who submits under the application and version of a job that goes on gets that one: a program that
@@ -15,7 +16,9 @@ the others. Of two attempts at one write the first that arrives stays. A version
 application's marker is done already.
 
 Prepared work never goes by itself: it waits for its program, or for an operator, who aborts the
-procedure (its undo lets go of all attempts) or sends `commit`.
+procedure (its undo lets go of all attempts) or sends `commit`. Only a job that nobody could take up
+again (`once`: its application is a random name) ends when its program has said nothing for
+SINK_JOB_SILENT_MS; the program says {do: alive} several times in that time.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ def _locks(args: Any) -> list[Lock]:
 
 @procedure(SPARK_JOB, locks=_locks)
 class SparkJob:
-    """args: {app, version, name}; state: `parts` by ordinal, `shown` for people."""
+    """args: {app, version, name, once?}; state: `parts` by ordinal."""
 
     @step(first=True, undo="release")
     async def gather(self, ctx: StepContext) -> Outcome:
@@ -62,22 +65,35 @@ class SparkJob:
         if found is not None and Marker.unpack(found.value).version >= version:
             return done({"outcome": "already_committed", "version": version})
         parts: dict[str, Any] = ctx.state.setdefault("parts", {})
+        silent = ctx.wake == "timeout"
         try:
             while (signal := await ctx.receive(JOB_SIGNAL)) is not None:
+                silent = False
                 match signal.payload:
+                    case {"do": "alive"}:
+                        continue
                     case {"do": "commit"}:
                         return _committing(ctx, app, version, parts)
                     case {"do": "add", "ordinal": int(ordinal), "table": str(name), "part": told}:
                         tasks = signal.payload.get("tasks", 0)
                         await _prepare(ctx, parts, ordinal, name, told, tasks)
                     case other:
-                        raise InvalidArgument(f"a job takes add and commit, not {other!r:.80}")
+                        raise InvalidArgument(
+                            f"a job takes add, alive and commit, not {other!r:.80}"
+                        )
         except InvalidArgument as e:
             return fail(e.code, e.message)
+        if silent:
+            return fail(
+                "SINK_JOB_SILENT",
+                f"its program has said nothing for {limits.SINK_JOB_SILENT_MS // 1000} s, and"
+                " without an app_id nobody else could take the job up: run it again",
+            )
         rows = sum(entry[3] for one in parts.values() for entry in one["part"]["manifest"])
         names = ", ".join(one["table"] for _, one in sorted(parts.items()))
         ctx.progress(0.5 if parts else 0.0, f"{rows} rows prepared: {names}" if parts else "")
-        return ctx.until_signal(JOB_SIGNAL, then="gather")
+        patience_ms = limits.SINK_JOB_SILENT_MS if args.get("once") else 0
+        return ctx.until_signal(JOB_SIGNAL, then="gather", timeout_ms=patience_ms)
 
     @step(point_of_no_return=True)
     async def ended(self, ctx: StepContext) -> Outcome:

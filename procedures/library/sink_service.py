@@ -26,6 +26,7 @@ from kv.base.errors import (
 from kv.base.keys import successor, table_range
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
+from kv.base.timestamps import physical_ms
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
@@ -241,6 +242,16 @@ class SinkService:
                 code="SINK_COMMITTING",
             )
 
+    async def _bypassed(self, procedure: int, version: int, now: int) -> bool:
+        """Whether nobody looks after what this commit claimed. Behind one that committed, its
+        cleaning does, even when its record is gone; but not for a day.
+        """
+        try:
+            record = await self._procedures.wait(procedure, 0)
+        except NotFound:
+            return now - physical_ms(version) >= limits.SINK_EXPIRED_MS
+        return record.state is State.BYPASSED
+
     async def _going_on(self, procedure: int) -> bool:
         try:
             return not (await self._procedures.wait(procedure, 0)).ended
@@ -261,7 +272,8 @@ class SinkService:
         of commits that were answered. Returns how many attempts.
 
         An attempt that had finished tasks is not forgotten at once: it says for SINK_EXPIRED_MS
-        that its lease ended. What a job has prepared has no lease.
+        that its lease ended. What a job has prepared has no lease, nor has what is committed; but a
+        commit that was ended by force left its attempts to nobody.
         """
         while self._fetched:
             await self._procedures.acknowledge(self._fetched[0])
@@ -297,7 +309,10 @@ class SinkService:
                     *(name, found.procedure, (now - found.lease_until_ms) // 60_000),
                 )
             return False
-        if found.lease_until_ms > now:
+        if found.state is AttemptState.COMMITTING:
+            if not await self._bypassed(found.procedure, version, now):
+                return False
+        elif found.lease_until_ms > now:
             return False
         if found.state is AttemptState.DONE and await self._going_on(found.procedure):
             return False  # its commit would not find that it is done, and say that it failed

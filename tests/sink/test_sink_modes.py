@@ -19,7 +19,7 @@ from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.library.sink_job import SPARK_JOB
 from procedures.library.sink_parts import JOB_SIGNAL
-from procedures.library.sink_records import Marker
+from procedures.library.sink_records import Marker, attempt_of
 from procedures.pools import inbox
 from pyspark_kvorum.encoding import deletions, order_of
 from tests.sink.world import (
@@ -451,6 +451,59 @@ def test_o10_what_a_bypassed_commit_left_can_be_aborted() -> None:
         await life.txn.write([put(attempt_key("a"), row.pack())])
         await client.abort()
         assert (await refusal(client.stage(Task(0, "t", {b"1": b"x"})))).code == "SINK_NOT_OPEN"
+
+    play(work)
+
+
+def test_o10_what_a_bypassed_commit_left_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was ended by force keeps its staging for ever; or the staging of one that goes
+    on, or is being cleaned, goes with it.
+    """
+    monkeypatch.setattr(limits, "SINK_EXPIRED_MS", limits.SINK_LEASE_MS + 60_000)
+
+    async def work(world: World, life: Life) -> None:
+        from procedures.library.sink_records import Attempt, AttemptState, attempt_key
+
+        ended = await job_of(life, "nightly", 1, "n")
+        await life.executor.surgeon.bypass(ended, "stuck", "me", override=True)
+        goes_on = await job_of(life, "nightly", 2, "m")
+        for name, procedure in (("a", ended), ("b", goes_on), ("c", 987_654)):
+            await staged(Client(life.sink, name), {b"1": b"x"})
+            row = Attempt(AttemptState.COMMITTING, TABLE, 1 << 62, procedure)
+            await life.txn.write([put(attempt_key(name), row.pack())])
+        assert await life.sink.reap() == 1
+        assert sorted({attempt_of(key) for key in await world.staged()}) == ["b", "c"]
+        await asyncio.sleep(limits.SINK_EXPIRED_MS / 1000 + 1)
+        assert await life.sink.reap() == 1, "nobody knows of this commit any more"
+        assert sorted({attempt_of(key) for key in await world.staged()}) == ["b"]
+
+    play(work)
+
+
+def test_o10_a_job_that_nobody_can_take_up_ends_with_its_program() -> None:
+    """The staging of a program that died stays until an operator looks; or that of one that works
+    for hours between two writes goes.
+    """
+
+    async def work(world: World, life: Life) -> None:
+        args = {"app": "x-random", "version": 0, "name": "x", "once": True}
+        job = await life.executor.submit(Submission(SPARK_JOB, args, "spark", "n"))
+        kept = await job_of(life, "nightly", 1, "m")
+        for ordinal, (id, name) in enumerate(((job, "one"), (kept, "two"))):
+            client = Client(life.sink, name)
+            await tell(life, id, added(client, await staged(client, {b"1": b"a"}), ordinal))
+        for _ in range(3):
+            await asyncio.sleep(limits.SINK_JOB_SILENT_MS / 1000 - 5)
+            await tell(life, job, {"do": "alive"})
+        assert not (await life.executor.wait(job, 0)).ended
+        await asyncio.sleep(limits.SINK_JOB_SILENT_MS / 1000 + 5)
+        record = await life.executor.wait(job, 20_000)
+        assert record.error is not None
+        assert record.error.code == "SINK_JOB_SILENT"
+        await asyncio.sleep(limits.SINK_LEASE_MS / 1000 + 5)
+        await life.sink.reap()
+        assert {attempt_of(key) for key in await world.staged()} == {"two"}
+        assert not (await life.executor.wait(kept, 0)).ended, "it can be resumed"
 
     play(work)
 
