@@ -7,7 +7,8 @@
     indexes    every row has its entries, and every entry its row; what a sequence gives out next
                is above what rows have
     replicas   every replica of every partition has the same versions (digest.py), none that nobody
-               can find, and no intent that nobody ends
+               can find, and no intent that nobody ends. One that has not applied yet what another
+               had is waited for, then told as behind, which is not different
     rest       the map covers every table and index and nothing else; names and ids lead to each
                other; counters are above what they counted. Of one table: only its own part
 
@@ -23,7 +24,7 @@ from typing import Any, Final, Protocol
 
 from kv.base import system
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Corruption, KvorumError, Refused
+from kv.base.errors import Busy, Corruption, KvorumError, Refused
 from kv.base.ids import META_PARTITION, TableId
 from kv.base.keys import META_RANGE, escape, from_u64, table_prefix, table_range
 from kv.base.limits import (
@@ -54,7 +55,8 @@ from sqlproxy.schema import Sequence as SequenceRow
 CHECK: Final = "kvorum.check"
 _WHAT: Final = "check"
 _PREFIX: Final = 4
-_ASKED_MAX: Final = 20  # times that a replica which differs, or is behind, is asked again …
+_ASKED_MAX: Final = 20  # times that a replica which differs is asked again …
+_WAITED_MAX: Final = 200  # … and one that is behind, or is being rebuilt …
 _PAUSE_MS: Final = 150  # … after so long
 _META_END: Final = META_RANGE[1]
 
@@ -279,9 +281,15 @@ class Check:
         end = d.end if page.resume is None else page.resume
         parts = [(placed, start, end)]
         found: list[tuple[Placed, dict[int, Any]]] = []
-        for _ in range(_ASKED_MAX):
+        tops: dict[int, int] = {}  # how far each partition was when it was asked first
+        for asked in range(_WAITED_MAX):
             found = [(one, await self._answers(ctx, one, low, high)) for one, low, high in parts]
+            for one, answers in found:
+                tops.setdefault(one.descriptor.id, _top(answers))
             agreed = all(_agree(answers) for _, answers in found)
+            late = any(_behind(answers, tops[one.descriptor.id]) for one, answers in found)
+            if asked >= _ASKED_MAX and not late:
+                break
             if agreed and sum(_rows_of(answers) for _, answers in found) == len(page.items):
                 break
             now = parts if d.id == META_PARTITION else await _mapped(txn, start, end)
@@ -291,6 +299,7 @@ class Check:
                 await asyncio.sleep(_PAUSE_MS / 1000)
             parts = now or parts
         for one, answers in found:
+            self._leave_out(ctx, one, answers, tops[one.descriptor.id])
             self._compared(ctx, one, answers)
         if page.resume is None and not (d.id == META_PARTITION and d.end != _META_END):
             ctx.state["replicas"] += len(_asked_nodes(placed))
@@ -299,15 +308,32 @@ class Check:
     async def _answers(
         self, ctx: StepContext, placed: Placed, start: bytes, end: bytes
     ) -> dict[int, Any]:
+        left_out = [node for id, node in ctx.state.get("behind", ()) if id == placed.descriptor.id]
         return {
-            node: await self._asked(ctx, placed, node, start, end) for node in _asked_nodes(placed)
+            node: await self._asked(ctx, placed, node, start, end)
+            for node in _asked_nodes(placed)
+            if node not in left_out
         }
+
+    def _leave_out(
+        self, ctx: StepContext, placed: Placed, answers: dict[int, Any], top: int
+    ) -> None:
+        """Tell who is behind; it is not compared, here and further on in this partition."""
+        for node, at in _behind(answers, top).items():
+            where = f"partition {placed.descriptor.id}"
+            what = "is being rebuilt" if at < 0 else f"has applied {at} of {top} entries"
+            self._tell(
+                ctx, "lag", where, f"node {node} {what}, it is not compared: check again later"
+            )
+            ctx.state.setdefault("behind", []).append([int(placed.descriptor.id), node])
+            del answers[node]
 
     async def _asked(
         self, ctx: StepContext, placed: Placed, node: int, start: bytes, end: bytes
     ) -> Any:
-        """(digest, rows, orphans, intents) of all pages up to `end`; or why not."""
+        """(digest, rows, orphans, intents, applied) of all pages up to `end`; or why not."""
         total = rows = 0
+        applied = -1  # by the first page
         orphans: list[bytes] = []
         intents: list[bytes] = []
         resume: bytes | None = start
@@ -315,14 +341,15 @@ class Check:
             while resume is not None:
                 args = (placed.descriptor.id, resume, end, ctx.state["at"], CHECK_STEP_ROWS)
                 told = await self._calls().call_at(node, CHECK_REPLICA, *args)
-                digest, count, resume, lost, old = told
+                digest, count, resume, lost, old, index = told
+                applied = index if applied < 0 else applied
                 total = added(total, digest)
                 rows += count
                 orphans += lost
                 intents += old
         except KvorumError as error:
             return error
-        return total, rows, orphans, intents
+        return total, rows, orphans, intents, applied
 
     def _compared(self, ctx: StepContext, placed: Placed, answers: Mapping[int, Any]) -> None:
         where = f"partition {placed.descriptor.id}"
@@ -447,8 +474,26 @@ def _agree(answers: Mapping[int, Any]) -> bool:
     return len({tuple(one[:2]) for one in told}) == 1
 
 
+def _top(answers: Mapping[int, Any]) -> int:
+    """How far the one is that is furthest."""
+    return max((told[4] for told in answers.values() if isinstance(told, tuple)), default=0)
+
+
+def _behind(answers: Mapping[int, Any], top: int) -> dict[int, int]:
+    """Who differs and has not applied what another had when it was asked first: how far it is; -1:
+    it is being rebuilt.
+    """
+    whole = {told[:2] for told in answers.values() if isinstance(told, tuple) and told[4] >= top}
+    late = {
+        node: told[4]
+        for node, told in answers.items()
+        if isinstance(told, tuple) and told[4] < top and told[:2] not in whole
+    }
+    return late | {node: -1 for node, told in answers.items() if isinstance(told, Busy)}
+
+
 def _rows_of(answers: Mapping[int, Any]) -> int:
-    return int(next(iter(answers.values()))[1])
+    return int(next((told[1] for told in answers.values() if isinstance(told, tuple)), 0))
 
 
 _EXPLAINED: Final = {

@@ -1,12 +1,14 @@
 """CHECK_REPLICA: what one replica has, of a part of a partition, as of one timestamp.
 
-    CHECK_REPLICA(partition, start, end, at, rows) → [digest, rows, resume | nil, orphans, intents]
+    CHECK_REPLICA(partition, start, end, at, rows)
+        → [digest, rows, resume | nil, orphans, intents, applied]
 
 The digest is the sum (modulo 2^128) of BLAKE2b over key, version, expiry and value of each row that
 a reader at `at` sees, so it does not depend on where pages are cut: replicas may differ in deleted
 rows that are collected. Intents are left aside: who asks has read the range at `at` before, so none
 of them becomes a version at or below it any more. With the snapshot of `at` held, the digest is the
-same for every replica that has applied what the leader had then.
+same for every replica that has applied what the leader had then: `applied` is how far its log is
+applied, the leader's says what the others need.
 
 `orphans`: keys with a version above the safepoint and no newest record, which no reader finds.
 `intents`: keys with an intent that is older than any transaction may live: nobody ends it.
@@ -88,6 +90,7 @@ class CheckReplica:
         return [
             *(total.to_bytes(16, "big"), len(page.items), page.resume),
             *(orphans(state, start, high, rows), stale(state.locks.by_key, start, high, at)),
+            state.index,
         ]
 
 

@@ -16,6 +16,7 @@ from kv.base.methods import OP_PUT
 from kv.base.ops import delete, put
 from kv.mvcc.records import Lock, hist_key
 from kvorum.node import Node
+from kvorum.transfer import check as checking
 from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.check import Check
 from procedures.master.partitions import Placed, placed_of, put_row
@@ -210,6 +211,50 @@ async def test_a_map_that_changed_meanwhile_is_no_finding() -> None:
         await db.merge(int(left.descriptor.id), int(made["new"]))
         assert await check._page(ctx, right, right.descriptor.start) is None
         assert state["findings"] == []
+
+
+@pytest.mark.parametrize("answers", [30, 10_000], ids=["catches up", "stays behind"])
+async def test_a_replica_that_is_behind_is_not_different(
+    answers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A voter that lags for more than three seconds, as behind a slow disk, is called damaged."""
+    monkeypatch.setattr(checking, "_PAUSE_MS", 1)
+    asked = 0
+
+    class Lagging:
+        """One node's answers are of before the last entries, so many times."""
+
+        def __init__(self, calls: Any, node: int) -> None:
+            self.calls, self.node = calls, node
+
+        async def call_at(self, node: int, method: int, *args: Any) -> list[Any]:
+            nonlocal asked
+            told = list(await self.calls.call_at(node, method, *args))
+            if node == self.node and asked < answers:
+                asked += 1
+                told[0], told[1], told[5] = bytes(16), told[1] - 1, told[5] - 1
+            return told
+
+    async with trio() as nodes, client(nodes) as db:
+        d = Damaged(nodes, db)
+        await d.fill()
+        (placed,) = await placed_of(d.txn, d.plain.id)
+        store = next(iter(nodes.nodes.values())).store
+        behind, _ = await d.follower()
+        lagging = Lagging(store.cluster.calls, behind.store.identity.node)
+        services: Any = SimpleNamespace(txn=lambda: store.txn)
+        check = Check(services, lambda: lagging)
+        state: dict[str, Any] = {"at": await store.txn.now(), "found": 0, "findings": []}
+        ctx: Any = SimpleNamespace(state=state | {"replicas": 0})
+        for _ in range(2):
+            assert await check._page(ctx, placed, placed.descriptor.start) is None
+        if answers == 30:
+            assert (ctx.state["findings"], asked) == ([], 30)
+            return
+        ((kind, where, message),) = ctx.state["findings"]
+        assert (kind, where) == ("lag", f"partition {placed.descriptor.id}")
+        assert "it is not compared: check again later" in message
+        assert asked == checking._WAITED_MAX, "it was waited for once, not at every page"
 
 
 @pytest.mark.parametrize(
