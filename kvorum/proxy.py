@@ -36,8 +36,17 @@ log = logging.getLogger(__name__)
 class Proxy:
     """See the module. `start` once, `stop` once."""
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], host: str, base: int) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int]],
+        host: str,
+        base: int,
+        *,
+        http_hosts: Sequence[str] = (),
+    ) -> None:
+        """It listens at `host` and `base`; `http_hosts` are more names for it (http/hosts.py)."""
         self._addresses, self._host, self._base = addresses, host, base
+        self._hosts = http_hosts
         self._not_ready: str | None = "it is looking for the cluster"
         self._stack = contextlib.AsyncExitStack()
         self._background: set[asyncio.Task[None]] = set()
@@ -76,6 +85,7 @@ class Proxy:
             timers=LoopTimers(asyncio.get_running_loop()),
             now=SystemClock().monotonic,
             not_ready=self.not_ready,
+            hosts=(self._host, *self._hosts),
         )
         await api.start()
         self._stack.push_async_callback(api.stop)

@@ -201,6 +201,14 @@ class NodeConfig:
             "Where backups, exports and imports of the nodes may read and write, and below.",
         ),
     ] = ()
+    http_hosts: Annotated[
+        tuple[str, ...],
+        Setting(
+            "NAME,…",
+            of.some_of(of.host_pattern, "host names, *.NAME or *"),
+            "More names than --listen, --advertise and localhost by which HTTP is asked; * = any.",
+        ),
+    ] = ()
     log_level: Annotated[
         str, Setting("LEVEL", of.one_of(*LOG_LEVELS), "Least severe messages that are logged.")
     ] = "info"
@@ -339,6 +347,11 @@ class NodeConfig:
     def reachable_at(self) -> str:
         """The host that others are told."""
         return self.advertise or self.listen
+
+    @property
+    def known_as(self) -> tuple[str, ...]:
+        """The names by which it may be asked over HTTP, beside localhost and addresses."""
+        return self.listen, self.advertise, *self.http_hosts
 
     @property
     def address(self) -> str:

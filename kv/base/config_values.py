@@ -20,6 +20,7 @@ Parse = Callable[[Any], Any]
 SITE_LABELS: Final = ("dc", "rack", "server")
 PORTS_PER_NODE: Final = 10  # base: RPC, +1 Raft peers, +2 HTTP, +3 SQL; store i of a machine: +10·i
 ENVIRONMENT_PREFIX: Final = "KVORUM_"
+ANY_HOST: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,17 @@ def host(value: Any) -> str:
 
 def host_or_empty(value: Any) -> str:
     return "" if value == "" else host(value)
+
+
+def host_pattern(value: Any) -> str:
+    """A host's name, `*.NAME` for all below one, or ANY_HOST."""
+    text = value.strip() if isinstance(value, str) else ""
+    if text == ANY_HOST:
+        return text
+    try:
+        return "*." + host(text[2:]) if text.startswith("*.") else host(text)
+    except ValueError:
+        raise ValueError("host names without a port, *.NAME, or *") from None
 
 
 def address(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, load
+from kv.base.config_values import host_pattern, some_of
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, opened
@@ -161,6 +162,10 @@ def proxy(
     port: Annotated[
         int, typer.Option(help="HTTP listens on PORT+2, SQL on PORT+3.")
     ] = PORT_DEFAULT,
+    http_hosts: Annotated[
+        str,
+        typer.Option(metavar="NAME,…", help="More names by which HTTP is asked; *.NAME, * = any."),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
@@ -188,9 +193,17 @@ def proxy(
         scheme, addresses = parse_url(connect or DEFAULT)
         if scheme != "kvorum":
             raise InvalidArgument(f"--connect {connect}: a proxy needs HOST:BASE of nodes")
-        uvloop.run(serve(Proxy(addresses, listen, port), ready))
+        uvloop.run(serve(Proxy(addresses, listen, port, http_hosts=_hosts(http_hosts)), ready))
     except KvorumError as e:
         output.die(e, as_json=json)
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    try:
+        found: tuple[str, ...] = some_of(host_pattern, "host names, *.NAME or *")(text)
+    except ValueError as e:
+        raise InvalidArgument(f"--http-hosts {text}: allowed is {e}") from None
+    return found
 
 
 def status(connect: Connect = None, json: Json = False) -> None:

@@ -5,7 +5,7 @@ this imports FastAPI.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from kv.base.ports import Timers
 from kvorum.backend import Backend
 from kvorum.http.cold import ColdApi, Health
 from kvorum.http.holders import Holders
+from kvorum.http.hosts import HostGuard
 from kvorum.http.hot import HotApi
 from kvorum.http.metrics import Metrics
 from kvorum.http.server import HttpServer
@@ -42,11 +43,13 @@ class HttpApi:
         timers: Timers,
         now: Callable[[], float],
         not_ready: Callable[[], str | None],
+        hosts: Iterable[str],
         holder: Callable[[int], Awaitable[str | None]] | None = None,
         stamps: StampLog | None = None,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
-        why requests cannot be served, None if they can. `holder`: see Sessions. `stamps`: tell it
+        why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
+        beside its machine's (hosts.py). `holder`: see Sessions. `stamps`: tell it
         of every request; `backend` does already.
         """
         self.metrics = Metrics()
@@ -55,7 +58,8 @@ class HttpApi:
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now)
         hot = HotApi(backend, self.sessions, cold.application(), requests, now, watches)
-        self._server = HttpServer(hot if stamps is None else StampedHttp(hot, stamps, now), sock)
+        app = HostGuard(hot, (*hosts, socket.gethostname()))
+        self._server = HttpServer(app if stamps is None else StampedHttp(app, stamps, now), sock)
         self.metrics.add("audit", NO_FIGURES.copy if stamps is None else stamps.figures)
         sessions = self.sessions
         self.metrics.add(
@@ -88,6 +92,7 @@ def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
         timers=node.ports.timers,
         now=node.ports.clock.monotonic,
         not_ready=node.not_ready,
+        hosts=node.config.known_as,
         holder=holders.find,
         stamps=node.stamps,
     )

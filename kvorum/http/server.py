@@ -90,6 +90,7 @@ class HttpServer:
         config = uvicorn.Config(
             app,
             http=_Protocol,
+            interface="asgi3",
             ws="none",
             lifespan="off",
             log_config=None,

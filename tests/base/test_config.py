@@ -84,6 +84,8 @@ def test_every_setting_is_explained_and_keeps_its_default(option: Any) -> None:
         ("transfer_places", "/srv", "places file:///DIRECTORY"),
         ("transfer_places", "file:///srv/%2e%2e/etc", "places file:///DIRECTORY"),
         ("transfer_places", "postgresql://me:x@db", "places file:///DIRECTORY"),
+        ("http_hosts", "db.example.org:7602", "host names without a port"),
+        ("http_hosts", "*.", "host names without a port, *.NAME, or *"),
         ("gc_retention_ms", 0, "from 1 to"),
     ],
 )

@@ -8,12 +8,15 @@ import html
 import json
 import logging
 import socket
+from collections.abc import MutableMapping
 from typing import Any
 
 import httpx
 import pytest
 
 from kv.base.limits import BATCH_OPS_MAX, HTTP_HEAD_BYTES_MAX, VALUE_BYTES_MAX
+from kvorum.http.hosts import HostGuard
+from kvorum.http.request import Receive, Scope, Send
 from tests.surfaces.conftest import Served, error_of
 
 WEB = {"ns": "default", "table": "web"}
@@ -92,6 +95,72 @@ def test_a_page_of_another_site_writes_nothing(http: httpx.Client) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+@pytest.mark.parametrize(
+    "route", ["/v1/kv/default/web", "/v1/watch/default/web", "/v1/nodes", "/console", "/healthz"]
+)
+def test_a_page_whose_name_was_made_to_point_here_reads_nothing(
+    http: httpx.Client, route: str
+) -> None:
+    """To its browser the node is then the page's own site: it read and wrote whatever it liked."""
+    told = error_of(http.get(route, headers={"host": "evil.example:7602"}), 403, "FOREIGN_HOST")
+    assert "--http-hosts evil.example" in told["message"]
+    assert told["details"] == {"setting": "http_hosts", "actual": "evil.example"}
+
+
+def test_a_node_is_asked_by_its_address_and_its_names(http: httpx.Client) -> None:
+    """A probe or a client that may not come in takes a healthy node out of service."""
+    port = http.base_url.port
+    hosts = [
+        "localhost",
+        f"LocalHost.:{port}",
+        "db.localhost",
+        "10.0.0.7:80",
+        "[::1]",
+        f"[fe80::1]:{port}",
+    ]
+    for host in [*hosts, socket.gethostname()]:
+        assert http.get("/healthz", headers={"host": host}).status_code == 200, host
+    for host in (
+        "",
+        "[evil.example]",
+        "1.2.3.4.evil.example",
+        "localhost.evil.example",
+        "elocalhost",
+    ):
+        error_of(http.get("/healthz", headers={"host": host}), 403, "FOREIGN_HOST")
+
+
+async def test_names_of_hosts_are_told_or_are_all() -> None:
+    """A node behind a name of its owner's would answer nobody, or, asked for one, everybody."""
+    served: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        served.append(dict(scope["headers"]).get(b"host", b"none"))
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        answers.append(message)
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request"}
+
+    answers: list[MutableMapping[str, Any]] = []
+    hosts = [b"db.example.org:7602", b"DB.Example.Org", b"n1.kv.local", b"kv.local", b"other.org"]
+    scope = {"type": "http", "method": "GET", "raw_path": b"/", "query_string": b""}
+    for names, taken in (
+        (("db.example.org", "*.kv.local", ""), hosts[:3]),
+        (("*",), hosts),
+        ((), []),
+    ):
+        guard = HostGuard(app, names)
+        served.clear()
+        for host in hosts * 2:
+            await guard(scope | {"headers": [(b"host", host)]}, receive, send)
+        assert served == taken * 2
+        await guard(scope | {"headers": []}, receive, send)
+        assert served[-1] == b"none", "browsers name whom they ask: this is none"
+    assert {m["status"] for m in answers if "status" in m} == {403}
+
+
 def test_a_trailing_slash_is_another_path(http: httpx.Client) -> None:
     """A redirect without a body is an answer that no client of ours understands."""
     error_of(http.get("/v1/namespaces/"), 404, "ROUTE_NOT_FOUND")
@@ -125,7 +194,7 @@ def test_a_client_that_leaves_is_no_error(
 ) -> None:
     """Clients leave all the time: a stack trace for each of them buries those of real bugs."""
     http.put("/v1/kv/default/web/large", content=bytes(VALUE_BYTES_MAX))
-    request = b"GET /v1/kv/default/web/large HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /v1/kv/default/web/large HTTP/1.1\r\nHost: localhost\r\n\r\n"
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", served.base + 2), timeout=10) as s:
             s.sendall(request * 20)
