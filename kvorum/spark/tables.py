@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kv.base.errors import InvalidArgument
@@ -148,12 +147,7 @@ class SparkSnapshot:
         self._held = self._database.snapshot(self._as_of, owner=self._owner)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         held, self._held = self._held, None
         database, self._database = self._database, None
         if held is not None:

@@ -5,122 +5,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
 
 import pytest
 
-from kv.base.errors import KvorumError, Unavailable, UnknownOutcome, WriteConflict
+from kv.base.errors import KvorumError, UnknownOutcome, WriteConflict
 from kv.base.limits import COMMITS_IN_FLIGHT_MAX, UNSTAGE_MS
 from kv.base.methods import (
     COMMIT,
     FINISH,
-    GET,
     HEARTBEAT,
     MGET,
     PREWRITE,
     RESOLVE,
     ROLLBACK,
 )
-from kv.client.client import KvClient
-from kv.client.links import LinkLost
-from tests.support.simloop import SimLoop, run
+from tests.txn import short
+from tests.txn.short import SENT_S, Seen
 from tests.txn.world import RealWorld, failure, k
 from txn.client import TxnClient
 from txn.results import TxnStatus
 from txn.transaction import Transaction
 
 A, B, Z = k("a"), k("b"), k("z")  # two partitions: A and B in the first
-SENT_S = 0.0005  # a sync of the simulated disk takes longer
 
-
-class Seen:
-    """A KvClient that notes what is sent. `spoil` (number of a PREWRITE from 0, how): its answer is
-    lost, or the request, or it is not started at all; `refused`: methods that fail.
-    """
-
-    def __init__(self, inner: KvClient) -> None:
-        self.inner = inner
-        self.spoil: tuple[int, str] = (-1, "")
-        self.refused: list[int] = []
-        self.started: list[int] = []
-        self.called: list[int] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
-        self.called.append(method)
-        if method in self.refused:
-            self.refused.remove(method)
-            raise Unavailable("not now")
-        return await self.inner.call(method, key, *args, budget_ms=budget_ms)
-
-    async def go_on(self, first: Any, error: BaseException) -> Any:
-        return await self.inner.go_on(first, error)
-
-    def start(self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int) -> Any:
-        number = self.started.count(PREWRITE)
-        self.started.append(method)
-        if method != PREWRITE or number != self.spoil[0]:
-            return self.inner.start(method, key, args, budget_ms)
-        how, self.spoil = self.spoil[1], (-1, "")
-        if how == "nothing":
-            return None
-        lost: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        if how == "request":  # a read of nobody's, for where it would have gone
-            first = self.inner.start(GET, key, (key, 0, None), budget_ms)
-            assert first is not None
-            lost.set_exception(LinkLost("gone", sent=False))
-            return first._replace(reply=lost, method=method, args=args)
-        first = self.inner.start(method, key, args, budget_ms)
-        assert first is not None
-
-        def lose(_done: object) -> None:
-            if not lost.done():
-                lost.set_exception(LinkLost("gone", sent=True))
-
-        first.reply.add_done_callback(lose)
-        return first._replace(reply=lost)
-
-
-def in_world(test: Callable[[RealWorld, TxnClient, Seen], Awaitable[None]]) -> None:
-    async def main(loop: SimLoop) -> None:
-        world = RealWorld(loop)
-        await world.start()
-        inner = world.kv()
-        assert isinstance(inner, KvClient)
-        seen = Seen(inner)
-        client = world.client(seen)
-        for key in (A, B, Z):
-            t = await client.begin()
-            t.put(key, b"0")
-            await t.commit()
-        seen.started.clear()
-        seen.called.clear()
-        await test(world, client, seen)
-        await client.close()
-        assert world.locked() == []
-        assert not client.coordinator.resolver.owners
-        assert not client.coordinator.resolver.flipping
-        assert client.coordinator._slots._value == COMMITS_IN_FLIGHT_MAX
-        world.close()
-
-    run(main)
+in_world = partial(short.in_world, (A, B, Z), PREWRITE)
 
 
 async def changed(client: TxnClient, value: bytes) -> Transaction:
     """A transaction that read both partitions and will write both."""
-    t = await client.begin()
-    assert [row is not None for row in await t.multi_get([A, Z])] == [True, True]
-    t.put(A, value)
-    t.put(Z, value)
-    return t
+    return await short.changed(client, (A, Z), value)
 
 
 async def both(client: TxnClient) -> list[bytes]:
-    rows, _ = await client.multi_get([A, Z])
-    return [row[0] for row in rows if row is not None]
+    return await short.values(client, (A, Z))
 
 
 def test_d13_the_usual_one_is_a_read_and_a_prewrite_for_each() -> None:
