@@ -6,7 +6,8 @@ every node       garbage, sweeping: the partitions that it leads
                  cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
                  addresses: the members table; what an operator forced here (kvorum/audit.py)
                  heartbeats to the master (kvorum/heartbeat.py)
-the master       abandoned Spark attempts; leaderships back to where they belong (balance.py)
+the master       abandoned Spark attempts, backups of commands that are gone (transfer/left.py);
+                 leaderships back to where they belong (balance.py)
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kvorum.members import members, placed
 from kvorum.oldest import OldestIntent
 from kvorum.roles import Master
 from kvorum.store import Store
+from kvorum.transfer.left import Left
 from procedures.library.sink_service import SinkService
 from procedures.master.balance import Balancer
 from procedures.master.groups import Groups
@@ -75,6 +77,7 @@ class Upkeep:
         )
         store.dispatcher.register(OLDEST_INTENT, lambda _context, _args: self._oldest_intent())
         self.cutoff = CutOff(store)
+        self._left = Left(lambda: master.executor, ports.timers.monotonic)
         self._sweeper = Sweeper(store.manager, store.txn.resolver, ports.clock, ports.timers)
         self.audit = Audit(store.state, store.txn, ports.in_thread)
         self._trimmer = Trimmer(ports.in_thread)
@@ -154,11 +157,12 @@ class Upkeep:
         return {**self._store.safepoint.stats(), **self.collector.stats(), **self.care.stats()}
 
     async def _reap(self) -> None:
-        """Remove what sinks staged and abandoned."""
+        """Remove what sinks staged and abandoned; end what commands left."""
         while True:
             await asyncio.sleep(_REAP_INTERVAL_S)
             if self._master.executor is not None:
                 await _tolerate(self._sink.reap, "abandoned sink attempts were not removed")
+            await _tolerate(self._left.look, "what commands left was not ended")
 
     async def _follow_members(self) -> None:
         """Who joined, who moved, who left."""

@@ -480,6 +480,7 @@ TRANSFER_PAGE_ROWS: Final = 2_000  # of one scan for a copy
 TRANSFER_WRITE_ROWS: Final = 1_000  # of one transaction that restores rows …
 TRANSFER_WRITE_BYTES: Final = 2 * MiB  # … and their bytes
 TRANSFER_LEASE_MS: Final = 600_000  # whoever copies renews its snapshot at least so often
+TRANSFER_LEFT_MS: Final = 900_000  # a backup or export whose command is gone for so long is ended
 TRANSFER_TIMEOUT_MS: Final = 86_400_000  # then a copy gives up: its snapshot is not held for longer
 TRANSFER_LOCKS_MAX: Final = 48  # tables that are locked one by one; beyond, their namespaces
 TRANSFER_RANGES_MAX: Final = 500  # key ranges that one order of a restore makes
@@ -515,6 +516,7 @@ assert TRANSFER_WRITE_BYTES + VALUE_BYTES_MAX + KEY_BYTES_MAX < BATCH_BYTES_MAX
 assert max(TRANSFER_WRITE_ROWS, TRANSFER_CHUNK_ROWS) <= BATCH_OPS_MAX
 assert TRANSFER_LEASE_MS <= LEASE_TTL_MS_MAX
 assert TRANSFER_TIMEOUT_MS <= LEASE_LIFETIME_MS_MAX
+assert WORKER_LEASE_MS < TRANSFER_LEFT_MS < TRANSFER_TIMEOUT_MS
 assert TRANSFER_LOCKS_MAX <= PROCEDURE_LOCKS_MAX
 assert TRANSFER_RANGES_MAX <= SPLIT_KEYS_MAX
 assert TRANSFER_ATOMIC_ROWS <= TXN_MEMORY_KEYS_MAX

@@ -101,11 +101,19 @@ def run(
         return ended(info)
     except Interrupted as stopped:
         output.die(
-            f"interrupted; the procedure waits: `kvorum {what} … --resume {stopped.id}` goes on, "
-            f"`kvorum proc abort {stopped.id}` and then --resume takes it back",
+            f"interrupted; the procedure waits{_patience(name)}: `kvorum {what} … --resume "
+            f"{stopped.id}` goes on, `kvorum proc abort {stopped.id}` and then --resume takes it "
+            "back",
             as_json=json,
         )
     except KeyboardInterrupt:
         output.die("interrupted; `kvorum proc list` shows whether it goes on", as_json=json)
     except KvorumError as error:
         output.die(error, as_json=json)
+
+
+def _patience(name: str) -> str:
+    from kvorum.transfer.left import PATIENCE_MS
+
+    found = PATIENCE_MS.get(name)
+    return "" if found is None else f" for {found // 60_000} minutes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ import kvorum
 from kv.base import system
 from kv.base.errors import Corruption, NotFound
 from kv.base.keys import table_prefix, table_range
+from kv.base.limits import TRANSFER_LEFT_MS
 from kvorum.transfer import backup as backing
+from kvorum.transfer.hands import run_here
+from kvorum.transfer.left import Left
 from kvorum.transfer.places import place_of
 from kvorum.transfer.scope import RULES
 from kvorum.transfer.services import scan_expiring
@@ -322,6 +325,58 @@ async def test_schema_changes_wait_for_a_backup(
         with pytest.raises(kvorum.KvorumError) as refused:
             await db.wait(await db.submit("kvorum.backup", args), timeout_ms=10_000)
         assert refused.value.code == "TARGET_IN_USE"
+
+
+async def test_j18_a_backup_whose_command_is_gone_lets_go_of_its_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schema changes wait for ever behind a command that was killed; or one that is slow, or that
+    is resumed in time, loses its locks.
+    """
+    clock = [0.0]
+    async with trio(1) as cluster, client(cluster) as db:
+        (node,) = cluster.nodes.values()
+        left = Left(lambda: node.master.executor, lambda: clock[0])
+        await db.create_table("default", "t")
+        for i in range(4):
+            await db.table("default", "t").put(f"k{i}", b"x" * 4_000)
+        locks = backing.lock_names(await backing.all_tables(db._backend.txn))
+
+        async def args(_backend: Any) -> Any:
+            return {"target": (tmp_path / "b").as_uri(), "locks": locks, "rate": 4_096}
+
+        ids: list[int] = []
+
+        async def command(resume: int = 0) -> None:
+            await run_here(
+                cluster.url,
+                backing.BACKUP_HERE,
+                args,
+                lambda info: ids.append(info.id),
+                resume=resume,
+            )
+
+        async def waited(ms: int) -> str:
+            await left.look()
+            clock[0] += ms / 1000
+            await left.look()
+            return str((await db.procedure(ids[0])).state)
+
+        monkeypatch.setattr(backing, "TRANSFER_BLOCK_ROWS", 1)
+        for round_ in range(2):
+            running = asyncio.get_running_loop().create_task(command(ids[0] if round_ else 0))
+            while len(ids) < 2 * (round_ + 1):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.02)
+            assert await waited(2 * TRANSFER_LEFT_MS) != "BYPASSED", "its command lives"
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            assert await waited(TRANSFER_LEFT_MS - 1) != "BYPASSED", "it may be resumed"
+        clock[0] += 0.001
+        assert await waited(0) == "BYPASSED"
+        await db.wait(await db.submit("DropTable", {"namespace": "default", "name": "t"}))
+        with pytest.raises(NotFound, match="has ended: BYPASSED"):
+            await command(ids[0])
 
 
 async def test_backup_of_tables_that_nobody_locked_is_refused(tmp_path: Path) -> None:
