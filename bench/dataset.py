@@ -112,17 +112,17 @@ def create(node: Server, name: str) -> Loaded:
 
 def found_again(node: Server, table: Loaded) -> Loaded:
     """`table` where its leader is now: leaders move when other tables are made."""
-    return _located(node, table.name, table.id, table.port)
+    return _located(node, table.name, table.id)
 
 
-def _located(node: Server, name: str, table: int, known: int = 0) -> Loaded:
-    partition, epoch, port = _settled(node, table_prefix(table), known)
+def _located(node: Server, name: str, table: int) -> Loaded:
+    partition, epoch, port = _settled(node, table_prefix(table))
     return Loaded(name, table, table_range(table)[1], partition, epoch, port)
 
 
-def _settled(node: Server, key: bytes, known: int) -> tuple[int, int, int]:
+def _settled(node: Server, key: bytes) -> tuple[int, int, int]:
     """Partition, epoch and the leader's port. A cluster elects a leader for a new partition and may
-    move it once, where leaders are fewer: wait until it stays, unless it is where it was `known`.
+    move it once, where leaders are fewer: wait until it stays.
     """
     found, since, deadline = 0, time.monotonic(), time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
@@ -131,7 +131,7 @@ def _settled(node: Server, key: bytes, known: int) -> tuple[int, int, int]:
         partition, _start, _end, epoch, *_ = descriptor
         if leader and not port:
             port = node.base  # the node that was asked
-        if len(node.pids) == 1 or (port and port == known):
+        if len(node.pids) == 1:
             return partition, epoch, node.base
         if port != found:
             found, since = port, time.monotonic()
