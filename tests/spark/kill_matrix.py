@@ -35,6 +35,8 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import KvorumError
 from kv.client.client import connect
 from kvorum.spark.sinks import Sinks
+from sqlproxy import catalog
+from sqlproxy.rows import codec
 from tests.integration.cables import CABLES_HOST, Cables
 from tests.integration.clusters import Nodes
 from tests.machine import ROOT, java_home
@@ -51,6 +53,9 @@ ROWS = 300
 ROWS_LARGE = 3_000
 META = 1
 PER_FILE = 1_000_000  # ids
+END_S = 120.0
+LOOKED_WHOLE = 25  # rounds, after which every row is compared
+SINKS = frozenset({"kvorum.sink_commit", "kvorum.sink_clean"})
 
 TASK_POINTS = ("begin", "staged", "sealed")
 DRIVER_POINTS = ("commit", "committed")
@@ -365,27 +370,58 @@ class Matrix:
 
     def end(self) -> dict[str, Any]:
         """Spark stops; the final oracle. What there is to report."""
-        (self.folder / "end").touch()
-        assert self.driver is not None
-        self.driver.wait(60)
+        stopped = self._driver_stops()
+        self.cluster.wait_caught_up(within_s=END_S)
         found = self.looked()
-        wanted = {number for number, rows in self.files.items() if rows}
-        assert set(found) == wanted
         with Sinks(self.cluster.url) as sinks:
+            self.equals_the_source(sinks)
             (ledger,) = [one for one in sinks.ledgers() if one.table == f"{NAMESPACE}.{TABLE}"]
-            assert ledger.version >= len(wanted) - 1, ledger
+            assert ledger.version == len(self.files) - 1, (ledger, "one version for each file")
             until = time.monotonic() + 6 * LEASE_MS / 1000
-            while left := sinks.attempts():
-                assert time.monotonic() < until, f"staging is left: {left}"
+            while left := (sinks.attempts(), self._going_on()):
+                if not any(left):
+                    break
+                assert time.monotonic() < until, f"something is left: {left}"
                 time.sleep(0.5)
         return {
             "rounds": self.round,
             "batches": len(found),
+            "stopped": stopped,
             "rows": sum(self.files.values()),
             "drivers": self.restarts,
             "resent": dict(self.resent),
             "cases": dict(sorted(self.done.items())),
         }
+
+    def _driver_stops(self) -> bool:
+        """Whether it did so by itself: Spark may hang while it stops, which is not ours."""
+        (self.folder / "end").touch()
+        assert self.driver is not None
+        try:
+            self.driver.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.kill_driver()
+            return False
+        return True
+
+    def equals_the_source(self, sinks: Sinks) -> None:
+        """Row by row, with what is in it."""
+        txn = sinks._backend.txn
+        decode = codec(sinks.ask(catalog.lookup(txn, NAMESPACE, TABLE))).decode_row
+        wanted = {
+            number * PER_FILE + n: f"v{number}" for number, rows in self.files.items()
+            for n in range(rows)
+        }  # fmt: skip
+        with kvorum.connect(self.cluster.url) as db:
+            rows = [decode(item.key, item.value) for item in db.table(NAMESPACE, TABLE).rows()]
+        assert len(rows) == len(wanted), f"{len(rows)} rows, not {len(wanted)}"
+        wrong = [row for row in rows if wanted.get(row[0]) != row[1]]
+        assert not wrong, f"{len(wrong)} rows are not the source's: {wrong[:3]}"
+
+    def _going_on(self) -> list[int]:
+        """Commits and cleanings that have not ended."""
+        with kvorum.connect(self.cluster.url) as db:
+            return [p.id for p in db.procedures() if p.name in SINKS and not p.finished]
 
 
 async def _send(endpoint: str, requests: list[Any]) -> list[str]:
@@ -436,6 +472,9 @@ def run(
                 at = time.monotonic()
                 matrix.play(case)
                 say(f"{matrix.round:4d} {time.monotonic() - at:6.1f} s  {case}")
+                if matrix.round % LOOKED_WHOLE == 0:
+                    with Sinks(cluster.url) as sinks:
+                        matrix.equals_the_source(sinks)
                 if time.monotonic() - began > seconds:
                     break
             return matrix.end() | {"seconds": round(time.monotonic() - began, 1)}
