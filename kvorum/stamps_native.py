@@ -50,6 +50,7 @@ _PLACES.update(
         m.PUT: (_one, -1, -1, -1),
         m.DELETE: (_one, -1, -1, -1),
         m.WRITE: (_ops(0), 1, -1, -1),
+        m.WRITE_ROWS: (_many(0), 2, -1, -1),
         m.MGET: (_many(0), -1, 1, -1),
         m.READ_NOW: (_many(0), -1, 1, -1),
         m.SCAN: (_one, -1, 2, -1),
@@ -73,7 +74,7 @@ _Found = tuple[Sequence[Key], Sequence[int | str], int, int, int, int, int, int]
 """keys, tables, read_ts, start_ts, commit_ts, version, txn, procedure: as Stamp has them."""
 _NOTHING: Final[_Found] = ((), (), 0, 0, 0, 0, 0, 0)
 _NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
-_VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE})
+_VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE, m.WRITE_ROWS})
 _READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.SCAN_VALUES, m.READ_NOW})
 _RANGES: Final = frozenset({m.SCAN, m.SCAN_VALUES, m.CHANGES, m.PAIRS, m.PARTS, m.AWAIT_CHANGES})
 _PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})

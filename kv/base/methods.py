@@ -91,9 +91,12 @@ PAIRS: Final = 21
 # start, end, parts → [key, …], bytes. Where the range would be cut into so many parts of about the
 # same size, and its size: estimates
 PARTS: Final = 22
+# keys, values, start_ts, flags[, options] → version. WRITE of many puts without times to live; keys
+# rise; option absent: none may be there. Its anchor is the first key
+WRITE_ROWS: Final = 23
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
-NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
+NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS})
 
 # -- flags of WRITE and PREWRITE
 BLIND: Final = 1  # no check for versions newer than start_ts (a batch that read nothing)
@@ -132,7 +135,7 @@ STATS: Final = 67
 FIND_TXN: Final = 68
 # → the safepoint: reads below it are refused
 SAFEPOINT: Final = 69
-# name, args (msgpack bytes), owner, nonce | None → id
+# name, args (msgpack bytes), owner, nonce | None → id [, map (ProcedureInfo) of one that has ended]
 PROC_SUBMIT: Final = 70
 # id, wait_ms → map (ProcedureInfo), as msgpack bytes
 PROC_GET: Final = 71

@@ -66,6 +66,7 @@ from kv.base.methods import (
     SCAN,
     SCAN_VALUES,
     WRITE,
+    WRITE_ROWS,
 )
 from kv.base.ports import Rng, Timers
 from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
@@ -77,7 +78,7 @@ from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
-    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS, PARTS}
+    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS, PARTS, WRITE_ROWS}
 )
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may

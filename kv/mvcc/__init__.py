@@ -7,7 +7,7 @@ adds nothing. Nothing here waits, reads a clock or knows a disk.
     records     the bytes of cur, hist, lock, txn and gcq (on disk: never change one in place)
     guards      the same of guard, and the table of them: what serializable transactions have read
     get scan    reads at a timestamp
-    write       a whole transaction in one step (1PC): the hot path
+    write       a whole transaction in one step (1PC): the hot path; write_rows: of many plain puts
     prewrite commit rollback resolve heartbeat
                 the two-phase way (Percolator, Peng and Dabek, OSDI 2010, with TiDB's pushes)
     validate    what a serializable transaction read still holds when it commits, and why that is

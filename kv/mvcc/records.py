@@ -61,7 +61,7 @@ _HEAD = struct.Struct(">QB")
 _HEAD_TTL = struct.Struct(">QBQ")
 _LOCK = struct.Struct(">QBIH")
 _TXN = struct.Struct(">BQQQI")
-_head = _HEAD.pack
+_head = cur_head = _HEAD.pack  # of a record without a time to live: commit_ts, flags
 _KIND_AT: Final = 8  # of a lock record
 _pack = msgpack.Packer(use_bin_type=True).pack
 

@@ -72,7 +72,7 @@ def write(
     """
     known: TxnRecord | None = None
     if start_ts:
-        known = _known(view, ops[0][1], start_ts, now_ms)
+        known = known_record(view, ops[0][1], start_ts, now_ms)
         if known is not None and known.status == COMMITTED:
             return known.commit_ts
     newest_allowed = start_ts if start_ts and not flags & BLIND else 0
@@ -103,14 +103,14 @@ def write(
                 old=old,
             )
     if superseded > SUPERSEDED_BYTES_MAX:
-        raise _too_much(superseded)
+        raise too_much(superseded)
     if start_ts:
         record = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=owner)
         m.set_txn(ops[0][1], start_ts, record, new=known is None)
     return commit_ts
 
 
-def _known(view: View, anchor: bytes, start_ts: int, now_ms: int) -> TxnRecord | None:
+def known_record(view: View, anchor: bytes, start_ts: int, now_ms: int) -> TxnRecord | None:
     """The record of a transaction that may still write, or that is committed. Raises TxnAborted."""
     known = view.txn(anchor, start_ts)
     if known is not None and known.status == COMMITTED:
@@ -121,7 +121,7 @@ def _known(view: View, anchor: bytes, start_ts: int, now_ms: int) -> TxnRecord |
     return known
 
 
-def _too_much(superseded: int) -> TooLarge:
+def too_much(superseded: int) -> TooLarge:
     return TooLarge(
         f"the batch replaces {superseded} bytes of old versions, at most {SUPERSEDED_BYTES_MAX} at "
         "once; nothing was written. Split it",

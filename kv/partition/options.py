@@ -116,7 +116,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "stage": _stage,  # with the anchor: the keys of all intents, a list for each part
     "fence": _flag("fence"),  # store the bound with the intents; refused where a key is fenced
     "checked": _flag("checked"),  # of PREWRITE_ROWS: no row may have a version above start_ts
-    "absent": _flag("absent"),  # of PREWRITE_ROWS: no row may be there
+    "absent": _flag("absent"),  # of PREWRITE_ROWS and WRITE_ROWS: no row may be there
     "own": _flag("own"),  # of a ROLLBACK: by the coordinator, who told nobody of a commit
 }
 

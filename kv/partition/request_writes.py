@@ -1,8 +1,8 @@
-"""Requests that write rows: PUT, DELETE, WRITE, and the prewrites of a transaction. See
+"""Requests that write rows: PUT, DELETE, WRITE, WRITE_ROWS, and the prewrites of a transaction. See
 kv/partition/requests.py.
 
-Invariants of what passes: a key occurs once; the rows of PREWRITE_ROWS rise; what a serializable
-transaction says that it read rises and does not overlap (txn/readset.py sends it so).
+Invariants of what passes: a key occurs once; the rows of WRITE_ROWS and PREWRITE_ROWS rise; what a
+serializable transaction says that it read rises and does not overlap (txn/readset.py sends it so).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from operator import lt
-from typing import Any
+from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import (
@@ -36,6 +36,8 @@ from kv.partition.fields import (
     too_large,
 )
 from kv.partition.options import check_options, options_of
+
+_SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 
 
 def put(r: list[Any]) -> Keys:
@@ -87,25 +89,43 @@ def prewrite_rows(r: list[Any]) -> Keys:
     check_int(r[5], "start_ts", MAX, 1)
     check_key(r[6])
     check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
-    keys, values = r[8], r[9]
-    if type(keys) is not list or type(values) is not list or len(keys) != len(values) or not keys:
-        raise InvalidArgument("keys and values must be lists of one length, with at least one row")
-    if len(keys) > PREWRITE_KEYS_MAX:
-        raise too_large("rows", PREWRITE_KEYS_MAX, len(keys))
-    if set(map(type, keys)) != {bytes} or not set(map(type, values)) <= {bytes, type(None)}:
-        raise InvalidArgument("keys must be bytes, values bytes or nil")
-    check_key(min(keys, key=len))
-    check_key(max(keys, key=len))
-    check_value(max(filter(None, values), key=len, default=b""))
-    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
-    if size > PREWRITE_BYTES_MAX + VALUE_BYTES_MAX:
-        raise too_large("bytes of keys and values", PREWRITE_BYTES_MAX + VALUE_BYTES_MAX, size)
-    if not all(map(lt, keys, islice(keys, 1, None))):
-        raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
+    keys = r[8]
+    bytes_max = PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
+    _check_rows(keys, r[9], {bytes, type(None)}, PREWRITE_KEYS_MAX, bytes_max)
     if r[6] in keys:
         raise InvalidArgument("the anchor is prewritten by PREWRITE, before these rows")
     check_options(r[10] if len(r) > 10 else None)
     return NO_KEYS  # they are read at once, if at all
+
+
+def write_rows(r: list[Any]) -> Keys:
+    check_int(r[7], "start_ts", MAX)
+    check_int(r[8], "flags", 0xFFFF)
+    options = r[9] if len(r) > 9 else None
+    check_options(options)
+    if options and ("reads" in options or "ranges" in options):
+        raise InvalidArgument("options reads and ranges are WRITE's: send ops")
+    _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
+    return r[5][::_SAMPLED]  # all are read at once; these tell where the traffic is
+
+
+def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_max: int) -> None:
+    """Rows as two lists; the types that a value may have. Nothing is done row by row."""
+    if type(keys) is not list or type(values) is not list or len(keys) != len(values) or not keys:
+        raise InvalidArgument("keys and values must be lists of one length, with at least one row")
+    if len(keys) > rows_max:
+        raise too_large("rows", rows_max, len(keys))
+    if set(map(type, keys)) != {bytes} or not set(map(type, values)) <= kinds:
+        nil = " or nil" if type(None) in kinds else ""
+        raise InvalidArgument(f"keys must be bytes, values bytes{nil}")
+    check_key(min(keys, key=len))
+    check_key(max(keys, key=len))
+    check_value(max(filter(None, values), key=len, default=b""))
+    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+    if size > bytes_max:
+        raise too_large("bytes of keys and values", bytes_max, size)
+    if not all(map(lt, keys, islice(keys, 1, None))):
+        raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
 
 
 def check_ops(ops: Any, *, ops_max: int, bytes_max: int) -> list[bytes]:

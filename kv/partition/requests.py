@@ -41,6 +41,7 @@ from kv.base.methods import (
     SCAN_VALUES,
     SETTLE,
     WRITE,
+    WRITE_ROWS,
 )
 from kv.partition import request_reads as reads
 from kv.partition import request_verbs as verbs
@@ -53,6 +54,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     PUT: (4, writes.put),
     DELETE: (2, writes.delete),
     WRITE: (3, writes.write),
+    WRITE_ROWS: (4, writes.write_rows),
     MGET: (3, reads.mget),
     READ_NOW: (3, reads.mget),
     SCAN: (6, reads.scan),
@@ -74,7 +76,9 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
 }
 _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
 # one more argument (kv.partition.options)
-WITH_OPTIONS: Final = frozenset({WRITE, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, SCAN})
+WITH_OPTIONS: Final = frozenset(
+    {WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, SCAN}
+)
 
 
 def check_request(r: list[Any]) -> Keys:
@@ -106,6 +110,8 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
             keys = r[7]
         case methods.PREWRITE_ROWS:  # they rise
             return r[8][0], r[8][-1]
+        case methods.WRITE_ROWS:
+            return r[5][0], r[5][-1]
         case methods.COMMIT | methods.ROLLBACK | methods.CHECK | methods.HEARTBEAT | methods.SETTLE:
             return r[5], r[5]
         case _:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kv.base.limits import LOCK_WAIT_MARGIN_MS, LOCK_WAIT_SHARE
-from kv.base.methods import DELETE, PREWRITE, PREWRITE_ROWS, PUT, WRITE
+from kv.base.methods import DELETE, PREWRITE, PREWRITE_ROWS, PUT, WRITE, WRITE_ROWS
 from kv.partition.admission import Item
 from kv.partition.options import NONE, Options, options_of
 from kv.partition.requests import weight
 
-_OPTIONS_AT: Final = {WRITE: 8, PREWRITE: 10, PREWRITE_ROWS: 10}
+_OPTIONS_AT: Final = {WRITE: 8, WRITE_ROWS: 9, PREWRITE: 10, PREWRITE_ROWS: 10}
 LEAVES_INTENT: Final = frozenset({PREWRITE, PREWRITE_ROWS})
 
 
@@ -71,6 +71,8 @@ def txn_of(r: list[Any]) -> int:
         txn = r[5]
     elif r[1] == WRITE:
         txn = r[6]
+    elif r[1] == WRITE_ROWS:
+        txn = r[7]
     return txn
 
 
@@ -83,7 +85,7 @@ def keys_of(r: list[Any]) -> Iterable[bytes]:
         return [op[1] for op in r[5]]
     if method == PREWRITE:
         return [op[1] for op in r[8]]
-    keys: list[bytes] = r[8]
+    keys: list[bytes] = r[5] if method == WRITE_ROWS else r[8]
     return keys
 
 

@@ -26,6 +26,7 @@ from kv.base.methods import (
     SETTLE,
     STAGING,
     WRITE,
+    WRITE_ROWS,
 )
 from kv.base.ops import Op
 from kv.base.timestamps import MAX
@@ -40,13 +41,14 @@ from kv.mvcc.rollback import rollback
 from kv.mvcc.validate import Reads, guard, look, validate
 from kv.mvcc.view import Mutations, View
 from kv.mvcc.write import write
+from kv.mvcc.write_rows import write_rows
 from kv.partition.options import Options, options_of
 
 Result = list[Any]
 Handler = Callable[[View, list[Any], int, int, Mutations], Result]
 """(view, request, fresh timestamp or 0, now_ms, mutations) → the result fields of the reply."""
 
-NEEDS_TIMESTAMP: Final = frozenset({PUT, DELETE, WRITE, PREWRITE, PREWRITE_ROWS})
+NEEDS_TIMESTAMP: Final = frozenset({PUT, DELETE, WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS})
 
 
 def _put(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
@@ -73,6 +75,24 @@ def _write(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Resu
     if len(r) > 8 and (reads := _reads(r[8])) is not None and not m.empty:  # no echo of a commit
         validate(view, reads, start_ts=r[6], commit_ts=ts, now_ms=now_ms)
     return [version]
+
+
+def _write_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    options = options_of(r, 9)
+    return [
+        write_rows(
+            view,
+            r[5],
+            r[6],
+            start_ts=r[7],
+            flags=r[8],
+            commit_ts=ts,
+            now_ms=now_ms,
+            m=m,
+            absent="absent" in options,
+            owner=options.get("owner", ""),
+        )
+    ]
 
 
 def _reads(options: Options | None) -> Reads | None:
@@ -238,6 +258,7 @@ HANDLERS: Final[dict[Any, Handler]] = {
     PUT: _put,
     DELETE: _delete,
     WRITE: _write,
+    WRITE_ROWS: _write_rows,
     PREWRITE: _prewrite,
     PREWRITE_ROWS: _prewrite_rows,
     COMMIT: _commit,
