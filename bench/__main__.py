@@ -127,6 +127,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--replicas", type=_counts, default=[3, 1], help="of the table; a run of each")
 
     one = command("spark", "batch and streaming writes from Spark (needs Java 17)")
+    one.add_argument("--nodes", type=int, default=1)
     one.add_argument("--rows", type=int, default=int(os.environ.get("PEERS_ROWS", spark.ROWS)))
 
     one = command("memory", "an idle node, and one with a gigabyte")
@@ -215,7 +216,7 @@ def _records(args: argparse.Namespace) -> Iterator[Record]:  # noqa: C901 - a ca
                     replicas=replicas,
                 )
         case "spark":
-            yield from spark.run(args.rows, reps=args.reps)
+            yield from spark.run(args.rows, reps=args.reps, nodes=args.nodes)
         case "memory":
             yield from memory.run(args.load_mb)
         case "recovery":

@@ -33,17 +33,25 @@ def _processes() -> dict[int, tuple[int, float]]:
 def tree_cpu_s(pids: Iterable[int]) -> float:
     """CPU seconds so far of these processes and all their descendants."""
     table = _processes()
+    return sum(table[pid][1] for pid in _descendants(table, pids))
+
+
+def tree(pid: int) -> set[int]:
+    """The process and its descendants."""
+    return _descendants(_processes(), [pid])
+
+
+def _descendants(table: dict[int, tuple[int, float]], pids: Iterable[int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
-    total, todo, seen = 0.0, list(pids), set()
+    todo, seen = list(pids), set()
     while todo:
         pid = todo.pop()
         if pid in table and pid not in seen:
             seen.add(pid)
-            total += table[pid][1]
             todo += children.get(pid, [])
-    return total
+    return seen
 
 
 def busy_cpu_s() -> float:

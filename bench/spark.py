@@ -17,16 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import kvorum
+import kvorum.spark
+from bench.cluster import Cluster
 from bench.dataset import NAMESPACE, ensure_namespace
 from bench.machine import tree_cpu_s
-from bench.node import ROOT, Node
+from bench.node import ROOT, Node, Server
 from bench.stats import Record, median_of_runs, per_op_us, percentile
 
 ROWS = 1_000_000
 STREAM_ROWS = 1_000  # of a micro-batch
+STREAM_ROWS_FEW = 10
 STREAM_BATCHES = 25
 _WARM_BATCHES = 5  # not counted: Python workers start
 _STREAM_LIMIT_S = 120.0
+_SETTLED = 0.1  # of a core: what a node does that has nothing to do
+_SETTLE_LIMIT_S = 60.0
 _POLL_S = 0.3
 _JVM_STOP_S = 30
 
@@ -95,52 +100,82 @@ def source(spark: Any, rows: int) -> Any:
     return frame
 
 
-def create_table(node: Node, name: str) -> None:
+def create_table(node: Server, name: str) -> None:
     columns = [kvorum.Column("k", "text", nullable=False), kvorum.Column("v", "text")]
     with kvorum.connect(node.url) as db:
         ensure_namespace(db)
         db.create_table(NAMESPACE, name, columns=columns, primary_key=["k"])
 
 
-def _options(node: Node, name: str) -> dict[str, str]:
+def options_of(node: Server, name: str) -> dict[str, str]:
+    """Of a read or a write."""
     return {"endpoint": f"127.0.0.1:{node.base}", "table": f"{NAMESPACE}.{name}"}
 
 
-def write_batch(node: Node, frame: Any, rows: int, name: str) -> Record:
-    """One append of the whole frame to an empty table."""
+def settle(node: Server) -> float:
+    """Wait until the node has nothing to do any more; the seconds that took."""
+    began = time.monotonic()
+    while time.monotonic() < began + _SETTLE_LIMIT_S:
+        cpu_s, at = tree_cpu_s(node.pids), time.monotonic()
+        time.sleep(_POLL_S)
+        if tree_cpu_s(node.pids) - cpu_s < _SETTLED * (time.monotonic() - at) * len(node.pids):
+            return at - began
+    return _SETTLE_LIMIT_S
+
+
+def write_batch(node: Server, frame: Any, rows: int, name: str, *, bulk: bool = False) -> Record:
+    """One append of the whole frame to an empty table of a node at rest. `server_us_row` has the
+    cleaning behind it, which takes `clean_s`; `write_us_row` ends with the answer.
+    """
     create_table(node, name)
-    cpu_s, began = tree_cpu_s([node.pid]), time.monotonic()
-    frame.write.format("kvorum").options(**_options(node, name)).mode("append").save()
+    settle(node)
+    cpu_s, began = tree_cpu_s(node.pids), time.monotonic()
+    if bulk:
+        options = options_of(node, name)
+        kvorum.spark.bulk_load(frame, options["table"], endpoint=options["endpoint"])
+    else:
+        frame.write.format("kvorum").options(**options_of(node, name)).mode("append").save()
     seconds = time.monotonic() - began
+    written_s = tree_cpu_s(node.pids) - cpu_s
+    clean_s = settle(node)
     return {
         "rows_s": round(rows / seconds),
         "seconds": round(seconds, 2),
-        "server_us_row": per_op_us(tree_cpu_s([node.pid]) - cpu_s, rows),
+        "clean_s": round(clean_s, 1),
+        "write_us_row": per_op_us(written_s, rows),
+        "server_us_row": per_op_us(tree_cpu_s(node.pids) - cpu_s, rows),
     }
 
 
-def count_rows(spark: Any, node: Node, name: str) -> int:
+def count_rows(spark: Any, node: Server, name: str) -> int:
     """What arrived, counted through Spark."""
-    return int(spark.read.format("kvorum").options(**_options(node, name)).load().count())
+    return int(spark.read.format("kvorum").options(**options_of(node, name)).load().count())
 
 
-def stream(spark: Any, node: Node, name: str, checkpoint: Path) -> Record:
-    """Micro-batches back to back; medians of what Spark reports for each."""
+def start_stream(
+    spark: Any, node: Server, name: str, checkpoint: Path, rows: int, trigger: str = "0 seconds"
+) -> Any:
+    """A query of micro-batches of so many rows, of two tasks."""
     from pyspark.sql import functions as F
 
-    create_table(node, name)
-    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", STREAM_ROWS)
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
     text = F.col("value").cast("string")
-    query = (
-        rows.option("numPartitions", 2)
+    return (
+        source.option("numPartitions", 2)
         .load()
         .select(text.alias("k"), text.alias("v"))
         .writeStream.format("kvorum")
-        .options(**_options(node, name))
+        .options(**options_of(node, name))
         .option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime="0 seconds")
+        .trigger(processingTime=trigger)
         .start()
     )
+
+
+def stream(spark: Any, node: Server, name: str, checkpoint: Path, rows: int) -> Record:
+    """Micro-batches back to back; medians of what Spark reports for each."""
+    create_table(node, name)
+    query = start_stream(spark, node, name, checkpoint, rows)
     try:
         batches = _durations(query)
     finally:
@@ -161,10 +196,7 @@ def _durations(query: Any) -> list[dict[str, float]]:
     while len(seen) < STREAM_BATCHES + _WARM_BATCHES and time.monotonic() < limit:
         if query.exception() is not None:
             raise RuntimeError(f"the stream failed: {query.exception()}")
-        for progress in query.recentProgress:
-            found = progress if isinstance(progress, dict) else json.loads(progress.json)
-            if found["numInputRows"]:
-                seen[found["batchId"]] = found["durationMs"]
+        seen |= durations(query)
         time.sleep(_POLL_S)
     counted = [seen[batch] for batch in sorted(seen)][_WARM_BATCHES:]
     if not counted:
@@ -172,9 +204,19 @@ def _durations(query: Any) -> list[dict[str, float]]:
     return counted
 
 
-def run(rows: int, *, reps: int) -> Iterator[Record]:
-    """Records `spark batch` and `spark stream`."""
-    with Node("spark") as node:
+def durations(query: Any) -> dict[int, dict[str, float]]:
+    """`durationMs` of the batches that Spark still tells of, by number."""
+    found = {}
+    for progress in query.recentProgress:
+        told = progress if isinstance(progress, dict) else json.loads(progress.json)
+        if told["numInputRows"]:
+            found[told["batchId"]] = told["durationMs"]
+    return found
+
+
+def run(rows: int, *, reps: int, nodes: int = 1) -> Iterator[Record]:
+    """Records `spark batch`, `spark bulk` and `spark stream` (of 1,000 and of 10 rows)."""
+    with Node("spark") if nodes == 1 else Cluster("spark", nodes) as node:
         spark = session(node.folder)
         try:
             frame = source(spark, rows)
@@ -183,14 +225,15 @@ def run(rows: int, *, reps: int) -> Iterator[Record]:
             arrived = count_rows(spark, node, "b0")
             if arrived != rows:
                 raise RuntimeError(f"{rows} rows were written, {arrived} are there")
-            yield {"bench": "spark", "op": "batch", "rows": rows} | median_of_runs(
-                batches, "rows_s"
-            )
-            streams = [
-                stream(spark, node, f"s{i}", node.folder / f"checkpoint{i}") for i in range(reps)
-            ]
-            yield {"bench": "spark", "op": "stream", "rows": STREAM_ROWS} | median_of_runs(
-                streams, "add_batch_ms"
-            )
+            what = {"bench": "spark", "nodes": nodes} if nodes > 1 else {"bench": "spark"}
+            yield what | {"op": "batch", "rows": rows} | median_of_runs(batches, "rows_s")
+            loads = [write_batch(node, frame, rows, f"l{i}", bulk=True) for i in range(reps)]
+            yield what | {"op": "bulk", "rows": rows} | median_of_runs(loads, "rows_s")
+            for few in (STREAM_ROWS, STREAM_ROWS_FEW):
+                streams = [
+                    stream(spark, node, f"s{few}x{i}", node.folder / f"checkpoint{few}x{i}", few)
+                    for i in range(reps)
+                ]
+                yield what | {"op": "stream", "rows": few} | median_of_runs(streams, "add_batch_ms")
         finally:
             end(spark)

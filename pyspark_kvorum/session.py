@@ -36,11 +36,12 @@ async def _turns() -> None:
 
 class Session:
     """Use as a context manager. `table` is looked up at entry unless given (tasks get the
-    driver's).
+    driver's). `late`: it connects, and looks the table up, when that is needed.
     """
 
-    def __init__(self, options: Options, table: Table | None = None) -> None:
+    def __init__(self, options: Options, table: Table | None = None, *, late: bool = False) -> None:
         self.options = options
+        self._late = late
         self._table = table
         self._loop = asyncio.new_event_loop()
         self._timers = LoopTimers(self._loop)
@@ -64,8 +65,11 @@ class Session:
         return self._kv
 
     def __enter__(self) -> Self:
+        if self._late:
+            return self
         try:
-            self.run(self._open())
+            self.run(self.opened())
+            self.run(self.described())
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -92,13 +96,21 @@ class Session:
         self.run(_turns())
         return task
 
-    async def _open(self) -> None:
+    async def opened(self) -> None:
+        """Connected. Not for two at once."""
+        if self._kv is not None:
+            return
         self._kv = await self.definite(self._connect)
         # The same connection: a session that ships bulk data needs no timestamp meanwhile.
         tso = remote_tso(self._kv, self._timers, self._rng)
         self._txn = TxnClient(self._kv, tso, SystemClock(), self._rng, self._timers)
+
+    async def described(self) -> Table:
+        """The table, looked up if it is not known yet."""
         if self._table is None:
+            await self.opened()
             self._table = await self.definite(self._lookup)
+        return self._table
 
     async def _connect(self) -> KvClient:
         return await connect(self.options.addresses, timers=self._timers, rng=self._rng)
@@ -133,6 +145,7 @@ class Session:
 
     async def ask(self, method: int, *args: Any) -> list[Any]:
         """A node method whose repetition is harmless, until a definite answer."""
+        await self.opened()
         return list(await self.definite(lambda: self.kv.call_node(method, *args)))
 
     async def control(self, what: str, told: dict[str, Any]) -> list[Any]:

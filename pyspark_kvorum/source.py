@@ -7,7 +7,7 @@ instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -29,6 +29,8 @@ class KvorumDataSource(DataSource):
     """`spark.read.format("kvorum")` and `df.write.format("kvorum")`; options in
     pyspark_kvorum.options.
     """
+
+    _travelled = False
 
     @classmethod
     def name(cls) -> str:
@@ -74,12 +76,21 @@ class KvorumDataSource(DataSource):
 
         return self._writing(KvorumStreamWriter, schema, overwrite)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Spark plans each micro-batch with a source that it makes; one that has travelled writes
+        nothing, it commits and aborts what tasks tell it. So that one need not know the table.
+        """
+        self.__dict__.update(state)
+        self._travelled = True
+
     def _writing(self, kind: type[W], schema: StructType, overwrite: bool) -> W:
         """Nothing is claimed of the table: the commit holds the record that it finds."""
         from pyspark_kvorum.session import Session
 
         options = Options.parse(self.options)
         options.check_write(overwrite)
+        if self._travelled:
+            return kind.to_commit(options, overwrite)
         with Session(options) as session:
             check_writable(session.table, schema, options)
             return kind.create(options, session, overwrite)

@@ -12,6 +12,10 @@
     abort      the attempt refuses everything from then on; an attempt nobody can name ends with its
                lease
 
+A task whose rows are one small chunk stages nothing and asks nobody: the chunk is in its message,
+and goes to the node with the commit, where it is checked as what was staged is
+(docs/decisions/1120). So a small micro-batch costs one request, from the process that commits.
+
 A replayed batch finds its version at or below the marker and changes nothing. Task retries and
 speculative copies stage under their own task ids and are dropped unless the manifest names them.
 
@@ -23,7 +27,7 @@ lost. A write that belongs to a job (kvorum.spark.job) is handed to the job inst
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -37,7 +41,8 @@ from pyspark.sql.datasource import (
 
 from kv.base import limits
 from kv.base.adapters import SystemRng
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.limits import SINK_INLINE_BYTES, SINK_INLINE_TOTAL
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
 from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
@@ -51,6 +56,8 @@ if TYPE_CHECKING:
 CHUNK_ROWS: Final = 8_192
 CHUNK_BYTES_TARGET: Final = limits.SINK_CHUNK_BYTES_MAX // 4
 _JOB_TASKS: Final = 1_000  # tasks of a job's write per message
+_SEALS_IN_FLIGHT: Final = 8
+_INLINE_OVERHEAD: Final = 64  # of a chunk in the commit's message, with the name of its task
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -69,6 +76,8 @@ class Staged(WriterCommitMessage):
     rows: int
     crc: int
     query: str
+    table: int
+    inline: bytes | None = None  # its only chunk, which was not staged
 
     def manifest_row(self) -> list[Any]:
         return [self.part, self.task, self.chunks, self.rows, self.crc]
@@ -77,7 +86,7 @@ class Staged(WriterCommitMessage):
 @dataclass
 class _Writer:
     options: Options
-    table: Table
+    table: Table | None  # None: made by a process that only commits or aborts
     attempt: str
     overwrite: bool = False
 
@@ -89,12 +98,18 @@ class _Writer:
             attempt = f"{job_attempts(options.job, options.ordinal)}{attempt[:16]}"
         return cls(options, session.table, attempt, overwrite)
 
+    @classmethod
+    def to_commit(cls, options: Options, overwrite: bool) -> Self:
+        """In the process that commits or aborts what tasks tell it."""
+        return cls(options, None, _fresh_id(), overwrite)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one task's rows and seal it. Raises when the server refuses it."""
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty(_QUERY_ID) or ""
-        with Session(self.options, self.table) as session:
+        assert self.table is not None, "it was made by the process that planned the write"
+        with Session(self.options, self.table, late=True) as session:
             stage = _Stage(session, self.table, self.attempt, context.partitionId(), query)
             return session.run(stage.all(iterator))
 
@@ -111,9 +126,17 @@ class _Writer:
             raise InvalidArgument(
                 f"tasks of {len(attempts)} attempts in one commit: {sorted(attempts)}"
             )
-        part = self._part(attempts.pop() if attempts else self.attempt)
-        part["manifest"] = [m.manifest_row() for m in tasks if m.rows]
-        with Session(self.options, self.table) as session:
+        attempt = attempts.pop() if attempts else self.attempt
+        with Session(self.options, self.table, late=True) as session:
+            if self.table is None and (not tasks or self._bounded):
+                self.table = session.run(session.described())
+            part = self._part(attempt, tasks[0].table if self.table is None else self.table.id)
+            part["manifest"] = [m.manifest_row() for m in tasks if m.rows]
+            inline = [m for m in tasks if m.inline is not None]
+            if sum(len(m.inline or b"") + _INLINE_OVERHEAD for m in inline) > SINK_INLINE_TOTAL:
+                session.run(_stage_now(session, inline))
+            elif inline:
+                part["inline"] = {m.task: m.inline for m in inline}
             if self.options.job:
                 session.run(_hand_to_job(session, part))
                 return
@@ -121,11 +144,11 @@ class _Writer:
             request = part | {"app": app, "version": version, "query": query}
             session.run(_commit_until_definite(session, request))
 
-    def _part(self, attempt: str) -> dict[str, Any]:
+    def _part(self, attempt: str, table: int) -> dict[str, Any]:
         """What the rows mean (procedures.library.sink_parts)."""
         options = self.options
         twice = ORDER if options.dedupe_by else LAST if options.duplicates == "last" else REFUSE
-        part: dict[str, Any] = {"attempt": attempt, "table": self.table.id, "twice": twice}
+        part: dict[str, Any] = {"attempt": attempt, "table": table, "twice": twice}
         if options.op == INSERT:
             part["fresh"] = True
         if self.overwrite:
@@ -136,11 +159,16 @@ class _Writer:
             part["reset"] = True
         return part
 
+    @property
+    def _bounded(self) -> bool:
+        return self.options.key_from is not None or self.options.key_to is not None
+
     def _replaced(self) -> tuple[bytes, bytes]:
         """The range of user keys; b"" = no bound."""
         low, high = self.options.key_from, self.options.key_to
-        if low is None and high is None:
+        if not self._bounded:
             return b"", b""
+        assert self.table is not None
         from sqlproxy.arrow_rows import key_prefix
 
         return (
@@ -166,6 +194,26 @@ async def _hand_to_job(session: Session, part: dict[str, Any]) -> None:
         told = {"id": options.job, "name": JOB_SIGNAL, "payload": payload}
         told["key"] = f"{part['attempt']}/{at}"
         await session.control("signal", told)
+
+
+async def _stage_now(session: Session, tasks: list[Staged]) -> None:
+    """What the tasks did not stage, because their messages are too many bytes for one commit."""
+    waiting = deque(tasks)
+    await session.opened()
+
+    async def some() -> None:
+        while waiting:
+            m = waiting.popleft()
+            await session.ask(
+                SINK_SEAL, m.attempt, m.table, m.part, m.task, m.chunks, m.rows, m.crc, m.inline
+            )
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_SEALS_IN_FLIGHT):
+                group.create_task(some())
+    except* KvorumError as failed:
+        raise failed.exceptions[0] from None
 
 
 async def _commit_until_definite(session: Session, request: dict[str, Any]) -> None:
@@ -201,7 +249,10 @@ class _Stage:
                     await self._add(batch.slice(at, step))
             last = self._take() if self.keys else None
             await self._landed()
-            if self.rows:
+            inline = None
+            if self.chunks == 1 and last is not None and self._may_stay(last):
+                inline = last
+            elif self.rows:
                 await self.session.ask(
                     SINK_SEAL, self.attempt, self.table.id, self.part, self.task,
                     self.chunks, self.rows, self.crc, last,
@@ -210,8 +261,13 @@ class _Stage:
             if self.flying is not None:
                 self.flying.cancel()
         return Staged(
-            self.attempt, self.part, self.task, self.chunks, self.rows, self.crc, self.query
-        )
+            self.attempt, self.part, self.task, self.chunks, self.rows, self.crc, self.query,
+            self.table.id, inline,
+        )  # fmt: skip
+
+    def _may_stay(self, chunk: bytes) -> bool:
+        """Whether the message may carry it. A job's program may be gone before its commit."""
+        return len(chunk) <= SINK_INLINE_BYTES and not self.options.job
 
     async def _add(self, batch: pa.RecordBatch) -> None:
         keys, values, orders = self.encode(batch)
@@ -304,7 +360,7 @@ class KvorumBatchWriter(_Writer, DataSourceArrowWriter):
         self._commit(messages, self.options.txn_app, max(self.options.txn_version, 0))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        with Session(self.options, self.table) as session:
+        with Session(self.options, self.table, late=True) as session:
             session.run(session.ask(SINK_ABORT, self.attempt))
 
 
@@ -327,6 +383,6 @@ class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Names no attempt unless a message survived; what is left ends with its lease."""
         attempts = {m.attempt for m in messages if isinstance(m, Staged)}
         if attempts:
-            with Session(self.options, self.table) as session:
+            with Session(self.options, self.table, late=True) as session:
                 for attempt in sorted(attempts):
                     session.run(session.ask(SINK_ABORT, attempt))

@@ -169,6 +169,24 @@ class BulkTransactions:
                 if resolved != len(part):
                     await self.resolve(part, start_ts, commit_ts)
 
+    async def resolve_laid(
+        self, laid: Sequence[tuple[bytes, int]], start_ts: int, commit_ts: int
+    ) -> bool:
+        """`resolve_rows` for who was told by `prewrite_rows` what it laid, and need not have the
+        rows. False: not every chunk was there and whole (a run before a crash, a reader that was
+        faster), so go over the rows.
+        """
+        whole = True
+        for first, rows in laid:
+            try:
+                resolved, _ = await self.kv.call(
+                    RESOLVE, first, start_ts, commit_ts, [first], budget_ms=BULK_PART_BUDGET_MS
+                )
+            except (Reroute, TryLater, UnknownOutcome):
+                resolved = 0
+            whole = whole and resolved == rows
+        return whole
+
 
 class BulkTransaction:
     """One run of one transaction id. Close it when done, committed or not: a heartbeat runs until
@@ -201,9 +219,15 @@ class BulkTransaction:
             await self._send(PREWRITE, part[0].key, (part, self._flags), self._options)
         self._live()
 
-    async def prewrite_rows(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    async def prewrite_rows(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        laid: list[tuple[bytes, int]] | None = None,
+    ) -> None:
         """Intents to put the values (None: delete) at the keys, which rise; by the thousand. The
-        anchor is not among them. Raises TxnAborted.
+        anchor is not among them. `laid` gets first key and rows of each message (`resolve_laid`).
+        Raises TxnAborted.
         """
         waiting = deque(row_runs(keys, values))
         while waiting:
@@ -211,7 +235,7 @@ class BulkTransaction:
                 async with asyncio.TaskGroup() as tasks:
                     for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
                         part_keys, part_values = waiting.popleft()
-                        tasks.create_task(self.send_rows(part_keys, part_values))
+                        tasks.create_task(self.send_rows(part_keys, part_values, laid=laid))
             except* KvorumError as failed:
                 raise failed.exceptions[0] from None
 
@@ -222,10 +246,12 @@ class BulkTransaction:
         *,
         absent: bool = False,
         firsts: list[bytes] | None = None,
+        laid: list[tuple[bytes, int]] | None = None,
     ) -> None:
         """`prewrite_rows` of a legal size: one message for each partition that serves a part of
         these keys. `absent`: none of them may be there (ConditionFailed); the caller has seen to it
         that none is sent twice. `firsts` gets the first key of each message: it lays one chunk.
+        `laid`: those that arrived, with their rows.
         """
         options = {**self._rows_options, "absent": True} if absent else self._rows_options
         at = 0
@@ -238,6 +264,8 @@ class BulkTransaction:
                 await self._send(PREWRITE_ROWS, keys[at], rows, options)
             except Moved:
                 continue  # the partition was split meanwhile: the cache has learned where
+            if laid is not None:
+                laid.append((keys[at], high - at))
             at = high
 
     async def close(self) -> None:

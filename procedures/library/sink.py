@@ -165,7 +165,7 @@ class SinkCommit:
         self._txn, self._submit = txn, submit
         self._tables: Tables = tables or PlainTables()
 
-    @step(first=True, undo="release")
+    @step(first=True, undo="release", early=True)
     async def verify(self, ctx: StepContext) -> Outcome:
         try:
             return await _Verify(ctx, self._txn.bulk, self._tables).run()
@@ -204,8 +204,9 @@ class SinkCommit:
 
 @procedure(SINK_CLEAN)
 class SinkClean:
-    """args: {attempt, table, manifest, keys, txn, commit_ts}: `keys` are the anchor and the marker,
-    `txn` is the transaction; 0: it left nothing to resolve.
+    """args: {attempt, table, manifest, keys, txn, commit_ts, laid?, inline?}: `keys` are the anchor
+    and the marker, `txn` is the transaction; 0: it left nothing to resolve. `laid`: what its
+    messages laid, if that is known and short.
     """
 
     def __init__(self, txn: Transactions) -> None:
@@ -213,19 +214,25 @@ class SinkClean:
 
     @step(first=True)
     async def resolve(self, ctx: StepContext) -> Outcome:
-        args, bulk = ctx.args, self._txn.bulk
-        (part,) = parts_of(args)
-        if args["txn"]:
-            await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
-            try:
-                async for keys, values in rows_of(part, bulk):
-                    await bulk.resolve_rows(keys, values, args["txn"], args["commit_ts"])
-            except SinkRefused as e:  # damaged since it was written: intents go when they are met
-                ctx.state["damaged"] = e.message
+        (part,) = parts_of(ctx.args)
+        if ctx.args["txn"]:
+            await self._resolve(ctx, part)
         if not moderate(part):
             return next_step("remove")
         _drop_staged(ctx, part)
         return done(ctx.state or None)
+
+    async def _resolve(self, ctx: StepContext, part: Part) -> None:
+        args, bulk = ctx.args, self._txn.bulk
+        await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
+        laid = args.get("laid")
+        if laid and await bulk.resolve_laid(laid, args["txn"], args["commit_ts"]):
+            return
+        try:
+            async for keys, values in rows_of(part, bulk):
+                await bulk.resolve_rows(keys, values, args["txn"], args["commit_ts"])
+        except SinkRefused as e:  # damaged since it was written: intents go when they are met
+            ctx.state["damaged"] = e.message
 
     @step
     async def remove(self, ctx: StepContext) -> Outcome:
@@ -238,14 +245,15 @@ class SinkClean:
 
     async def _drop_chunks(self, args: Any) -> None:
         """The winners' by name, then those of losers: to find a chunk by a scan is to read it."""
+        (part,) = parts_of(args)
         named = [
-            chunk_key(args["attempt"], task, seq)
-            for _, task, count, _, _ in args["manifest"]
+            chunk_key(part.attempt, task, seq)
+            for _, task, count, _, _ in part.staged
             for seq in range(count)
         ]
         for at in range(0, len(named), limits.SINK_STEP_CHUNKS):
             await self._txn.write([delete(k) for k in named[at : at + limits.SINK_STEP_CHUNKS]])
-        await drop_range(self._txn, *chunks_range(args["attempt"]))
+        await drop_range(self._txn, *chunks_range(part.attempt))
 
 
 # -- verify
@@ -263,6 +271,7 @@ class _Verify:
     def __init__(self, ctx: StepContext, bulk: BulkTransactions, tables: Tables) -> None:
         self.ctx, self.args, self.bulk, self.tables = ctx, ctx.args, bulk, tables
         self.parts = parts_of(ctx.args)
+        self.opened: set[str] = set()  # attempts that are there
 
     async def run(self) -> Outcome:
         ctx, args = self.ctx, self.args
@@ -286,7 +295,7 @@ class _Verify:
                 ctx.state["txn"] = await self.bulk.fresh_ts()
                 return self._claimed("write")
             await self._put_rows(part, chunks)
-            _drop_staged(ctx, part)
+            _drop_staged(ctx, part, opened=part.attempt in self.opened)
         if args["app"]:
             ctx.txn.put(marker_of(args), ctx.state["marker"])
         return done({"outcome": "committed", "rows": part.rows})
@@ -306,7 +315,8 @@ class _Verify:
         guards = []
         for part in self.parts:
             if part.manifest:
-                await _check_attempt(self.ctx, part)
+                if await _check_attempt(self.ctx, part):
+                    self.opened.add(part.attempt)
                 await _check_manifest(self.ctx, part)
             facts = await self.tables.facts(getter(self.ctx), part.table)
             careful = careful or not part.plain or (facts is not None and facts.ruled)
@@ -328,9 +338,13 @@ class _Verify:
         size = 0
         for at in range(0, len(keys), _CHUNKS_PER_READ):
             named = keys[at : at + _CHUNKS_PER_READ]
-            rows = await self.ctx.txn.multi_get([key for _, _, key in named])
-            for (task, seq, _), found in zip(named, rows, strict=True):
-                chunk = there(found and found.value, task, seq)
+            asked = [key for task, _, key in named if task not in part.inline]
+            rows = iter(await self.ctx.txn.multi_get(asked) if asked else ())
+            for task, seq, _ in named:
+                chunk = part.inline.get(task)
+                if chunk is None:
+                    found = next(rows)
+                    chunk = there(found and found.value, task, seq)
                 running[task] = add_crc(running[task], seq, chunk)
                 chunks.append(chunk)
                 size += len(chunk)
@@ -370,28 +384,33 @@ def getter(ctx: StepContext) -> Get:
     return get
 
 
-async def _check_attempt(ctx: StepContext, part: Part) -> None:
+async def _check_attempt(ctx: StepContext, part: Part) -> bool:
+    """Whether it is there: one that staged nothing need not be. Raises SinkRefused."""
     name = part.attempt
     found = await ctx.txn.get(attempt_key(name))
     attempt = Attempt.unpack(found.value) if found else None
+    if attempt is None and not part.staged:
+        return False
     if attempt is None or attempt.state is AttemptState.EXPIRED:
         raise SinkRefused(
             "SINK_ATTEMPT_GONE", f"attempt {name} is unknown: its lease ended; run the batch again"
         )
-    if attempt.table != part.table:
-        raise SinkRefused("SINK_OTHER_TABLE", f"attempt {name} staged for table {attempt.table}")
     if attempt.state is AttemptState.ABORTED:
         raise SinkRefused("SINK_ABORTED", f"attempt {name} was aborted")
+    if attempt.table != part.table:
+        raise SinkRefused("SINK_OTHER_TABLE", f"attempt {name} staged for table {attempt.table}")
     mine = (0, ctx.id) if attempt.state in _STAGING else (ctx.id,)
     if attempt.procedure not in (*mine, *((ctx.parent,) if ctx.parent else ())):
         raise SinkRefused(
             "SINK_COMMITTING", f"attempt {name} is being committed by {attempt.procedure}"
         )
+    return True
 
 
 async def _check_manifest(ctx: StepContext, told: Part) -> None:
-    for at in range(0, len(told.manifest), limits.MULTI_KEYS_MAX):
-        manifest = told.manifest[at : at + limits.MULTI_KEYS_MAX]
+    staged = told.staged
+    for at in range(0, len(staged), limits.MULTI_KEYS_MAX):
+        manifest = staged[at : at + limits.MULTI_KEYS_MAX]
         sealed = await ctx.txn.multi_get([task_key(told.attempt, entry[1]) for entry in manifest])
         for (part, task, chunks, rows, crc), found in zip(manifest, sealed, strict=True):
             if found is None or Sealed.unpack(found.value) != Sealed(part, chunks, rows, crc):
@@ -403,12 +422,13 @@ async def _check_manifest(ctx: StepContext, told: Part) -> None:
                 )
 
 
-def _drop_staged(ctx: StepContext, part: Part) -> None:
+def _drop_staged(ctx: StepContext, part: Part, *, opened: bool = True) -> None:
     """Remove the attempt and what the manifest names. Losers' rows are orphans now: `reap` finds
     them.
     """
-    ctx.txn.delete(attempt_key(part.attempt))
-    for _, task, count, _, _ in part.manifest:
+    if opened:
+        ctx.txn.delete(attempt_key(part.attempt))
+    for _, task, count, _, _ in part.staged:
         ctx.txn.delete(task_key(part.attempt, task))
         for seq in range(count):
             ctx.txn.delete(chunk_key(part.attempt, task, seq))

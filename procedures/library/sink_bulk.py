@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from txn.bulk import BulkTransactions
 
 SINK_CLEAN: Final = "kvorum.sink_clean"
+_LAID_OVERHEAD: Final = 16  # of a message's first key in a record, with its rows
 Submit = Callable[[Submission], Awaitable[int]]
 
 
@@ -58,7 +59,7 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
         if args["app"] and not args.get("early"):
             ops.append(put(marker_of(args), state["marker"], cond=state["marker_version"]))
         await transaction.prewrite(ops)
-        await _prewrite_rows(ctx, part, transaction, txn, tables)
+        laid = await _prewrite_rows(ctx, part, transaction, txn, tables)
         if state["guards"]:
             await transaction.prewrite([check(key, version) for key, version in state["guards"]])
     except TxnAborted:
@@ -75,6 +76,9 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
     finally:
         await transaction.close()
     state["min_commit_ts"] = transaction.min_commit_ts
+    state.pop("laid", None)
+    if sum(len(key) + _LAID_OVERHEAD for key, _ in laid) <= limits.SINK_LAID_BYTES:
+        state["laid"] = laid
     if moderate(part):
         return await flip(ctx, bulk, submit)
     return next_step("flip")
@@ -82,8 +86,11 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
 
 async def _prewrite_rows(
     ctx: StepContext, part: Part, transaction: Any, txn: Transactions, tables: Tables
-) -> None:
-    """Raises SinkRefused for two rows of one key, if that is not allowed."""
+) -> list[tuple[bytes, int]]:
+    """What was laid (`BulkTransactions.resolve_laid`). Raises SinkRefused for two rows of one key,
+    if that is not allowed.
+    """
+    laid: list[tuple[bytes, int]] = []
     bulk, prefix = txn.bulk, table_prefix(part.table)
 
     async def show(key: bytes) -> str:
@@ -97,11 +104,12 @@ async def _prewrite_rows(
             doubts = sink_rows.Doubts()
     written = 0
     async for keys, values in rows_of(part, bulk, doubts):
-        await transaction.prewrite_rows(keys, values)
+        await transaction.prewrite_rows(keys, values, laid)
         written += len(keys)
         ctx.progress(min(1.0, written / max(1, part.rows)), f"{written} of {part.rows} rows")
     if doubts is not None:
         await sink_rows.compare(part, bulk.read, show, doubts, prefix)
+    return laid
 
 
 async def flip(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Outcome:
@@ -130,6 +138,11 @@ async def hand_to_clean(ctx: StepContext, part: Part, commit_ts: int, submit: Su
         "keys": system_keys(ctx, part), "txn": ctx.state["txn"] if commit_ts else 0,
         "commit_ts": commit_ts,
     }  # fmt: skip
+    if part.inline:
+        args["inline"] = part.inline
+    # Of two rows with one key the second's chunk begins elsewhere than its message.
+    if commit_ts and part.twice == REFUSE and "laid" in ctx.state:
+        args["laid"] = ctx.state["laid"]
     which = "" if part.attempt == ctx.args["attempt"] else f"/{part.attempt}"
     await submit(Submission(SINK_CLEAN, args, ctx.owner, f"clean/{ctx.id}{which}"))
 

@@ -8,6 +8,7 @@ rows mean:
              "order"   of rows with one key the one of the highest order stays (a chunk's third
                        list); of equal ones the last
     fresh    a row whose key is there already ends the batch (SINK_KEY_EXISTS)
+    inline   {task: chunk}: tasks of one small chunk that was never staged: it came with the commit
     replace  [start, end, where]: what is there in this range of user keys (b"" = no bound), or what
              of it `where` is true for ("" = all), goes in the same transaction
 
@@ -20,13 +21,19 @@ conditions are known two floors up (`sqlproxy.sinking`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from kv.base import limits
-from kv.base.errors import InvalidArgument
-from procedures.library.sink_records import checked_int, checked_text, marker_key
+from kv.base.errors import InvalidArgument, TooLarge
+from procedures.library.sink_records import (
+    add_crc,
+    checked_int,
+    checked_text,
+    marker_key,
+    unpack_chunk,
+)
 
 JOB_SIGNAL: Final = "job"  # under which a job's program tells it of writes (sink_job)
 LAST: Final = "last"
@@ -91,6 +98,12 @@ class Part:
     twice: str = LAST
     fresh: bool = False
     replace: tuple[bytes, bytes, str] | None = None
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def staged(self) -> list[list[Any]]:
+        """The manifest of the tasks that staged their rows."""
+        return [entry for entry in self.manifest if entry[1] not in self.inline]
 
     @property
     def rows(self) -> int:
@@ -127,6 +140,7 @@ def _part(told: Any) -> Part:
         told.get("twice", LAST),
         told.get("fresh", False),
         None if replace is None else (replace[0], replace[1], replace[2]),
+        told.get("inline", {}),
     )
 
 
@@ -150,6 +164,8 @@ def checked_part(told: Any) -> dict[str, Any]:
         part["fresh"] = True
     if told.get("replace") is not None:
         part["replace"] = _checked_replace(told["replace"])
+    if told.get("inline"):
+        part["inline"] = _checked_inline(told["inline"], part["manifest"])
     return part
 
 
@@ -169,6 +185,31 @@ def _checked_manifest(manifest: Any) -> list[list[Any]]:
     if len({entry[1] for entry in manifest}) < len(manifest):
         raise InvalidArgument("manifest names a task twice")
     return manifest
+
+
+def _checked_inline(inline: Any, manifest: list[list[Any]]) -> dict[str, bytes]:
+    """Whole tasks, as the manifest tells them. Raises InvalidArgument, TooLarge."""
+    told = {entry[1]: entry for entry in manifest}
+    if not isinstance(inline, dict) or not all(
+        isinstance(task, str) and isinstance(chunk, bytes) for task, chunk in inline.items()
+    ):
+        raise InvalidArgument("inline must be a map of tasks to chunks")
+    if (size := sum(map(len, inline.values()))) > limits.SINK_INLINE_TOTAL:
+        raise TooLarge(
+            f"{size} bytes of chunks in one commit, the limit is {limits.SINK_INLINE_TOTAL}: stage"
+            " them",
+            details={"what": "inline", "limit": limits.SINK_INLINE_TOTAL, "actual": size},
+        )
+    for task, chunk in inline.items():
+        keys, _ = unpack_chunk(chunk, f"chunk of task {task:.80}")
+        _, _, chunks, rows, crc = told.get(task, (0, task, 0, 0, 0))
+        if (chunks, rows, crc) != (1, len(keys), add_crc(0, 0, chunk)):
+            raise InvalidArgument(
+                f"the chunk of task {task:.80} is not what the manifest says: one chunk of"
+                f" {len(keys)} rows",
+                code="SINK_MANIFEST",
+            )
+    return inline
 
 
 def _checked_replace(replace: Any) -> list[Any]:

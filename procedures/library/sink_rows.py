@@ -37,7 +37,9 @@ async def chunks(part: Part, read: Read, *, backwards: bool = False) -> AsyncIte
     for _, task, count, _, crc in sorted(part.manifest, reverse=backwards):
         running = 0
         for seq in reversed(range(count)) if backwards else range(count):
-            chunk = there(await read(chunk_key(part.attempt, task, seq)), task, seq)
+            chunk = part.inline.get(task)
+            if chunk is None:
+                chunk = there(await read(chunk_key(part.attempt, task, seq)), task, seq)
             running = add_crc(running, seq, chunk)
             at += -1 if backwards else 1
             yield Piece(at, *unpack_orders(chunk, "staged chunk"))

@@ -84,6 +84,118 @@ def test_o3_small_batch_is_cheap() -> None:
     play(work)
 
 
+def inline(*tasks: Task) -> dict[str, bytes]:
+    return {task.name: task.chunks[0] for task in tasks}
+
+
+@pytest.mark.parametrize(("small", "rows"), [(300, 200), (10, 200)])
+def test_o3_a_batch_that_came_with_its_commit(
+    small: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch whose chunks came with the commit is not whole, leaves something, is taken twice, or
+    costs as much as one that was staged.
+    """
+    monkeypatch.setattr(limits, "SINK_SMALL_ROWS", small)
+
+    async def work(world: World, life: Life) -> None:
+        client, wanted = Client(life.sink, "a1"), some_rows(rows, "x")
+        tasks = halves(wanted)
+        sent = len(life.kv.sent)
+        await client.commit(tasks, 0, twice="refuse", inline=inline(*tasks))
+        if small > rows:
+            assert len(life.kv.sent) - sent <= 6, "no more than the transaction of its first step"
+        assert await world.rows() == wanted
+        await client.commit(tasks, 0, twice="refuse", inline=inline(*tasks))
+        other = halves(some_rows(rows, "y"), "y")
+        await Client(life.sink, "a2").commit(other, 0, inline=inline(*other))
+        assert await world.rows() == wanted, "a replay is a no-op"
+        await life.idle()
+        assert await world.staged() == []
+        assert world.intents() == []
+
+    play(work)
+
+
+def test_o3_staged_and_inline_tasks_of_one_batch() -> None:
+    """Of a batch with a large and a small task one is forgotten, or its staging stays."""
+
+    async def work(world: World, life: Life) -> None:
+        client, rows = Client(life.sink, "a1"), some_rows(100, "x")
+        one, two = halves(rows)
+        await client.stage(one)
+        await client.commit([one, two], 0, inline=inline(two))
+        assert await world.rows() == rows
+        assert await world.staged() == []
+        gone = Client(life.sink, "gone")  # what it staged went with a lease
+        error = await refusal(gone.commit([one, two], 1, inline=inline(two)))
+        assert error.code == "SINK_ATTEMPT_GONE"
+
+    play(work)
+
+
+def test_o3_inline_rows_replace_what_is_there() -> None:
+    """A batch that must read first does not find the rows that came with its commit."""
+
+    async def work(world: World, life: Life) -> None:
+        await Client(life.sink, "old").commit([], 0)
+        for version, value in ((1, "old"), (2, "new")):
+            client, rows = Client(life.sink, value), some_rows(30, value, first=version)
+            tasks = halves(rows, value)
+            told = {"replace": [b"", b"", ""], "inline": inline(*tasks)}
+            await client.commit(tasks, version, **told)
+            assert await world.rows() == rows
+        await life.idle()
+        assert await world.staged() == []
+
+    play(work)
+
+
+def test_o10_a_zombie_with_its_rows_in_the_commit() -> None:
+    """A commit that comes late, after its attempt was aborted or replaced, is taken."""
+
+    async def work(world: World, life: Life) -> None:
+        late = Client(life.sink, "late")
+        await late.abort()
+        tasks = halves(some_rows(20, "late"))
+        for app in ("app", ""):
+            error = await refusal(late.commit(tasks, 0, app=app, inline=inline(*tasks)))
+            assert error.code == "SINK_ABORTED"
+        new = halves(some_rows(20, "new"), "n")
+        await Client(life.sink, "new").commit(new, 0, inline=inline(*new))
+        zombie = Client(life.sink, "zombie")
+        await zombie.commit(tasks, 0, inline=inline(*tasks))  # the marker has this version
+        assert await world.rows() == some_rows(20, "new")
+
+    play(work)
+
+
+def test_o6_chunks_in_a_commit_are_checked() -> None:
+    """What came with a commit is believed: other rows than the manifest's, keys out of order."""
+
+    async def work(world: World, life: Life) -> None:
+        client = Client(life.sink, "a1")
+        one, two = halves(some_rows(20, "x"))
+        packed = pack_chunk([b"2", b"1"], [b"", b""])
+        huge = pack_chunk([b"k"], [bytes(limits.SINK_INLINE_TOTAL)])
+        bad: list[tuple[Any, str]] = [
+            ({"t0": two.chunks[0]}, "not what the manifest says"),
+            ({"nobody": one.chunks[0]}, "not what the manifest says"),
+            ({"t0": packed}, "not in order"),
+            ({"t0": b"\xc1"}, "not a chunk"),
+            ({"t0": 7}, "a map of tasks"),
+            ([one.chunks[0]], "a map of tasks"),
+            ({"t0": huge}, "the limit is"),
+        ]
+        for told, why in bad:
+            error = await refusal(client.commit([one, two], 0, inline=told))
+            assert why in str(error), told
+        error = await refusal(client.commit([one, two], 0, inline=inline(one)))
+        assert error.code == "SINK_ATTEMPT_GONE", "the other was never staged"
+        assert await world.rows() == {}
+
+    play(work)
+
+
 def test_o3_records_of_answered_commits_go_soon() -> None:
     """A stream would leave the record of every micro-batch until its retention is over."""
 
@@ -433,7 +545,7 @@ def test_o10_commit_waits_no_longer_than_asked() -> None:
 
     async def work(world: World, life: Life) -> None:
         client = Client(life.sink, "a1")
-        tasks = await staged(client, some_rows(10, "x"))
+        tasks = await staged(client, some_rows(400, "x"))  # more than its first step commits
         began = world.loop.time()
         (id,) = await life.sink.commit(client.request(tasks, 0), wait_ms=0)
         assert world.loop.time() - began < 0.1
