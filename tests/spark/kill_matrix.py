@@ -489,6 +489,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after so many")
     parser.add_argument("--quick", action="store_true", help="few of the slow cases, as in CI")
     parser.add_argument("--folder", type=Path, help="kept for a look at what went wrong")
     args = parser.parse_args()
@@ -502,7 +503,7 @@ def main() -> None:
     try:
         told = run(
             folder, rounds=args.rounds, seed=args.seed, master=args.master, quick=args.quick,
-            say=say,
+            seconds=args.seconds, say=say,
         )  # fmt: skip
     except AssertionError as e:
         say(f"FAILED in {folder} (--seed {args.seed}): {e}")
