@@ -27,7 +27,8 @@ nothing more is spilled, so that what came behind the mark is in memory and can 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
@@ -42,7 +43,7 @@ from kv.base.limits import (
     VALUE_BYTES_MAX,
 )
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
-from kv.base.ops import Op
+from kv.base.ops import Op, put
 from txn.results import Row, ScanPage
 from txn.spill import OpenFile, Spill
 
@@ -159,9 +160,51 @@ class WriteBuffer:
         self._held += _size(merged) + _OVERHEAD if here is None else _size(merged) - _size(here)
         if here is None or here.kind == OP_CHECK:
             self._sorted = None
+        self._spill_large()
+
+    def _spill_large(self) -> None:
         if self._held > self._spill_bytes and self._spill is not None and self._undo is None:
             self._spill.add([self._ops[key] for key in sorted(self._ops)])
             self._ops, self._sorted, self._held = {}, [], 0
+
+    def add_rows(self, keys: Sequence[bytes], values: Sequence[bytes], cond: int | None) -> None:
+        """`add` of a put for each row: all at once, if none of the keys was mentioned before.
+        Raises what it raises; the rows before the one that was refused are buffered then.
+        """
+        made = dict(zip(keys, map(put, keys, values, repeat(cond)), strict=True))
+        size = sum(map(len, keys)) + sum(map(len, values))
+        if len(made) < len(keys) or not self._takes(made, keys, values, size):
+            for key, value in zip(keys, values, strict=True):
+                self.add(put(key, value, cond))
+            return
+        if self._undo is not None:
+            self._undo += [(key, None, None) for key in keys]
+        self._ops.update(made)
+        self._bytes += size
+        self._keys += len(made)
+        self._held += size + _OVERHEAD * len(made)
+        self._sorted = None
+        self._spill_large()
+
+    def _takes(
+        self, made: dict[bytes, Op], keys: Sequence[bytes], values: Sequence[bytes], size: int
+    ) -> bool:
+        """Whether nothing can be said against these rows, none of which is twice among them."""
+        if self._spill or not self._ops.keys().isdisjoint(made):
+            return False
+        if self._undo is not None and (
+            self._held + size > TXN_MEMORY_BYTES_MAX
+            or len(self._undo) + len(made) > TXN_MEMORY_KEYS_MAX
+        ):
+            return False
+        return (
+            self._keys + len(made) <= self._keys_max
+            and self._bytes + size <= self._bytes_max
+            and set(map(type, keys)) == set(map(type, values)) == {bytes}
+            and all(keys)
+            and max(map(len, keys)) <= STORAGE_KEY_BYTES_MAX
+            and max(map(len, values)) <= VALUE_BYTES_MAX
+        )
 
     def keep_in_memory(self) -> None:
         """From now on nothing is spilled, and as much less is allowed. Raises TooLarge if something

@@ -193,6 +193,14 @@ class TxnClient:
         """The first attempt of `write`, of distinct keys, if one partition has them all."""
         return self.coordinator.start_write(ops, budget_ms or self._budget_ms)
 
+    def start_rows(
+        self, keys: list[bytes], values: list[bytes], *, absent: bool, budget_ms: int = 0
+    ) -> Started | None:
+        """`start_write` of many puts, whose keys rise; `absent`: none of them may be there."""
+        return self.coordinator.start_rows(
+            keys, values, budget_ms or self._budget_ms, absent=absent
+        )
+
     # -- transactions
 
     async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int:

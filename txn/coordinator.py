@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 from kv.base.errors import Busy, KvorumError
 from kv.base.limits import COMMITS_IN_FLIGHT_MAX, RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX
@@ -27,22 +26,21 @@ from kv.base.methods import (
     PUT,
     ROLLBACK,
     WRITE,
+    WRITE_ROWS,
 )
 from kv.base.ops import Op
 from kv.base.ports import Rng, Timers
 from kv.client.calls import Started
 from kv.client.links import LinkExpired, LinkLost
 from txn.commit import Commit
-from txn.cutting import fits_one_entry
+from txn.cutting import FEW_OPS, as_rows, fits_one_entry, rows_fit
 from txn.ends import Ends
 from txn.ports import Kv, Quick, Tso
 from txn.resolver import Outcome, Resolver
-from txn.sending import WORK_SHARE, Request, Shared, write_args
+from txn.sending import WORK_SHARE, Request, Shared, rows_args, write_args
 from txn.small import Patience, Small, grouped
 from txn.trace import CommitTrace
 from txn.waiting import Background, Backoff, Deadline
-
-_FEW_OPS: Final = 64  # more are grouped and weighed by a Commit
 
 
 class Coordinator:
@@ -106,19 +104,25 @@ class Coordinator:
         return Commit(self.shared, request, deadline, self._slots.release, trace)
 
     def _start_alone(self, request: Request, deadline: Deadline) -> Started | None:
-        """Send what is plainly one WRITE: few ops, in one partition that is known. None: it takes
-        the long way.
+        """Send what is plainly one WRITE: few ops, or rising puts, in one partition that is known.
+        None: it takes the long way.
         """
         quick, ops = self.shared.quick, request.ops
-        if quick is None or self._located is None or len(ops) > _FEW_OPS:
+        if quick is None or self._located is None:
             return None
         here = self._located(ops[0].key)
-        if here is None or not all(map(here.covers, [op.key for op in ops])):
+        if here is None:
             return None
-        if not fits_one_entry(ops):
+        budget_ms = max(1, int(deadline.left_ms() * WORK_SHARE))
+        if len(ops) > FEW_OPS:
+            if not here.covers(ops[-1].key) or (rows := as_rows(ops)) is None:
+                return None
+            args = rows_args(request, *rows)
+            return quick.start(WRITE_ROWS, ops[0].key, args, budget_ms)
+        if not (all(map(here.covers, [op.key for op in ops])) and fits_one_entry(ops)):
             return None
         args = write_args(request, list(ops), request.terms.options())
-        return quick.start(WRITE, ops[0].key, args, max(1, int(deadline.left_ms() * WORK_SHARE)))
+        return quick.start(WRITE, ops[0].key, args, budget_ms)
 
     def _start_small(
         self, request: Request, deadline: Deadline, trace: CommitTrace
@@ -155,6 +159,19 @@ class Coordinator:
         if not fits_one_entry(ops):
             return None
         return quick.start(WRITE, key, (list(ops), 0, 0), budget_ms)
+
+    def start_rows(
+        self, keys: list[bytes], values: list[bytes], budget_ms: int, *, absent: bool
+    ) -> Started | None:
+        """`start_write` of puts, whose keys rise."""
+        quick = self.shared.quick
+        here = None if quick is None or self._located is None else self._located(keys[0])
+        if quick is None or here is None or not here.covers(keys[-1]):
+            return None
+        if not rows_fit(keys, values):
+            return None
+        said = ({"absent": True},) if absent else ()
+        return quick.start(WRITE_ROWS, keys[0], (keys, values, 0, 0, *said), budget_ms)
 
     async def _alone(
         self, request: Request, deadline: Deadline, trace: CommitTrace, first: Started

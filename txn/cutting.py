@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
-from operator import add
-from typing import TypeVar
+from itertools import accumulate, islice
+from operator import add, lt
+from typing import Final, TypeVar
 
 from kv.base.limits import BATCH_BYTES_MAX, BATCH_OPS_MAX, PREWRITE_BYTES_MAX, PREWRITE_KEYS_MAX
-from kv.base.methods import OP_READ
+from kv.base.methods import OP_PUT, OP_READ
 from kv.base.ops import Op
 from txn.messages import Indexes
 
 T = TypeVar("T")
+
+FEW_OPS: Final = 64  # a commit of more looks whether they are rows (`as_rows`)
 
 
 def op_bytes(op: Op) -> int:
@@ -73,6 +75,30 @@ def row_runs(
 
 def _len_or_0(value: bytes | None) -> int:
     return len(value) if value else 0
+
+
+def as_rows(ops: Sequence[Op]) -> tuple[list[bytes], list[bytes], bool] | None:
+    """Keys, values and whether they must be absent, if these are puts alike, in the order of their
+    keys, and fit one entry: WRITE_ROWS takes them.
+    """
+    kinds, keys, values, conds, ttls = zip(*ops, strict=True)
+    if set(kinds) != {OP_PUT} or set(ttls) != {0} or set(conds) not in ({0}, {None}):
+        return None
+    if not (rises(keys) and rows_fit(keys, values)):
+        return None
+    return list(keys), list(values), conds[0] == 0
+
+
+def rises(keys: Sequence[bytes]) -> bool:
+    """Whether each key is above the one before."""
+    return all(map(lt, keys, islice(keys, 1, None)))
+
+
+def rows_fit(keys: Sequence[bytes], values: Sequence[bytes]) -> bool:
+    """`fits_one_entry` of puts."""
+    if len(keys) > BATCH_OPS_MAX:
+        return False
+    return sum(map(len, keys)) + sum(map(len, values)) <= BATCH_BYTES_MAX
 
 
 def fits_one_entry(ops: Sequence[Op]) -> bool:

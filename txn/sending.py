@@ -352,5 +352,16 @@ def write_args(request: Request, ops: Sequence[Op], options: Mapping[str, Any]) 
     return (ops, request.start_ts, flags, *_optional(options))
 
 
+def rows_args(
+    request: Request, keys: list[bytes], values: list[bytes], absent: bool
+) -> tuple[Any, ...]:
+    """The arguments of a WRITE_ROWS."""
+    options = request.terms.options()
+    if absent:
+        options = {**options, "absent": True}
+    flags = BLIND if request.blind else 0
+    return (keys, values, request.start_ts, flags, *_optional(options))
+
+
 def _optional(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return (options,) if options else ()

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +26,10 @@ from kv.base.errors import (
 from kv.base.ids import TxnId
 from kv.base.keys import u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
+from kv.base.methods import OP_CHECK
 from kv.base.ops import Op, check, delete, put
 from txn.buffer import WriteBuffer
+from txn.cutting import FEW_OPS
 from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
 from txn.readset import ReadSet
@@ -44,6 +47,8 @@ STATUS_ONLY_KEY: Final = u32(0)
 """The anchor of recorded transactions that wrote nothing: in the meta range, in a table that no one
 has.
 """
+
+_key_of: Final = attrgetter("key")
 
 
 class TxnState(Enum):
@@ -193,6 +198,15 @@ class Transaction:
         """
         self.write(put(key, value, cond, ttl_ms))
 
+    def put_rows(
+        self, keys: Sequence[bytes], values: Sequence[bytes], *, absent: bool = False
+    ) -> None:
+        """`put` of many; `absent`: each only if its key is. Raises what `put` does, and
+        ConditionFailed may have buffered some of them.
+        """
+        self._check_open()
+        self._buffer.add_rows(keys, values, 0 if absent else None)
+
     def delete(self, key: bytes, *, cond: int | None = None) -> None:
         """A tombstone; deleting what is not there is no error."""
         self.write(delete(key, cond))
@@ -316,6 +330,8 @@ class Transaction:
         if self.spilled:
             return await client.commit_large(self.start_ts, self._buffer, self.terms)
         ops = self._buffer.ops()
+        if len(ops) > FEW_OPS and ops[-1].kind != OP_CHECK and not self._recorded:
+            ops.sort(key=_key_of)  # rows, perhaps; a recorded one's anchor is told to others
         also: frozenset[bytes] = frozenset()
         held = self._reads if self._reads is not None else self._holds
         if ops and held is not None:

@@ -106,7 +106,8 @@ def write_rows(r: list[Any]) -> Keys:
     if options and ("reads" in options or "ranges" in options):
         raise InvalidArgument("options reads and ranges are WRITE's: send ops")
     _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
-    return r[5][::_SAMPLED]  # all are read at once; these tell where the traffic is
+    sampled: list[bytes] = r[5][::_SAMPLED]
+    return sampled  # all are read at once; these tell where the traffic is
 
 
 def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_max: int) -> None:

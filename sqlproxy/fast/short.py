@@ -3,6 +3,7 @@ it, and what they make of its answer. Pure; who sends is `sqlproxy.session.short
 
     SELECT by primary key             key ─ GET ─▶ rows
     INSERT of rows                    ops ─ PUT, or WRITE of several ─▶ outcome
+    INSERT of many rows               keys, values ─ WRITE_ROWS ─▶ outcome
     UPDATE, DELETE by primary key     key ─ GET ─▶ op ─ PUT, DELETE ─▶ outcome
 
 No snapshot is needed: a read of one key is one by itself, an INSERT reads nothing, and what an
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 from kv.base.ops import Op, delete, put
@@ -30,6 +30,7 @@ from sqlproxy.fast.selecting import SelectPlan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front.env import Env
 from sqlproxy.schema import Table
+from txn.cutting import rises
 
 
 @dataclass(slots=True)
@@ -68,16 +69,24 @@ class ShortInsert:
         self.sequences = [(name, plan.count * plan.calls.get(name, 1)) for name in names]
         self.count = plan.count
 
+    def many(self, env: Env) -> tuple[list[bytes], list[bytes]] | None:
+        """Keys, which rise, and values of many rows without RETURNING; None: `ops` makes them, or
+        says that a key is twice among them. Raises SqlError.
+        """
+        columns = None if self._plan.returns else self._plan.many(self._writer, env)
+        if columns is None:
+            return None
+        (part,) = self._writer.encoded(columns)
+        keys, values = part.keys, part.values
+        if rises(keys):
+            return keys, values
+        rows = dict(sorted(zip(keys, values, strict=True)))
+        return (list(rows), list(rows.values())) if len(rows) == len(keys) else None
+
     def ops(self, env: Env) -> tuple[list[Op] | None, Sequence[Row]]:
         """What to write, and what RETURNING says of it. None: a key is twice among it. Raises
         SqlError.
         """
-        columns = None if self._plan.returns else self._plan.many(self._writer, env)
-        if columns is not None:
-            (part,) = self._writer.encoded(columns)
-            if len(set(part.keys)) < len(part.keys):
-                return None, ()
-            return list(map(put, part.keys, part.values, repeat(0))), ()
         rows = self._plan.made(self._writer, env)
         gathered = Gathered()
         for row in rows:

@@ -79,19 +79,34 @@ class _Run:
         self.env, self.numbers = environment(session, values)
 
     def send(self, ops: list[Op], answer: Answered) -> bool:
-        """Write, and answer so when it is done; whether that could be sent. Not when what it was
-        bound to was looked up long ago: then the commit has to hold the schema's row. Nor if
-        setval() was called: that is done behind the statement.
+        """Write, and answer so when it is done; whether that could be sent."""
+        if not self._may_send():
+            return False
+        client = self.session.services.client
+        return self._sent(client.start_write(ops, budget_ms=SQL_COMMIT_MS_MAX), answer)
+
+    def send_rows(self, keys: list[bytes], values: list[bytes], answer: Answered) -> bool:
+        """`send` of rows that must be new; their keys rise."""
+        if not self._may_send():
+            return False
+        first = self.session.services.client.start_rows(
+            keys, values, absent=True, budget_ms=SQL_COMMIT_MS_MAX
+        )
+        return self._sent(first, answer)
+
+    def _may_send(self) -> bool:
+        """Not when what it was bound to was looked up long ago: then the commit has to hold the
+        schema's row. Nor if setval() was called: that is done behind the statement.
         """
         session = self.session
         assert self.prepared.declared is not None
         if session.setvals:
             return False
         looked = session.services.catalogs.looked(self.prepared.declared)
-        client = session.services.client
-        if (client.timers.monotonic() - looked) * 1000 > SQL_FENCE_MS:
-            return False
-        first = client.start_write(ops, budget_ms=SQL_COMMIT_MS_MAX)
+        now = session.services.client.timers.monotonic()
+        return (now - looked) * 1000 <= SQL_FENCE_MS
+
+    def _sent(self, first: Started | None, answer: Answered) -> bool:
         if first is None:
             return False
         first.reply.add_done_callback(partial(self._written, answer))
@@ -167,6 +182,9 @@ def _insert(run: _Run, short: ShortInsert) -> bool:
         if numbers is None:
             return False
         run.numbers.add(name, numbers)
+    rows = short.many(run.env)
+    if rows is not None:
+        return run.send_rows(*rows, Answered(f"INSERT 0 {short.count}"))
     ops, told = short.ops(run.env)
     if ops is None:
         return False
