@@ -130,6 +130,7 @@ class InsertPlan:
             )
             for name in self.sequences
         }
+        self._given_columns = insert.given
         # many rows without DEFAULT, in which the order of evaluation cannot be seen
         self._by_column: list[list[Fn]] | None = None
         given = all(one is not None for row in self._rows for one in row)
@@ -159,7 +160,7 @@ class InsertPlan:
     async def run(self, work: Work, rows: Sequence[Values] | None = None) -> Outcome:
         """`rows`: those of a SELECT, or of COPY in the order of the columns. Raises SqlError."""
         writer = work.tables.writer(self.table)
-        count = len(self._rows) if rows is None else len(rows)
+        count = self.count if rows is None else len(rows)
         for name in sorted(self.sequences | writer.rules.sequences):
             await work.reserve(frozenset((name,)), count * self.calls.get(name, 1))
         if self._conflict is None and not (self.table.plain or self.table.foreign_keys):
@@ -199,22 +200,24 @@ class InsertPlan:
         """The rows as they are to be written, column by column; None: they are few, or not so
         plain, or a value of one cannot be had: `made` says which. Raises SqlError.
         """
-        if rows is None and self._by_column is None:
+        count = self.count if rows is None else len(rows)
+        if rows is None and self._by_column is None and self._given_columns is None:
             return None
         if rows is not None and len(rows) < _MANY:
             return None
         try:
-            if rows is None:
-                given: list[Sequence[Any]] = [
-                    [fn((), env) for fn in column] for column in self._by_column or ()
-                ]
+            given: list[Sequence[Any]]
+            if rows is None and self._given_columns is not None:
+                given = self._given_columns.all(env)
+            elif rows is None:
+                given = [[fn((), env) for fn in column] for column in self._by_column or ()]
             elif self._conversions:
                 given = [[fn(row, env) for row in rows] for fn in self._conversions]
             else:
                 given = list(zip(*rows, strict=True))
         except SqlError:
             return None
-        return self.columns(writer, env, given, len(self._rows) if rows is None else len(rows))
+        return self.columns(writer, env, given, count)
 
     async def _write_many(
         self, work: Work, writer: TableWriter, columns: Sequence[Sequence[Any]]
@@ -228,12 +231,12 @@ class InsertPlan:
                 if there is not None:
                     raise self._taken(writer, columns, keys[at], None if n else at)
         for n, (keys, values, absent) in enumerate(parts):
-            cond = 0 if absent else None
-            for at, (key, value) in enumerate(zip(keys, values, strict=True)):
-                try:
-                    work.t.put(key, value, cond=cond)
-                except ConditionFailed:
-                    raise self._taken(writer, columns, key, None if n else at) from None
+            try:
+                work.t.put_rows(keys, values, absent=absent)
+            except ConditionFailed as refused:
+                key = refused.details["key"]
+                last = len(keys) - 1 - keys[::-1].index(key)  # the later one of twins
+                raise self._taken(writer, columns, key, None if n else last) from None
 
     @staticmethod
     def _taken(
@@ -286,10 +289,12 @@ class InsertPlan:
     @property
     def count(self) -> int:
         """Rows that its own text says."""
-        return len(self._rows)
+        return len(self._rows) if self._given_columns is None else self._given_columns.count
 
     def _given(self, rows: Sequence[Values] | None, env: Env) -> Sequence[list[Any]]:
         """The values of each row in the order of the columns; `_MISSING` for DEFAULT."""
+        if rows is None and self._given_columns is not None:
+            return self._given_columns.rows(env)
         if rows is None:
             return [
                 [_MISSING if one is None else one.fn((), env) for one in row] for row in self._rows

@@ -110,6 +110,7 @@ _UNSUPPORTED: Final = {
     "MergeSupportFunc": "merge_action()",
 }
 _NEGATED: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_INT8_DIGITS: Final = 19
 
 
 class Binder:
@@ -696,8 +697,8 @@ def _number(text: str, pos: int) -> Const:
     digits = plain.lstrip("-")
     if digits[:2].lower() in ("0x", "0o", "0b"):
         value = int(plain, 0)
-    elif digits.isdigit():
-        value = int(plain)
+    elif digits.isdigit() and len(digits.lstrip("0")) <= _INT8_DIGITS:
+        value = int(digits.lstrip("0") or "0") * (-1 if plain[0] == "-" else 1)
     else:
         return Const(oid=NUMERIC, value=read_numeric(plain), pos=pos)
     if -(1 << 31) <= value < 1 << 31:

@@ -209,6 +209,15 @@ class Writes:
                 error.position = value.pos + 1
             raise
 
+    def converter(self, column: TableColumn, oid: int) -> Callable[[Any], Any] | None:
+        """From the user form of a type to the column's, for sqlproxy/front/bulk.py; None: it is the
+        same. Raises SqlError.
+        """
+        target, typmod = _type(column)
+        if oid == target and typmod < 0:
+            return None
+        return self._conversion(Const(oid=oid, value=None), column, target, typmod)
+
     def _conversion(
         self, value: Const, column: TableColumn, oid: int, typmod: int
     ) -> Callable[[Any], Any]:

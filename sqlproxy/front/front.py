@@ -14,12 +14,13 @@ what it answers may be kept under (text, oids, schema version, style).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
 from sqlproxy.answers import Field
 from sqlproxy.errors import SqlError, unsupported
-from sqlproxy.front import commands
+from sqlproxy.front import bulk, commands
 from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.casting import Coercer
@@ -42,6 +43,7 @@ from sqlproxy.front.syntax import (
     split,
     strings,
     unwrap,
+    whole,
 )
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
@@ -175,6 +177,11 @@ def bind(
     """
     if parsed is None:
         return s.Empty()
+    if parsed.rows is not None:
+        with suppress(bulk.Unfit, SqlError, ValueError):
+            return _Bind(names, oids, style).statement(parsed)
+        parsed = whole(parsed.text)
+        assert parsed is not None
     try:
         return _Bind(names, oids, style).statement(parsed)
     except SqlError as error:
@@ -201,6 +208,7 @@ def coerce_to(expr: Expr, oid: int, number: int, style: Style = DEFAULT_STYLE) -
 class _Bind:
     def __init__(self, names: Names, oids: Sequence[int], style: Style) -> None:
         self.names = names
+        self.oids = oids
         self.parameters = Parameters([0 if o == 705 else o for o in oids])
         self.binder = Binder(names, self.parameters, style)
         self.queries = Queries(self.binder)
@@ -208,6 +216,10 @@ class _Bind:
 
     def statement(self, parsed: Parsed) -> Any:
         bound = self._plain(parsed.kind, parsed.body, parsed)
+        if parsed.rows is not None:
+            given, types = bulk.filled(parsed.rows, bound.columns, self.writes, self.oids)
+            self.parameters.types = list(types)
+            bound = replace(bound, given=given)
         if parsed.extras.as_of is not None:
             if not isinstance(bound, s.Select):
                 raise unsupported("AS OF SYSTEM TIME in this statement", hint="SELECT has it.")

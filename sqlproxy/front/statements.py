@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlproxy.answers import CopyFormat, Field
+from sqlproxy.front.bulk_values import Columns
 from sqlproxy.front.exprs import Expr, Order, conjuncts
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Table, View
@@ -219,6 +220,8 @@ class Insert:
     target: TableItem
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Expr, ...], ...] | None = None
+    given: Columns | None = None
+    """The values of many rows, of which `rows` has the first (sqlproxy/front/bulk.py)."""
     select: Select | None = None
     conversions: tuple[Expr, ...] = ()
     overriding: str = ""  # "", user, system

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from sqlproxy.errors import (
     WINDOWING_ERROR,
     SqlError,
 )
-from sqlproxy.front import dialect
+from sqlproxy.front import bulk_reading, dialect
 
 Node = dict[str, Any]
 # What the parser says of its own accord that is no syntax error.
@@ -59,6 +59,8 @@ class Parsed:
     kind: str
     body: Node
     extras: dialect.Extras = field(default_factory=dialect.Extras)
+    rows: bulk_reading.Rows | None = None
+    """Of an INSERT whose `body` has the first of them alone."""
 
 
 _PARTS: Final = (
@@ -86,6 +88,10 @@ _PARTS: Final = (
 
 def split(text: str) -> list[str]:
     """The statements of a text, without semicolons. Raises SqlError (42601) for the whole."""
+    if (parsed := _long_insert(text)) is not None:
+        part = text.strip().rstrip(";").rstrip()
+        _split_off[:] = [replace(parsed, text=part)]
+        return [part]
     tree, _ = _tree(text)
     raw = text.encode()
     found = []
@@ -107,6 +113,31 @@ def parse(text: str) -> Parsed | None:
 
 
 def _parse(text: str) -> Parsed | None:
+    if _split_off and _split_off[0].text == text:
+        return _split_off.pop()
+    return _long_insert(text) or whole(text)
+
+
+_split_off: list[Parsed] = []  # the long INSERT that was split off last, until it is asked for
+
+
+def _long_insert(text: str) -> Parsed | None:
+    """An INSERT of many plain rows, without a look at all of them; None: it is something else."""
+    found = bulk_reading.read(text)
+    if found is None:
+        return None
+    template, rows = found
+    try:
+        parsed = whole(template)
+    except SqlError:
+        return None
+    if parsed is None or parsed.kind != "InsertStmt":
+        return None
+    return replace(parsed, text=text, rows=rows)
+
+
+def whole(text: str) -> Parsed | None:
+    """`parse`, by the parser alone."""
     tree, extras = _tree(text)
     statements = tree.get("stmts", ())
     if not statements:

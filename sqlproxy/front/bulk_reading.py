@@ -1,0 +1,81 @@
+"""INSERT … VALUES with many rows of plain literals or parameters, read by patterns instead of the
+parser (sqlproxy/front/bulk.py binds them).
+
+    text ─ read ─▶ a template (the same statement with its first row alone), and all rows
+
+The template, which is parsed and bound as ever, says everything but the values: table, columns, ON
+CONFLICT, RETURNING. The patterns are narrower than PostgreSQL's grammar: integers, decimals, '…'
+without a prefix, true, false, null and $n. Whatever else there is (an expression, DEFAULT, a
+comment, rows of different lengths) is nobody's business here: the whole text is parsed then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from kv.base.limits import SQL_TEXT_BYTES_MAX
+
+ROWS_MIN: Final = 16  # fewer are parsed as quickly
+CHARS_MIN: Final = 200
+_COLUMNS_MAX: Final = 100  # more have patterns of their own too long to keep
+
+# Every repetition is possessive: no text makes them look twice.
+_LITERAL: Final = (
+    r"(?:-?\d++(?:\.\d++)?+(?![\w.])|'(?:[^']++|'')*+'|\$\d++(?!\w)|(?i:null|true|false)(?!\w))"
+)
+_SPACE: Final = r"[ \t\r\n]*+"
+_NAME: Final = r'(?:\w++|"[^"]++")'
+_HEAD: Final = re.compile(
+    rf"{_SPACE}insert\s++into\s++{_NAME}(?:\.{_NAME})?+{_SPACE}"
+    rf"(?:\({_SPACE}{_NAME}{_SPACE}(?:,{_SPACE}{_NAME}{_SPACE})*+\){_SPACE})?+"
+    rf"(?:overriding\s++(?:system|user)\s++value\s++)?+values{_SPACE}(?=\()",
+    re.IGNORECASE,
+)
+_FIRST: Final = re.compile(rf"\({_SPACE}{_LITERAL}{_SPACE}(?:,{_SPACE}{_LITERAL}{_SPACE})*+\)")
+_EACH: Final = re.compile(_LITERAL)
+_TAIL: Final = re.compile(rf"{_SPACE}(?:(?:on|returning)\b[^$;]*+)?+(?:;{_SPACE})?+", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`columns`: the literals as they are written, column by column."""
+
+    count: int
+    columns: Sequence[Sequence[str]]
+
+
+def read(text: str) -> tuple[str, Rows] | None:
+    """The template and the rows; None: this is something else."""
+    if not CHARS_MIN <= len(text) <= SQL_TEXT_BYTES_MAX // 4 or "\0" in text:
+        return None
+    head = _HEAD.match(text)
+    first = None if head is None else _FIRST.match(text, head.end())
+    if head is None or first is None:
+        return None
+    width = len(_EACH.findall(first[0]))
+    if width > _COLUMNS_MAX:
+        return None
+    row, rows = _patterns(width)
+    there = rows.match(text, head.end())
+    if there is None or _TAIL.fullmatch(text, there.end()) is None:
+        return None
+    found = row.findall(text, head.end(), there.end())
+    if len(found) < ROWS_MIN:
+        return None
+    columns = [found] if width == 1 else list(zip(*found, strict=True))
+    return f"{text[: first.end()]} {text[there.end() :]}", Rows(len(found), columns)
+
+
+@lru_cache(maxsize=64)
+def _patterns(width: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """One row, its literals as groups; and all rows."""
+
+    def row(literal: str) -> str:
+        return rf"\({_SPACE}" + rf"{_SPACE},{_SPACE}".join([literal] * width) + rf"{_SPACE}\)"
+
+    one = row(_LITERAL)
+    return re.compile(row(f"({_LITERAL})")), re.compile(rf"{one}(?:{_SPACE},{_SPACE}{one})*+")
