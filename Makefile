@@ -13,8 +13,10 @@ NODES ?= 1
 PACKAGES := raft kv tso txn procedures sqlproxy kvorum pyspark_kvorum
 # Only one Java question, asked in one place; empty when there is none (the Spark tests then say so).
 JAVA = JAVA_HOME="$$(scripts/java_home.sh 2>/dev/null || true)"
-# Nothing waits for a keyboard, and a test run leaves no byte-code of half-written files behind.
 export PYTHONUNBUFFERED = 1
+# Byte-code is kept whatever the caller's environment says: tests start hundreds of processes, which
+# spend half of their start on compiling otherwise.
+export PYTHONDONTWRITEBYTECODE =
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -27,7 +29,7 @@ demo: ## the tour: Spark writes exactly once while things are killed (NODES=3: a
 	@$(JAVA) $(PY) -m demo --nodes $(NODES)
 
 test: setup lint types imports ## everything: style, types, import contracts, all tests, Spark's too
-	@$(JAVA) $(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
+	@$(JAVA) $(PY) -m pytest -n auto --dist loadfile $(if $(DURATIONS),--write-durations)
 
 check: setup lint types imports ## under two minutes: the same without Spark, slow tests and clusters
 	@$(PY) -m pytest -m "not spark and not slow and not cluster"
