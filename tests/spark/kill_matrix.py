@@ -51,6 +51,7 @@ LONG_S = 65.0
 HOLD_S = 2.5  # how long nodes are unreachable
 ROWS = 300
 ROWS_LARGE = 3_000
+ROWS_TINY = 20
 META = 1
 PER_FILE = 1_000_000  # ids
 END_S = 120.0
@@ -59,6 +60,9 @@ SINKS = frozenset({"kvorum.sink_commit", "kvorum.sink_clean"})
 
 TASK_POINTS = ("begin", "staged", "sealed")
 DRIVER_POINTS = ("commit", "committed")
+NODE_POINTS = tuple(
+    step + when for step in ("verify", "write", "flip", "resolve", "remove") for when in "<>"
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,13 @@ class Case:
     victim: str
     delay_s: float | None = None
     large: bool = False
+    tiny: bool = False  # so few rows that tasks bring them with the commit
+
+    @property
+    def rows(self) -> int:
+        if self.victim == "empty":
+            return 0
+        return ROWS_LARGE if self.large else ROWS_TINY if self.tiny else ROWS
 
 
 def cases() -> list[Case]:
@@ -76,13 +87,22 @@ def cases() -> list[Case]:
     found = [
         Case(point, victim)
         for point in TASK_POINTS
-        for victim in ("task", "fail", "driver", "leader", "master", "cut", "executor")
+        for victim in ("task", "fail", "driver", "leader", "master", "cut", "executor", "stop")
     ]
     found += [
         Case(point, victim)
         for point in DRIVER_POINTS
-        for victim in ("task", "fail", "driver", "leader", "master", "cut", "stop")
+        for victim in ("task", "fail", "driver", "leader", "master", "cut", "stop", "oom")
     ]
+    found += [
+        Case(point, victim, large=True) for point in NODE_POINTS for victim in ("leader", "master")
+    ]
+    found += [
+        Case(point, victim, tiny=True)
+        for point in DRIVER_POINTS
+        for victim in ("task", "driver", "leader", "master", "cut", "stop")
+    ]
+    found += [Case("verify>", victim, tiny=True) for victim in ("leader", "master")]
     for large in (False, True):
         for victim in ("leader", "master"):
             found += [Case("commit", victim, delay_s, large) for delay_s in (0.0, 0.02, 0.06, 0.2)]
@@ -93,17 +113,22 @@ def cases() -> list[Case]:
     return found
 
 
-SLOW = frozenset({"driver", "lease", "long"})  # they cost ten seconds and more
+SLOW = frozenset({"driver", "oom", "lease", "long"})  # they cost ten seconds and more
 
 
-def chosen(rounds: int, seed: int, *, executors: bool, quick: bool) -> list[Case]:
-    """So many cases, each once before any comes twice. `quick`: few of those that take long."""
+def chosen(rounds: int, seed: int, *, executors: bool, quick: bool, only: str = "") -> list[Case]:
+    """So many cases, each once before any comes twice. `quick`: few of those that take long.
+    `only`: POINT/VICTIM[,…].
+    """
     rng = random.Random(seed)
     deck: list[Case] = []
     while len(deck) < rounds:
         more = [c for c in cases() if executors or c.victim != "executor"]
         if quick:
             more = [c for c in more if c.victim not in SLOW]
+        if only:
+            more = [c for c in more if f"{c.point}/{c.victim}" in only.split(",")]
+            assert more, f"there is no case {only}"
         rng.shuffle(more)
         deck += more
     deck = deck[:rounds]
@@ -162,7 +187,6 @@ class Matrix:
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable,
-            "KVORUM_MATRIX": str(self.folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(self.folder / "work"),  # else in the installation
         }
@@ -201,10 +225,9 @@ class Matrix:
     def play(self, case: Case) -> None:
         """Disturb one batch, then see it arrive."""
         self.round += 1
-        rows = 0 if case.victim == "empty" else ROWS_LARGE if case.large else ROWS
         if case.point != "none":
             self._arm(case)
-        self._add_file(self.round, rows)
+        self._add_file(self.round, case.rows)
         if case.point != "none":
             pid = self._reached(case)
             self._strike(case, pid)
@@ -258,6 +281,7 @@ class Matrix:
             "master": lambda: self._node_dies(META),
             "cut": self._cut,
             "stop": self._stop_query,
+            "oom": self._driver_has_no_memory,
             "executor": lambda: self._executor_dies(who["ppid"]),
             "lease": self._lease_ends,
             "slow": lambda: time.sleep(4.0),
@@ -269,6 +293,16 @@ class Matrix:
 
     def _driver_dies(self) -> None:
         self.kill_driver()
+        self.start_driver()
+
+    def _driver_has_no_memory(self) -> None:
+        """The JVM goes by itself; Python processes live on, one of them in the middle of its
+        callback: it goes on beside the next driver.
+        """
+        assert self.driver is not None
+        (self.folder / "oom").touch()
+        self.driver.wait(END_S)
+        (self.folder / "oom").unlink()
         self.start_driver()
 
     def _node_dies(self, partition: int) -> None:
@@ -389,6 +423,7 @@ class Matrix:
             "stopped": stopped,
             "rows": sum(self.files.values()),
             "drivers": self.restarts,
+            "copies": self._copies(),
             "resent": dict(self.resent),
             "cases": dict(sorted(self.done.items())),
         }
@@ -417,6 +452,12 @@ class Matrix:
         assert len(rows) == len(wanted), f"{len(rows)} rows, not {len(wanted)}"
         wrong = [row for row in rows if wanted.get(row[0]) != row[1]]
         assert not wrong, f"{len(wrong)} rows are not the source's: {wrong[:3]}"
+
+    def _copies(self) -> int:
+        """Tasks that were sealed beside another one of the same part of the same attempt."""
+        log = self.folder / "sealed.log"
+        sealed = Counter(log.read_text().splitlines() if log.exists() else ())
+        return sum(count - 1 for count in sealed.values())
 
     def _going_on(self) -> list[int]:
         """Commits and cleanings that have not ended."""
@@ -451,12 +492,14 @@ def run(
     master: str = "local[2,4]",
     quick: bool = False,
     seconds: float = 1e9,
+    only: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Play so many rounds, or until `seconds` are over. Raises AssertionError."""
     home, advice = java_home()
     assert home is not None, advice
     os.environ["JAVA_HOME"] = home
+    os.environ["KVORUM_MATRIX"] = str(folder / "spark")  # for nodes and drivers
     began = time.monotonic()
     cluster = Cluster(folder / "cluster")
     spark = folder / "spark"
@@ -467,7 +510,7 @@ def run(
             cluster.start()
             matrix.prepare()
             matrix.start_driver()
-            deck = chosen(rounds, seed, executors="cluster" in master, quick=quick)
+            deck = chosen(rounds, seed, executors="cluster" in master, quick=quick, only=only)
             for case in [Case("none", "nothing"), *deck]:
                 at = time.monotonic()
                 matrix.play(case)
@@ -489,6 +532,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--only", default="", help="POINT/VICTIM[,…], e.g. commit/long")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after so many")
     parser.add_argument("--quick", action="store_true", help="few of the slow cases, as in CI")
     parser.add_argument("--folder", type=Path, help="kept for a look at what went wrong")
@@ -503,7 +547,7 @@ def main() -> None:
     try:
         told = run(
             folder, rounds=args.rounds, seed=args.seed, master=args.master, quick=args.quick,
-            seconds=args.seconds, say=say,
+            seconds=args.seconds, only=args.only, say=say,
         )  # fmt: skip
     except AssertionError as e:
         say(f"FAILED in {folder} (--seed {args.seed}): {e}")

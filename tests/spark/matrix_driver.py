@@ -1,7 +1,8 @@
 """A Spark driver for the kill matrix: python matrix_driver.py ENDPOINT TABLE FOLDER MASTER
 
 Streams FOLDER/source, one file to a micro-batch, until FOLDER/end is there. A query that fails is
-started again; FOLDER/stop-query asks for q.stop() and a new start.
+started again; FOLDER/stop-query asks for q.stop() and a new start, FOLDER/oom for more memory than
+the JVM has.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def session(folder: Path, master: str) -> SparkSession:
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "700m",
+        "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
         "spark.executor.memory": "512m",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -75,6 +77,9 @@ def main(endpoint: str, table: str, folder: Path, master: str) -> None:
             query.stop()
             query = None
             stop.unlink()
+        if (folder / "oom").exists():
+            gateway: Any = spark.sparkContext._gateway
+            gateway.new_array(gateway.jvm.byte, (1 << 31) - 16)
         time.sleep(LOOK_S)
     if query is not None:
         query.stop()

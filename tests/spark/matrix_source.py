@@ -1,11 +1,7 @@
 """The data source as it is, with places where the kill matrix stops it: `format("kvorum")`.
 
-In the folder KVORUM_MATRIX:
-
-    plan-ID.json   {id, point, action, times}: what to do when a process comes to a point
-    reached-ID     the process that did: {pid}
-    go-ID          a process that waits goes on
-    rpc/*.bin      what was sent, for the controller to send once more, later
+What to do there is said by files (matrix_points). `rpc/*.bin` in their folder is what was sent, for
+the controller to send once more, later.
 
 Points of a task: begin, staged, sealed. Of the driver's Python: commit (before the request),
 committed (after its answer, before Spark's own log), abort. Actions: die, raise, wait.
@@ -13,11 +9,9 @@ committed (after its answer, before Spark's own log), abort. Actions: die, raise
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -27,51 +21,34 @@ from pyspark.sql.types import StructType
 from kv.base.methods import SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, writer
 from pyspark_kvorum.session import Session
+from tests.spark.matrix_points import LOOK_S, Waiting, folder, planned
 
-WAIT_S = 120.0
 _NAMES = {SINK_STAGE: "stage", SINK_SEAL: "seal", SINK_COMMIT: "commit"}
 _plain_ask = Session.ask
 
 
-def folder() -> Path:
-    return Path(os.environ["KVORUM_MATRIX"])
-
-
 def point(name: str) -> None:
-    """Do what a plan says of this point. Of several processes that come here at once, one does."""
-    for path in sorted(folder().glob("plan-*.json")):
-        try:
-            plan = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        if plan["point"] != name:
-            continue
-        mine = path.with_suffix(f".{os.getpid()}")
-        try:
-            path.rename(mine)
-        except FileNotFoundError:
-            continue
-        if plan.get("times", 1) > 1:
-            again = path.with_suffix(".new")
-            again.write_text(json.dumps({**plan, "times": plan["times"] - 1}))
-            again.rename(path)
-        told = folder() / f"told.{os.getpid()}"
-        told.write_text(json.dumps({"pid": os.getpid(), "ppid": os.getppid()}))
-        told.rename(folder() / f"reached-{plan['id']}")
-        _act(plan)
+    """Do what a plan says of this point."""
+    plan = planned(name)
+    if plan is None:
         return
-
-
-def _act(plan: dict[str, Any]) -> None:
     match plan["action"]:
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
         case "raise":
             raise RuntimeError("the kill matrix said so")
         case "wait":
-            until = time.monotonic() + WAIT_S
-            while not (folder() / f"go-{plan['id']}").exists() and time.monotonic() < until:
-                time.sleep(0.01)
+            waiting = Waiting(plan)
+            while waiting.on:
+                time.sleep(LOOK_S)
+        case other:
+            raise AssertionError(f"no action {other!r}")
+
+
+def _sealed(attempt: str, part: int) -> None:
+    """Of one part of an attempt there may be several: retries, and copies of a slow task."""
+    with (folder() / "sealed.log").open("a") as log:
+        log.write(f"{attempt} {part}\n")
 
 
 def _note(method: int, args: tuple[Any, ...]) -> None:
@@ -91,6 +68,8 @@ async def ask(self: Session, method: int, *args: Any) -> list[Any]:
         case _ if method == SINK_COMMIT:
             point("commit")
     found = await _plain_ask(self, method, *args)
+    if method == SINK_SEAL:
+        _sealed(args[0], args[2])
     match method:
         case _ if method == SINK_STAGE:
             point("staged")
