@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from itertools import islice
 
@@ -112,3 +113,32 @@ def test_closing_after_the_loop_ends_the_thread(engine: Counting) -> None:
     syncer.start(lambda error: None)
     syncer.close()
     assert "orphan-sync" not in {t.name for t in threading.enumerate()}
+
+
+async def test_a_sync_begins_while_the_loop_goes_on_computing(
+    engine: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync that begins when the loop has nothing more to do: the disk idles while replies are
+    written, and the next entry waits for both.
+    """
+    loop = asyncio.get_running_loop()
+    began = threading.Event()
+    monkeypatch.setattr(engine, "sync", began.set)
+    syncer = ThreadSyncer(engine, loop)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10)  # nobody takes the interpreter from us: it must have been given
+    try:
+        met = 0
+        for _ in range(20):
+            done: asyncio.Future[None] = loop.create_future()
+            began.clear()
+            syncer.start(lambda _error, done=done: done.set_result(None))  # type: ignore[misc]
+            until = loop.time() + 0.05
+            while not began.is_set() and loop.time() < until:
+                pass
+            met += began.is_set()
+            await done
+    finally:
+        sys.setswitchinterval(interval)
+        syncer.close()
+    assert met >= 10, f"{met} of 20 syncs began before the loop was idle"
