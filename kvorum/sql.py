@@ -27,6 +27,7 @@ from sqlproxy.change.presence import Presence
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
+from sqlproxy.privileges import Members, Place
 from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services
@@ -67,7 +68,7 @@ class Front:
         self._presence = Presence(txn, timers, name or rng.token(_NAME_BYTES))
         self._txn, self._surface, self._timers, self._rng = txn, surface, timers, rng
         self._procedures = ProcedureClient(nodes, timers, owner="sql")
-        self._cluster: tuple[float, Cluster] | None = None
+        self._cluster: tuple[float, Members, Cluster] | None = None
         self._system = SystemCatalog(
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers()
         )
@@ -100,19 +101,32 @@ class Front:
         self._analytic.close()
 
     async def cluster(self) -> Cluster:
-        """The databases and roles, at most a second old."""
+        """The databases and roles, at most a second old; at once if roles were changed here."""
         now = self._timers.monotonic()
-        if self._cluster is not None and self._cluster[0] > now:
-            return self._cluster[1]
-        names = [namespace.name for namespace in await catalog.list_namespaces(self._txn)]
+        book = self.services.catalogs.roles.members
+        if self._cluster is not None and self._cluster[0] > now and self._cluster[1] is book:
+            return self._cluster[2]
+        spaces = await catalog.list_namespaces(self._txn)
         found = Cluster(
-            tuple(names),
+            tuple(space.name for space in spaces),
             tuple(
-                CatalogRole(role.name, superuser=role.superuser, login=role.login)
+                CatalogRole(
+                    role.name,
+                    superuser=role.superuser,
+                    login=role.login,
+                    create_database=role.superuser or role.create_database,
+                    create_role=role.superuser or role.create_role,
+                    member_of=role.member_of,
+                )
                 for role in await roles.all_roles(self._txn)
             ),
+            tuple(
+                Place(space.name, space.owner, space.acl, space.schema_acl)
+                for space in spaces
+                if space.owner or space.acl is not None or space.schema_acl is not None
+            ),
         )
-        self._cluster = (now + _ROLES_TTL_S, found)
+        self._cluster = (now + _ROLES_TTL_S, book, found)
         return found
 
     async def _run(

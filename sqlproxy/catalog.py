@@ -133,7 +133,11 @@ async def bootstrap(t: Writer) -> None:
 
 
 async def create_namespace(
-    t: Writer, name: str, replicas: int | None = None, tags: tuple[str, ...] = ()
+    t: Writer,
+    name: str,
+    replicas: int | None = None,
+    tags: tuple[str, ...] = (),
+    owner: str = "",
 ) -> Namespace:
     """Raises InvalidArgument (name), AlreadyExists, TooLarge (too many)."""
     check_name("namespace", name)
@@ -141,7 +145,7 @@ async def create_namespace(
     if (await t.get(namespace_key(name)))[0] is not None:
         raise AlreadyExists(f"namespace {name} exists", details={"namespace": name})
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
-    return _write_namespace(t, Namespace(name, t.start_ts, replicas, tags))
+    return _write_namespace(t, Namespace(name, t.start_ts, replicas, tags, owner=owner))
 
 
 async def modify_namespace(
@@ -152,6 +156,12 @@ async def modify_namespace(
     """
     check_placement(f"namespace {namespace.name}", replicas, tags)
     return _write_namespace(t, replace(namespace, replicas=replicas, tags=tags))
+
+
+async def put_namespace(t: Writer, namespace: Namespace) -> None:
+    """With another owner or other privileges, which is a change of its schema."""
+    _write_namespace(t, namespace)
+    await touch(t, namespace.name)
 
 
 async def switch_namespace(t: Writer, namespace: Namespace, state: str) -> Namespace:

@@ -1,9 +1,10 @@
 """DDL as procedures: namespaces and tables are created and dropped wholly or not at all (J1).
 
-    CreateNamespace  {namespace, replicas?, tags?}    what its tables have that do not say otherwise
+    CreateNamespace  {namespace, replicas?, tags?, owner?}    what its tables have that do not say
+                     otherwise; whose it is (a role of SQL)
     DropNamespace    {namespace, cascade?, if_exists?}   refused while something is in it
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
-                      primary_key?, replicas?, tags?, partition_bytes?, if_not_exists?, and what
+                      primary_key?, replicas?, tags?, partition_bytes?, if_not_exists?, owner?, what
                       SQL declares besides: sqlproxy/declaring.py; behind_changes?: the caller
                       has changes that are not committed and would be waited for: nobody is}
                      → {table_id, namespace, name, partitions: [id, …]}; {exists} if it is there
@@ -88,12 +89,12 @@ _CREATE_FIELDS = frozenset(
     {
         *("namespace", "name", "split_keys", "columns", "primary_key", "primary_key_name"),
         *("replicas", "tags", "partition_bytes", "hidden_key", "if_not_exists"),
-        *("indexes", "checks", "foreign_keys", "behind_changes"),
+        *("indexes", "checks", "foreign_keys", "behind_changes", "owner"),
     }
 )
 _DROPPED_AT_ONCE = 100  # tables of a namespace
 _DROP_FIELDS = frozenset({"namespace", "name", "names", "cascade", "if_exists"})
-_NAMESPACE_FIELDS = frozenset({"namespace", "replicas", "tags"})
+_NAMESPACE_FIELDS = frozenset({"namespace", "replicas", "tags", "owner"})
 
 
 def register(registry: Registry, services: DdlServices) -> None:
@@ -113,7 +114,8 @@ class CreateNamespace:
         name = name_in(ctx.args, "namespace")
         args = known_fields(ctx.args, _NAMESPACE_FIELDS)
         wanted = args.get("replicas"), tuple(names_in(args, "tags"))
-        await catalog.create_namespace(await CatalogTxn.of(ctx), name, *wanted)
+        owner = name_in(args, "owner") if "owner" in args else ""
+        await catalog.create_namespace(await CatalogTxn.of(ctx), name, *wanted, owner=owner)
         return done({"namespace": name})
 
 
@@ -383,7 +385,8 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
     key_name = args.get("primary_key_name") or ""
     if key_name:
         check_table_name("primary key", key_name)
-    draft = with_parts(replace(table, primary_key_name=key_name), args)
+    owner = name_in(args, "owner") if "owner" in args else ""
+    draft = with_parts(replace(table, primary_key_name=key_name, owner=owner), args)
     return replace(draft, sequences=tuple(sequences)), checked_split_keys(
         list_in(args, "split_keys")
     )

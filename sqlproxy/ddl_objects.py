@@ -2,9 +2,9 @@
 nothing.
 
     CreateView      {namespace, name, sql, columns: [[name, type], …],
-                     uses: [[relation, [column, …]], …], replace?}   → {id, name, version}
+                     uses: [[relation, [column, …]], …], replace?, owner?}   → {id, name, version}
     DropView        {namespace, names, cascade?, if_exists?}         → {dropped, cascaded, missing}
-    CreateSequence  {namespace, name, options?, owned_by?: [table, column], if_not_exists?}
+    CreateSequence  {namespace, name, options?, owned_by?: [table, column], if_not_exists?, owner?}
     AlterSequence   {namespace, name, options?, restart?: N | true, owned_by?: [table, column] |
                      null, if_exists?}                               → {id, name, version}
     DropSequence    {namespace, names, cascade?, if_exists?}
@@ -55,9 +55,11 @@ from sqlproxy.types import resolve
 
 Changed = Callable[[str, str], None]
 
-_VIEW_FIELDS: Final = frozenset({"namespace", "name", "sql", "columns", "uses", "replace"})
+_VIEW_FIELDS: Final = frozenset({"namespace", "name", "sql", "columns", "uses", "replace", "owner"})
 _DROP_FIELDS: Final = frozenset({"namespace", "name", "names", "cascade", "if_exists"})
-_SEQUENCE_FIELDS: Final = frozenset({"namespace", "name", "options", "owned_by", "if_not_exists"})
+_SEQUENCE_FIELDS: Final = frozenset(
+    {"namespace", "name", "options", "owned_by", "if_not_exists", "owner"}
+)
 _ALTER_FIELDS: Final = frozenset(
     {"namespace", "name", "options", "owned_by", "restart", "if_exists"}
 )
@@ -115,7 +117,9 @@ class CreateView(_OfRelation):
             if not isinstance(there, View):
                 raise wrong_kind(view.name, there.kind, "view")
             _check_replaced(there, view)
-            view = replace(view, id=there.id, version=there.version + 1)
+            view = replace(
+                view, id=there.id, version=there.version + 1, owner=there.owner, acl=there.acl
+            )
             if any(number == view.id for number, _ in view.uses):
                 raise refusal(
                     "42P17", f'infinite recursion detected in rules for relation "{view.name}"',
@@ -146,7 +150,8 @@ async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
         if isinstance(one, IndexName):
             raise wrong_kind(relation, "index", "table")
         uses.append((int(one.id), _column_ids(one, names)))
-    return View(0, namespace, name, sql, columns, tuple(uses))
+    role = name_in(args, "owner") if "owner" in args else ""
+    return View(0, namespace, name, sql, columns, tuple(uses), owner=role)
 
 
 def _column_ids(one: Relation, names: list[str]) -> tuple[int, ...]:
@@ -259,7 +264,8 @@ class CreateSequence(_OfRelation):
         if there is not None and args.get("if_not_exists"):
             return done({"namespace": namespace, "name": name, "exists": there.kind})
         owner = await _owner(t, namespace, args.get("owned_by"))
-        made = replace(made, id=await catalog.next_table_id(t), owned_by=owner)
+        role = name_in(args, "owner") if "owner" in args else ""
+        made = replace(made, id=await catalog.next_table_id(t), owned_by=owner, owner=role)
         await relations.create_sequence(t, made)
         return done(_told(made))
 

@@ -1,8 +1,9 @@
 """The catalog's rows as bytes: sealed msgpack arrays (see kv.base.checksum; the seed is the storage
 key).
 
-    NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state]; older rows
-                                             end after `created`
+    NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state, owner, acl,
+                                             acl of the schema]; older rows end after `created` or
+                                             `state`
     TABLES         esc(namespace) esc(name)  [f, id, namespace, name, state, columns, primary key,
                                              replicas, tags, created, version, next column id,
                                              partition bytes, extra]; older rows end after `next
@@ -12,9 +13,11 @@ key).
     TABLES_BY_ID   u32 id                    [1, namespace, name]; of an index: its table's name
     RELATIONS      esc(namespace) esc(name)  [1, "index", id of the table, id]
                                              [1, "key", id of the table]       a primary key's name
-                                             [1, "view", id, version, sql, columns, uses]
+                                             [1, "view", id, version, sql, columns, uses, owner,
+                                             acl]
                                              [1, "sequence", id, version, start, increment, minimum,
-                                             maximum, cycle, type, cache, owned by or nil]
+                                             maximum, cycle, type, cache, owned by or nil, owner,
+                                             acl]; both may end before `owner`: it has none
                                              [1, "gone", free again at (ms)]   a name that is not to
                                              be used before everybody has forgotten it
     SEQUENCES      u32 id                    [1, last value, called]; see `sqlproxy.sequences`
@@ -24,9 +27,10 @@ key).
     NATIVE_WRITERS u32 id of a table         [1]  it is, or was, written without SQL
     PROXIES        esc(proxy)                see `sqlproxy.change.presence`
 
-`f` is 1 where there is no extra (then an older program can read the row) and 2 where there is. An
-extra is a map of those fields of the descriptor that are not as usual, under their names; of an
-index, a check and a foreign key as below. A field that this program does not know is refused.
+An acl is [[role, letters], …] or nil (sqlproxy.privileges). `f` is 1 where there is no extra (then
+an older program can read the row) and 2 where there is. An extra is a map of those fields of the
+descriptor that are not as usual, under their names; of an index, a check and a foreign key as
+below. A field that this program does not know is refused.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ from sqlproxy.naming import made_name
 from sqlproxy.rows import stored_default
 from sqlproxy.schema import (
     PUBLIC,
+    Acl,
     Check,
     Column,
     ForeignKey,
@@ -96,7 +101,10 @@ def corrupt(key: bytes, why: str) -> Corruption:
 
 
 def encode_namespace(n: Namespace) -> list[Any]:
-    return [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
+    row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
+    if n.owner or n.acl is not None or n.schema_acl is not None:
+        row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl)]
+    return row
 
 
 def decode_namespace(key: bytes, value: bytes) -> Namespace:
@@ -104,7 +112,31 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
     row = opened(key, value)
     _, name, created, *more = row
     replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
-    return Namespace(name, created, replicas, tuple(tags), state)
+    owner, acl, schema = more[3:6] if len(more) > 3 else ("", None, None)
+    return Namespace(
+        name, created, replicas, tuple(tags), state, owner, _decode_acl(acl), _decode_acl(schema)
+    )
+
+
+# -- who may do what
+
+
+def _encode_acl(acl: Acl | None) -> list[list[str]] | None:
+    return None if acl is None else [list(one) for one in acl]
+
+
+def _decode_acl(stored: list[list[str]] | None) -> Acl | None:
+    return None if stored is None else tuple((role, letters) for role, letters in stored)
+
+
+def _with_rights(row: list[Any], one: View | Sequence) -> list[Any]:
+    if one.owner or one.acl is not None:
+        row += [one.owner, _encode_acl(one.acl)]
+    return row
+
+
+def _rights(more: list[Any]) -> dict[str, Any]:
+    return {"owner": more[0], "acl": _decode_acl(more[1])} if more else {}
 
 
 # -- tables
@@ -192,6 +224,10 @@ def _encode_extra(table: Table) -> dict[str, Any]:
         found["referenced_by"] = list(table.referenced_by)
     if table.frozen:
         found["frozen"] = True
+    if table.owner:
+        found["owner"] = table.owner
+    if table.acl is not None:
+        found["acl"] = _encode_acl(table.acl)
     usual = made_name(table.name, "", "pkey") if table.primary_key else ""
     if table.primary_key_name != usual:
         found["primary_key_name"] = table.primary_key_name
@@ -247,8 +283,10 @@ _PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
     found: dict[str, Any] = {}
     for name, value in extra.items():
-        if name in ("primary_key_name", "frozen"):
+        if name in ("primary_key_name", "frozen", "owner"):
             found[name] = value
+        elif name == "acl":
+            found[name] = _decode_acl(value)
         elif name == "referenced_by":
             found[name] = tuple(TableId(number) for number in value)
         else:
@@ -261,31 +299,35 @@ def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
 
 def encode_view(view: View) -> list[Any]:
     uses = [[number, list(columns)] for number, columns in view.uses]
-    return [FORMAT, "view", view.id, view.version, view.sql, [list(c) for c in view.columns], uses]
+    row = [FORMAT, "view", view.id, view.version, view.sql, [list(c) for c in view.columns], uses]
+    return _with_rights(row, view)
 
 
 def encode_sequence(s: Sequence) -> list[Any]:
-    return [
+    row = [
         FORMAT, "sequence", s.id, s.version, s.start, s.increment, s.minimum, s.maximum, s.cycle,
         s.type, s.cache, None if s.owned_by is None else list(s.owned_by),
     ]  # fmt: skip
+    return _with_rights(row, s)
 
 
 def decode_view(namespace: str, name: str, row: list[Any]) -> View:
     """From an opened row. Raises ValueError, TypeError."""
-    _, _, number, version, sql, columns, uses = row
+    _, _, number, version, sql, columns, uses, *more = row
     return View(
         id=number, namespace=namespace, name=name, sql=sql,
         columns=tuple((column, kind) for column, kind in columns),
         uses=tuple((relation, tuple(ids)) for relation, ids in uses), version=version,
+        **_rights(more),
     )  # fmt: skip
 
 
 def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
     """From an opened row. Raises ValueError, TypeError."""
-    _, _, number, version, start, increment, minimum, maximum, cycle, kind, cache, owner = row
+    _, _, number, version, start, increment, minimum, maximum, cycle, kind, cache, *rest = row
+    owner, *more = rest
     return Sequence(
         id=number, namespace=namespace, name=name, start=start, increment=increment,
         minimum=minimum, maximum=maximum, cycle=cycle, type=kind, cache=cache, version=version,
-        owned_by=None if owner is None else (owner[0], owner[1]),
+        owned_by=None if owner is None else (owner[0], owner[1]), **_rights(more),
     )  # fmt: skip

@@ -1,27 +1,34 @@
-"""Roles of SQL: who may connect, and with which password. Functions of a transaction `t`.
+"""Roles of SQL: who may connect, with which password, and whose privileges they have. Functions of
+a transaction `t`.
 
-    ROLES    esc(name)    sealed [1, name, login, superuser, verifier | nil, connection limit]
+    ROLES    esc(name)    sealed [1, name, login, superuser, verifier | nil, connection limit,
+                          createdb, createrole, [role that it is a member of, …]]; older rows end
+                          behind the limit
 
 `verifier` is SCRAM-SHA-256's, as PostgreSQL stores it; no password is kept. While no role has one,
-everybody on the loopback is let in under any name, and nobody else (DESIGN 12).
-The role `kvorum` exists without a row; it owns everything.
+everybody on the loopback is let in under any name, and nobody else (DESIGN 12); a name that is no
+role may then do everything.
+The role `kvorum` exists without a row; it owns everything that has no other owner.
 
-Deliberately missing: privileges. Who is let in may do everything.
+`RoleBook` is what a process remembers of them: at most `ttl_s` old when declarations are looked up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kv.base import system
 from kv.base.keys import escape, table_prefix
 from kv.base.limits import SQL_ROLES_MAX
-from sqlproxy import records
+from sqlproxy import catalog, records, relations
 from sqlproxy.catalog import Reader, Writer, scan_all
 from sqlproxy.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
+from sqlproxy.privileges import OWNER, Member, Members
+from sqlproxy.schema import Acl
 
-OWNER: Final = "kvorum"
+INVALID_GRANT: Final = "0LP01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,9 @@ class Role:
     superuser: bool = False
     verifier: str | None = None
     connection_limit: int = -1
+    create_database: bool = False
+    create_role: bool = False
+    member_of: tuple[str, ...] = ()
 
 
 def role_key(name: str) -> bytes:
@@ -44,6 +54,14 @@ async def find(t: Reader, name: str) -> Role | None:
     if value is None:
         return Role(OWNER, superuser=True) if name == OWNER else None
     return _role(key, value)
+
+
+async def known(t: Reader, name: str) -> Role:
+    """Raises SqlError (42704)."""
+    role = await find(t, name)
+    if role is None:
+        raise missing(name)
+    return role
 
 
 async def all_roles(t: Reader) -> list[Role]:
@@ -67,18 +85,78 @@ def put(t: Writer, role: Role) -> None:
     key = role_key(role.name)
     row = [
         records.FORMAT, role.name, role.login, role.superuser, role.verifier,
-        role.connection_limit,
+        role.connection_limit, role.create_database, role.create_role, list(role.member_of),
     ]  # fmt: skip
     t.put(key, records.sealed(key, row))
 
 
 async def remove(t: Writer, name: str) -> None:
-    """Raises SqlError (42704)."""
+    """Nobody is a member of it any more. Raises SqlError (42704, 2BP01)."""
     if name == OWNER:
         raise SqlError("2BP01", f'cannot drop role "{name}" because it owns everything')
-    if await find(t, name) is None:
-        raise missing(name)
+    await known(t, name)
+    if found := await dependents(t, name):
+        raise SqlError(
+            "2BP01",
+            f'role "{name}" cannot be dropped because some objects depend on it',
+            detail="\n".join(found),
+        )
     t.delete(role_key(name))
+    for role in await all_roles(t):
+        if name in role.member_of:
+            put(t, replace(role, member_of=tuple(one for one in role.member_of if one != name)))
+
+
+async def dependents(t: Reader, name: str) -> list[str]:
+    """What it owns and where it is named, in every database."""
+
+    def about(owner: str, acl: Acl | None, what: str) -> Iterable[str]:
+        if owner == name:
+            yield f"owner of {what}"
+        elif any(grantee == name for grantee, _ in acl or ()):
+            yield f"privileges for {what}"
+
+    found: list[str] = []
+    for space in await catalog.list_namespaces(t):
+        found += about(space.owner, space.acl, f"database {space.name}")
+        found += about("", space.schema_acl, f"schema public of database {space.name}")
+        for one in await relations.list_relations(t, space.name, creating=True):
+            found += about(one.owner, one.acl, f"{one.kind} {space.name}.public.{one.name}")
+    return found
+
+
+async def join(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[str]:
+    """Each of `names` is a member of each of `groups` from now on; what was so before, to be told.
+    Raises SqlError (42704, 0LP01: a circle).
+    """
+    told = []
+    everybody = Members(_members(await all_roles(t)))
+    for group in groups:
+        await known(t, group)
+        for name in names:
+            role = await known(t, name)
+            if name in everybody.roles_of(group):
+                raise SqlError(INVALID_GRANT, f'role "{group}" is a member of role "{name}"')
+            if group in role.member_of:
+                told.append(f'role "{name}" is already a member of role "{group}"')
+                continue
+            put(t, replace(role, member_of=(*role.member_of, group)))
+            everybody = Members(_members(await all_roles(t)))
+    return told
+
+
+async def leave(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[str]:
+    """The opposite. Raises SqlError (42704)."""
+    told = []
+    for group in groups:
+        await known(t, group)
+        for name in names:
+            role = await known(t, name)
+            if group not in role.member_of:
+                told.append(f'role "{name}" is not a member of role "{group}"')
+                continue
+            put(t, replace(role, member_of=tuple(one for one in role.member_of if one != group)))
+    return told
 
 
 def missing(name: str) -> SqlError:
@@ -86,5 +164,40 @@ def missing(name: str) -> SqlError:
 
 
 def _role(key: bytes, value: bytes) -> Role:
-    _, name, login, superuser, verifier, limit = records.opened(key, value)
-    return Role(name, login, superuser, verifier, limit)
+    _, name, login, superuser, verifier, limit, *more = records.opened(key, value)
+    create_database, create_role, member_of = more[:3] if more else (False, False, ())
+    return Role(
+        name, login, superuser, verifier, limit, create_database, create_role, tuple(member_of)
+    )
+
+
+def _members(roles: Iterable[Role]) -> dict[str, Member]:
+    return {
+        role.name: Member(
+            role.superuser, role.create_database, role.create_role, role.member_of
+        )
+        for role in roles
+    }  # fmt: skip
+
+
+class RoleBook:
+    """What this process knows of the roles. `members` is the same object until it changes."""
+
+    def __init__(self, reader: Reader, now: Callable[[], float], ttl_s: float) -> None:
+        self._reader, self._now, self._ttl_s = reader, now, ttl_s
+        self._good_until = float("-inf")
+        self.members = Members({})
+
+    async def look(self) -> Members:
+        """As they are, or were `ttl_s` ago. Raises KvorumError."""
+        asked = self._now()
+        if asked >= self._good_until:
+            found = Members(_members(await all_roles(self._reader)))
+            if found != self.members:
+                self.members = found
+            self._good_until = asked + self._ttl_s
+        return self.members
+
+    def forget(self) -> None:
+        """They were changed from here."""
+        self._good_until = float("-inf")

@@ -63,11 +63,14 @@ ACTIONS: Final = (NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT)
 ALWAYS: Final = "always"
 BY_DEFAULT: Final = "by default"
 
+Acl = tuple[tuple[str, str], ...]  # (role, letters), …; None: as made. See sqlproxy.privileges
+
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """`created` is the timestamp of the transaction that made it. `replicas` and `tags` are its
     tables' (`placement`). `state`: public, or disabled: then no table is made or enabled in it.
+    `acl`: of the database that it is to SQL, `schema_acl`: of its schema public.
     """
 
     name: str
@@ -75,6 +78,9 @@ class Namespace:
     replicas: int | None = None  # None: the cluster's default, one at every node
     tags: tuple[str, ...] = ()
     state: str = PUBLIC
+    owner: str = ""
+    acl: Acl | None = None
+    schema_acl: Acl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +202,8 @@ class Sequence:
     cache: int = 1
     version: int = 1
     kind: str = "sequence"
+    owner: str = ""
+    acl: Acl | None = None
 
     @property
     def path(self) -> str:
@@ -216,6 +224,8 @@ class View:
     uses: tuple[tuple[int, tuple[int, ...]], ...] = ()
     version: int = 1
     kind: str = "view"
+    owner: str = ""
+    acl: Acl | None = None
 
     @property
     def path(self) -> str:
@@ -235,7 +245,8 @@ class ColumnLike(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`version` rises with every change of the descriptor: it is the table's schema version.
+    """`version` rises with every change of what rows are: it is the table's schema version. Whose
+    it is, and who may do what with it (sqlproxy.privileges), does not count.
     `next_column_id` is above every id ever used.
     """
 
@@ -258,6 +269,8 @@ class Table:
     primary_key_name: str = ""  # "": it has none that was declared
     frozen: bool = False  # nobody writes it for a moment: change/retyping.py, CreateTable
     kind: str = "table"
+    owner: str = ""  # a role; "": the one that is always there
+    acl: Acl | None = None
 
     @property
     def plain(self) -> bool:

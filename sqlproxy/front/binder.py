@@ -51,6 +51,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.functioncalls import FunctionCalls
+from sqlproxy.front.needing import Needs
 from sqlproxy.front.registry import (
     BOOL,
     DATE,
@@ -124,6 +125,7 @@ class Binder:
         self.calls = FunctionCalls(self)
         self.subselect: Callable[[Node, Scope], Select] = _no_queries
         self.subqueries = False  # whether one was met
+        self.needs = Needs(names)
         self.allow_default = False
 
     # -- entry points
@@ -178,6 +180,7 @@ class Binder:
         if len(words) == 1:
             found = scope.column(words[0], pos)
             if found is not None:
+                self.needs.saw(found)
                 return found
             if (value := scope.value_of(words[0])) is not None:
                 return value
@@ -192,7 +195,9 @@ class Binder:
                     f'missing FROM-clause entry for table "{words[-2]}"',
                     position=pos,
                 )
-        return scope.qualified(words[-2], words[-1], pos)
+        found = scope.qualified(words[-2], words[-1], pos)
+        self.needs.saw(found)
+        return found
 
     def _value_function(self, body: Node, scope: Scope) -> Expr:
         name = function_name(body["op"])

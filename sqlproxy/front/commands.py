@@ -5,6 +5,7 @@ maintenance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlproxy.answers import CopyFormat, Field
@@ -19,6 +20,7 @@ from sqlproxy.front.ddl_options import option_value
 from sqlproxy.front.dml import find_column
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.fromitems import table_columns
+from sqlproxy.front.granting import role_name, role_names, role_options
 from sqlproxy.front.query import Queries
 from sqlproxy.front.registry import TEXT, UNKNOWN
 from sqlproxy.front.scope import Scope
@@ -33,11 +35,6 @@ _LOCK_MODES: Final = (
     "share row exclusive", "exclusive", "access exclusive",
 )  # fmt: skip
 _ALL: Final = 0x7FFF_FFFF_FFFF_FFFF  # FETCH ALL's count in PostgreSQL's tree
-_ROLE_FLAGS: Final = {
-    "superuser": "superuser", "createdb": "createdb", "createrole": "createrole",
-    "inherit": "inherit",
-    "canlogin": "login", "isreplication": "replication", "bypassrls": "bypassrls",
-}  # fmt: skip
 
 
 def transaction(body: Node) -> Any:
@@ -166,50 +163,20 @@ def explain_options(body: Node) -> dict[str, str]:
     return found
 
 
-def role_options(body: Node) -> tuple[str | None, bool, Mapping[str, Any]]:
-    """The password, whether PASSWORD NULL was said, and the flags."""
-    password: str | None = None
-    cleared = False
-    flags: dict[str, Any] = {}
-    for node in body.get("options", ()):
-        part = node["DefElem"]
-        name = part["defname"]
-        if name == "password":
-            password = option_value(part)
-            cleared = password is None
-        elif name in _ROLE_FLAGS:
-            flags[_ROLE_FLAGS[name]] = bool(option_value(part))
-        elif name in ("connectionlimit", "validUntil"):
-            flags[name.lower()] = option_value(part)
-        else:
-            raise unsupported(f"the option {name.upper()} of a role", position=at(part))
-    return password, cleared, flags
-
-
 def create_role(body: Node) -> s.CreateRole:
-    password, cleared, flags = role_options(body)
-    if body.get("stmt_type") == "ROLESTMT_GROUP":
-        raise unsupported("groups")
+    options = role_options(body.get("options", ()))
     if body.get("stmt_type") == "ROLESTMT_USER":
-        flags = {"login": True, **flags}
-    return s.CreateRole(body["role"], password, cleared, flags)
+        options = replace(options, given={"login": True, **options.given})
+    return s.CreateRole(body["role"], options)
 
 
 def alter_role(body: Node) -> s.AlterRole:
-    password, cleared, flags = role_options(body)
-    return s.AlterRole(role_name(body["role"]), password, cleared, flags)
-
-
-def role_name(node: Node) -> str:
-    kind = node.get("roletype", "ROLESPEC_CSTRING")
-    if kind == "ROLESPEC_CSTRING":
-        return str(node["rolename"])
-    return str(kind.removeprefix("ROLESPEC_").lower())
+    options = role_options(body.get("options", ()))
+    return s.AlterRole(role_name(body["role"]), options, adds=body.get("action", 1) > 0)
 
 
 def drop_role(body: Node) -> s.DropRole:
-    names = tuple(role_name(n["RoleSpec"]) for n in body["roles"])
-    return s.DropRole(names, bool(body.get("missing_ok")))
+    return s.DropRole(role_names(body["roles"]), bool(body.get("missing_ok")))
 
 
 class Commands:
@@ -222,6 +189,8 @@ class Commands:
         tables = tuple(
             self.queries.items.table(n["RangeVar"], "truncate") for n in body["relations"]
         )
+        for table in tables:
+            self.queries.binder.needs.on(table.id, "D")
         return s.Truncate(
             tables, bool(body.get("restart_seqs")), body.get("behavior") == "DROP_CASCADE"
         )
@@ -238,7 +207,11 @@ class Commands:
 
     def lock(self, body: Node) -> s.LockTable:
         tables = tuple(self.queries.items.table(n["RangeVar"], "lock") for n in body["relations"])
-        return s.LockTable(tables, _LOCK_MODES[body.get("mode", 8)], bool(body.get("nowait")))
+        mode = _LOCK_MODES[body.get("mode", 8)]
+        any_of = {"access share": "rawdD", "row exclusive": "awdD"}.get(mode, "wdD")
+        for table in tables:
+            self.queries.binder.needs.on(table.id, any_of)
+        return s.LockTable(tables, mode, bool(body.get("nowait")))
 
     def arguments(self, nodes: Sequence[Node]) -> tuple[Expr, ...]:
         """Of EXECUTE: literals stay open until the parameters' types are known."""
@@ -273,6 +246,10 @@ class Commands:
         scope = Scope()
         target = self.queries.items.target(body["relation"], scope, "copy")
         columns = self._copied(body, target.table)
+        needs = self.queries.binder.needs
+        needs.on(target.table.id, "a" if source else "r")
+        if source:
+            needs.numbers(target.table, columns)
         chosen = copy_format(given, [c.name for c in columns], source)
         where = None
         if "whereClause" in body:

@@ -15,6 +15,7 @@ from sqlproxy.errors import (
     unsupported,
 )
 from sqlproxy.front import definitions as d
+from sqlproxy.front import granting
 from sqlproxy.front.ddl import Definitions
 from sqlproxy.front.ddl_options import option_value, sequence_options, table_options
 from sqlproxy.front.ddl_tables import Draft
@@ -37,7 +38,9 @@ class Alterations:
     def __init__(self, ddl: Definitions) -> None:
         self.ddl = ddl
 
-    def bind(self, body: Node) -> d.AlterTable:
+    def bind(self, body: Node) -> d.AlterTable | granting.ChangeOwner:
+        if (owner := granting.owner_of_relation(body, self.ddl.names)) is not None:
+            return owner
         if body.get("objtype", "OBJECT_TABLE") == "OBJECT_INDEX":
             raise unsupported("ALTER INDEX")
         name = check_schema(body["relation"], self.ddl.names.database)
@@ -207,9 +210,6 @@ class Alterations:
             return [d.SetOptions({n["DefElem"]["defname"]: None for n in nodes})]
         return [d.SetOptions(table_options(nodes))]
 
-    def _owner(self, command: Node, table: Table) -> list[d.Action]:
-        return []  # every user may do everything: whoever owns it
-
 
 Handler = Callable[[Alterations, Node, Table], list[d.Action]]
 _ALTERS: Final[dict[str, Handler]] = {
@@ -228,5 +228,4 @@ _ALTERS: Final[dict[str, Handler]] = {
     "AT_DropExpression": Alterations._drop_expression,
     "AT_SetRelOptions": Alterations._options,
     "AT_ResetRelOptions": Alterations._options,
-    "AT_ChangeOwner": Alterations._owner,
 }

@@ -46,6 +46,7 @@ from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Table
 
+_MERGES: Final = {"update": "w", "delete": "d", "insert": "a"}
 _OVERRIDING: Final = {"OVERRIDING_USER_VALUE": "user", "OVERRIDING_SYSTEM_VALUE": "system"}
 
 
@@ -103,6 +104,11 @@ class Writes:
             select, conversions = self._from_select(select, columns)
         conflict = self._conflict(body.get("onConflictClause"), target)
         returning, fields = self._returning(body, into)
+        needs = self.binder.needs
+        needs.changes(target, "a", returning, reads=self._infers(conflict))
+        if conflict is not None and conflict.assignments:
+            needs.on(target.table.id, "w")
+        needs.numbers(target.table, columns, rows or ())
         return Insert(
             text=text,
             tree={"InsertStmt": body},
@@ -274,6 +280,11 @@ class Writes:
         return replace(select, targets=tuple(targets), fields=fields), tuple(conversions)
 
     # -- ON CONFLICT
+
+    @staticmethod
+    def _infers(conflict: Conflict | None) -> bool:
+        """Whether it names what decides, which is to read it."""
+        return conflict is not None and bool(conflict.columns or conflict.constraint)
 
     def _conflict(self, body: Node | None, target: TableItem) -> Conflict | None:
         if body is None:
@@ -453,6 +464,7 @@ class Writes:
         assignments = self.assignments(body["targetList"], target.table, scope)
         where, cursor = self._where(body, scope)
         returning, fields = self._returning(body, scope)
+        self.binder.needs.changes(target, "w", returning, reads=False)
         return Update(
             text=text,
             tree={"UpdateStmt": body},
@@ -474,6 +486,7 @@ class Writes:
         items = self._items(target, body.get("usingClause", ()), scope)
         where, cursor = self._where(body, scope)
         returning, fields = self._returning(body, scope)
+        self.binder.needs.changes(target, "d", returning, reads=False)
         return Delete(
             text=text,
             tree={"DeleteStmt": body},
@@ -527,6 +540,15 @@ class Writes:
             self._when(n["MergeWhenClause"], target, scope, source)
             for n in body["mergeWhenClauses"]
         )
+        for when in whens:
+            if (letter := _MERGES.get(when.action)) is not None:
+                self.binder.needs.changes(target, letter, reads=True)
+            if when.action == "insert":
+                given, row = (
+                    [a.column for a in when.assignments],
+                    [a.value for a in when.assignments],
+                )
+                self.binder.needs.numbers(target.table, given, (row,))
         return Merge(
             text=text,
             tree={"MergeStmt": body},

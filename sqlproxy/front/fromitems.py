@@ -156,6 +156,7 @@ class FromItems:
         if isinstance(found, View):
             item = self._view(found, alias, names, scope, pos)
         else:
+            self.binder.needs.on(found.id, "r")
             columns = _renamed(item_columns(found), names, alias, pos)
             item = TableItem(alias=alias, columns=columns, offset=scope.width, table=found)
         return self.enter(item, scope)
@@ -172,7 +173,8 @@ class FromItems:
         kept, self.binder.casts.parameters = self.binder.casts.parameters, Parameters(allowed=False)
         self.binder.parameters, outer = self.binder.casts.parameters, self.binder.parameters
         try:
-            select = self.queries.select(parsed.body, None)
+            with self.binder.needs.inside(view):
+                select = self.queries.select(parsed.body, None)
         finally:
             self.views -= 1
             self.binder.casts.parameters, self.binder.parameters = kept, outer

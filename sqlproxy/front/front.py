@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from sqlproxy.answers import Field
 from sqlproxy.errors import SqlError, unsupported
-from sqlproxy.front import bulk, commands
+from sqlproxy.front import bulk, commands, granting
 from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.casting import Coercer
@@ -47,6 +47,7 @@ from sqlproxy.front.syntax import (
 )
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
+from sqlproxy.privileges import Need
 
 Kind = Literal["query", "write", "define", "command", "system"]
 _SHOW_JOBS: Final = "SELECT * FROM kvorum.jobs ORDER BY id DESC"
@@ -66,7 +67,8 @@ _CATALOG_FUNCTIONS: Final = frozenset((
     "pg_relation_size",
     "pg_total_relation_size", "pg_table_size", "pg_database_size", "has_table_privilege",
     "has_schema_privilege",
-    "has_database_privilege", "current_schemas", "pg_encoding_to_char", "version",
+    "has_database_privilege", "has_sequence_privilege", "has_column_privilege",
+    "has_any_column_privilege", "pg_has_role", "current_schemas", "pg_encoding_to_char", "version",
     "pg_is_in_recovery",
     "pg_get_serial_sequence", "current_setting", "set_config", "pg_backend_pid", "inet_server_addr",
     "pg_size_pretty", "txid_current", "pg_get_keywords", "pg_my_temp_schema",
@@ -79,15 +81,13 @@ _REFUSED: Final = {
     "CreateExtensionStmt": "CREATE EXTENSION",
     "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE",
     "CreateRangeStmt": "CREATE TYPE",
-    "CreateDomainStmt": "CREATE DOMAIN", "GrantStmt": "GRANT and REVOKE: every user may do "
-    "everything",
-    "GrantRoleStmt": "membership in roles", "CommentStmt": "COMMENT", "RuleStmt": "CREATE RULE",
+    "CreateDomainStmt": "CREATE DOMAIN", "CommentStmt": "COMMENT", "RuleStmt": "CREATE RULE",
     "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
     "ClusterStmt": "CLUSTER",
     "ReindexStmt": "REINDEX: indexes are kept by every "
     "write", "CheckPointStmt": "CHECKPOINT", "LoadStmt": "LOAD",
     "AlterDatabaseSetStmt": "ALTER DATABASE … SET", "AlterRoleSetStmt": "ALTER ROLE … SET",
-    "AlterOwnerStmt": "ALTER … OWNER TO", "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
+    "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
     "AlterSystemStmt": "ALTER SYSTEM", "SecLabelStmt": "SECURITY LABEL",
     "AlterDatabaseStmt": "ALTER DATABASE",
     "AlterDefaultPrivilegesStmt": "ALTER DEFAULT PRIVILEGES",
@@ -95,7 +95,7 @@ _REFUSED: Final = {
     "CreateSubscriptionStmt": "CREATE SUBSCRIPTION", "CreateStatsStmt": "CREATE STATISTICS",
     "CreateForeignTableStmt": "CREATE FOREIGN TABLE", "CreateTableSpaceStmt": "CREATE TABLESPACE",
     "DefineStmt": "CREATE TYPE, AGGREGATE and OPERATOR", "AlterEnumStmt": "ALTER TYPE",
-    "ReassignOwnedStmt": "REASSIGN OWNED", "DropOwnedStmt": "DROP OWNED",
+    "DropOwnedStmt": "DROP OWNED",
 }  # fmt: skip
 
 
@@ -175,15 +175,24 @@ def bind(
     """The bound statement (`statements`, `definitions`). Raises SqlError with the position in
     characters.
     """
+    return bind_with_needs(parsed, names, oids, style)[0]
+
+
+def bind_with_needs(
+    parsed: Parsed | None, names: Names, oids: Sequence[int] = (), style: Style = DEFAULT_STYLE
+) -> tuple[Any, tuple[Need, ...]]:
+    """The same, and what who runs it must be allowed."""
     if parsed is None:
-        return s.Empty()
+        return s.Empty(), ()
     if parsed.rows is not None:
         with suppress(bulk.Unfit, SqlError, ValueError):
-            return _Bind(names, oids, style).statement(parsed)
+            bind = _Bind(names, oids, style)
+            return bind.statement(parsed), bind.binder.needs.all()
         parsed = whole(parsed.text)
         assert parsed is not None
     try:
-        return _Bind(names, oids, style).statement(parsed)
+        bind = _Bind(names, oids, style)
+        return bind.statement(parsed), bind.binder.needs.all()
     except SqlError as error:
         raise in_characters(error, parsed.text) from None
     except RecursionError:
@@ -283,7 +292,10 @@ class _Bind:
         }
         if kind == "CreateStmt":
             return ddl.create_table(body, parsed.extras)
-        return simple[kind](body)
+        bound = simple[kind](body)
+        if kind == "ViewStmt":
+            self.binder.needs.clear()  # its query is asked for when the view is read
+        return bound
 
     def _command(self, kind: str, body: Node, parsed: Parsed) -> Any:
         if kind == "VariableShowStmt" and body["name"].lower() == "jobs":
@@ -293,6 +305,8 @@ class _Bind:
         plain = _COMMANDS.get(kind)
         if plain is not None:
             return plain(body)
+        if kind == "GrantStmt":
+            return granting.grant(body, self.names)
         others = Commands(self.queries)
         match kind:
             case "TruncateStmt":
@@ -356,10 +370,14 @@ _COMMANDS: Final[dict[str, Callable[[Node], Any]]] = {
     "CreateRoleStmt": commands.create_role,
     "AlterRoleStmt": commands.alter_role,
     "DropRoleStmt": commands.drop_role,
+    "GrantRoleStmt": granting.grant_role,
+    "AlterOwnerStmt": granting.owner,
+    "ReassignOwnedStmt": granting.reassign,
 }
 __all__ = [
     "Scope",
     "bind",
+    "bind_with_needs",
     "coerce_to",
     "is_system",
     "kind_of",

@@ -192,6 +192,8 @@ class FunctionCalls:
         if found is None:
             return None
         names, columns = found
+        for column in columns:
+            self.binder.needs.saw(column)
         binary = name.startswith("jsonb") or name == "to_jsonb"
         source = "kvorum_row_jsonb" if binary else ROW_TO_JSON
         result = JSONB if binary else JSON
@@ -263,6 +265,7 @@ class FunctionCalls:
                     position=pos,
                 )
             self.sets = True
+        self.binder.needs.call(found.proc.source, args)
         return Call(oid=found.result, proc=found.proc, args=args, variadic=variadic, pos=pos - 1)
 
     def _aggregate(

@@ -47,6 +47,7 @@ from sqlproxy.front.statements import (
     Locking,
     Select,
     SetOperation,
+    TableItem,
     Target,
     Update,
 )
@@ -402,6 +403,9 @@ class Queries:
             clause = node["LockingClause"]
             tables = tuple(r["RangeVar"]["relname"] for r in clause.get("lockedRels", ()))
             strength = _STRENGTHS[clause["strength"]]
+            for leaf in (leaf for item in items for leaf in leaves(item)):
+                if isinstance(leaf, TableItem) and (not tables or leaf.alias in tables):
+                    self.binder.needs.on(leaf.table.id, "w")
             for i, name in enumerate(tables):
                 if name not in known:
                     raise SqlError(

@@ -488,23 +488,31 @@ class SetConstraints:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateRole:
-    """`options` of what is accepted: login, superuser, …; `password` None: none given, "" with
-    `no_password`: PASSWORD NULL. CREATE USER has login.
+class RoleOptions:
+    """`given`: fields of `sqlproxy.roles.Role`. `no_password`: PASSWORD NULL. `groups`: IN ROLE,
+    `members`: ROLE.
     """
 
-    name: str
+    given: Mapping[str, Any] = field(default_factory=dict)
     password: str | None = field(default=None, repr=False)
     no_password: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRole:
+    """CREATE USER has login."""
+
+    name: str
+    options: RoleOptions
 
 
 @dataclass(frozen=True, slots=True)
 class AlterRole:
     name: str  # "current_user", "session_user": whoever it is
-    password: str | None = field(default=None, repr=False)
-    no_password: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: RoleOptions
+    adds: bool = True  # of `members`: ALTER GROUP … ADD USER, else DROP USER
 
 
 @dataclass(frozen=True, slots=True)

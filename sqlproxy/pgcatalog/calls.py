@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlproxy.errors import UNDEFINED_FUNCTION, SqlError, unsupported
 from sqlproxy.pg import oids
-from sqlproxy.pgcatalog import functions, kinds
+from sqlproxy.pgcatalog import functions, kinds, rights
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.model import Expr
 from sqlproxy.pgcatalog.static import Function
@@ -120,6 +120,11 @@ class Calls:
             listed = self._filled(self._text(name, spec, len(given)), given)
             kind = self.types.static.type_names[result]
             return Expr(f"unnest({listed})", kind, name=name, strength=2, many=True, listed=listed)
+        if name in rights.NAMES:
+            found = self.resolve(name, given, position)
+            wanted = zip(given, found.arguments, strict=False)
+            taken = [self._argument(one, kind, given) for one, kind in wanted]
+            return self._made(name, rights.asked(name, found.arguments), taken, found.result)
         if name not in functions.SCALAR:
             self.resolve(name, given, position)
             raise unsupported(f"function {name} over the system catalog", position=position)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sqlproxy.privileges import Place
 from sqlproxy.schema import Sequence, Table, View
 
 Named = Table | View | Sequence
@@ -29,6 +30,7 @@ class Cluster:
 
     databases: tuple[str, ...] = ("postgres",)
     roles: tuple[Role, ...] = (Role("kvorum"),)
+    places: tuple[Place, ...] = ()  # of databases that are not as made
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sqlproxy.errors import (
 )
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.pg import oids
-from sqlproxy.pgcatalog import kinds
+from sqlproxy.pgcatalog import kinds, rights
 from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS
 from sqlproxy.pgcatalog.kinds import quoted
 from sqlproxy.pgcatalog.model import UNNAMED, Col, Expr, Item, Query, Scope, missing_table
@@ -55,11 +55,7 @@ _ACL: Final = (
     ("is_grantable", oids.BOOL),
 )
 _STRUCTS: Final = {
-    "aclexplode": (
-        "CAST([] AS STRUCT(grantor BIGINT, grantee BIGINT, privilege_type VARCHAR, "
-        "is_grantable BOOLEAN)[])",
-        _ACL,
-    ),
+    "aclexplode": (rights.EXPLODED, _ACL),
     "pg_options_to_table": (
         "list_transform({0}, lambda kv_e: {{'option_name': split_part(kv_e, '=', 1), "
         "'option_value': split_part(kv_e, '=', 2)}})",

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlproxy.pgcatalog import rights
+
 Spec = str | dict[int, str]
 
 TRUE: Final = "true"
@@ -27,20 +29,13 @@ _ALWAYS: Final = [
     "pg_ts_parser_is_visible",
     "pg_ts_template_is_visible",
     "pg_statistics_obj_is_visible",
-    "has_any_column_privilege",
-    "has_column_privilege",
-    "has_database_privilege",
     "has_foreign_data_wrapper_privilege",
     "has_function_privilege",
     "has_language_privilege",
-    "has_schema_privilege",
-    "has_sequence_privilege",
     "has_server_privilege",
-    "has_table_privilege",
     "has_tablespace_privilege",
     "has_type_privilege",
     "has_parameter_privilege",
-    "pg_has_role",
     "pg_relation_is_publishable",
 ]
 _NOTHING: Final = [
@@ -267,7 +262,7 @@ SCALAR: Final[dict[str, Spec]] = {
     "position": "strpos({0}, {1})",
     "substring": {2: "substring({0}, {1})", 3: "substring({0}, {1}, {2})"},
     "nameconcatoid": "({0} || '_' || {1})",
-    "acldefault": "NULL",
+    "acldefault": rights.DEFAULT,
     "pg_get_function_arg_default": "NULL",
     "substr": {2: "substring({0}, {1})", 3: "substring({0}, {1}, {2})"},
     "quote_ident": "kv_quoted({0})",

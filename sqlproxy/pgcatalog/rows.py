@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sqlproxy.pg import oids as types
-from sqlproxy.pgcatalog import definitions, oids
+from sqlproxy.pgcatalog import definitions, oids, rights
 from sqlproxy.pgcatalog.contents import Contents, Named
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.static import CATALOG, Static
@@ -26,7 +26,10 @@ HIDDEN: Final = {
         ("_qname", "VARCHAR"),
         ("_path", "VARCHAR"),
         ("_view", "VARCHAR"),
+        ("_acl", "VARCHAR[]"),
     ),
+    "pg_database": (("_acl", "VARCHAR[]"), ("_schema_acl", "VARCHAR[]")),
+    "pg_authid": (("_roles", "BIGINT[]"),),
     "pg_index": (("_def", "VARCHAR"), ("_short", "VARCHAR"), ("_columns", "VARCHAR[]")),
     "pg_constraint": (("_def", "VARCHAR"), ("_short", "VARCHAR")),
     "pg_type": (("_text", "VARCHAR"),),
@@ -190,6 +193,9 @@ def of_relation(facts: Facts, contents: Contents, one: Named) -> Rows:
                     "description": text,
                 }
             )
+    held = rights.of_relation(contents, one)
+    for row in rows["pg_class"]:
+        row |= held if row["oid"] == oids.relation(one.id) else {"relowner": held["relowner"]}
     for row in rows["pg_constraint"]:
         row.setdefault("_short", row["_def"])
     for listed in rows.values():

@@ -23,13 +23,14 @@ from kv.base.limits import (
     SQL_CATALOG_STALE_MAX,
 )
 from sqlproxy.pg import oids as types
-from sqlproxy.pgcatalog import definitions, kinds, oids, rows
+from sqlproxy.pgcatalog import definitions, kinds, oids, rights, rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents
 from sqlproxy.pgcatalog.functions import MACROS
 from sqlproxy.pgcatalog.relations import FUNCTIONS, VIEW_OID, Relations
 from sqlproxy.pgcatalog.rows import CHANGING, HIDDEN, Facts, Row, Rows
 from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Static
 from sqlproxy.pgcatalog.views import VIEWS
+from sqlproxy.privileges import Place
 
 _ARROW: Final = {
     "BOOLEAN": pa.bool_(),
@@ -128,7 +129,7 @@ class Store:
         db.execute("CREATE SCHEMA pgc")
         db.execute("USE pgc")
         words = ", ".join(kinds.quoted(w) for w in sorted(definitions.reserved()))
-        for text in MACROS:
+        for text in (*MACROS, *rights.MACROS):
             db.execute(text.replace("WORDS", f"[{words}]"))
         for (schema, name), relation in relations.all.items():
             if relation.sql and not relation.feed and schema != KVORUM:
@@ -338,6 +339,8 @@ class Store:
         roles = {
             role.name: oids.role(role.name, first=not n) for n, role in enumerate(cluster.roles)
         }
+        places = {place.name: place for place in cluster.places}
+        members = rights.of_roles(cluster)
         made: Rows = {
             "pg_authid": [
                 {
@@ -351,6 +354,7 @@ class Store:
                     "rolreplication": r.superuser,
                     "rolbypassrls": r.superuser,
                     "rolconnlimit": -1,
+                    "_roles": members[r.name],
                 }
                 for r in cluster.roles
             ],
@@ -369,7 +373,6 @@ class Store:
                 {
                     "oid": oids.database(name),
                     "datname": name,
-                    "datdba": oids.BOOTSTRAP_ROLE,
                     "encoding": 6,
                     "datlocprovider": "c",
                     "datistemplate": False,
@@ -380,6 +383,7 @@ class Store:
                     "dattablespace": 1663,
                     "datcollate": "C.UTF-8",
                     "datctype": "C.UTF-8",
+                    **rights.of_database(places.get(name) or Place(name)),
                 }
                 for name in cluster.databases
             ],

@@ -17,8 +17,9 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
-from sqlproxy.session import roles
+from sqlproxy.session import granting, roles
 from sqlproxy.session.block import with_changes
 from sqlproxy.session.portals import Portal
 from sqlproxy.session.scrolling import scrolled
@@ -300,5 +301,9 @@ COMMANDS: Final[dict[type, Command]] = {
     s.CreateRole: roles.create_role,
     s.AlterRole: roles.alter_role,
     s.DropRole: roles.drop_role,
+    g.Grant: granting.grant,
+    g.GrantRole: roles.grant_role,
+    g.ChangeOwner: granting.change_owner,
+    g.ReassignOwned: granting.reassign_owned,
 }
 assert set(SETTINGS) >= {"transaction_isolation", "transaction_read_only"}

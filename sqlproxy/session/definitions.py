@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlproxy.errors import ACTIVE_TRANSACTION, UNSUPPORTED, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
-from sqlproxy.session import renaming
+from sqlproxy.session import granting, renaming
 from sqlproxy.types import resolve
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView"})
 """What they make is empty in every snapshot: a transaction may have written before."""
+
+_OWNED: Final = _FRESH | {"CreateNamespace"}  # what they make is who asked's
 
 Define = Callable[["SqlSession", Any], Awaitable[str]]  # → the command tag
 
@@ -39,6 +41,8 @@ async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> A
     session.check_writable(procedure)
     try:
         whole = {"namespace": session.database, **args}
+        if procedure in _OWNED and (owner := session.permits.role):
+            whole.setdefault("owner", owner)
         return await session.services.run(procedure, whole, session.tell_progress)
     finally:
         session.services.catalogs.forget(session.database)
@@ -230,7 +234,10 @@ async def alter_sequence(session: SqlSession, bound: d.AlterSequence) -> str:
 
 async def create_database(session: SqlSession, bound: d.CreateDatabase) -> str:
     _outside(session, "CREATE DATABASE")
-    await run(session, "CreateNamespace", {"namespace": bound.name})
+    args = {"namespace": bound.name}
+    if (owner := bound.options.get("owner")) is not None:
+        args["owner"] = await granting.new_owner(session, str(owner))
+    await run(session, "CreateNamespace", args)
     return "CREATE DATABASE"
 
 
@@ -245,6 +252,7 @@ async def drop_database(session: SqlSession, bound: d.DropDatabase) -> str:
         session.notice(f'database "{bound.name}" does not exist, skipping')
         return "DROP DATABASE"
     declared = await session.services.catalogs.declared(bound.name)
+    session.permits.check_database(declared)
     for kind, names in declared.names_by_kind().items():
         if names:
             args = {"namespace": bound.name, "names": names, "cascade": True}

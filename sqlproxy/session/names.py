@@ -25,6 +25,8 @@ from sqlproxy.fast.ruling import rules_of
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
+from sqlproxy.privileges import Place
+from sqlproxy.roles import RoleBook
 from sqlproxy.schema import ROWID, ForeignKey, Table, View
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.sequences import rowids
@@ -35,9 +37,13 @@ _DATABASES_MAX: Final = 1_000  # remembered
 class Declared:
     """Lookups by name and id (`sqlproxy.front.scope.Names`, `sqlproxy.fast.referring.Tables`)."""
 
-    def __init__(self, found: relations.Relations, version: int) -> None:
+    def __init__(
+        self, found: relations.Relations, version: int, place: Place | None = None
+    ) -> None:
+        """`place`: whose the database is."""
         self.database: Final = found.namespace
         self.version: Final = version
+        self.place: Final = place or Place(found.namespace)
         self._tables = {table.name: table for table in found.tables}
         self._by_id = {table.id: table for table in found.tables}
         self._views = {view.name: view for view in found.views}
@@ -63,6 +69,13 @@ class Declared:
     def index(self, name: str) -> Table | None:
         """The table that has the index, or the primary key, of that name."""
         return self._indexes.get(name)
+
+    def named_relation(self, name: str) -> Table | View | SequenceRow:
+        """Raises SqlError (42P01)."""
+        found = self.table(name) or self.view(name) or self.sequence(name)
+        if found is None:
+            raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+        return found
 
     @property
     def tables(self) -> Iterable[Table]:
@@ -137,6 +150,7 @@ class Catalogs:
     ) -> None:
         """`presence`: tells schema changes what is used here; without it they wait by time."""
         self.presence = presence
+        self.roles = RoleBook(reader, timers.monotonic, ttl_s)
         if presence is not None:
             presence.tell(self.forget)
         self._reader = reader
@@ -161,6 +175,7 @@ class Catalogs:
         found = self.fresh(database)
         if found is not None:
             return found
+        await self.roles.look()
         while True:
             asked = self._now()  # its age counts from before the read
             version = await self._version(database)
@@ -197,7 +212,7 @@ class Catalogs:
 
     async def _load(self, database: str, version: int, asked: float) -> Declared:
         try:
-            await catalog.lookup_namespace(self._reader, database)
+            space = await catalog.lookup_namespace(self._reader, database)
         except NotFound:
             self._known.pop(database, None)
             raise SqlError(UNDEFINED_DATABASE, f'database "{database}" does not exist') from None
@@ -209,7 +224,8 @@ class Catalogs:
             if known.looked > asked:  # by somebody who asked later and was answered sooner
                 return known.declared
             found = _same_objects(known.declared.contents.relations, found)
-        declared = Declared(found, version)
+        place = Place(space.name, space.owner, space.acl, space.schema_acl)
+        declared = Declared(found, version, place)
         self._known[database] = _Known(declared, asked, asked + self._ttl_s)
         return declared
 

@@ -14,6 +14,7 @@ from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.front.syntax import Parsed
+from sqlproxy.privileges import Members, Need
 from sqlproxy.session.names import Declared
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Prepared:
     system: Any = None
     wire: Any = field(default=None)
     short: Any = None  # True: it is to be looked at whether there is one
+    needs: tuple[Need, ...] = ()
+    permitted: dict[str, Members] = field(default_factory=dict)  # user → roles that it was by
 
     def __post_init__(self) -> None:
         self.short = self.plan is not None or None
@@ -78,7 +81,7 @@ def _prepared(
     oids: tuple[int, ...],
     declared: Declared,
 ) -> Prepared:
-    bound = front.bind(parsed, declared, oids, session.style)
+    bound, needs = front.bind_with_needs(parsed, declared, oids, session.style)
     if isinstance(bound, s.System):
         assert parsed is not None
         system = session.services.system.prepare(text, bound.tree["SelectStmt"], oids)
@@ -93,6 +96,7 @@ def _prepared(
         getattr(bound, "fields", None) or None,
         getattr(bound, "parameters", ()),
         plan=plan_of(bound),
+        needs=needs,
     )
 
 

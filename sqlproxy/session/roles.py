@@ -1,14 +1,16 @@
-"""CREATE, ALTER and DROP ROLE."""
+"""CREATE, ALTER and DROP ROLE, and membership in roles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlproxy import roles
 from sqlproxy.errors import SqlError, unsupported
+from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
+from sqlproxy.privileges import OWNER
 from sqlproxy.roles import Role
 from sqlproxy.wire.scram import make_verifier
 from txn.transaction import Transaction
@@ -17,23 +19,20 @@ if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
 SALT_BYTES = 16
+_WHO = ("current_user", "session_user", "current_role")
 
 
-def _with_options(session: SqlSession, role: Role, bound: s.CreateRole | s.AlterRole) -> Role:
-    options: Mapping[str, Any] = bound.options
-    refused = {"replication", "bypassrls"} & {name for name, on in options.items() if on}
-    if refused:
-        raise unsupported(f"{', '.join(sorted(refused)).upper()} of roles")
-    if "login" in options:
-        role = replace(role, login=bool(options["login"]))
-    if "superuser" in options:
-        role = replace(role, superuser=bool(options["superuser"]))
-    if "connectionlimit" in options:
-        role = replace(role, connection_limit=int(options["connectionlimit"]))
-    if bound.no_password:
+def called(session: SqlSession, name: str) -> str:
+    """The role of that name; CURRENT_USER is who asks."""
+    return session.user if name in _WHO else name
+
+
+def _with_options(session: SqlSession, role: Role, options: s.RoleOptions) -> Role:
+    role = replace(role, **options.given)
+    if options.no_password:
         return replace(role, verifier=None)
-    if bound.password is not None:
-        return replace(role, verifier=_verifier(session, bound.password))
+    if options.password is not None:
+        return replace(role, verifier=_verifier(session, options.password))
     return role
 
 
@@ -45,42 +44,69 @@ def _verifier(session: SqlSession, password: str) -> str:
     return make_verifier(password, session.services.token(SALT_BYTES)).text()
 
 
-async def create_role(session: SqlSession, bound: s.CreateRole) -> str:
-    async def write(t: Transaction) -> None:
-        role = Role(bound.name, login=bool(bound.options.get("login")))
-        await roles.create(t, _with_options(session, role, bound))
+async def _commit(
+    session: SqlSession, write: Callable[[Transaction], Awaitable[list[str]]], severity: str
+) -> None:
+    try:
+        told = await session.services.client.run(write)
+    finally:
+        session.services.catalogs.roles.forget()
+        session.services.catalogs.forget(session.database)  # the next look asks for roles, too
+    for one in told:
+        session.notice(one, severity)
 
-    await session.services.client.run(write)
+
+async def create_role(session: SqlSession, bound: s.CreateRole) -> str:
+    if bound.name in ("public", "none") or bound.name.startswith("pg_"):
+        raise SqlError("42939", f'role name "{bound.name}" is reserved')
+
+    async def write(t: Transaction) -> list[str]:
+        role = Role(bound.name, login=False)
+        await roles.create(t, _with_options(session, role, bound.options))
+        await roles.join(t, [bound.name], bound.options.groups)
+        return await roles.join(t, bound.options.members, [bound.name])
+
+    await _commit(session, write, "NOTICE")
     return "CREATE ROLE"
 
 
 async def alter_role(session: SqlSession, bound: s.AlterRole) -> str:
-    name = session.user if bound.name in ("current_user", "session_user") else bound.name
+    name = called(session, bound.name)
 
-    async def write(t: Transaction) -> None:
-        role = await roles.find(t, name)
-        if role is None:
-            raise roles.missing(name)
-        roles.put(t, _with_options(session, role, bound))
+    async def write(t: Transaction) -> list[str]:
+        role = await roles.known(t, name)
+        if name == OWNER and bound.options.given.get("superuser") is False:
+            raise SqlError("42501", f'role "{name}" is always a superuser')
+        roles.put(t, _with_options(session, role, bound.options))
+        change = roles.join if bound.adds else roles.leave
+        return await change(t, bound.options.members, [name])
 
-    await session.services.client.run(write)
+    await _commit(session, write, "NOTICE")
     return "ALTER ROLE"
 
 
 async def drop_role(session: SqlSession, bound: s.DropRole) -> str:
-    missing: list[str] = []
-
-    async def write(t: Transaction) -> None:
-        missing.clear()
-        for name in bound.names:
+    async def write(t: Transaction) -> list[str]:
+        missing = []
+        for name in (called(session, one) for one in bound.names):
             if name == session.user:
                 raise SqlError("55006", "current user cannot be dropped")
             if bound.missing_ok and await roles.find(t, name) is None:
-                missing.append(name)
+                missing.append(f'role "{name}" does not exist, skipping')
                 continue
             await roles.remove(t, name)
+        return missing
 
-    await session.services.client.run(write)
-    for name in missing:
-        session.notice(f'role "{name}" does not exist, skipping')
+    await _commit(session, write, "NOTICE")
     return "DROP ROLE"
+
+
+async def grant_role(session: SqlSession, bound: g.GrantRole) -> str:
+    names = [called(session, one) for one in bound.names]
+
+    async def write(t: Transaction) -> list[str]:
+        change = roles.join if bound.give else roles.leave
+        return await change(t, names, bound.groups)
+
+    await _commit(session, write, "NOTICE" if bound.give else "WARNING")
+    return "GRANT ROLE" if bound.give else "REVOKE ROLE"

@@ -50,6 +50,7 @@ from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
 from sqlproxy.session.environment import Told, environment, moment
 from sqlproxy.session.frozen import frozen, thawed
 from sqlproxy.session.names import Declared
+from sqlproxy.session.permits import Permits
 from sqlproxy.session.portals import Portal as CursorPortal
 from sqlproxy.session.prepared import Prepared, plan_of, prepare, remembered
 from sqlproxy.session.services import Services
@@ -82,13 +83,19 @@ class SqlSession:
         database: str,
         given: Mapping[str, str],
         portal_of: PortalOf,
+        *,
+        stranger: bool,
     ) -> None:
-        """`given`: settings of the client's start-up. `portal_of`: sqlproxy.session.dispatch."""
+        """`given`: settings of the client's start-up. `portal_of`: sqlproxy.session.dispatch.
+        `stranger`: the user is no role, and was let in all the same.
+        """
         self.services = services
         self.user, self.database = user, database
         self._portal_of = portal_of
         self.settings = Settings(given)
         self.settings.told("session_authorization", user)
+        self.permits = Permits(self, stranger=stranger)
+        self.settings.told("is_superuser", "on" if self.permits.free else "off")
         self.statements: MutableMapping[str, Statement] = {}
         self.portals: MutableMapping[str, Portal] = {}
         self.channel = Channel(parameters=self.settings.reported())
@@ -158,6 +165,7 @@ class SqlSession:
         current = await self._current(statement)
         if (table := frozen(current.bound)) is not None:
             current = await self._guarded(thawed(self, table, lambda: self._current(statement)))
+        self.permits.check(current)
         return await self._portal_of(self, current, tuple(values))
 
     async def _current(self, statement: Prepared) -> Prepared:
@@ -179,6 +187,8 @@ class SqlSession:
             if again is None or again.fields != statement.fields:
                 return False
             statement = again
+        if not self.permits.holds(statement):
+            return False
         return short.start(self, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:

@@ -7,7 +7,8 @@ from typing import Final
 
 from kv.base.errors import KvorumError
 from sqlproxy import roles
-from sqlproxy.errors import INVALID_AUTHORIZATION, SqlError, from_store
+from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, INVALID_AUTHORIZATION, SqlError, from_store
+from sqlproxy.privileges import Rights
 from sqlproxy.session import dispatch
 from sqlproxy.session.services import Services
 from sqlproxy.session.session import SqlSession
@@ -23,14 +24,28 @@ class SqlSessions:
 
     async def open(self, user: str, database: str, settings: Mapping[str, str]) -> SqlSession:
         try:
-            await self.services.catalogs.declared(database)
+            declared = await self.services.catalogs.declared(database)
             role = await roles.find(self.services.client, user)
+            book = self.services.catalogs.roles
+            if role is not None and book.members.get(user) is None:
+                book.forget()  # it is new
+            members = await book.look()
         except KvorumError as error:
             raise from_store(error) from error
         if role is not None and not role.login:
             raise SqlError(INVALID_AUTHORIZATION, f'role "{user}" is not permitted to log in')
+        if role is not None and not Rights(members, {}, declared.place).allows_in_database(
+            user, "c"
+        ):
+            raise SqlError(
+                INSUFFICIENT_PRIVILEGE,
+                f'permission denied for database "{database}"',
+                detail="User does not have CONNECT privilege.",
+            )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
-        return SqlSession(self.services, user, database, given, dispatch.portal)
+        return SqlSession(
+            self.services, user, database, given, dispatch.portal, stranger=role is None
+        )
 
     async def verifier(self, user: str) -> str | None:
         try:

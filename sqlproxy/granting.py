@@ -1,0 +1,116 @@
+"""GRANT, REVOKE and OWNER TO in the catalog. Functions of a transaction `t`, as those of
+`sqlproxy.catalog` are; who may call them is `sqlproxy.privileges`'s matter.
+
+    await grant_relations(t, ns, names, change)     `change`: the list of one relation → the new one
+    await grant_database(t, ns, change, schema=…)
+    await own_relation(t, ns, name, owner)          its own sequences and their lists go along
+    await own_database(t, ns, owner)
+    await reassign(t, ns, names, owner)             everything that these roles own in it
+
+Each is a change of the schema (`catalog.touch`): statements that are bound later are asked anew,
+at another node after SQL_SCHEMA_TTL_MS at the latest. Nothing waits for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from sqlproxy import catalog, relations, roles
+from sqlproxy.catalog import Writer
+from sqlproxy.privileges import OWNER, default, with_owner
+from sqlproxy.refusals import refusal
+from sqlproxy.relations import IndexName
+from sqlproxy.schema import Acl, Relation, Sequence, Table, View
+
+Change = Callable[[str, Acl], Acl]  # (kind, list) → list
+
+
+async def grant_relations(
+    t: Writer, namespace: str, names: Iterable[str], owner: Callable[[Relation], str],
+    change: Change,
+) -> None:  # fmt: skip
+    """Raises KvorumError (42P01)."""
+    for name in names:
+        one = await _relation(t, namespace, name)
+        before = default(one.kind, owner(one)) if one.acl is None else one.acl
+        after = change(one.kind, before)
+        if after != before:
+            await _put(t, replace(one, acl=after))
+
+
+async def grant_database(t: Writer, name: str, change: Change, *, schema: bool = False) -> None:
+    """Of the database, or of its schema public. Raises KvorumError (there is none)."""
+    space = await catalog.lookup_namespace(t, name)
+    kind = "schema" if schema else "database"
+    acl = space.schema_acl if schema else space.acl
+    after = change(kind, default(kind, space.owner or OWNER) if acl is None else acl)
+    new = replace(space, schema_acl=after) if schema else replace(space, acl=after)
+    await catalog.put_namespace(t, new)
+
+
+async def own_relation(t: Writer, namespace: str, name: str, owner: str) -> None:
+    """Raises KvorumError (42P01), SqlError (42704: the role)."""
+    await roles.known(t, owner)
+    one = await _relation(t, namespace, name)
+    if isinstance(one, Sequence) and one.owned_by is not None:
+        raise refusal(
+            "0A000", "cannot change owner of sequence with an owner",
+            detail=f'Sequence "{name}" is linked to a table.',
+        )  # fmt: skip
+    await _own(t, namespace, one, owner)
+
+
+async def _own(t: Writer, namespace: str, one: Relation, owner: str) -> None:
+    old = one.owner or OWNER
+    owned: list[Sequence] = []
+    if isinstance(one, Table):
+        there = (await relations.list_relations(t, namespace, creating=True)).sequences
+        owned = [s for s in there if s.owned_by is not None and s.owned_by[0] == one.id]
+    await _put(t, replace(one, owner=owner, acl=with_owner(one.acl, old, owner)))
+    for sequence in owned:
+        if sequence.acl is not None:
+            await _put(t, replace(sequence, acl=with_owner(sequence.acl, old, owner)))
+
+
+async def own_database(t: Writer, name: str, owner: str) -> None:
+    """Raises KvorumError (there is none), SqlError (42704: the role)."""
+    await roles.known(t, owner)
+    space = await catalog.lookup_namespace(t, name)
+    old = space.owner or OWNER
+    changed = replace(
+        space, owner=owner, acl=with_owner(space.acl, old, owner),
+        schema_acl=with_owner(space.schema_acl, old, owner),
+    )  # fmt: skip
+    await catalog.put_namespace(t, changed)
+
+
+async def reassign(t: Writer, namespace: str, names: Iterable[str], owner: str) -> None:
+    """Raises SqlError (42704)."""
+    await roles.known(t, owner)
+    wanted = set(names)
+    for name in sorted(wanted):
+        await roles.known(t, name)
+    if ((await catalog.lookup_namespace(t, namespace)).owner or OWNER) in wanted:
+        await own_database(t, namespace, owner)
+    for one in await relations.list_relations(t, namespace):
+        dependent = isinstance(one, Sequence) and one.owned_by is not None
+        if (one.owner or OWNER) in wanted and not dependent:
+            await _own(t, namespace, one, owner)
+
+
+async def _relation(t: Writer, namespace: str, name: str) -> Relation:
+    one = await relations.find_relation(t, namespace, name)
+    if one is None or isinstance(one, IndexName):
+        raise refusal("42P01", f'relation "{name}" does not exist')
+    return one
+
+
+async def _put(t: Writer, one: Relation) -> None:
+    match one:
+        case Table():
+            await catalog.write(t, one)
+        case View():
+            await relations.put_view(t, one)
+        case Sequence():
+            await relations.put_sequence(t, one)

@@ -1,0 +1,231 @@
+"""Who may do what: privileges of relations, databases and the schema `public`, as PostgreSQL 15
+counts them. Pure.
+
+    Acl     ((grantee, letters), …)       kept in the descriptor; grantee "" is PUBLIC
+            None                          as it is made: `default` says what that means
+    Need    what a bound statement needs  found while it is bound (sqlproxy.front)
+    Rights  roles and one database's declarations as of one moment: `allows`, `owns`, `lacking`
+
+    r SELECT  a INSERT  w UPDATE  d DELETE  D TRUNCATE  x REFERENCES  t TRIGGER  U USAGE
+    C CREATE  c CONNECT  T TEMPORARY
+
+An owner and the members of an owner may do everything that is not theirs by letter (ALTER, DROP,
+GRANT, CREATE INDEX); what letters say, an owner can take from itself. Superusers are asked nothing.
+What a view reads is asked of the view's owner. A sequence that a column owns has the table's owner.
+
+Deliberately missing: privileges of columns, grant options, roles that do not inherit, default
+privileges; rules of rows. Only SQL asks: HTTP, the SDK and Spark have no users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, SqlError
+from sqlproxy.schema import Acl, Relation, Sequence, Table
+
+OWNER: Final = "kvorum"  # the role that is always there, and owns what has no other owner
+PUBLIC: Final = ""
+
+LETTERS: Final = {
+    "select": "r", "insert": "a", "update": "w", "delete": "d", "truncate": "D",
+    "references": "x", "trigger": "t", "usage": "U", "create": "C", "connect": "c",
+    "temporary": "T", "temp": "T",
+}  # fmt: skip
+WORDS: Final = {letter: word.upper() for word, letter in LETTERS.items() if word != "temp"}
+ALL: Final = {
+    "table": "arwdDxt", "view": "arwdDxt", "sequence": "rwU", "schema": "UC", "database": "CTc",
+}  # fmt: skip
+_MADE: Final = {"schema": ((PUBLIC, "U"),), "database": ((PUBLIC, "Tc"),)}
+
+
+# -- lists of privileges
+
+
+def default(kind: str, owner: str) -> Acl:
+    """What None means."""
+    return (*_MADE.get(kind, ()), (owner, ALL[kind]))
+
+
+def with_granted(acl: Acl, kind: str, grantees: Iterable[str], letters: str) -> Acl:
+    """The list with these privileges, in PostgreSQL's order of letters."""
+    held = dict(acl)
+    for grantee in grantees:
+        all_of = set(held.get(grantee, "")) | set(letters)
+        held[grantee] = "".join(one for one in ALL[kind] if one in all_of)
+    return tuple(held.items())
+
+
+def without(acl: Acl, grantees: Iterable[str], letters: str) -> Acl:
+    """The list without them."""
+    held = dict(acl)
+    for grantee in grantees:
+        left = "".join(one for one in held.get(grantee, "") if one not in letters)
+        held[grantee] = left
+    return tuple((grantee, left) for grantee, left in held.items() if left)
+
+
+def with_owner(acl: Acl | None, old: str, new: str) -> Acl | None:
+    """What another owner has: the old one's, as PostgreSQL's aclnewowner does it."""
+    if acl is None:
+        return None
+    held: dict[str, str] = {}
+    for grantee, letters in acl:
+        name = new if grantee == old else grantee
+        more = set(held.get(name, "")) | set(letters)
+        held[name] = "".join(one for one in WORDS if one in more)
+    return tuple(held.items())
+
+
+def shown(acl: Acl, owner: str) -> list[str]:
+    """As PostgreSQL writes aclitems."""
+    return [f"{_quoted(grantee)}={letters}/{_quoted(owner)}" for grantee, letters in acl]
+
+
+def _quoted(name: str) -> str:
+    plain = all(c.isascii() and (c.isalnum() or c == "_") for c in name)
+    return name if plain else '"' + name.replace('"', '""') + '"'
+
+
+# -- roles
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What of a role counts here."""
+
+    superuser: bool = False
+    create_database: bool = False
+    create_role: bool = False
+    of: tuple[str, ...] = ()
+
+
+class Members:
+    """The roles as of one moment; the same object as long as nothing in them changed."""
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        self._members = dict(members)
+        self._all: dict[str, frozenset[str]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Members) and self._members == other._members
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, name: str) -> Member | None:
+        return self._members.get(name)
+
+    def roles_of(self, name: str) -> frozenset[str]:
+        """Itself, and all that it is a member of, whether directly or not."""
+        found = self._all.get(name)
+        if found is None:
+            reached, wanted = {name}, [name]
+            while wanted:
+                member = self._members.get(wanted.pop())
+                new = [one for one in (member.of if member else ()) if one not in reached]
+                reached.update(new)
+                wanted += new
+            found = self._all[name] = frozenset(reached)
+        return found
+
+    def superuser(self, name: str) -> bool:
+        member = self._members.get(name)
+        return member.superuser if member is not None else name == OWNER
+
+
+# -- what a statement needs
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One of the privileges `any_of` on a relation (its id); `owner`: whose they must be, of what a
+    view reads; None: who runs the statement. Relation 0: a sequence that only the run names.
+    """
+
+    relation: int
+    any_of: str
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database as its owner and its privileges go; `schema`: of its schema public."""
+
+    name: str
+    owner: str = ""
+    acl: Acl | None = None
+    schema: Acl | None = None
+
+
+class Rights:
+    """See the module. `relations`: by id."""
+
+    def __init__(self, members: Members, relations: Mapping[int, Relation], place: Place) -> None:
+        self.members = members
+        self._relations = relations
+        self.place = place
+
+    def owner(self, one: Relation) -> str:
+        """Whose it is."""
+        if isinstance(one, Sequence) and one.owned_by is not None:
+            table = self._relations.get(one.owned_by[0])
+            if isinstance(table, Table):
+                return table.owner or OWNER
+        return one.owner or OWNER
+
+    def owns(self, user: str, one: Relation) -> bool:
+        return self.members.superuser(user) or self.owner(one) in self.members.roles_of(user)
+
+    def allows(self, user: str, one: Relation, any_of: str) -> bool:
+        """Whether the user has one of these privileges on it."""
+        return self._held(user, one.kind, one.acl, self.owner(one), any_of)
+
+    def allows_in_schema(self, user: str, any_of: str) -> bool:
+        """Of the schema public, whose owner is the database's."""
+        place = self.place
+        return self._held(user, "schema", place.schema, place.owner or OWNER, any_of)
+
+    def allows_in_database(self, user: str, any_of: str) -> bool:
+        place = self.place
+        return self._held(user, "database", place.acl, place.owner or OWNER, any_of)
+
+    def owns_database(self, user: str) -> bool:
+        owner = self.place.owner or OWNER
+        return self.members.superuser(user) or owner in self.members.roles_of(user)
+
+    def _held(self, user: str, kind: str, acl: Acl | None, owner: str, any_of: str) -> bool:
+        if self.members.superuser(user):
+            return True
+        roles = self.members.roles_of(user)
+        for grantee, letters in default(kind, owner) if acl is None else acl:
+            if (grantee == PUBLIC or grantee in roles) and any(one in letters for one in any_of):
+                return True
+        return False
+
+    def lacking(self, user: str, needs: Iterable[Need]) -> SqlError | None:
+        """Why the user may not run what needs this; None: it may."""
+        needs = tuple(needs)
+        if needs and not self.allows_in_schema(user, "U"):
+            return SqlError(INSUFFICIENT_PRIVILEGE, "permission denied for schema public")
+        for need in needs:
+            if need.relation == 0:
+                if not self.members.superuser(need.owner or user):
+                    return SqlError(
+                        INSUFFICIENT_PRIVILEGE,
+                        "permission denied: the sequence must be named by a constant",
+                    )
+                continue
+            one = self._relations.get(need.relation)
+            if one is not None and not self.allows(need.owner or user, one, need.any_of):
+                return denied(one)
+        return None
+
+
+def denied(one: Relation) -> SqlError:
+    return SqlError(INSUFFICIENT_PRIVILEGE, f"permission denied for {one.kind} {one.name}")
+
+
+def not_owner(kind: str, name: str) -> SqlError:
+    return SqlError(INSUFFICIENT_PRIVILEGE, f"must be owner of {kind} {name}")

@@ -1,0 +1,147 @@
+"""GRANT, REVOKE, OWNER TO and REASSIGN OWNED: each a transaction of its own, at once, as
+definitions are. Who may: the owner, its members and superusers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sqlproxy import granting, roles
+from sqlproxy.errors import UNDEFINED_DATABASE, SqlError
+from sqlproxy.front import granting as g
+from sqlproxy.privileges import ALL, PUBLIC, with_granted, without
+from sqlproxy.schema import Acl
+from sqlproxy.session.names import Declared
+from sqlproxy.session.roles import called
+from txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from sqlproxy.session.session import SqlSession
+
+
+async def _commit(
+    session: SqlSession, database: str, write: Callable[[Transaction], Awaitable[None]]
+) -> None:
+    """In a transaction of its own; what was bound here before is asked anew."""
+    try:
+        await session.services.client.run(write)
+    finally:
+        session.services.catalogs.forget(database)
+
+
+async def _there(session: SqlSession, grantees: Sequence[str]) -> list[str]:
+    """The roles, by their names. Raises SqlError (42704)."""
+    names = [one if one == PUBLIC else called(session, one) for one in grantees]
+    for name in names:
+        if name != PUBLIC:
+            await roles.known(session.services.client, name)
+    return names
+
+
+async def grant(session: SqlSession, bound: g.Grant) -> str:
+    word = "GRANT" if bound.give else "REVOKE"
+    session.check_writable(word)
+    names = await _there(session, bound.grantees)
+
+    def change(kind: str, acl: Acl) -> Acl:
+        letters = ALL[kind] if bound.letters is None else bound.letters
+        if bound.give:
+            return with_granted(acl, kind, names, letters)
+        return without(acl, names, letters)
+
+    if bound.kind in ("database", "schema"):
+        for name in bound.names or ():
+            await _grant_database(session, bound.kind, name, change)
+        return word
+    declared = await session.declared()
+    if bound.names is None:
+        wanted = ("sequence",) if bound.kind == "sequence" else ("table", "view")
+        there = [one for one in declared.contents.relations.values() if one.kind in wanted]
+    else:
+        there = [declared.named_relation(name) for name in bound.names]
+    for one in there:
+        session.permits.check_grantor(declared, one)
+        if bound.names is not None and bound.letters is not None:
+            _check_letters(one.kind, bound.letters)
+    rights = session.permits.rights(declared)
+
+    async def write(t: Transaction) -> None:
+        await granting.grant_relations(
+            t, session.database, [one.name for one in there], rights.owner, change
+        )
+
+    await _commit(session, session.database, write)
+    return word
+
+
+def _check_letters(kind: str, letters: str) -> None:
+    if any(letter not in ALL[kind] for letter in letters):
+        raise SqlError("0LP01", f"invalid privilege type for {kind}")
+
+
+async def _grant_database(
+    session: SqlSession, kind: str, name: str, change: Callable[[str, Acl], Acl]
+) -> None:
+    database = session.database if kind == "schema" else name
+    session.permits.check_database(await _declared(session, database))
+
+    async def write(t: Transaction) -> None:
+        await granting.grant_database(t, database, change, schema=kind == "schema")
+
+    await _commit(session, database, write)
+
+
+async def _declared(session: SqlSession, database: str) -> Declared:
+    """Raises SqlError (3D000)."""
+    if database == session.database:
+        found: Declared = await session.declared()
+        return found
+    cluster = await session.services.cluster()
+    if database not in cluster.databases:
+        raise SqlError(UNDEFINED_DATABASE, f'database "{database}" does not exist')
+    return await session.services.catalogs.declared(database)
+
+
+async def new_owner(session: SqlSession, name: str) -> str:
+    """A role that something may be given to. Raises SqlError (42704, 42501)."""
+    (owner,) = await _there(session, [name])
+    session.permits.check_new_owner(owner)
+    return owner
+
+
+async def change_owner(session: SqlSession, bound: g.ChangeOwner) -> str:
+    tag = f"ALTER {bound.kind.upper()}"
+    session.check_writable(tag)
+    if bound.name is None:
+        session.notice("relation does not exist, skipping")
+        return tag
+    name = bound.name
+    if bound.kind == "database":
+        session.permits.check_database(await _declared(session, name))
+        owner = await new_owner(session, bound.owner)
+        await _commit(session, name, lambda t: granting.own_database(t, name, owner))
+        return tag
+    declared = await session.declared()
+    session.permits.check_owner(declared, declared.named_relation(name))
+    owner = await new_owner(session, bound.owner)
+
+    async def write(t: Transaction) -> None:
+        await granting.own_relation(t, session.database, name, owner)
+
+    await _commit(session, session.database, write)
+    return tag
+
+
+async def reassign_owned(session: SqlSession, bound: g.ReassignOwned) -> str:
+    session.check_writable("REASSIGN OWNED")
+    names = await _there(session, bound.names)
+    for name in names:
+        session.permits.check_new_owner(name)
+    owner = await new_owner(session, bound.owner)
+
+    async def write(t: Transaction) -> None:
+        await granting.reassign(t, session.database, names, owner)
+
+    await _commit(session, session.database, write)
+    return "REASSIGN OWNED"

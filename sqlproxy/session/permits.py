@@ -1,0 +1,226 @@
+"""Whether the session's user may run a statement (`sqlproxy.privileges`), asked where it is bound
+to its values and where it starts. What was allowed is remembered with the plan, for as long as the
+roles are the same; the plan itself belongs to one version of the declarations.
+
+A name that is no role does what it likes: it was let in while there was no password at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, SqlError
+from sqlproxy.front import definitions as d
+from sqlproxy.front import granting as g
+from sqlproxy.front import statements as s
+from sqlproxy.privileges import OWNER, Members, Rights, denied, not_owner
+from sqlproxy.schema import Relation
+
+if TYPE_CHECKING:
+    from sqlproxy.session.names import Declared
+    from sqlproxy.session.prepared import Prepared
+    from sqlproxy.session.session import SqlSession
+
+_ROLES = "permission denied to {} role"
+
+
+class Permits:
+    """Of one session. `stranger`: its user was no role when it came."""
+
+    __slots__ = ("_free", "_session", "_stranger", "_told")
+
+    def __init__(self, session: SqlSession, *, stranger: bool) -> None:
+        self._session, self._stranger = session, stranger
+        self._told: Members | None = None
+        self._free = False
+
+    @property
+    def members(self) -> Members:
+        return self._session.services.catalogs.roles.members
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing is asked: a superuser."""
+        if self._stranger:
+            return True
+        members = self.members
+        if self._told is not members:
+            self._told, self._free = members, members.superuser(self._session.user)
+        return self._free
+
+    def holds(self, prepared: Prepared) -> bool:
+        """Whether it is known to be allowed."""
+        return self.free or prepared.permitted.get(self._session.user) is self.members
+
+    def check(self, prepared: Prepared) -> None:
+        """Raises SqlError (42501)."""
+        if self.holds(prepared) or prepared.declared is None:
+            return
+        user, members = self._session.user, self.members
+        if members.get(user) is None and user != OWNER:
+            raise SqlError(INSUFFICIENT_PRIVILEGE, f'role "{user}" was dropped')
+        if (error := self.rights(prepared.declared).lacking(user, prepared.needs)) is not None:
+            raise error
+        self._check_command(prepared)
+        prepared.permitted[user] = members
+
+    @property
+    def role(self) -> str:
+        """Whose what the session makes is; "": the owner's of everything."""
+        user = self._session.user
+        return "" if self._stranger or user == OWNER else user
+
+    def rights(self, declared: Declared) -> Rights:
+        """What everybody may do in the session's database."""
+        return Rights(self.members, declared.contents.relations, declared.place)
+
+    # -- what is not said by letters
+
+    def _check_command(self, prepared: Prepared) -> None:  # noqa: C901 - one line for each statement
+        bound, declared = prepared.bound, prepared.declared
+        assert declared is not None
+        match bound:
+            case d.CreateTable():
+                self._creates(declared)
+                self._refers(declared, bound.foreign_keys)
+            case d.CreateTableAs() | d.CreateSequence():
+                self._creates(declared)
+                if isinstance(bound, d.CreateSequence):
+                    self._owner_of_sequence(declared, bound.options)
+            case d.CreateView():
+                self._creates(declared)
+                if bound.replace and (there := declared.view(bound.name)) is not None:
+                    self._owns(declared, there)
+            case d.CreateIndex():
+                self._owns(declared, bound.table)
+                self._creates(declared)
+            case d.AlterTable():
+                self._alters(declared, bound)
+            case d.AlterSequence():
+                self._owns(declared, bound.sequence)
+                self._owner_of_sequence(declared, bound.options)
+            case d.Drop():
+                for name in bound.names:
+                    self._owns_named(declared, bound.kind, name)
+            case d.Rename():
+                self._owns_named(declared, bound.kind, bound.relation)
+                if bound.kind in ("table", "view", "sequence", "index"):
+                    self._creates(declared)
+            case s.Truncate():
+                self._truncates(declared, bound)
+            case d.CreateDatabase():
+                self._has("create_database", "permission denied to create database")
+            case s.CreateRole() | s.AlterRole() | s.DropRole() | g.GrantRole():
+                self._roles(bound)
+            case _:
+                pass
+
+    def _creates(self, declared: Declared) -> None:
+        if not self.rights(declared).allows_in_schema(self._session.user, "C"):
+            raise SqlError(INSUFFICIENT_PRIVILEGE, "permission denied for schema public")
+
+    def _owns(self, declared: Declared, one: Relation | None, index: str = "") -> None:
+        if one is not None and not self.rights(declared).owns(self._session.user, one):
+            raise not_owner("index" if index else one.kind, index or one.name)
+
+    def _owns_named(self, declared: Declared, kind: str, name: str) -> None:
+        if kind == "index":
+            self._owns(declared, declared.index(name), name)
+            return
+        self._owns(declared, declared.table(name) or declared.view(name) or declared.sequence(name))
+
+    def _owner_of_sequence(self, declared: Declared, options: Any) -> None:
+        owner = options.get("owned_by")
+        if owner is not None:
+            self._owns(declared, declared.table(owner[0]))
+
+    def _alters(self, declared: Declared, bound: d.AlterTable) -> None:
+        self._owns(declared, bound.table)
+        for action in bound.actions:
+            constraint = action.constraint if isinstance(action, d.AddConstraint) else None
+            if isinstance(constraint, d.ForeignKeyDef):
+                self._refers(declared, (constraint,))
+
+    def _truncates(self, declared: Declared, bound: s.Truncate) -> None:
+        """What CASCADE takes along needs the same privilege, RESTART IDENTITY the ownership."""
+        wanted, done = [table.id for table in bound.tables], set[int]()
+        while wanted:
+            number = wanted.pop()
+            table = declared.table_by_id(number)
+            if table is None or number in done:
+                continue
+            done.add(number)
+            if not self.rights(declared).allows(self._session.user, table, "D"):
+                raise denied(table)
+            if bound.restart_identity:
+                for sequence in declared.sequences_owned_by(number):
+                    self._owns(declared, sequence)
+            if bound.cascade:
+                wanted += [one.id for one, _ in declared.referring_to(number)]
+
+    def _refers(self, declared: Declared, keys: Any) -> None:
+        for key in keys:
+            parent = declared.table(key.table)
+            user = self._session.user
+            if parent is not None and not self.rights(declared).allows(user, parent, "x"):
+                raise denied(parent)
+
+    def _has(self, what: str, refusal: str) -> None:
+        member = self.members.get(self._session.user)
+        if member is None or not getattr(member, what):
+            raise SqlError(INSUFFICIENT_PRIVILEGE, refusal)
+
+    def _roles(self, bound: Any) -> None:
+        """CREATEROLE makes, changes and drops roles that are no superusers; everybody sets the own
+        password.
+        """
+        match bound:
+            case s.CreateRole():
+                self._has("create_role", _ROLES.format("create"))
+                wanted = bound.options.given.get("superuser")
+                self._no_superuser("create superusers", bool(wanted), bound.options.groups)
+            case s.AlterRole(name, options):
+                own = name in (self._session.user, "current_user", "session_user")
+                plain = not (options.given or options.members)
+                if own and plain:
+                    return
+                what = "alter superuser roles or change superuser attribute"
+                self._no_superuser(what, "superuser" in options.given, () if own else (name,))
+                self._has("create_role", "permission denied")
+            case s.DropRole(names):
+                self._has("create_role", _ROLES.format("drop"))
+                self._no_superuser("drop superusers", False, names)
+            case g.GrantRole(_, groups, names):
+                self._has("create_role", f'must have admin option on role "{groups[0]}"')
+                self._no_superuser("alter superusers", False, (*groups, *names))
+            case _:
+                raise AssertionError(bound)
+
+    def _no_superuser(self, what: str, wanted: bool, touched: Sequence[str]) -> None:
+        members = self.members
+        reached = (one for name in touched for one in members.roles_of(name))
+        if wanted or any(members.superuser(one) for one in reached):
+            raise SqlError(INSUFFICIENT_PRIVILEGE, f"must be superuser to {what}")
+
+    # -- asked by commands that name more than one thing
+
+    def check_grantor(self, declared: Declared, one: Relation) -> None:
+        """Raises SqlError (42501): only owners grant."""
+        if not self.free and not self.rights(declared).owns(self._session.user, one):
+            raise denied(one)
+
+    def check_owner(self, declared: Declared, one: Relation) -> None:
+        """Raises SqlError (42501)."""
+        if not self.free:
+            self._owns(declared, one)
+
+    def check_new_owner(self, owner: str) -> None:
+        """Raises SqlError (42501): who gives something away is a member of the new owner."""
+        if not self.free and owner not in self.members.roles_of(self._session.user):
+            raise SqlError(INSUFFICIENT_PRIVILEGE, f'must be member of role "{owner}"')
+
+    def check_database(self, declared: Declared) -> None:
+        """Raises SqlError (42501): a database is dropped, given away and granted by its owner."""
+        if not self.free and not self.rights(declared).owns_database(self._session.user):
+            raise not_owner("database", declared.database)
