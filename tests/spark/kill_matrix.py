@@ -499,7 +499,7 @@ def run(
     home, advice = java_home()
     assert home is not None, advice
     os.environ["JAVA_HOME"] = home
-    os.environ["KVORUM_MATRIX"] = str(folder / "spark")  # for nodes and drivers
+    os.environ["MATRIX_FOLDER"] = str(folder / "spark")  # for nodes and drivers
     began = time.monotonic()
     cluster = Cluster(folder / "cluster")
     spark = folder / "spark"

@@ -35,7 +35,7 @@ def session(folder: Path, master: str) -> SparkSession:
         "spark.speculation.interval": "100ms",
         "spark.speculation.minTaskRuntime": "500ms",
         "spark.speculation.quantile": "0.5",
-        "spark.executorEnv.KVORUM_MATRIX": os.environ["KVORUM_MATRIX"],
+        "spark.executorEnv.MATRIX_FOLDER": os.environ["MATRIX_FOLDER"],
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.worker.cleanup.enabled": "true",
     }

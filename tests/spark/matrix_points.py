@@ -1,4 +1,4 @@
-"""Places where the kill matrix stops a process, by files in the folder KVORUM_MATRIX:
+"""Places where the kill matrix stops a process, by files in the folder MATRIX_FOLDER:
 
     plan-ID.json   {id, point, action, times}: what to do when a process comes to a point
     reached-ID     the process that did: {pid, ppid}
@@ -20,7 +20,7 @@ LOOK_S = 0.01
 
 
 def folder() -> Path:
-    return Path(os.environ["KVORUM_MATRIX"])
+    return Path(os.environ["MATRIX_FOLDER"])
 
 
 def planned(name: str) -> dict[str, Any] | None:
