@@ -46,6 +46,8 @@ from kv.base.limits import SINK_INLINE_BYTES, SINK_INLINE_TOTAL
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
 from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
+from pyspark_kvorum import alive
+from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import AT_LEAST_ONCE, AT_MOST_ONCE, INSERT, Options
 from pyspark_kvorum.session import Session
 from sqlproxy.schema import Table
@@ -109,7 +111,10 @@ class _Writer:
         assert context is not None
         query = context.getLocalProperty(_QUERY_ID) or ""
         assert self.table is not None, "it was made by the process that planned the write"
-        with Session(self.options, self.table, late=True) as session:
+        with (
+            Alive(self.options, self.table, self.attempt, beat_s=alive.BEAT_S),
+            Session(self.options, self.table, late=True) as session,
+        ):
             stage = _Stage(session, self.table, self.attempt, context.partitionId(), query)
             return session.run(stage.all(iterator))
 

@@ -48,6 +48,7 @@ LOOK_S = 0.1
 START_S = 600.0  # of a JVM and its executors, on a machine that has much else to do
 START_TRIES = 10
 LONG_S = 65.0
+BEYOND_LEASE_S = LEASE_MS / 1000 + 3
 HOLD_S = 2.5  # how long nodes are unreachable
 ROWS = 300
 ROWS_LARGE = 3_000
@@ -108,12 +109,15 @@ def cases() -> list[Case]:
             found += [Case("commit", victim, delay_s, large) for delay_s in (0.0, 0.02, 0.06, 0.2)]
     found += [Case("abort", victim) for victim in ("task", "leader", "master", "driver")]
     found += [Case("sealed", "lease"), Case("commit", "lease"), Case("none", "empty")]
-    found += [Case("commit", "long", large=True)]
+    found += [Case("commit", victim, large=True) for victim in ("long", "hold")]
+    found += [Case("staged", "late")]
     found += [Case("none", "nothing", large=True), Case("staged", "slow")]
     return found
 
 
-SLOW = frozenset({"driver", "oom", "lease", "long"})  # they cost ten seconds and more
+SLOW = frozenset(
+    {"driver", "oom", "lease", "long", "hold", "late"}
+)  # they cost ten seconds and more
 
 
 def chosen(rounds: int, seed: int, *, executors: bool, quick: bool, only: str = "") -> list[Case]:
@@ -133,6 +137,7 @@ def chosen(rounds: int, seed: int, *, executors: bool, quick: bool, only: str = 
         deck += more
     deck = deck[:rounds]
     if quick:
+        deck[0] = Case("commit", "hold", large=True)
         deck[rounds // 2] = Case(rng.choice(DRIVER_POINTS), "driver")
     return deck
 
@@ -285,7 +290,9 @@ class Matrix:
             "executor": lambda: self._executor_dies(who["ppid"]),
             "lease": self._lease_ends,
             "slow": lambda: time.sleep(4.0),
-            "long": self._nobody_answers,
+            "long": lambda: self._nobody_answers(LONG_S),
+            "hold": lambda: self._nobody_answers(BEYOND_LEASE_S),
+            "late": self._task_is_late,
         }.get(case.victim)
         if hurt is not None:
             hurt()
@@ -326,13 +333,24 @@ class Matrix:
         time.sleep(HOLD_S)
         self.cluster.cables.heal()
 
-    def _nobody_answers(self) -> None:
-        """The commit takes longer than a minute: two of three nodes stand still."""
+    def _task_is_late(self) -> None:
+        """A task computes for longer than a lease, others have ended: its attempt goes on."""
+        before = self._queries_ended()
+        time.sleep(BEYOND_LEASE_S)
+        (self.folder / f"go-{self.round}").touch()
+        time.sleep(HOLD_S)
+        assert self._queries_ended() == before, "the lease of a task that works has ended"
+
+    def _queries_ended(self) -> int:
+        return (self.folder / "driver.log").read_text(errors="replace").count("the query ended")
+
+    def _nobody_answers(self, seconds: float) -> None:
+        """The commit takes longer than a minute, or a lease: two of three nodes stand still."""
         (self.folder / f"go-{self.round}").touch()
         still = self.cluster.numbers[:2]
         for number in still:
             self.cluster.pause(number)
-        time.sleep(LONG_S)
+        time.sleep(seconds)
         for number in still:
             self.cluster.resume(number)
 
@@ -349,7 +367,7 @@ class Matrix:
         processes = self._session_processes()
         for process in processes:
             process.suspend()
-        time.sleep(LEASE_MS / 1000 + 3)
+        time.sleep(BEYOND_LEASE_S)
         for process in processes:
             process.resume()
 

@@ -19,8 +19,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kv.base.methods import SINK_COMMIT, SINK_SEAL, SINK_STAGE
-from pyspark_kvorum import KvorumDataSource, writer
+from pyspark_kvorum import KvorumDataSource, alive, writer
 from pyspark_kvorum.session import Session
+from tests.spark.matrix_lease import LEASE_MS
 from tests.spark.matrix_points import LOOK_S, Waiting, folder, planned
 
 _NAMES = {SINK_STAGE: "stage", SINK_SEAL: "seal", SINK_COMMIT: "commit"}
@@ -81,6 +82,7 @@ async def ask(self: Session, method: int, *args: Any) -> list[Any]:
 
 
 Session.ask = ask  # type: ignore[method-assign]
+alive.BEAT_S = LEASE_MS / 1000 / 3  # type: ignore[misc]
 writer.CHUNK_BYTES_TARGET = 1_500  # type: ignore[misc]
 writer.CHUNK_ROWS = 25  # type: ignore[misc]
 

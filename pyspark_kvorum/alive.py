@@ -1,0 +1,61 @@
+"""A task that works keeps its attempt's lease, however long Spark computes between two rows.
+
+Staging renews the lease. But a task may compute for an hour before its first row, when all others
+were sealed long ago; and while it waits for rows it does nothing else. So a thread says now and
+then that the attempt lives, over a connection of its own that a short task never opens.
+
+It ends with the task, or when the attempt has ended: whoever stages then is told so.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Final, Self
+
+from kv.base import limits
+from kv.base.errors import KvorumError
+from kv.base.methods import SINK_BEGIN
+from pyspark_kvorum.options import Options
+from pyspark_kvorum.session import Session
+from sqlproxy.schema import Table
+
+BEAT_S: Final = limits.SINK_LEASE_MS / 1000 / 3
+_JOIN_S: Final = 1.0
+
+
+class Alive:
+    """`with Alive(…):` around what a task does."""
+
+    def __init__(
+        self, options: Options, table: Table, attempt: str, *, beat_s: float = BEAT_S
+    ) -> None:
+        self._options, self._table, self._attempt, self._beat_s = options, table, attempt, beat_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="kvorum-lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join(_JOIN_S)  # one that asks a silent node ends by itself
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._beat_s):
+            try:
+                with Session(self._options, self._table, late=True) as session:
+                    session.run(
+                        session.ask(SINK_BEGIN, self._attempt, self._table.id, limits.SINK_LEASE_MS)
+                    )
+            except KvorumError as error:
+                if error.disposition == "no":
+                    return
+            except OSError:
+                continue
