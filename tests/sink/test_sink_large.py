@@ -320,6 +320,32 @@ def test_o3_waits_for_a_users_transaction() -> None:
     play(work)
 
 
+def test_o9_a_commit_longer_than_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a commit writes is taken from under it when it takes longer than a minute, or than the
+    lease of what it commits.
+    """
+    monkeypatch.setattr(limits, "SINK_LEASE_MS", 70_000)
+
+    async def work(world: World, life: Life) -> None:
+        client = Client(life.sink, "x")
+        tasks = await staged(client, "v")
+        key = next(iter(some_rows(1, "v")))
+        other = life.txn.bulk.begin(await life.txn.bulk.fresh_ts(), PREFIX + key)
+        await other.prewrite([put(PREFIX + key, b"user")])
+        committing = asyncio.get_running_loop().create_task(client.commit(tasks, 0))
+        for _ in range(30):
+            await asyncio.sleep(5)
+            assert await life.sink.reap() == 0
+        assert not committing.done()
+        await life.txn.bulk.commit(other.start_ts, other.anchor, other.min_commit_ts)
+        await other.close()
+        await committing
+        assert await world.rows() == some_rows(300, "v")
+        await life.idle()
+
+    play(work)
+
+
 def test_o12_abandoned_large_batch_blocks_no_longer_than_its_ttl() -> None:
     """The intents of a process that died block writers for ever."""
 
