@@ -1,4 +1,5 @@
-"""Shared by all tests: hypothesis profiles, the rule for Spark tests, and free ports.
+"""Shared by all tests: hypothesis profiles, the rule for Spark tests, free ports, and who runs what
+(tests/support/turns.py).
 
 A Spark test without Java fails with the remedy; it is never skipped, because a suite that quietly
 loses its Spark tests says "all passed" about a promise that nobody checked.
@@ -11,8 +12,10 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from tests.machine import free_port, free_port_base, java_home
+from tests.support import turns
 
 settings.register_profile(
     "default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -28,6 +31,31 @@ settings.load_profile(
 # A test that starts processes waits for them; the limit in pyproject.toml is for code.
 _SLOW_STARTERS = ("spark", "cluster", "slow")
 _SLOW_TIMEOUT_S = 240
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-durations",
+        action="store_true",
+        help="write down how long each file took, for the order of the next runs",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("write_durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(turns.Durations())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Of `-n auto`."""
+    return turns.processes()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> turns.Turns | None:
+    """Of `--dist loadfile`."""
+    return turns.Turns(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
