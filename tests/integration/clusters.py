@@ -80,6 +80,19 @@ class Nodes:
         self.local.forget(number)
         return added.id
 
+    def mend(self) -> None:
+        """Undo whatever a test has left behind, so that the next one finds the cluster whole."""
+        for node in self.local.nodes:
+            match node.state():
+                case "paused":
+                    self.resume(node.id)
+                case "running":
+                    pass
+                case _:
+                    self.start(node.id)
+        self.heal()
+        self.wait_caught_up()
+
     def wait_voters(self, number: int, *, there: bool, within_s: float = 60) -> None:
         """Until a node votes in every partition (or in none)."""
         deadline = time.monotonic() + within_s

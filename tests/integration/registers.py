@@ -58,9 +58,9 @@ async def use(db: kvorum.AsyncDatabase, history: History, seen: Seen, stop: asyn
     async with asyncio.TaskGroup() as group:
         for part in PARTS:
             for _ in range(WRITERS):
-                group.create_task(_write(db, f"{part}reg", numbers, history, seen, stop))
+                group.create_task(_write(db, f"{part}reg{seen.run}", numbers, history, seen, stop))
             for _ in range(READERS):
-                group.create_task(_read(db, f"{part}reg", history, stop))
+                group.create_task(_read(db, f"{part}reg{seen.run}", history, stop))
 
 
 async def _write(

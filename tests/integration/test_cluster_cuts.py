@@ -113,6 +113,21 @@ def under_load(nodes: Cabled, fault: Callable[[], None]) -> tuple[Seen, History]
     return seen, history
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cabled]:
+    """Three nodes for all tests: each leaves them whole."""
+    with cabled(tmp_path_factory.mktemp("cuts") / "c") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def nodes(shared: Cabled) -> Cabled:
+    """The shared cluster, whole."""
+    shared.cables.heal()
+    shared.mend()
+    return shared
+
+
 def until(what: Callable[[], bool], within_s: float = READY_S) -> None:
     deadline = time.monotonic() + within_s
     while not what():
@@ -120,91 +135,86 @@ def until(what: Callable[[], bool], within_s: float = READY_S) -> None:
         time.sleep(0.05)
 
 
-def test_a8_an_isolated_leader_is_replaced_and_fools_nobody(tmp_path: Path) -> None:
+def test_a8_an_isolated_leader_is_replaced_and_fools_nobody(nodes: Cabled) -> None:
     """Clients still reach the leader that was cut off: it must neither acknowledge nor answer with
     what is old.
     """
-    with cabled(tmp_path / "c") as nodes:
 
-        def fault() -> None:
-            old = nodes.leader()
-            nodes.cables.part([old], nodes.others(old))
-            time.sleep(CUT_S)
-            assert not nodes.led_by(old)
+    def fault() -> None:
+        old = nodes.leader()
+        nodes.cables.part([old], nodes.others(old))
+        time.sleep(CUT_S)
+        assert not nodes.led_by(old)
 
-        seen, history = under_load(nodes, fault)
+    seen, history = under_load(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
     assert history.slowest_s < ANSWER_S_MAX, "somebody waited for a deadline"
 
 
-def test_a8_a_paused_leader_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a8_a_paused_leader_keeps_nobody_waiting(nodes: Cabled) -> None:
     """What was in flight at a leader that stands still is unknown: whoever waited for it to wake
     would learn nothing that another read does not tell.
     """
-    with cabled(tmp_path / "c") as nodes:
 
-        def fault() -> None:
-            old = nodes.leader()
-            nodes.pause(old)
-            time.sleep(2 * CUT_S)
-            nodes.resume(old)
+    def fault() -> None:
+        old = nodes.leader()
+        nodes.pause(old)
+        time.sleep(2 * CUT_S)
+        nodes.resume(old)
 
-        seen, history = under_load(nodes, fault)
+    seen, history = under_load(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
     assert history.unknown_s, "nothing was in flight at the leader"
     assert history.slowest_s < ANSWER_S_MAX, "somebody waited for a deadline, or for the leader"
 
 
-def test_f3_a_leader_that_hears_nobody_steps_down(tmp_path: Path) -> None:
+def test_f3_a_leader_that_hears_nobody_steps_down(nodes: Cabled) -> None:
     """Its heartbeats arrive, so nobody else would stand for election as long as it goes on
     (check-quorum): the cluster would stand still.
     """
-    with cabled(tmp_path / "c") as nodes:
 
-        def fault() -> None:
-            old = nodes.leader()
-            nodes.cables.cut(*((other, old) for other in nodes.others(old)))
-            until(lambda: not nodes.led_by(old), within_s=CUT_S)
-            time.sleep(CUT_S)
-            led = {p for other in nodes.others(old) for p in nodes.led_by(other)}
-            assert led == set(nodes.standings(old)), "others lead everything"
+    def fault() -> None:
+        old = nodes.leader()
+        nodes.cables.cut(*((other, old) for other in nodes.others(old)))
+        until(lambda: not nodes.led_by(old), within_s=CUT_S)
+        time.sleep(CUT_S)
+        led = {p for other in nodes.others(old) for p in nodes.led_by(other)}
+        assert led == set(nodes.standings(old)), "others lead everything"
 
-        seen, _ = under_load(nodes, fault)
+    seen, _ = under_load(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
-def test_f3_a_leader_that_nobody_hears_is_replaced(tmp_path: Path) -> None:
+def test_f3_a_leader_that_nobody_hears_is_replaced(nodes: Cabled) -> None:
     """It hears its successor and must believe it, though none of its own messages arrives."""
-    with cabled(tmp_path / "c") as nodes:
 
-        def fault() -> None:
-            old = nodes.leader()
-            nodes.cables.cut(*((old, other) for other in nodes.others(old)))
-            time.sleep(CUT_S)
-            assert not nodes.led_by(old)
+    def fault() -> None:
+        old = nodes.leader()
+        nodes.cables.cut(*((old, other) for other in nodes.others(old)))
+        time.sleep(CUT_S)
+        assert not nodes.led_by(old)
 
-        seen, _ = under_load(nodes, fault)
+    seen, _ = under_load(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
-def test_f3_a_node_that_hears_nobody_does_not_disturb(tmp_path: Path) -> None:
+def test_f3_a_node_that_hears_nobody_does_not_disturb(nodes: Cabled) -> None:
     """Without pre-vote it would raise its term until the others hear it, and depose a leader that
     serves everybody.
     """
-    with cabled(tmp_path / "c") as nodes:
-        deaf = max(set(nodes.numbers) - {nodes.leader()})
-        found: dict[str, dict[int, int]] = {}
+    deaf = max(set(nodes.numbers) - {nodes.leader()})
+    found: dict[str, dict[int, int]] = {}
 
-        def fault() -> None:
-            before = nodes.standings(deaf)
-            followed = {i for i, s in before.items() if s.role != "leader"}
-            nodes.cables.cut(*((other, deaf) for other in nodes.others(deaf)))
-            time.sleep(CUT_S)
-            after = nodes.standings(deaf)
-            found["before"] = {i: before[i].term for i in followed}
-            found["after"] = {i: after[i].term for i in followed}
+    def fault() -> None:
+        before = nodes.standings(deaf)
+        followed = {i for i, s in before.items() if s.role != "leader"}
+        nodes.cables.cut(*((other, deaf) for other in nodes.others(deaf)))
+        time.sleep(CUT_S)
+        after = nodes.standings(deaf)
+        found["before"] = {i: before[i].term for i in followed}
+        found["after"] = {i: after[i].term for i in followed}
 
-        seen, _ = under_load(nodes, fault)
+    seen, _ = under_load(nodes, fault)
     assert found["before"], "it led everything"
     assert found["after"] == found["before"], "it stood for election though nobody answered"
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"

@@ -12,7 +12,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -53,69 +53,82 @@ def proved(nodes: Nodes, seen: Seen) -> None:
         check(db, seen)
 
 
-def run(tmp_path: Path, fault: Callable[[Nodes, int], None]) -> Seen:
-    """A cluster, the load, the fault, the proof."""
+def run(nodes: Nodes, fault: Callable[[int], None]) -> Seen:
+    """The load, the fault, the proof."""
     seen = Seen()
-    with cluster(tmp_path / "cluster") as nodes:
-        prepare(nodes.url)
-        asyncio.run(under_load(nodes, seen, lambda number: fault(nodes, number)))
-        nodes.heal()
-        proved(nodes, seen)
-        nodes.wait_caught_up()
+    prepare(nodes.url)
+    asyncio.run(under_load(nodes, seen, fault))
+    nodes.heal()
+    proved(nodes, seen)
+    nodes.wait_caught_up()
     return seen
 
 
-def test_f3_each_node_killed_in_turn_loses_nothing(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """A cluster for all tests that leave it as whole as it was."""
+    with cluster(tmp_path_factory.mktemp("faults") / "cluster") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def nodes(shared: Nodes) -> Nodes:
+    """The shared cluster, whole."""
+    shared.mend()
+    return shared
+
+
+def test_f3_each_node_killed_in_turn_loses_nothing(nodes: Nodes) -> None:
     """A cluster that loses an acknowledged write with one node is worse than one node."""
 
-    def fault(nodes: Nodes, number: int) -> None:
+    def fault(number: int) -> None:
         for victim in nodes.numbers:
             nodes.kill(victim)
             nodes.start(victim)
 
-    run(tmp_path, fault)
+    run(nodes, fault)
 
 
-def test_f3_all_nodes_killed_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_f3_all_nodes_killed_at_once_lose_nothing(nodes: Nodes) -> None:
     """A power cut takes all machines; what was synced must come back."""
 
-    def fault(nodes: Nodes, number: int) -> None:
+    def fault(number: int) -> None:
         for victim in nodes.numbers:
             nodes.kill(victim)
         nodes.start()
 
-    run(tmp_path, fault)
+    run(nodes, fault)
 
 
-def test_f3_a_killed_leader_is_replaced(tmp_path: Path) -> None:
+def test_f3_a_killed_leader_is_replaced(nodes: Nodes) -> None:
     """Writes must go on without the leader: that is what the others are for."""
 
-    def fault(nodes: Nodes, number: int) -> None:
+    def fault(number: int) -> None:
         victim = nodes.leader()
         nodes.kill(victim)
         time.sleep(3)
         nodes.start(victim)
 
-    seen = run(tmp_path, fault)
+    seen = run(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
-def test_a8_a_paused_leader_never_serves_what_is_old(tmp_path: Path) -> None:
+def test_a8_a_paused_leader_never_serves_what_is_old(nodes: Nodes) -> None:
     """A leader that slept believes that it leads; its lease must not let it answer."""
 
-    def fault(nodes: Nodes, number: int) -> None:
+    def fault(number: int) -> None:
         victim = nodes.leader()
         nodes.pause(victim)
         time.sleep(3)
         nodes.resume(victim)
 
-    run(tmp_path, fault)
+    run(nodes, fault)
 
 
-def test_a8_cut_off_nodes_neither_lose_nor_invent(tmp_path: Path) -> None:
+def test_a8_cut_off_nodes_neither_lose_nor_invent(nodes: Nodes) -> None:
     """A leader on the wrong side of a cut must not acknowledge what the others never saw."""
 
-    def fault(nodes: Nodes, number: int) -> None:
+    def fault(number: int) -> None:
         leader = nodes.leader()
         nodes.cut(leader)
         time.sleep(3)
@@ -126,25 +139,25 @@ def test_a8_cut_off_nodes_neither_lose_nor_invent(tmp_path: Path) -> None:
         time.sleep(2)
         nodes.heal()
 
-    run(tmp_path, fault)
+    run(nodes, fault)
 
 
-def test_f4_every_node_is_replaced_under_load(tmp_path: Path) -> None:
+def test_f4_every_node_is_replaced_under_load(nodes: Nodes) -> None:
     """Machines are replaced for ever; no write may be lost on the way, nor wait for it."""
 
-    def fault(nodes: Nodes, number: int) -> None:
+    def fault(number: int) -> None:
         if number == 0:
             for old in nodes.numbers:
                 nodes.replace(old)
 
-    seen = run(tmp_path, fault)
+    seen = run(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
-def test_f4_a_rolling_restart_never_stops_writes(tmp_path: Path) -> None:
+def test_f4_a_rolling_restart_never_stops_writes(nodes: Nodes) -> None:
     """An upgrade is a restart of every node: it must not be an outage."""
 
-    def fault(nodes: Nodes, number: int) -> None:
+    def fault(number: int) -> None:
         for victim in nodes.numbers:
             process = nodes.local.node(victim).process()
             assert process is not None
@@ -153,7 +166,7 @@ def test_f4_a_rolling_restart_never_stops_writes(tmp_path: Path) -> None:
             nodes.start(victim)
             nodes.wait_caught_up(lag_max=200)
 
-    seen = run(tmp_path, fault)
+    seen = run(nodes, fault)
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
@@ -215,20 +228,19 @@ def test_f2_a_damaged_log_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
         assert new in nodes.numbers
 
 
-def test_a8_a_woken_leader_answers_no_read_from_before_its_sleep(tmp_path: Path) -> None:
+def test_a8_a_woken_leader_answers_no_read_from_before_its_sleep(nodes: Nodes) -> None:
     """The reads that wait in a sleeping leader's socket are the first thing it sees when it wakes,
     before any message tells it that it was replaced.
     """
-    with cluster(tmp_path / "cluster") as nodes:
+    with kvorum.connect(nodes.url) as db:
+        table_id = db.create_table("default", "t").id
+        db.table("default", "t").put("k", "old")
+    key = table_prefix(table_id) + b"k"
+    for _ in range(ROUNDS * 3):
+        answers = asyncio.run(_read_at_a_woken_leader(nodes, key))
+        assert b"old" not in answers
         with kvorum.connect(nodes.url) as db:
-            table_id = db.create_table("default", "t").id
             db.table("default", "t").put("k", "old")
-        key = table_prefix(table_id) + b"k"
-        for _ in range(ROUNDS * 3):
-            answers = asyncio.run(_read_at_a_woken_leader(nodes, key))
-            assert b"old" not in answers
-            with kvorum.connect(nodes.url) as db:
-                db.table("default", "t").put("k", "old")
 
 
 async def _read_at_a_woken_leader(nodes: Nodes, key: bytes) -> list[object]:

@@ -21,10 +21,14 @@ PARTS = ("a", "m", "z")  # one in each partition
 MAYBE = (kvorum.UnknownOutcome, kvorum.TryLater, kvorum.Reroute)
 
 
+_runs = itertools.count()
+
+
 @dataclass
 class Seen:
-    """What the clients were told."""
+    """What the clients were told. `run`: a number of this load's own, for its keys and nonces."""
 
+    run: int = field(default_factory=lambda: next(_runs))
     puts: dict[str, int] = field(default_factory=dict)
     batches: dict[int, int] = field(default_factory=dict)
     tried: set[int] = field(default_factory=set)
@@ -34,6 +38,9 @@ class Seen:
     gap_s: float = 0.0
     """The longest time without an acknowledged write."""
     last_s: float = field(default_factory=time.monotonic)
+
+    def keys_of(self, batch: int) -> list[str]:
+        return [f"{part}batch{self.run}-{batch}" for part in PARTS]
 
     def took(self, began_at: int, version: int) -> None:
         """Real time and timestamps must agree: later asked, higher answered."""
@@ -49,7 +56,7 @@ async def write(db: kvorum.AsyncDatabase, writer: int, seen: Seen, stop: asyncio
     for i in itertools.count():
         if stop.is_set():
             return
-        key, began_at = f"{'agmsy'[i % 5]}{writer}-{i}", seen.highest
+        key, began_at = f"{'agmsy'[i % 5]}{seen.run}-{writer}-{i}", seen.highest
         try:
             version = await table.put(key, key)
         except MAYBE:
@@ -65,7 +72,7 @@ async def batch(
         number, began_at = next(ids), seen.highest
         seen.tried.add(number)
         try:
-            ops = [kvorum.Put("default", "k", f"{p}batch{number}", "x") for p in PARTS]
+            ops = [kvorum.Put("default", "k", key, "x") for key in seen.keys_of(number)]
             version = await db.batch(ops)
         except MAYBE:
             continue
@@ -77,7 +84,7 @@ async def submit(db: kvorum.AsyncDatabase, seen: Seen, stop: asyncio.Event) -> N
     for i in itertools.count():
         if stop.is_set():
             return
-        key = f"proc{i}"
+        key = f"proc{seen.run}-{i}"
         while key not in seen.procedures:  # the nonce makes it safe to ask until it is told
             try:
                 seen.procedures[key] = await db.submit("kill.marks", {"key": key}, nonce=key)
@@ -105,9 +112,10 @@ async def load(url: str, seen: Seen, *, procedures: bool = True) -> AsyncIterato
 
 
 def prepare(url: str) -> None:
-    """The table of the load, in three partitions."""
+    """The table of the load, in three partitions, unless an earlier load has made it."""
     with kvorum.connect(url) as db:
-        db.create_table("default", "k", split_keys=["h", "s"])
+        if all(table.name != "k" for table in db.tables("default")):
+            db.create_table("default", "k", split_keys=["h", "s"])
 
 
 def check(db: kvorum.Database, seen: Seen) -> None:
@@ -115,8 +123,9 @@ def check(db: kvorum.Database, seen: Seen) -> None:
     lost = [k for k, v in seen.puts.items() if k not in rows or rows[k].version != v]
     assert not lost, f"{len(lost)} acknowledged puts of {len(seen.puts)} are lost: {lost[:5]}"
     for number in seen.tried:
-        versions = {rows[k].version for p in PARTS if (k := f"{p}batch{number}") in rows}
-        present = sum(f"{p}batch{number}" in rows for p in PARTS)
+        keys = seen.keys_of(number)
+        versions = {rows[key].version for key in keys if key in rows}
+        present = sum(key in rows for key in keys)
         assert present in (0, len(PARTS)), f"batch {number} has {present} of its rows"
         assert len(versions) <= 1, f"batch {number} has the versions {versions}"
         if number in seen.batches:
