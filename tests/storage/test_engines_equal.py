@@ -148,7 +148,7 @@ class Engines(RuleBasedStateMachine):
                 assert ours == model
 
 
-def test_the_memory_engine_equals_rocksdb() -> None:
+def test_g18_the_memory_engine_equals_rocksdb() -> None:
     """A difference would make every simulation prove something about another database."""
     run_state_machine_as_test(
         Engines, settings=settings(max_examples=20, stateful_step_count=20, deadline=None)
