@@ -31,8 +31,8 @@ demo: ## the tour: Spark writes exactly once while things are killed (NODES=3: a
 test: setup lint types imports ## everything: style, types, import contracts, all tests, Spark's too
 	@$(JAVA) $(PY) -m pytest -n auto --dist loadfile $(if $(DURATIONS),--write-durations)
 
-check: setup lint types imports ## under two minutes: the same without Spark, slow tests and clusters
-	@$(PY) -m pytest -m "not spark and not slow and not cluster"
+check: setup lint types imports ## some minutes: the same without Spark, slow tests and clusters
+	@$(PY) -m pytest -n auto --dist loadfile -m "not spark and not slow and not cluster"
 
 lint: setup
 	@$(PY) -m ruff check .
