@@ -118,7 +118,12 @@ class CreateView(_OfRelation):
                 raise wrong_kind(view.name, there.kind, "view")
             _check_replaced(there, view)
             view = replace(
-                view, id=there.id, version=there.version + 1, owner=there.owner, acl=there.acl
+                view,
+                id=there.id,
+                version=there.version + 1,
+                owner=there.owner,
+                acl=there.acl,
+                comments=there.comments,
             )
             if any(number == view.id for number, _ in view.uses):
                 raise refusal(

@@ -1,11 +1,12 @@
-"""GRANT, REVOKE and OWNER TO in the catalog. Functions of a transaction `t`, as those of
-`sqlproxy.catalog` are; who may call them is `sqlproxy.privileges`'s matter.
+"""GRANT, REVOKE, OWNER TO and COMMENT ON in the catalog. Functions of a transaction `t`, as those
+of `sqlproxy.catalog` are; who may call them is `sqlproxy.privileges`'s matter.
 
     await grant_relations(t, ns, names, change)     `change`: the list of one relation → the new one
     await grant_database(t, ns, change, schema=…)
     await own_relation(t, ns, name, owner)          its own sequences and their lists go along
     await own_database(t, ns, owner)
     await reassign(t, ns, names, owner)             everything that these roles own in it
+    await comment(t, ns, name, column, text)        COMMENT ON a relation, or on a column of it
 
 Each is a change of the schema (`catalog.touch`): statements that are bound later are asked anew,
 at another node after SQL_SCHEMA_TTL_MS at the latest. Nothing waits for that.
@@ -97,6 +98,24 @@ async def reassign(t: Writer, namespace: str, names: Iterable[str], owner: str) 
         dependent = isinstance(one, Sequence) and one.owned_by is not None
         if (one.owner or OWNER) in wanted and not dependent:
             await _own(t, namespace, one, owner)
+
+
+async def comment(t: Writer, namespace: str, name: str, column: str, text: str) -> None:
+    """Without a text it goes. Raises KvorumError (42P01, the column)."""
+    one = await _relation(t, namespace, name)
+    if isinstance(one, Table):
+        if not column:
+            await _put(t, replace(one, comment=text))
+            return
+        number = one.column(column).id
+        columns = tuple(replace(c, comment=text) if c.id == number else c for c in one.columns)
+        await _put(t, replace(one, columns=columns))
+        return
+    names = [named for named, _ in one.columns] if isinstance(one, View) else []
+    place = names.index(column) + 1 if column in names else 0
+    others = [pair for pair in one.comments if pair[0] != place]
+    told = ((place, text),) if text else ()
+    await _put(t, replace(one, comments=(*others, *told)))
 
 
 async def _relation(t: Writer, namespace: str, name: str) -> Relation:

@@ -14,10 +14,10 @@ key).
     RELATIONS      esc(namespace) esc(name)  [1, "index", id of the table, id]
                                              [1, "key", id of the table]       a primary key's name
                                              [1, "view", id, version, sql, columns, uses, owner,
-                                             acl]
+                                             acl, [[place, comment], …]]
                                              [1, "sequence", id, version, start, increment, minimum,
                                              maximum, cycle, type, cache, owned by or nil, owner,
-                                             acl]; both may end before `owner`: it has none
+                                             acl, comments]; both may end before `owner`
                                              [1, "gone", free again at (ms)]   a name that is not to
                                              be used before everybody has forgotten it
     SEQUENCES      u32 id                    [1, last value, called]; see `sqlproxy.sequences`
@@ -68,6 +68,7 @@ _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 _COLUMN_EXTRA: Final = (
     "default_sql", "identity", "generated", "on_update", "state", "hidden", "sequence", "uses",
+    "comment",
 )  # fmt: skip
 _USUAL: Final = {f.name: f.default for f in fields(Column) if f.default is not MISSING}
 
@@ -130,13 +131,17 @@ def _decode_acl(stored: list[list[str]] | None) -> Acl | None:
 
 
 def _with_rights(row: list[Any], one: View | Sequence) -> list[Any]:
-    if one.owner or one.acl is not None:
-        row += [one.owner, _encode_acl(one.acl)]
+    if one.owner or one.acl is not None or one.comments:
+        row += [one.owner, _encode_acl(one.acl), [list(pair) for pair in one.comments]]
     return row
 
 
 def _rights(more: list[Any]) -> dict[str, Any]:
-    return {"owner": more[0], "acl": _decode_acl(more[1])} if more else {}
+    if not more:
+        return {}
+    owner, acl, comments = more
+    told = tuple((place, text) for place, text in comments)
+    return {"owner": owner, "acl": _decode_acl(acl), "comments": told}
 
 
 # -- tables
@@ -226,6 +231,8 @@ def _encode_extra(table: Table) -> dict[str, Any]:
         found["frozen"] = True
     if table.owner:
         found["owner"] = table.owner
+    if table.comment:
+        found["comment"] = table.comment
     if table.acl is not None:
         found["acl"] = _encode_acl(table.acl)
     usual = made_name(table.name, "", "pkey") if table.primary_key else ""
@@ -283,7 +290,7 @@ _PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
     found: dict[str, Any] = {}
     for name, value in extra.items():
-        if name in ("primary_key_name", "frozen", "owner"):
+        if name in ("primary_key_name", "frozen", "owner", "comment"):
             found[name] = value
         elif name == "acl":
             found[name] = _decode_acl(value)

@@ -105,6 +105,7 @@ class Column:
     hidden: bool = False  # never shown; only `_rowid` is
     sequence: int = 0  # the id of the sequence whose nextval is the default or the identity
     uses: tuple[int, ...] = ()  # the ids of the columns that `generated` refers to
+    comment: str = ""
     initial: tuple[Any] | None = None
 
     @property
@@ -204,6 +205,7 @@ class Sequence:
     kind: str = "sequence"
     owner: str = ""
     acl: Acl | None = None
+    comments: tuple[tuple[int, str], ...] = ()  # (0, COMMENT ON SEQUENCE)
 
     @property
     def path(self) -> str:
@@ -226,6 +228,7 @@ class View:
     kind: str = "view"
     owner: str = ""
     acl: Acl | None = None
+    comments: tuple[tuple[int, str], ...] = ()  # (place of a column from 1, or 0, COMMENT ON)
 
     @property
     def path(self) -> str:
@@ -271,6 +274,7 @@ class Table:
     kind: str = "table"
     owner: str = ""  # a role; "": the one that is always there
     acl: Acl | None = None
+    comment: str = ""
 
     @property
     def plain(self) -> bool:

@@ -470,6 +470,7 @@ SQL_COPY_BATCH_ROWS: Final = 1_000  # of INSERT … SELECT that are written at o
 SQL_LOAD_ROWS_MIN: Final = 5_000  # a COPY of fewer is an ordinary transaction
 SQL_LOAD_BYTES_MIN: Final = 4 * MiB  # … and one of fewer bytes, in one piece
 SQL_ROLES_MAX: Final = 10_000
+SQL_COMMENT_CHARS_MAX: Final = 10_000  # of COMMENT ON: every node reads it with the schema
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
 
 # -- backup, restore, import, export, check (kvorum/transfer)

@@ -16,8 +16,10 @@ or gone announces itself anew before it looks again. A look from before is too o
 SQL_SETTLE_MS later, whoever made it, so that is how long a change waits at most.
 
 A proxy that nobody asks for SQL_LEAVE_MS signs off and costs nothing until its next client. One
-that is killed leaves its row; the first change expels it, and a process that begins under the same
-name takes the row over.
+that is killed leaves its row; the first change expels it. A process that begins under the same name
+takes the row over, with what the one before may have sent and nobody has answered: it acknowledges
+nothing newer than that one did for as long as a commit may be under way. No two processes have one
+name at a time, so a row that is there when a process writes its first one is of one that is over.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ class Presence:
         self._fences: set[Young] = set()
         self._writing = asyncio.Lock()
         self._background = Background()
-        self._polling = False
+        self._polling = self._began = False
         self._looked = self._soon = float("-inf")
         self._forget: Callable[[str], None] = lambda _database: None
 
@@ -197,9 +199,24 @@ class Presence:
     async def _announce(self, database: str) -> None:
         async with self._writing:
             if database not in self._there:
-                there = {**self._there, database: _Database()}
+                there = {**await self._taken_over(), **self._there}
+                there.setdefault(database, _Database())
                 await self._write(there)
-                self._there = there
+                self._there, self._began = there, True
+
+    async def _taken_over(self) -> dict[str, _Database]:
+        """What the process before this one left under its name."""
+        if self._began:
+            return {}
+        key = row_key(self._proxy)
+        (found,), _ = await self._store.multi_get([key])
+        if found is None:
+            return {}
+        until = self._timers.monotonic() + SQL_COMMIT_MS_MAX / 1000
+        return {
+            name: _Database(acknowledged=version, unknown=[(version, until)])
+            for name, version in decoded(key, found[0]).using.items()
+        }
 
     async def _write(self, there: dict[str, _Database]) -> None:
         using = {name: one.acknowledged for name, one in there.items()}

@@ -112,6 +112,7 @@ class ChangeType(FillsColumn):
         made = replace(
             new, name=old.name, state=PUBLIC, nullable=old.nullable, generated=None, uses=(),
             identity=old.identity, sequence=old.sequence, on_update=old.on_update,
+            comment=old.comment,
             default=stored_in(new.resolved, args, "default_stored"),
             default_sql=args.get("default_sql"), initial=(None,),
         )  # fmt: skip

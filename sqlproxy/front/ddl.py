@@ -12,7 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlproxy.errors import SYNTAX_ERROR, UNDEFINED_TABLE, SqlError, unsupported
+from kv.base.limits import SQL_COMMENT_CHARS_MAX
+from sqlproxy.errors import (
+    LIMIT_EXCEEDED,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
 from sqlproxy.front import definitions as d
 from sqlproxy.front.compiling import fold
 from sqlproxy.front.ddl_options import index_part, option_value, sequence_options, table_options
@@ -25,9 +34,11 @@ from sqlproxy.front.query import Queries
 from sqlproxy.front.registry import BOOL, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Rel, Scope, columns_of
-from sqlproxy.front.statements import Ignored, ItemColumn
+from sqlproxy.front.statements import Ignored, ItemColumn, Select
 from sqlproxy.front.syntax import Node, at, find, strings, unwrap
 from sqlproxy.pg.oids import canonical
+from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.schema import Table, View
 
 _ACTIONS: Final = {
     "a": "no action",
@@ -41,6 +52,14 @@ _DROPS: Final = {
     "OBJECT_INDEX": "index",
     "OBJECT_VIEW": "view",
     "OBJECT_SEQUENCE": "sequence",
+}
+
+
+_COMMENTED: Final = {
+    "OBJECT_TABLE": "table",
+    "OBJECT_VIEW": "view",
+    "OBJECT_SEQUENCE": "sequence",
+    "OBJECT_COLUMN": "column",
 }
 
 
@@ -227,6 +246,8 @@ class Definitions:
         query = body["query"]["SelectStmt"]
         self.binder.parameters.allowed = False
         select = self.queries.select(query, None)
+        if any(not isinstance(cte.statement, Select) for cte in select.ctes):
+            raise SqlError("0A000", "views must not contain data-modifying statements in WITH")
         names = strings(body.get("aliases"))
         if len(names) > len(select.targets):
             raise SqlError(SYNTAX_ERROR, "CREATE VIEW specifies more column names than columns")
@@ -311,6 +332,36 @@ class Definitions:
         cascade = body.get("behavior") == "DROP_CASCADE"
         return d.Drop(kind, tuple(names), bool(body.get("missing_ok")), cascade)
 
+    def comment(self, body: Node) -> d.Comment:
+        """COMMENT ON TABLE, VIEW, SEQUENCE and COLUMN."""
+        kind = _COMMENTED.get(body["objtype"])
+        if kind is None:
+            word = body["objtype"].removeprefix("OBJECT_").lower().replace("_", " ")
+            raise unsupported(f"COMMENT ON {word.upper()}")
+        words = strings(body["object"]["List"]["items"])
+        column = words.pop() if kind == "column" else ""
+        if not words:
+            raise SqlError(SYNTAX_ERROR, "column name must be qualified")
+        keys = ("relname", "schemaname", "catalogname")
+        reference: Node = dict(zip(keys, reversed(words), strict=False))
+        name = check_schema(reference, self.names.database, what="relation")
+        there = self.names.table(name) or self.names.view(name) or self.names.sequence(name)
+        if there is None:
+            raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+        if kind != "column" and there.kind != kind:
+            raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a {kind}')
+        if column and column not in _names_of(there):
+            raise SqlError(
+                UNDEFINED_COLUMN, f'column "{column}" of relation "{name}" does not exist'
+            )
+        text = body.get("comment", "")
+        if len(text) > SQL_COMMENT_CHARS_MAX:
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                f"a comment has at most {SQL_COMMENT_CHARS_MAX} characters, got {len(text)}",
+            )
+        return d.Comment(kind, name, column, text)
+
     def rename(self, body: Node) -> d.Rename:
         kinds = {
             "OBJECT_TABLE": "table",
@@ -327,6 +378,17 @@ class Definitions:
         relation = check_schema(body["relation"], self.names.database)
         missing_ok = bool(body.get("missing_ok"))
         return d.Rename(kind, relation, body["newname"], body.get("subname", ""), missing_ok)
+
+
+def _names_of(one: Table | View | SequenceRow) -> tuple[str, ...]:
+    """Of its columns."""
+    match one:
+        case Table():
+            return tuple(column.name for column in table_columns(one)) if not one.plain else ()
+        case View():
+            return tuple(name for name, _ in one.columns)
+        case _:
+            return ()
 
 
 def _columns_in(node: Node) -> Any:

@@ -168,6 +168,16 @@ class Rename:
     missing_ok: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """`kind`: table, view, sequence or column (of a table or a view: `column`). No text: none."""
+
+    kind: str
+    relation: str
+    column: str
+    text: str
+
+
 # -- the actions of ALTER TABLE
 
 

@@ -56,7 +56,7 @@ _QUERIES: Final = frozenset(("SelectStmt",))
 _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
 _DEFINES: Final = frozenset((
     "CreateStmt", "CreateTableAsStmt", "IndexStmt", "ViewStmt", "CreateSeqStmt", "AlterSeqStmt",
-    "AlterTableStmt",
+    "AlterTableStmt", "CommentStmt",
     "DropStmt", "RenameStmt", "CreatedbStmt", "DropdbStmt", "CreateSchemaStmt",
 ))  # fmt: skip
 # Functions that only the catalog can answer.
@@ -81,7 +81,7 @@ _REFUSED: Final = {
     "CreateExtensionStmt": "CREATE EXTENSION",
     "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE",
     "CreateRangeStmt": "CREATE TYPE",
-    "CreateDomainStmt": "CREATE DOMAIN", "CommentStmt": "COMMENT", "RuleStmt": "CREATE RULE",
+    "CreateDomainStmt": "CREATE DOMAIN", "RuleStmt": "CREATE RULE",
     "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
     "ClusterStmt": "CLUSTER",
     "ReindexStmt": "REINDEX: indexes are kept by every "
@@ -285,6 +285,7 @@ class _Bind:
             "AlterSeqStmt": ddl.alter_sequence,
             "AlterTableStmt": Alterations(ddl).bind,
             "DropStmt": ddl.drop,
+            "CommentStmt": ddl.comment,
             "RenameStmt": ddl.rename,
             "CreatedbStmt": ddl.create_database,
             "DropdbStmt": ddl.drop_database,
@@ -339,6 +340,10 @@ class _Bind:
     def _cursor(self, body: Node, parsed: Parsed) -> s.DeclareCursor:
         options = body.get("options", 0)
         query = self._inside(body["query"], parsed)
+        if any(not isinstance(cte.statement, s.Select) for cte in getattr(query, "ctes", ())):
+            raise SqlError(
+                "0A000", "DECLARE CURSOR must not contain data-modifying statements in WITH"
+            )
         scroll = True if options & 0x2 else False if options & 0x4 else None
         return s.DeclareCursor(
             body["portalname"], query, bool(options & 0x20), scroll, bool(options & 0x1)

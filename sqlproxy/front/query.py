@@ -620,6 +620,12 @@ class Queries:
         hint = hints.get(part.get("ctematerialized", ""))
         statement: Select | Insert | Update | Delete
         if kind != "SelectStmt":
+            if scope.parent is not None:
+                raise SqlError(
+                    "0A000",
+                    "WITH clause containing a data-modifying statement must be at the top level",
+                    position=at(part),
+                )
             if self.writes is None:
                 raise unsupported("a data-modifying statement in WITH here", position=at(part))
             statement = self.writes(kind, body, scope)

@@ -332,5 +332,6 @@ DEFINITIONS: Final[dict[type, Define]] = {
     d.Drop: drop,
     d.Rename: renaming.rename,
     d.AlterTable: alter_table,
+    d.Comment: granting.comment,
     s.Truncate: truncate,
 }

@@ -1,5 +1,5 @@
-"""GRANT, REVOKE, OWNER TO and REASSIGN OWNED: each a transaction of its own, at once, as
-definitions are. Who may: the owner, its members and superusers.
+"""GRANT, REVOKE, OWNER TO, REASSIGN OWNED and COMMENT ON: each a transaction of its own, at once,
+as definitions are. Who may: the owner, its members and superusers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlproxy import granting, roles
 from sqlproxy.errors import UNDEFINED_DATABASE, SqlError
+from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.privileges import ALL, PUBLIC, with_granted, without
 from sqlproxy.schema import Acl
@@ -131,6 +132,18 @@ async def change_owner(session: SqlSession, bound: g.ChangeOwner) -> str:
 
     await _commit(session, session.database, write)
     return tag
+
+
+async def comment(session: SqlSession, bound: d.Comment) -> str:
+    session.check_writable("COMMENT")
+    declared = await session.declared()
+    session.permits.check_owner(declared, declared.named_relation(bound.relation))
+
+    async def write(t: Transaction) -> None:
+        await granting.comment(t, session.database, bound.relation, bound.column, bound.text)
+
+    await _commit(session, session.database, write)
+    return "COMMENT"
 
 
 async def reassign_owned(session: SqlSession, bound: g.ReassignOwned) -> str:

@@ -8,7 +8,7 @@ database's schema version has risen (one row), and at once behind a definition o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,7 +55,9 @@ class Declared:
         for table in found.tables:
             for key in table.foreign_keys:
                 self._referring.setdefault(key.table, []).append((table, key))
-        self.contents: Final = Contents(found.namespace, {int(one.id): one for one in found})
+        self.contents: Final = Contents(
+            found.namespace, {int(one.id): one for one in found}, dict(_comments(found))
+        )
 
     def table(self, name: str) -> Table | None:
         return self._tables.get(name)
@@ -133,6 +135,16 @@ class Declared:
             rules = rules_of(table, self, Style(), numbered)
             found = self._writers[table.id] = TableWriter(table, rules)
         return found
+
+
+def _comments(found: relations.Relations) -> Iterator[tuple[tuple[int, int], str]]:
+    """(relation, column or 0) → what COMMENT ON said."""
+    for table in found.tables:
+        if table.comment:
+            yield (int(table.id), 0), table.comment
+        yield from (((int(table.id), c.id), c.comment) for c in table.columns if c.comment)
+    for one in (*found.views, *found.sequences):
+        yield from (((int(one.id), place), text) for place, text in one.comments)
 
 
 @dataclass(slots=True)

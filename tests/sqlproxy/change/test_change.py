@@ -575,6 +575,32 @@ def test_q2_a_proxy_that_is_silent_is_waited_for_once() -> None:
     world(test)
 
 
+@pytest.mark.parametrize("database", ["shop", "elsewhere"])
+def test_q5_a_process_under_the_name_of_a_killed_one_waits_for_its_commits(database: str) -> None:
+    """A node that is restarted at once would acknowledge a version while commits of the process
+    before it are under way that are bound to older ones: rows without entries.
+    """
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        before = there.presence("node")
+        await before.look("shop")
+        assert await there.waited() < 0.3
+        await before._background.drain(0)  # killed, with commits on their way
+        after = there.presence("node")
+        await after.look(database)
+        held_s = await there.waited()
+        assert limits.SQL_COMMIT_MS_MAX / 1000 - 0.2 < held_s < limits.SQL_COMMIT_MS_MAX / 1000 + 1
+        assert await there.waited() < 0.3, "what it left is over"
+        await after.close()
+        again = there.presence("node")
+        await again.look("shop")
+        assert await there.waited() < 0.3, "who signed off left nothing"
+        await again.close()
+
+    world(test)
+
+
 def test_q2_a_proxy_that_nobody_asks_signs_off() -> None:
     """Idle nodes would be asked for their leave by every change, and ask the store for ever."""
 

@@ -1,0 +1,70 @@
+"""COMMENT ON, as Django, Alembic and psql use it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from tests.sql.conftest import Sql
+
+
+def test_p4_comments_are_kept_and_told(sql: Sql, db: psycopg.Connection) -> None:
+    """Migrations with comments would stop, or forget them when a column changes."""
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b int, c int)")
+    db.execute("CREATE VIEW v AS SELECT a, b FROM t")
+    db.execute("CREATE SEQUENCE s")
+    db.execute("COMMENT ON TABLE t IS 'what ''it'' is'")
+    db.execute("COMMENT ON COLUMN t.b IS 'of b'")
+    db.execute("COMMENT ON COLUMN public.t.c IS 'of c'")
+    db.execute("COMMENT ON VIEW v IS 'of v'")
+    db.execute("COMMENT ON COLUMN v.b IS 'of v.b'")
+    db.execute("COMMENT ON SEQUENCE s IS 'of s'")
+    db.execute("ALTER TABLE t RENAME TO u")
+    db.execute("ALTER TABLE u DROP COLUMN c")
+    db.execute("TRUNCATE u")
+    db.execute("CREATE OR REPLACE VIEW v AS SELECT a, b, a + 1 AS d FROM u")
+    ask = "SELECT obj_description(%s::regclass, 'pg_class')"
+    assert [db.execute(ask, (n,)).fetchone() for n in ("u", "v", "s")] == [
+        ("what 'it' is",), ("of v",), ("of s",),
+    ]  # fmt: skip
+    assert db.execute("SELECT col_description('v'::regclass, 2)").fetchone() == ("of v.b",)
+    engine = sa.create_engine(sql.url())
+    told = sa.inspect(engine)
+    assert told.get_table_comment("u") == {"text": "what 'it' is"}
+    assert [c["comment"] for c in told.get_columns("u")] == [None, "of b"]
+    engine.dispose()
+    db.execute("COMMENT ON TABLE u IS NULL")
+    db.execute("COMMENT ON COLUMN u.b IS ''")
+    found = db.execute("SELECT count(*) FROM pg_description WHERE objoid = 'u'::regclass")
+    assert found.fetchone() == (0,)
+    for statement, state in (
+        ("COMMENT ON TABLE nosuch IS 'x'", "42P01"),
+        ("COMMENT ON COLUMN u.nosuch IS 'x'", "42703"),
+        ("COMMENT ON VIEW u IS 'x'", "42809"),
+        ("COMMENT ON DATABASE postgres IS 'x'", "0A000"),
+        (f"COMMENT ON TABLE u IS '{'x' * 10_001}'", "54000"),
+    ):
+        with pytest.raises(psycopg.Error) as caught:
+            db.execute(statement)
+        assert caught.value.sqlstate == state, statement
+
+
+def test_p12_changes_in_with_stand_at_the_top(db: psycopg.Connection) -> None:
+    """What is refused only when it runs is prepared, and fails in the middle of a program."""
+    db.execute("CREATE TABLE t (a int PRIMARY KEY)")
+    db.execute("CREATE TABLE u (a int PRIMARY KEY)")
+    change = "WITH x AS (DELETE FROM u RETURNING a) SELECT a FROM x"
+    for statement, words in (
+        (f"INSERT INTO t {change}", "at the top level"),
+        (f"SELECT * FROM ({change}) y", "at the top level"),
+        (f"WITH z AS ({change}) SELECT * FROM z", "at the top level"),
+        (f"({change}) UNION ALL SELECT 1", "at the top level"),
+        (f"SELECT ({change})", "at the top level"),
+        (f"CREATE VIEW v AS {change}", "views must not contain"),
+        (f"DECLARE c CURSOR WITH HOLD FOR {change}", "DECLARE CURSOR must not contain"),
+    ):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=words):
+            db.execute(statement)
+    db.execute("INSERT INTO u VALUES (1)")
+    assert db.execute(f"{change} UNION ALL SELECT 2").fetchall() == [(1,), (2,)]
