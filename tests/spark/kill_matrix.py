@@ -115,7 +115,8 @@ def cases() -> list[Case]:
     return found
 
 
-SLOW = frozenset(
+DRIVERS = frozenset({"driver", "oom"})  # a new JVM starts
+SLOW = DRIVERS | frozenset(
     {"driver", "oom", "lease", "long", "hold", "late"}
 )  # they cost ten seconds and more
 
@@ -386,7 +387,8 @@ class Matrix:
         return {number: set(versions) for number, versions in seen.items()}
 
     def _arrived(self, case: Case) -> None:
-        until = time.monotonic() + (ROUND_S if self.round > 1 else START_S)
+        started = self.round == 1 or case.victim in DRIVERS
+        until = time.monotonic() + (START_S if started else ROUND_S)
         wanted = {number for number, rows in self.files.items() if rows}
         while True:
             self._alive()
