@@ -59,7 +59,8 @@ def row_runs(
     millions.
     """
     count = len(keys)
-    ends = list(accumulate(map(add, map(len, keys), map(_len_or_0, values))))
+    sizes = map(len, values) if None not in values else map(_len_or_0, values)  # type: ignore[arg-type]
+    ends = list(accumulate(map(add, map(len, keys), sizes)))
     if count <= 1 or (count <= PREWRITE_KEYS_MAX and ends[-1] <= PREWRITE_BYTES_MAX):
         return [(keys, values)]
     cut = []

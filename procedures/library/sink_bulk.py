@@ -174,7 +174,7 @@ async def rows_of(
     async for piece in sink_rows.chunks(part, bulk.read, backwards=True):
         keys = [prefix + key for key in piece.keys]
         if doubts is not None:
-            doubts.add(keys)
+            doubts.add_run(keys)
         if one:
             merged = dict(zip(keys, piece.values, strict=True)) | merged
         else:

@@ -216,6 +216,14 @@ def unpack_orders(
     return keys, values, orders
 
 
+def trusted(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
+    """`unpack_orders` of a chunk that was checked when it was taken in, and whose checksum is what
+    it was then.
+    """
+    keys, values, *more = msgpack.unpackb(chunk, use_list=True)
+    return keys, values, more[0] if more else None
+
+
 def _fits(what: str, part: str, actual: int, limit: int) -> None:
     if actual > limit:
         raise TooLarge(

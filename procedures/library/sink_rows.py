@@ -9,12 +9,13 @@ has the highest order (`winners`), every key is remembered: at most SINK_ORDERED
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kv.base import limits
 from procedures.library.sink_parts import LAST, ORDER, REFUSE, Part, SinkRefused
-from procedures.library.sink_records import add_crc, chunk_key, unpack_orders
+from procedures.library.sink_records import add_crc, chunk_key, trusted
 
 Read = Callable[[bytes], Awaitable[bytes | None]]  # the newest value at a storage key
 Show = Callable[[bytes], Awaitable[str]]
@@ -42,7 +43,7 @@ async def chunks(part: Part, read: Read, *, backwards: bool = False) -> AsyncIte
                 chunk = there(await read(chunk_key(part.attempt, task, seq)), task, seq)
             running = add_crc(running, seq, chunk)
             at += -1 if backwards else 1
-            yield Piece(at, *unpack_orders(chunk, "staged chunk"))
+            yield Piece(at, *trusted(chunk))
         intact(task, running, crc)
 
 
@@ -71,11 +72,33 @@ def duplicate(shown: str) -> SinkRefused:
 
 
 class Doubts:
-    """Hashes of the keys that were seen; what two keys had is in doubt."""
+    """Hashes of the keys that were seen; what two keys had is in doubt.
+
+    While runs of keys lie apart, as those of a sorted frame do, nothing is hashed: only where they
+    begin and end is remembered, and the runs, until one meets another.
+    """
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
+        self._apart: list[tuple[bytes, bytes]] | None = []  # first and last keys, in order
+        self._runs: list[Sequence[bytes]] = []
         self.hashes: set[int] = set()
+
+    def add_run(self, keys: Sequence[bytes]) -> None:
+        """Keys that rise."""
+        if self._apart is not None and keys:
+            at = bisect_left(self._apart, (keys[0], keys[-1]))
+            if (at == 0 or self._apart[at - 1][1] < keys[0]) and (
+                at == len(self._apart) or keys[-1] < self._apart[at][0]
+            ):
+                self._apart.insert(at, (keys[0], keys[-1]))
+                self._runs.append(keys)
+                return
+            self._apart = None
+            for run in self._runs:
+                self.add(run)
+            self._runs = []
+        self.add(keys)
 
     def add(self, keys: Iterable[bytes], rounds: int = 1, number: int = 0) -> None:
         """Keys that differ. Of several rounds each looks at a part of the hashes."""
