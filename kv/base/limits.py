@@ -507,8 +507,12 @@ SQL_EXPEL_MS: Final = 1_000  # a proxy that has not acknowledged by then has to 
 SQL_LEAVE_MS: Final = 60_000  # a proxy that nobody asks signs off
 SQL_NOTICE_MS_FIRST: Final = 2_000  # who waits for a definition is told then where it is …
 SQL_NOTICE_MS: Final = 5_000  # … and so often from then on
-SQL_BACKFILL_ROWS: Final = 1_000  # of one transaction of a schema change …
-SQL_BACKFILL_ROWS_MIN: Final = 8  # … and where it meets conflicts again and again
+SQL_BACKFILL_ROWS: Final = 1_000  # of one step of CREATE INDEX, …
+SQL_SLICE_ROWS: Final = 64  # … which is done in transactions of so many rows: milliseconds of work
+SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
+SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
+SQL_REST_MS_MAX: Final = 50  # between two slices, on a node that others use
+SQL_IDLE_PASS_S: Final = 50e-6  # a loop whose passes are shorter has nothing else to do
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert TRANSFER_BLOCK_BYTES + SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX < TRANSFER_BLOCK_RAW_MAX // 2
@@ -531,7 +535,8 @@ assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
 assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
-assert SQL_BACKFILL_ROWS_MIN <= SQL_BACKFILL_ROWS <= min(SCAN_ROWS_MAX, MULTI_KEYS_MAX)
+assert SQL_BACKFILL_ROWS_MIN <= SQL_SLICE_ROWS <= SQL_BACKFILL_ROWS
+assert max(SQL_FILL_ROWS, SQL_BACKFILL_ROWS) <= min(SCAN_ROWS_MAX, MULTI_KEYS_MAX)
 assert SQL_SCHEMA_TTL_MS < SQL_FENCE_MS, "what was just looked up is not fenced"
 assert SQL_FENCE_MS + SQL_COMMIT_MS_MAX < SQL_SETTLE_MS, "what is not fenced is over by then"
 assert SQL_POLL_MS < SQL_EXPEL_MS < SQL_SETTLE_MS, "who lives acknowledges before it is expelled"

@@ -19,14 +19,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.keys import table_range
-from kv.base.limits import SQL_BACKFILL_ROWS
+from kv.base.limits import SQL_FILL_ROWS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy import catalog, relations, settling
 from sqlproxy.change.altering import added, with_column
-from sqlproxy.change.backfill import chunk_rows
+from sqlproxy.change.backfill import fewer
 from sqlproxy.change.filling import fill
 from sqlproxy.change.indexes import part_done, usable
 from sqlproxy.change.states import Change, ChangeServices
@@ -57,7 +57,7 @@ class FillsColumn(Change):
         """A chunk of rows. Raises InvalidArgument: an expression failed."""
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
-        count = min(SQL_BACKFILL_ROWS, chunk_rows(ctx.attempt - ctx.round))
+        count = fewer(SQL_FILL_ROWS, ctx.attempt - ctx.round)
         page = await ctx.txn.scan(ctx.state["at"], table_range(table.id)[1], limit=count)
         if page.items:
             await fill(

@@ -1,25 +1,32 @@
-"""Entries of an index for the rows that were there before it: one chunk per transaction.
+"""Entries of an index for the rows that were there before it: one slice per transaction.
 
-A chunk is read and written in one transaction of its own, on a fresh snapshot, so nothing has to be
+A slice is read and written in one transaction of its own, on a fresh snapshot, so nothing has to be
 kept from garbage collection. Every writer is at write-only or beyond by then:
 
-    a row that is changed before the chunk       the chunk holds its rows: it is committed if they
-    is committed                                 are as it read them, else it runs again
-    a row that is changed later, by somebody     its writer deletes the old entry, which the chunk
+    a row that is changed before the slice       the slice holds the range of its rows: it is
+    is committed, or comes between them          committed if that is as it read it, else it runs
+                                                 again
+    a row that is changed later, by somebody     its writer deletes the old entry, which the slice
     who began before that                        has just put: the writer conflicts
-    a row that comes behind the cursor           its writer adds the entry
+    a row that comes behind the slice            its writer adds the entry
     an entry that is there already               is that of a row with the same key; another row's
                                                  under a unique key is a duplicate
+
+A slice is a few milliseconds of work in pieces that are shorter still, so whoever is served by the
+same loop hardly waits; while there is somebody, the backfill rests as long as a slice took (`rest`,
+docs/decisions/1031).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.keys import table_prefix
-from kv.base.limits import SQL_BACKFILL_ROWS, SQL_BACKFILL_ROWS_MIN
+from kv.base.limits import SQL_BACKFILL_ROWS_MIN, SQL_IDLE_PASS_S, SQL_REST_MS_MAX
+from kv.base.ports import Timers
 from sqlproxy import rows
 from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.pg.oids import by_name
@@ -27,49 +34,68 @@ from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import Column, Index, Table
+from txn.waiting import sleep
 
 _PREFIX: Final = 4  # bytes of a table's id in front of its user keys
+_PASSES: Final = 4  # of the loop, to see whether it has other work
 
 
-def chunk_rows(tries: int) -> int:
-    """How many rows a chunk has that met so many conflicts: where rows change all the time, a small
-    one gets through.
+def fewer(rows: int, tries: int) -> int:
+    """How many of `rows` are taken at once after so many conflicts: where rows change all the time,
+    few get through.
     """
-    return max(SQL_BACKFILL_ROWS_MIN, SQL_BACKFILL_ROWS >> min(tries, 30))
+    return max(SQL_BACKFILL_ROWS_MIN, rows >> min(tries, 30))
 
 
-class Chunk(Protocol):
-    """The transaction of a chunk: of a client, or of a step."""
+async def rest(timers: Timers, worked_s: float) -> None:
+    """Leave the loop to others as long as it was used, if there are others."""
+    began = timers.monotonic()
+    for _ in range(_PASSES):
+        await asyncio.sleep(0)
+    if timers.monotonic() - began > _PASSES * SQL_IDLE_PASS_S:
+        await sleep(timers, min(worked_s, SQL_REST_MS_MAX / 1000))
+
+
+class Slice(Protocol):
+    """The transaction of a slice: of a client, or of a step."""
 
     async def multi_get(self, keys: Sequence[bytes]) -> Sequence[tuple[bytes, int] | None]: ...
 
     def put(self, key: bytes, value: bytes) -> object: ...
 
 
-Hold = Callable[[bytes], object]
+Hold = Callable[[bytes, bytes], object]
 
 
 async def fill_index(
-    txn: Chunk,
+    txn: Slice,
     table: Table,
     index: Index,
     found: Sequence[tuple[bytes, bytes, int]],
-    hold: Hold = lambda _key: None,
+    hold: Hold = lambda _start, _end: None,
 ) -> None:
     """Put the entries of these rows of the table, as they are read by `txn`. `hold`: it is
-    committed only if nobody wrote this key meanwhile. Raises KvorumError (23505).
+    committed only if nobody wrote in this range meanwhile. Raises KvorumError (23505).
     """
+    if not found:
+        return
     codec, row_codec = index_codec(table, index), rows.codec(table)
     prefix = table_prefix(index.id)
+    # To delete an entry that is not there yet leaves no trace to conflict with. What comes behind
+    # the last row is none of this transaction's business: rows are appended all the time.
+    hold(found[0][0], found[-1][0] + b"\0")
     wanted: dict[bytes, bytes] = {}
     for key, value, _ in found:
-        hold(key)  # to delete an entry that is not there yet leaves no trace to conflict with
         slots = row_codec.decode_slots(key[_PREFIX:], value)
         at, entry = codec.entry_of(slots)
         if at in wanted:
             raise duplicated(codec, at)
         wanted[at] = entry
     keys = [prefix + at for at in wanted]
+    if not index.unique:  # each key has its row's: an entry that is there is the same
+        for key, entry in zip(keys, wanted.values(), strict=True):
+            txn.put(key, entry)
+        return
     there = await txn.multi_get(keys)
     for key, entry, row in zip(keys, wanted.values(), there, strict=True):
         if row is None:

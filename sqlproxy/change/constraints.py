@@ -26,7 +26,7 @@ from typing import Any, Final
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
-from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, SQL_BACKFILL_ROWS
+from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, SQL_FILL_ROWS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -145,9 +145,7 @@ class AddConstraint(Change):
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         one = part_of(table, ctx.state["constraint"])
-        page = await ctx.txn.scan(
-            ctx.state["at"], table_range(table.id)[1], limit=SQL_BACKFILL_ROWS
-        )
+        page = await ctx.txn.scan(ctx.state["at"], table_range(table.id)[1], limit=SQL_FILL_ROWS)
         if isinstance(one, ForeignKey):
             await look_for_parents(t, ctx, table, one, page.items)
         elif "not_null" in ctx.args:

@@ -25,7 +25,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, InvalidArgument, TooLarge
 from kv.base.ids import PartitionId, TableId
 from kv.base.keys import table_range
-from kv.base.limits import INDEXES_MAX
+from kv.base.limits import INDEXES_MAX, SQL_BACKFILL_ROWS, SQL_SLICE_ROWS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -39,7 +39,7 @@ from procedures.master.partitions import (
     put_rows,
 )
 from sqlproxy import catalog, records, relations
-from sqlproxy.change.backfill import chunk_rows, fill_index
+from sqlproxy.change.backfill import fewer, fill_index, rest
 from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.declaring import with_parts
 from sqlproxy.naming import first_free, joined_columns
@@ -154,33 +154,44 @@ class CreateIndex(Change):
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         index = index_of(table, ctx.state["index"])
-        page = await self._chunk(ctx, table, index)
-        ctx.state["rows"] += len(page.items)
+        count, at = await self._chunk(ctx, table, index)
+        ctx.state["rows"] += count
         told = f"{ctx.state['rows']} rows"
-        if page.resume is None:
+        if at is None:
             ctx.progress(1, told)
             return go_on("publish")
-        ctx.state["at"] = page.resume
-        ctx.progress(await part_done(t, table.id, page.resume), told)
+        ctx.state["at"] = at
+        ctx.progress(await part_done(t, table.id, at), told)
         return again()
 
-    async def _chunk(self, ctx: StepContext, table: Table, index: Index) -> ScanPage:
-        """The rows whose entries were put. It is a transaction of its own, as a step's cannot hold
-        what it read; done twice, it puts the same.
+    async def _chunk(
+        self, ctx: StepContext, table: Table, index: Index
+    ) -> tuple[int, bytes | None]:
+        """How many rows got their entries, and where to go on: slice by slice, in transactions of
+        their own, as a step's cannot hold what it read. Done twice, they put the same.
         """
-        start, end = ctx.state["at"], table_range(table.id)[1]
-        rows = chunk_rows(ctx.attempt - ctx.round)
-        if self.services.store is None:
-            page: ScanPage = await ctx.txn.scan(start, end, limit=rows)
+        at, end = ctx.state["at"], table_range(table.id)[1]
+        store, timers = self.services.store, self.services.timers
+        tries, count = ctx.attempt - ctx.round, 0
+        if store is None:
+            page: ScanPage = await ctx.txn.scan(at, end, limit=fewer(SQL_BACKFILL_ROWS, tries))
             await fill_index(ctx.txn, table, index, page.items)
-            return page
+            return len(page.items), page.resume
 
         async def fill(t: Transaction) -> ScanPage:
-            found = await t.scan(start, end, limit=rows)
-            await fill_index(t, table, index, found.items, t.hold_key)
+            found = await t.scan(at, end, limit=fewer(SQL_SLICE_ROWS, tries))
+            await fill_index(t, table, index, found.items, t.hold_range)
             return found
 
-        return await self.services.store.run(fill)
+        while count < SQL_BACKFILL_ROWS:
+            began = timers.monotonic()
+            found = await store.run(fill)
+            count += len(found.items)
+            if found.resume is None:
+                return count, None
+            at = found.resume
+            await rest(timers, timers.monotonic() - began)
+        return count, at
 
     @step
     async def publish(self, ctx: StepContext) -> Outcome:
