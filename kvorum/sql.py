@@ -14,16 +14,17 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from kv.base.ids import TableId
-from kv.base.limits import SQL_NOTICE_MS, SQL_NOTICE_MS_FIRST, SQL_SCHEMA_TTL_MS
+from kv.base.limits import SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kvorum.backend import Backend
 from kvorum.cursor import table_id
 from kvorum.version import VERSION
-from procedures.engine.client import ENDED, ProcedureClient
+from procedures.engine.client import ProcedureClient
 from sqlproxy import catalog, roles
 from sqlproxy.analytic.analytic import DuckAnalytic
-from sqlproxy.change.jobs import jobs_of, told
+from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.presence import Presence
+from sqlproxy.change.waiting import carried_out
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -134,17 +135,13 @@ class Front:
     ) -> Any:
         """A definition, to its end. It goes on when this client goes away."""
         self._presence.hurry()
-        started = await self._procedures.submit(procedure, dict(args))
-        said, wait_ms = "", SQL_NOTICE_MS_FIRST
-        while True:
-            info = await self._procedures.get(started, wait_ms=wait_ms)
-            if info["state"] in ENDED:
-                break
-            if (text := told(info)) and text != said:
-                tell(text)
-            said, wait_ms = text, SQL_NOTICE_MS
-        found = await self._procedures.result(started)
-        self._cluster = None
+        nonce = self._rng.token(_NAME_BYTES).hex()
+        try:
+            found = await carried_out(
+                self._procedures, self._timers, procedure, args, nonce=nonce, tell=tell
+            )
+        finally:
+            self._cluster = None
         return found or {}
 
     async def _partitions(self) -> Sequence[Mapping[str, Any]]:

@@ -1,0 +1,89 @@
+"""A definition's procedure, to its end, whatever becomes of the node that is asked.
+
+Once it is submitted it goes on by itself: that somebody could not be asked for a while says nothing
+about it. So who waits asks again until DEADLINE_MS_MAX have passed without a word, and then
+says that its outcome is not known (40003), never that nothing was done. The submission has a nonce:
+a lost answer to it is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from kv.base.errors import KvorumError, UnknownOutcome
+from kv.base.ids import ProcedureId
+from kv.base.limits import (
+    DEADLINE_MS_MAX,
+    RETRY_WAIT_MS_MAX,
+    SQL_NOTICE_MS,
+    SQL_NOTICE_MS_FIRST,
+)
+from kv.base.ports import Timers
+from procedures.engine.client import ENDED, ProcedureInfo, error_of
+from sqlproxy.change.jobs import told
+
+Tell = Callable[[str], None]
+
+
+class Procedures(Protocol):
+    """What is needed of `procedures.engine.client.ProcedureClient`."""
+
+    async def submit(
+        self, name: str, args: Any = None, *, nonce: str | None = None
+    ) -> ProcedureId: ...
+
+    async def get(self, id: int, *, wait_ms: int = 0) -> ProcedureInfo: ...
+
+    async def acknowledge(self, id: int) -> None: ...
+
+
+async def carried_out(
+    procedures: Procedures,
+    timers: Timers,
+    procedure: str,
+    args: Mapping[str, Any],
+    *,
+    nonce: str,
+    tell: Tell,
+) -> Any:
+    """Its result; `tell` hears now and then where it is. Raises what ended it, and UnknownOutcome:
+    it goes on, or has ended.
+    """
+    started = await procedures.submit(procedure, dict(args), nonce=nonce)
+    info = await _ended(procedures, timers, procedure, started, tell)
+    with suppress(KvorumError):  # who looks after old results forgets it, if this does not
+        await procedures.acknowledge(started)
+    if info["state"] != "SUCCESS":
+        raise error_of(info)
+    return info["result"]
+
+
+async def _ended(
+    procedures: Procedures, timers: Timers, procedure: str, started: ProcedureId, tell: Tell
+) -> ProcedureInfo:
+    """Its last state."""
+    said, wait_ms = "", SQL_NOTICE_MS_FIRST
+    heard = timers.monotonic()
+    while True:
+        try:
+            info = await procedures.get(started, wait_ms=wait_ms)
+        except KvorumError as error:
+            if error.disposition == "no" or (
+                (timers.monotonic() - heard) * 1000 >= DEADLINE_MS_MAX
+            ):
+                raise UnknownOutcome(
+                    f"{procedure} was begun as procedure {started}, which goes on or has ended; "
+                    f"SHOW JOBS tells. It could not be asked: {error.message}",
+                    details={"procedure": str(started)},
+                ) from error
+            await asyncio.sleep(RETRY_WAIT_MS_MAX / 1000)
+            continue
+        heard = timers.monotonic()
+        if info["state"] in ENDED:
+            return info
+        if (text := told(info)) and text != said:
+            tell(text)
+        said, wait_ms = text, SQL_NOTICE_MS
