@@ -40,11 +40,13 @@ _TEXTS: Final = frozenset({"text", "varchar", "char", "name"})
 
 
 def format_of(name: str, said: str = "") -> str:
-    """Raises InvalidArgument."""
+    """By the end of a name or URI. Raises InvalidArgument."""
     if said:
         if said not in FORMATS:
             raise InvalidArgument(f"--format {said}: there are {', '.join(FORMATS)}")
         return said
+    if "://" in name:
+        name = name.partition("?")[0]  # options of an object store
     for suffix, found in _SUFFIXES.items():
         if name.lower().endswith(suffix):
             return found

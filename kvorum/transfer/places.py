@@ -23,6 +23,10 @@ LOCAL_SCHEME: Final = "file"
 _SECRETS: Final = re.compile(
     r"pass|secret|token|credentials?$|access_?key|account_?key|signature|^sig$|^sas$"
 )
+_REFUSED: Final = re.compile(
+    "Bucket '.*' not found|NO_SUCH_BUCKET|ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN"
+    "|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT"
+)
 T = TypeVar("T")
 
 
@@ -116,15 +120,6 @@ def place_of(target: str) -> Place:
     return Remote(target)
 
 
-def parent_and_name(target: str) -> tuple[str, str]:
-    """A file's place and its name there."""
-    if is_local(target):
-        path = local_path(target)
-        return os.path.dirname(path), os.path.basename(path)
-    head, _, name = target.rstrip("/").rpartition("/")
-    return head, name
-
-
 class Directory:
     """A directory of this machine."""
 
@@ -191,13 +186,11 @@ class Remote:
         try:
             from pyarrow import ArrowException, fs
         except ImportError as error:
-            raise InvalidArgument(
-                f"{uri}: such places need pyarrow: pip install 'kvorum[sql]'"
-            ) from error
+            raise InvalidArgument("such places need pyarrow: pip install 'kvorum[sql]'") from error
         self._uri = uri.rstrip("/")
         try:
             self._fs, self._path = fs.FileSystem.from_uri(self._uri)
-        except (ArrowException, OSError, ValueError) as error:
+        except (ArrowException, OSError, ValueError, ImportError) as error:
             raise InvalidArgument(
                 f"{uri}: pyarrow cannot open it ({error}); it knows s3://, gs://, hdfs://, abfs:// "
                 "and file://"
@@ -261,8 +254,8 @@ class Remote:
 
 
 def _told(do: Callable[[], T], where: object) -> T:
-    """What `do` returns; an error of the system in our words. A full or absent disk may come back:
-    it is tried again.
+    """What `do` returns; an error of the system in our words. A full or absent disk may come back,
+    and so may a store that does not answer: it is tried again. One that refuses is not.
     """
     try:
         return do()
@@ -273,6 +266,8 @@ def _told(do: Callable[[], T], where: object) -> T:
     except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise InvalidArgument(f"{where}: {error.strerror or error}") from error
     except OSError as error:
+        if _REFUSED.search(str(error)):
+            raise InvalidArgument(f"{where}: the store refuses: {error}") from error
         raise Unavailable(
             f"{where}: {error.strerror or error}; it is tried again", code="PLACE_UNAVAILABLE"
         ) from error

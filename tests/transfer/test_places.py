@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kv.base.errors import InvalidArgument, NotFound, Refused
-from kvorum.transfer import claims, jdbc
+from kv.base.errors import InvalidArgument, NotFound, Refused, Unavailable
+from kvorum.transfer import claims, formats, jdbc, places
 from kvorum.transfer.allowed import check_database, check_place
 from kvorum.transfer.places import (
     Directory,
@@ -99,6 +99,33 @@ def test_u3_one_of_several_writers_takes_a_place(place: Place) -> None:
 def test_u3_places_without_keys_are_taken(target: str) -> None:
     """A region, a container or an odd path would be refused as if it were a key."""
     check_no_keys(target)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("Bucket 'b' not found. To create buckets, enable allow_bucket_creation", InvalidArgument),
+        ("AWS Error ACCESS_DENIED during PutObject operation: Access Denied", InvalidArgument),
+        ("AWS Error NETWORK_CONNECTION during PutObject operation: curlCode: 7", Unavailable),
+    ],
+)
+def test_a_store_that_refuses_is_not_asked_again(said: str, error: type[Exception]) -> None:
+    """A backup to a bucket that is not there is tried for a day; or one whose store is away for a
+    moment fails.
+    """
+
+    def fails() -> None:
+        raise OSError(said)
+
+    with pytest.raises(error):
+        places._told(fails, "s3://b")
+
+
+def test_options_of_a_store_are_no_part_of_a_name() -> None:
+    """`import t s3://b/rows.csv?region=eu` would not know that it is CSV."""
+    assert formats.format_of("s3://b/rows.csv?region=eu") == "csv"
+    with pytest.raises(InvalidArgument):
+        formats.format_of("rows.csv?")
 
 
 def test_a_file_is_a_place_of_one(tmp_path: Path) -> None:
