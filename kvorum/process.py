@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ import uvloop
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
-from kvorum import logs
+from kvorum import cycles, logs
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 
@@ -58,9 +57,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     node.fatal.add_done_callback(lambda fatal: _end_now(f"fatal: {_with_cause(fatal.result())}"))
     if not await _started(node, stop):
         return
-    # What start-up made stays for ever: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    cycles.calm()
     on_ready(node)
     await stop.wait()
     await node.stop()

@@ -21,6 +21,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
+from kvorum import cycles
 from kvorum.backend import Backend
 from kvorum.doors import bound_socket
 from kvorum.native import NativeBackend
@@ -155,6 +156,7 @@ async def serve(proxy: Proxy, on_ready: Callable[[Proxy], None]) -> None:
     try:
         if starting.done():
             await starting
+            cycles.calm()
             on_ready(proxy)
             await stopping
     finally:
