@@ -75,7 +75,7 @@ _CATALOG_FUNCTIONS: Final = frozenset((
     "pg_postmaster_start_time",
 ))  # fmt: skip
 _REFUSED: Final = {
-    "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY", "UnlistenStmt": "UNLISTEN",
+    "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY",
     "CreateFunctionStmt": "CREATE FUNCTION",
     "CreateTrigStmt": "CREATE TRIGGER", "DoStmt": "DO", "CallStmt": "CALL",
     "CreateExtensionStmt": "CREATE EXTENSION",
@@ -369,6 +369,7 @@ _COMMANDS: Final[dict[str, Callable[[Node], Any]]] = {
     "VariableShowStmt": commands.show,
     "DiscardStmt": commands.discard,
     "DeallocateStmt": _deallocate,
+    "UnlistenStmt": lambda body: s.Ignored("UNLISTEN"),  # nobody listens
     "ClosePortalStmt": _close,
     "FetchStmt": commands.fetch,
     "ConstraintsSetStmt": _set_constraints,

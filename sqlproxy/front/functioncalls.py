@@ -118,7 +118,7 @@ class FunctionCalls:
         )
         if found.proc.source == "pg_get_serial_sequence":
             return self._serial_sequence(args, pos)
-        if found.result == 2278 and name not in ("pg_sleep",):
+        if found.result == 2278 and name not in ("pg_sleep", "pg_advisory_unlock_all"):
             raise unsupported(f"the function {name}", position=pos)
         if found.proc.kind == "f" and found.proc.name in _DEFAULTS:
             args = self._with_defaults(found, args)

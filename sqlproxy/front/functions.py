@@ -59,6 +59,7 @@ WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     "nextval_oid": _nextval,
     "currval_oid": lambda env, name: env.currval(name),
     "lastval": lambda env: env.lastval(),
+    "pg_advisory_unlock_all": lambda env: "",  # there are none; pools ask for it
     "setval_oid": _setval,
     "setval3_oid": _setval,
     "current_user": lambda env: env.session.get("user", ""),

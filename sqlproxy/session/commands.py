@@ -133,6 +133,8 @@ async def set_variable(session: SqlSession, bound: s.SetVariable) -> str:
             "SET LOCAL can only be used in transaction blocks", "WARNING", NO_ACTIVE_TRANSACTION
         )
         return "SET"
+    if bound.name == "role" and value is not None:
+        session.permits.check_role(value)
     session.settings.set(bound.name, value, local=bound.local)
     session.changed(shown_name(bound.name))
     return "SET"
@@ -162,6 +164,7 @@ async def discard(session: SqlSession, bound: s.Discard) -> str:
         session.statements.clear()
         session.currvals.clear()
         session.tell_settings(session.settings.reset_all())
+        session.settings.set("role", None)
     elif bound.what == "sequences":
         session.currvals.clear()
     elif bound.what == "plans":

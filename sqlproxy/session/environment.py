@@ -66,7 +66,9 @@ class Told(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         match name:
-            case "user" | "session_user":
+            case "user":
+                return self._session.permits.acting
+            case "session_user":
                 return self._session.user
             case "database":
                 return self._session.database

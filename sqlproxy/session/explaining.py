@@ -8,7 +8,6 @@ Index Scan using t_a_idx on t           (the words are PostgreSQL's)
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
 from sqlproxy.session import running
 from sqlproxy.session.environment import environment
+from sqlproxy.session.plan_trees import as_json
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 
@@ -37,10 +37,12 @@ async def explained(session: SqlSession, prepared: Prepared, values: Sequence[An
     plan = plan_of(bound)
     env, _ = environment(session, values)
     lines = _joined(session, bound, env) if plan is None else describe(bound, plan, env)
+    analyzed: list[str] = []
     if explain.options.get("analyze") in ("on", "true", "1", ""):
-        lines += await _analyzed(session, prepared, bound, plan, values)
+        analyzed = await _analyzed(session, prepared, bound, plan, values)
     if explain.options.get("format", "text") == "json":
-        return at_once([(json.dumps([{"Plan": lines}]),)])
+        return at_once([(as_json(lines, analyzed),)])
+    lines += analyzed
     if explain.options.get("format", "text") != "text":
         raise unsupported(f"EXPLAIN (FORMAT {explain.options['format']})")
     return at_once([(line,) for line in lines])

@@ -61,11 +61,17 @@ async def grant(session: SqlSession, bound: g.Grant) -> str:
         there = [one for one in declared.contents.relations.values() if one.kind in wanted]
     else:
         there = [declared.named_relation(name) for name in bound.names]
-    for one in there:
-        session.permits.check_grantor(declared, one)
+    rights = session.permits.rights(declared)
+    wanted_of, there = there, []
+    for one in wanted_of:
         if bound.names is not None and bound.letters is not None:
             _check_letters(one.kind, bound.letters)
-    rights = session.permits.rights(declared)
+        if session.permits.grants(declared, one):
+            there.append(one)
+        else:
+            done = "were granted" if bound.give else "could be revoked"
+            words = f'no privileges {done} for "{one.name}"'
+            session.notice(words, "WARNING", "01007" if bound.give else "01006")
 
     async def write(t: Transaction) -> None:
         await granting.grant_relations(

@@ -143,7 +143,8 @@ def _comments(found: relations.Relations) -> Iterator[tuple[tuple[int, int], str
         if table.comment:
             yield (int(table.id), 0), table.comment
         yield from (((int(table.id), c.id), c.comment) for c in table.columns if c.comment)
-    for one in (*found.views, *found.sequences):
+    others: tuple[View | SequenceRow, ...] = (*found.views, *found.sequences)
+    for one in others:
         yield from (((int(one.id), place), text) for place, text in one.comments)
 
 

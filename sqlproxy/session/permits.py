@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, SqlError
+from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
-from sqlproxy.privileges import OWNER, Members, Rights, denied, not_owner
+from sqlproxy.privileges import ALL, OWNER, Members, Rights, denied, not_owner
 from sqlproxy.schema import Relation
 
 if TYPE_CHECKING:
@@ -28,12 +28,19 @@ _ROLES = "permission denied to {} role"
 class Permits:
     """Of one session. `stranger`: its user was no role when it came."""
 
-    __slots__ = ("_free", "_session", "_stranger", "_told")
+    __slots__ = ("_acting", "_free", "_session", "_stranger", "_told")
 
     def __init__(self, session: SqlSession, *, stranger: bool) -> None:
         self._session, self._stranger = session, stranger
         self._told: Members | None = None
+        self._acting = ""
         self._free = False
+
+    @property
+    def acting(self) -> str:
+        """Whose privileges count: SET ROLE's, else the user's."""
+        role = self._session.settings.get("role")
+        return self._session.user if role == "none" else role
 
     @property
     def members(self) -> Members:
@@ -42,22 +49,23 @@ class Permits:
     @property
     def free(self) -> bool:
         """Whether nothing is asked: a superuser."""
-        if self._stranger:
+        members, acting = self.members, self.acting
+        if self._stranger and acting == self._session.user:
             return True
-        members = self.members
-        if self._told is not members:
-            self._told, self._free = members, members.superuser(self._session.user)
+        if self._told is not members or self._acting != acting:
+            self._told, self._acting = members, acting
+            self._free = members.superuser(acting)
         return self._free
 
     def holds(self, prepared: Prepared) -> bool:
         """Whether it is known to be allowed."""
-        return self.free or prepared.permitted.get(self._session.user) is self.members
+        return self.free or prepared.permitted.get(self.acting) is self.members
 
     def check(self, prepared: Prepared) -> None:
         """Raises SqlError (42501)."""
         if self.holds(prepared) or prepared.declared is None:
             return
-        user, members = self._session.user, self.members
+        user, members = self.acting, self.members
         if members.get(user) is None and user != OWNER:
             raise SqlError(INSUFFICIENT_PRIVILEGE, f'role "{user}" was dropped')
         if (error := self.rights(prepared.declared).lacking(user, prepared.needs)) is not None:
@@ -68,8 +76,8 @@ class Permits:
     @property
     def role(self) -> str:
         """Whose what the session makes is; "": the owner's of everything."""
-        user = self._session.user
-        return "" if self._stranger or user == OWNER else user
+        user = self.acting
+        return "" if user == OWNER or self.members.get(user) is None else user
 
     def rights(self, declared: Declared) -> Rights:
         """What everybody may do in the session's database."""
@@ -117,11 +125,11 @@ class Permits:
                 pass
 
     def _creates(self, declared: Declared) -> None:
-        if not self.rights(declared).allows_in_schema(self._session.user, "C"):
+        if not self.rights(declared).allows_in_schema(self.acting, "C"):
             raise SqlError(INSUFFICIENT_PRIVILEGE, "permission denied for schema public")
 
     def _owns(self, declared: Declared, one: Relation | None, index: str = "") -> None:
-        if one is not None and not self.rights(declared).owns(self._session.user, one):
+        if one is not None and not self.rights(declared).owns(self.acting, one):
             raise not_owner("index" if index else one.kind, index or one.name)
 
     def _owns_named(self, declared: Declared, kind: str, name: str) -> None:
@@ -151,7 +159,7 @@ class Permits:
             if table is None or number in done:
                 continue
             done.add(number)
-            if not self.rights(declared).allows(self._session.user, table, "D"):
+            if not self.rights(declared).allows(self.acting, table, "D"):
                 raise denied(table)
             if bound.restart_identity:
                 for sequence in declared.sequences_owned_by(number):
@@ -162,12 +170,12 @@ class Permits:
     def _refers(self, declared: Declared, keys: Any) -> None:
         for key in keys:
             parent = declared.table(key.table)
-            user = self._session.user
+            user = self.acting
             if parent is not None and not self.rights(declared).allows(user, parent, "x"):
                 raise denied(parent)
 
     def _has(self, what: str, refusal: str) -> None:
-        member = self.members.get(self._session.user)
+        member = self.members.get(self.acting)
         if member is None or not getattr(member, what):
             raise SqlError(INSUFFICIENT_PRIVILEGE, refusal)
 
@@ -181,7 +189,7 @@ class Permits:
                 wanted = bound.options.given.get("superuser")
                 self._no_superuser("create superusers", bool(wanted), bound.options.groups)
             case s.AlterRole(name, options):
-                own = name in (self._session.user, "current_user", "session_user")
+                own = name in (self.acting, "current_user", "session_user")
                 plain = not (options.given or options.members)
                 if own and plain:
                     return
@@ -205,22 +213,39 @@ class Permits:
 
     # -- asked by commands that name more than one thing
 
-    def check_grantor(self, declared: Declared, one: Relation) -> None:
-        """Raises SqlError (42501): only owners grant."""
-        if not self.free and not self.rights(declared).owns(self._session.user, one):
+    def grants(self, declared: Declared, one: Relation) -> bool:
+        """Whether GRANT does anything: only owners grant. Raises SqlError (42501): it is not even
+        allowed to do anything with it.
+        """
+        rights = self.rights(declared)
+        if self.free or rights.owns(self.acting, one):
+            return True
+        if not rights.allows(self.acting, one, ALL[one.kind]):
             raise denied(one)
+        return False
 
     def check_owner(self, declared: Declared, one: Relation) -> None:
         """Raises SqlError (42501)."""
         if not self.free:
             self._owns(declared, one)
 
+    def check_role(self, role: str) -> None:
+        """SET ROLE. Raises SqlError (22023, 42501)."""
+        if role == "none":
+            return
+        user, members = self._session.user, self.members
+        if members.get(role) is None and role != user:
+            raise SqlError(INVALID_PARAMETER, f'role "{role}" does not exist')
+        free = self._stranger or members.superuser(user)
+        if not free and role not in members.roles_of(user):
+            raise SqlError(INSUFFICIENT_PRIVILEGE, f'permission denied to set role "{role}"')
+
     def check_new_owner(self, owner: str) -> None:
         """Raises SqlError (42501): who gives something away is a member of the new owner."""
-        if not self.free and owner not in self.members.roles_of(self._session.user):
+        if not self.free and owner not in self.members.roles_of(self.acting):
             raise SqlError(INSUFFICIENT_PRIVILEGE, f'must be member of role "{owner}"')
 
     def check_database(self, declared: Declared) -> None:
         """Raises SqlError (42501): a database is dropped, given away and granted by its owner."""
-        if not self.free and not self.rights(declared).owns_database(self._session.user):
+        if not self.free and not self.rights(declared).owns_database(self.acting):
             raise not_owner("database", declared.database)

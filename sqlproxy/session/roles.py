@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
 SALT_BYTES = 16
-_WHO = ("current_user", "session_user", "current_role")
+_WHO = ("current_user", "current_role")
 
 
 def called(session: SqlSession, name: str) -> str:
     """The role of that name; CURRENT_USER is who asks."""
-    return session.user if name in _WHO else name
+    if name == "session_user":
+        return session.user
+    return session.permits.acting if name in _WHO else name
 
 
 def _with_options(session: SqlSession, role: Role, options: s.RoleOptions) -> Role:
@@ -89,7 +91,7 @@ async def drop_role(session: SqlSession, bound: s.DropRole) -> str:
     async def write(t: Transaction) -> list[str]:
         missing = []
         for name in (called(session, one) for one in bound.names):
-            if name == session.user:
+            if name in (session.user, session.permits.acting):
                 raise SqlError("55006", "current user cannot be dropped")
             if bound.missing_ok and await roles.find(t, name) is None:
                 missing.append(f'role "{name}" does not exist, skipping')

@@ -95,6 +95,7 @@ class SqlSession:
         self.settings = Settings(given)
         self.settings.told("session_authorization", user)
         self.permits = Permits(self, stranger=stranger)
+        self.permits.check_role(self.settings.get("role"))
         self.settings.told("is_superuser", "on" if self.permits.free else "off")
         self.statements: MutableMapping[str, Statement] = {}
         self.portals: MutableMapping[str, Portal] = {}
@@ -322,7 +323,7 @@ class SqlSession:
         services = self.services
         declared = await self.declared()
         who = CatalogSession(
-            user=self.user,
+            user=self.permits.acting,
             database=self.database,
             settings={name: value for name, value, _ in self.settings.all()},
             now_us=self.transaction_us or services.clock.now_ms() * 1000,
@@ -332,6 +333,8 @@ class SqlSession:
             system, values, who, await services.cluster(), declared.contents
         )
         for change in answer.changes:
+            if change.name == "role":
+                self.permits.check_role(change.value)
             self.settings.set(change.name, change.value, local=change.local)
             self.changed(change.name)
         return answer.rows

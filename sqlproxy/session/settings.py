@@ -11,7 +11,7 @@ the client's own and keeps any text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
 from functools import lru_cache
@@ -26,6 +26,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.session import indifferent
 
 SERVER_VERSION: Final = "15.0"
 SERVER_VERSION_NUM: Final = "150000"
@@ -38,6 +39,7 @@ ISOLATION_LEVELS: Final = (
 _TRUE: Final = frozenset({"on", "true", "yes", "1", "t", "y"})
 _FALSE: Final = frozenset({"off", "false", "no", "0", "f", "n"})
 _DURATION: Final = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?\s*")
 _UNIT_MS: Final = {
     "us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
@@ -121,6 +123,26 @@ def _integer(low: int, high: int) -> Check:
     return check
 
 
+def _number(name: str, value: str) -> str:
+    try:
+        if float(value) >= 0:
+            return value.strip()
+    except ValueError:
+        pass
+    raise _bad(name, value)
+
+
+def _memory(name: str, value: str) -> str:
+    found = _SIZE.fullmatch(value)
+    if found is None:
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'invalid value for parameter "{name}": "{value:.100}"',
+            hint='Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".',
+        )
+    return f"{found[1]}{found[2] or 'kB'}"
+
+
 def _duration(name: str, value: str) -> str:
     """Milliseconds, as PostgreSQL shows them: `0`, `250ms`, `5s`, `1min`."""
     found = _DURATION.fullmatch(value)
@@ -189,6 +211,20 @@ def _as_of(name: str, value: str) -> str:
     return _any(name, value.strip())
 
 
+def _indifferent() -> Iterator[Setting]:
+    told = "Decides nothing here."
+    for name, default in indifferent.SWITCHES.items():
+        yield Setting(name, default, boolean, told)
+    for name, default in indifferent.NUMBERS.items():
+        yield Setting(name, default, _number, told)
+    for name, default in indifferent.MEMORY.items():
+        yield Setting(name, default, _memory, told)
+    for name, allowed in indifferent.CHOICES.items():
+        yield Setting(name, allowed[0], _only(*allowed), told)
+    for name, value in indifferent.FIXED.items():
+        yield Setting(name, value, _fixed, "As it is.")
+
+
 SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name.lower(): setting
     for setting in (
@@ -235,14 +271,14 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("session_replication_role", "origin", _only("origin"), "Decides nothing here."),
         Setting("standard_conforming_strings", "on", _always(True), "As in the standard.", True),
         Setting("statement_timeout", "0", _duration, "0: no limit but the store's."),
-        Setting("synchronous_commit", "on", _only("on"), "A commit is always durable."),
         Setting("synchronize_seqscans", "on", boolean, "Decides nothing here."),
         Setting("TimeZone", "UTC", _time_zone, "Of timestamps with time zone.", reported=True),
         Setting("transaction_deferrable", "off", boolean, "Decides nothing here."),
         Setting("transaction_isolation", "repeatable read", _isolation, "Of this transaction."),
         Setting("transaction_read_only", "off", boolean, "Of this transaction."),
-        Setting("work_mem", "4MB", _any, "Decides nothing here."),
         Setting("xmloption", "content", _any, "There is no XML."),
+        Setting("role", "none", _any, "Whose privileges count; none: the user's."),
+        *_indifferent(),
     )
 }  # fmt: skip
 
@@ -300,8 +336,9 @@ class Settings:
             found = self._defaults.get(key, "")
             if key not in self._defaults and "." not in key:
                 raise _unknown(name)
-            if (setting := SETTINGS.get(key)) is not None and setting.check is _fixed:
-                _fixed(setting.name, "")
+            setting = SETTINGS.get(key)
+            if setting is not None and setting.check is _fixed and key != "session_authorization":
+                _fixed(setting.name, "")  # SET SESSION AUTHORIZATION DEFAULT says what is so
         else:
             found = self._checked(key, value)
         known = self._values.get(key)
@@ -322,7 +359,7 @@ class Settings:
         before = self.reported()
         for key in list(self._values):
             setting = SETTINGS.get(key)
-            if setting is None or setting.check is not _fixed:
+            if setting is None or (setting.check is not _fixed and key != "role"):
                 if key in self._defaults:
                     self.set(key, None)
                 else:

@@ -57,6 +57,18 @@ async def test_asyncpg(sql: Sql) -> None:
         await conn.close()
 
 
+async def test_asyncpg_gives_connections_back_to_its_pool(sql: Sql) -> None:
+    """Its reset asks for UNLISTEN * and pg_advisory_unlock_all(): refused, the first query of a web
+    application is the last.
+    """
+    where = {"host": "127.0.0.1", "port": sql.port, "user": "kvorum", "database": sql.database}
+    async with asyncpg.create_pool(min_size=1, max_size=1, **where) as pool:
+        for _ in range(3):
+            async with pool.acquire() as conn:
+                assert await conn.fetchval("SELECT current_setting('work_mem')") == "4MB"
+                await conn.execute("SET work_mem = '1MB'")
+
+
 class Base(orm.DeclarativeBase):
     pass
 

@@ -106,7 +106,6 @@ def test_p10_definitions_belong_to_owners(
             (f"ALTER ROLE {owner} NOLOGIN", "permission denied"),
             (f"DROP ROLE {owner}", "permission denied to drop role"),
             (f"GRANT {owner} TO {reader}", "must have admin option"),
-            (f"GRANT SELECT ON t TO {reader}", "permission denied for table t"),
         ):
             if "_x" in statement:
                 db.execute(f"CREATE DATABASE {sql.database}_x")
@@ -118,6 +117,10 @@ def test_p10_definitions_belong_to_owners(
         db.execute(f"REVOKE REFERENCES ON t FROM {reader}")
         _refused(conn, "CREATE TABLE child2 (a int REFERENCES t)", "permission denied for table t")
         conn.execute("DROP TABLE child")
+        conn.execute("GRANT SELECT ON t TO PUBLIC")  # a warning: it is not the owner
+        db.execute(f"REVOKE ALL ON t FROM {reader}")
+        _refused(conn, "SELECT * FROM t", "permission denied for table t")
+        _refused(conn, "GRANT SELECT ON t TO PUBLIC", "permission denied for table t")
     assert db.execute("SELECT tableowner FROM pg_tables WHERE tablename = 't'").fetchone() == (
         owner,
     )
@@ -191,6 +194,37 @@ def test_p10_members_have_what_their_groups_have(
     db.execute(f"REASSIGN OWNED BY {owner} TO kvorum")
     db.execute(f"REVOKE ALL ON SCHEMA public FROM {owner}")
     db.execute(f"DROP ROLE {owner}")
+
+
+def test_p10_who_is_a_member_may_act_as_the_group(
+    sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
+) -> None:
+    """Migrations act as the owner of the tables; a way around the check would make anybody so."""
+    owner, reader = roles
+    take = "SELECT set_config('role', '{}', false)"
+    with _as(sql, reader) as conn:
+        for statement in (f"SET ROLE {owner}", "SET ROLE kvorum", take.format("kvorum")):
+            _refused(conn, statement, "permission denied to set role")
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            conn.execute("SET ROLE nobody_there")
+    with pytest.raises(psycopg.OperationalError, match="permission denied to set role"):
+        psycopg.connect(sql.dsn.replace("user=kvorum", f"user={reader}"), options="-c role=kvorum")
+    db.execute(f"GRANT {owner} TO {reader}")
+    with _as(sql, reader) as conn:
+        conn.execute(f"SET ROLE {owner}")
+        assert conn.execute("SELECT current_user, session_user").fetchone() == (owner, reader)
+        conn.execute("CREATE TABLE made (a int)")
+        conn.execute("RESET ALL")
+        assert conn.execute("SHOW role").fetchone() == (owner,)
+        conn.execute("RESET ROLE")
+        assert conn.execute("SELECT current_user").fetchone() == (reader,)
+        conn.execute("SET SESSION AUTHORIZATION DEFAULT")
+    ask = "SELECT tableowner FROM pg_tables WHERE tablename = 'made'"
+    assert db.execute(ask).fetchone() == (owner,)
+    db.execute(f"SET ROLE {reader}")  # a superuser may act as anybody, with no more than that
+    assert db.execute("SELECT count(*) FROM t").fetchone() == (2,)
+    _refused(db, "CREATE ROLE x", "permission denied to create role")
+    db.execute("RESET ROLE")
 
 
 def test_p10_databases_have_privileges_and_owners(

@@ -1,0 +1,88 @@
+"""What clients set and ask for, and plans as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sqlproxy.errors import SqlError
+from sqlproxy.session.plan_trees import as_json
+from sqlproxy.session.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("transaction_timeout", "0", "0"),  # pg_dump 17's preamble
+        ("default_toast_compression", "pglz", "pglz"),
+        ("restrict_nonsystem_relation_kind", "view, foreign-table", "view, foreign-table"),
+        ("maintenance_work_mem", "65536", "65536kB"),
+        ("work_mem", "64MB", "64MB"),
+        ("enable_seqscan", "false", "off"),
+        ("random_page_cost", "1.1", "1.1"),
+        ("plan_cache_mode", "force_custom_plan", "force_custom_plan"),
+        ("synchronous_commit", "off", "off"),
+        ("lc_messages", "C", "C"),
+        ("ROLE", "none", "none"),
+    ],
+)
+def test_p10_clients_set_what_decides_nothing(name: str, value: str, shown: str) -> None:
+    """A program whose first statement is refused does not start."""
+    settings = Settings({})
+    settings.set(name, value)
+    assert settings.get(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "state"),
+    [
+        ("array_nulls", "off", "22023"),
+        ("transaction_timeout", "5s", "22023"),
+        ("work_mem", "many", "22023"),
+        ("random_page_cost", "-1", "22023"),
+        ("fsync", "off", "55P02"),
+        ("nosuch", "1", "42704"),
+    ],
+)
+def test_p10_what_would_not_be_kept_is_refused(name: str, value: str, state: str) -> None:
+    """A setting that is taken and not kept is a promise broken."""
+    with pytest.raises(SqlError) as caught:
+        Settings({}).set(name, value)
+    assert caught.value.sqlstate == state
+
+
+def test_p10_a_role_outlives_reset_all() -> None:
+    """A pool that resets a connection would give its next user the login's rights."""
+    settings = Settings({})
+    settings.set("role", "app")
+    settings.set("work_mem", "1MB")
+    settings.reset_all()
+    assert (settings.get("role"), settings.get("work_mem")) == ("app", "4MB")
+
+
+def test_p1_plans_are_trees_in_json() -> None:
+    """Tools that draw plans look for "Node Type" and "Plans"."""
+    lines = [
+        "Update on t",
+        "  Index Scan Backward using t_a_idx on t",
+        "    Key Range: [01, 02)",
+        "    Key Range: [03, 04)",
+        "    Filter: the whole WHERE",
+    ]
+    (told,) = json.loads(as_json(lines, ["Rows: 3", "Execution Time: 1.500 ms"]))
+    (inner,) = told["Plan"].pop("Plans")
+    assert told == {
+        "Plan": {
+            "Node Type": "ModifyTable", "Operation": "Update", "Relation Name": "t", "Alias": "t",
+            "Actual Rows": 3,
+        },
+        "Execution Time": 1.5,
+    }  # fmt: skip
+    assert inner == {
+        "Node Type": "Index Scan", "Scan Direction": "Backward", "Index Name": "t_a_idx",
+        "Relation Name": "t", "Alias": "t", "Key Range": ["[01, 02)", "[03, 04)"],
+        "Filter": "the whole WHERE",
+    }  # fmt: skip
+    (told,) = json.loads(as_json(["DuckDB (Select)", "  Seq Scan on a", "  Seq Scan on b"]))
+    assert [one["Relation Name"] for one in told["Plan"]["Plans"]] == ["a", "b"]
