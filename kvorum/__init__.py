@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         TableInfo,
         TxnState,
     )
+    from kvorum.progress import follow
     from kvorum.sdk import aconnect, aopen, connect, open
     from kvorum.snapshots import AsyncSnapshot
     from kvorum.sync import Database
@@ -86,6 +87,7 @@ _HOMES = {
         "Column Delete Item NamespaceInfo Page ProcedureInfo Put Record SnapshotInfo TableInfo "
         "TxnState"
     ),
+    "kvorum.progress": "follow",
     "kvorum.sdk": "aconnect aopen connect open",
     "kvorum.snapshots": "AsyncSnapshot",
     "kvorum.tables": "AsyncTable AsyncTransaction",
@@ -151,6 +153,7 @@ __all__ = [
     "done",
     "exclusive",
     "fail",
+    "follow",
     "next",
     "open",
     "operation",

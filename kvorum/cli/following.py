@@ -4,7 +4,6 @@ nodes, with its progress on stderr.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT
-from kvorum.model import ProcedureInfo
+from kvorum.progress import Line
 
 if TYPE_CHECKING:
     from kvorum.native import NativeBackend
@@ -39,31 +38,6 @@ def rate_of(text: str) -> int:
     if unit not in _UNITS or not number.isdigit():
         raise InvalidArgument(f"--rate {text}: give bytes per second, as 500K, 20M or 1G")
     return int(number) * _UNITS[unit]
-
-
-class Progress:
-    """One line on stderr that is rewritten; on what is no terminal, a line at each tenth."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._live = sys.stderr.isatty()
-        self._tenth = -1
-
-    def told(self, info: ProcedureInfo) -> None:
-        """What is known of it now."""
-        told = info.extra.get("progress") or {}
-        part, text = told.get("part", 0.0), told.get("text", info.step or "")
-        if keeps := info.extra.get("waits"):
-            text = str(keeps)
-        line = output.printable(f"{self._what}: {part:4.0%}  {text}")[:110]
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            if info.finished:
-                sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-        elif told and int(part * 10) > self._tenth:
-            self._tenth = int(part * 10)
-            sys.stderr.write(line + "\n")
 
 
 def run(
@@ -92,7 +66,7 @@ def run(
     try:
         for attempt in range(attempts):
             info = asyncio.run(
-                drive(connect or DEFAULT, name, args, Progress(what).told, resume=resume)
+                drive(connect or DEFAULT, name, args, Line(what).told, resume=resume)
             )
             code = (info.error or {}).get("code")
             if code in again.split(",") and attempt + 1 < attempts:
