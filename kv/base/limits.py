@@ -508,7 +508,8 @@ SQL_LEAVE_MS: Final = 60_000  # a proxy that nobody asks signs off
 SQL_NOTICE_MS_FIRST: Final = 2_000  # who waits for a definition is told then where it is …
 SQL_NOTICE_MS: Final = 5_000  # … and so often from then on
 SQL_BACKFILL_ROWS: Final = 1_000  # of one step of CREATE INDEX, …
-SQL_SLICE_ROWS: Final = 64  # … which is done in transactions of so many rows: milliseconds of work
+SQL_SLICE_ROWS: Final = 48  # … which is done in transactions of so many: a millisecond or two …
+SQL_SLICE_ROWS_MAX: Final = 384  # … or of up to so many, while nobody else uses the loop
 SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
 SQL_REST_MS_MAX: Final = 50  # between two slices, on a node that others use
@@ -535,7 +536,7 @@ assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
 assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
-assert SQL_BACKFILL_ROWS_MIN <= SQL_SLICE_ROWS <= SQL_BACKFILL_ROWS
+assert SQL_BACKFILL_ROWS_MIN <= SQL_SLICE_ROWS <= SQL_SLICE_ROWS_MAX <= SQL_BACKFILL_ROWS
 assert max(SQL_FILL_ROWS, SQL_BACKFILL_ROWS) <= min(SCAN_ROWS_MAX, MULTI_KEYS_MAX)
 assert SQL_SCHEMA_TTL_MS < SQL_FENCE_MS, "what was just looked up is not fenced"
 assert SQL_FENCE_MS + SQL_COMMIT_MS_MAX < SQL_SETTLE_MS, "what is not fenced is over by then"

@@ -12,9 +12,8 @@ kept from garbage collection. Every writer is at write-only or beyond by then:
     an entry that is there already               is that of a row with the same key; another row's
                                                  under a unique key is a duplicate
 
-A slice is a few milliseconds of work in pieces that are shorter still, so whoever is served by the
-same loop hardly waits; while there is somebody, the backfill rests as long as a slice took (`rest`,
-docs/decisions/1031).
+While others use the loop, a slice is a millisecond or two of work in pieces that are shorter still,
+and the backfill rests as long as each took; else slices grow (`Pace`, docs/decisions/1031).
 """
 
 from __future__ import annotations
@@ -25,7 +24,13 @@ from typing import Any, Final, Protocol
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.keys import table_prefix
-from kv.base.limits import SQL_BACKFILL_ROWS_MIN, SQL_IDLE_PASS_S, SQL_REST_MS_MAX
+from kv.base.limits import (
+    SQL_BACKFILL_ROWS_MIN,
+    SQL_IDLE_PASS_S,
+    SQL_REST_MS_MAX,
+    SQL_SLICE_ROWS,
+    SQL_SLICE_ROWS_MAX,
+)
 from kv.base.ports import Timers
 from sqlproxy import rows
 from sqlproxy.entries import IndexCodec, index_codec
@@ -47,13 +52,27 @@ def fewer(rows: int, tries: int) -> int:
     return max(SQL_BACKFILL_ROWS_MIN, rows >> min(tries, 30))
 
 
-async def rest(timers: Timers, worked_s: float) -> None:
-    """Leave the loop to others as long as it was used, if there are others."""
-    began = timers.monotonic()
-    for _ in range(_PASSES):
-        await asyncio.sleep(0)
-    if timers.monotonic() - began > _PASSES * SQL_IDLE_PASS_S:
-        await sleep(timers, min(worked_s, SQL_REST_MS_MAX / 1000))
+class Pace:
+    """How many rows the next slice has, and how long it waits for its turn."""
+
+    def __init__(self, timers: Timers, tries: int) -> None:
+        self._timers = timers
+        self._least = fewer(SQL_SLICE_ROWS, tries)
+        self._most = fewer(SQL_SLICE_ROWS_MAX, tries)
+        self.rows = self._least
+        self._began = timers.monotonic()
+
+    async def rest(self) -> None:
+        """After a slice: leave the loop to others as long as it took, if there are others."""
+        began = self._timers.monotonic()
+        for _ in range(_PASSES):
+            await asyncio.sleep(0)
+        if self._timers.monotonic() - began > _PASSES * SQL_IDLE_PASS_S:
+            self.rows = self._least
+            await sleep(self._timers, min(began - self._began, SQL_REST_MS_MAX / 1000))
+        else:
+            self.rows = min(2 * self.rows, self._most)
+        self._began = self._timers.monotonic()
 
 
 class Slice(Protocol):

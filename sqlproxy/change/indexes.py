@@ -25,7 +25,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, InvalidArgument, TooLarge
 from kv.base.ids import PartitionId, TableId
 from kv.base.keys import table_range
-from kv.base.limits import INDEXES_MAX, SQL_BACKFILL_ROWS, SQL_SLICE_ROWS
+from kv.base.limits import INDEXES_MAX, SQL_BACKFILL_ROWS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -39,7 +39,7 @@ from procedures.master.partitions import (
     put_rows,
 )
 from sqlproxy import catalog, records, relations
-from sqlproxy.change.backfill import fewer, fill_index, rest
+from sqlproxy.change.backfill import Pace, fewer, fill_index
 from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.declaring import with_parts
 from sqlproxy.naming import first_free, joined_columns
@@ -171,26 +171,25 @@ class CreateIndex(Change):
         their own, as a step's cannot hold what it read. Done twice, they put the same.
         """
         at, end = ctx.state["at"], table_range(table.id)[1]
-        store, timers = self.services.store, self.services.timers
-        tries, count = ctx.attempt - ctx.round, 0
+        store, tries, count = self.services.store, ctx.attempt - ctx.round, 0
         if store is None:
             page: ScanPage = await ctx.txn.scan(at, end, limit=fewer(SQL_BACKFILL_ROWS, tries))
             await fill_index(ctx.txn, table, index, page.items)
             return len(page.items), page.resume
 
         async def fill(t: Transaction) -> ScanPage:
-            found = await t.scan(at, end, limit=fewer(SQL_SLICE_ROWS, tries))
+            found = await t.scan(at, end, limit=pace.rows)
             await fill_index(t, table, index, found.items, t.hold_range)
             return found
 
+        pace = Pace(self.services.timers, tries)
         while count < SQL_BACKFILL_ROWS:
-            began = timers.monotonic()
             found = await store.run(fill)
             count += len(found.items)
             if found.resume is None:
                 return count, None
             at = found.resume
-            await rest(timers, timers.monotonic() - began)
+            await pace.rest()
         return count, at
 
     @step
