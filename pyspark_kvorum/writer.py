@@ -30,6 +30,8 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import lt
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark import TaskContext
@@ -296,6 +298,9 @@ class _Stage:
         if self.orders:
             keys, values, orders = _highest(self.keys, self.values, self.orders)
             chunk = pack_ordered(keys, values, orders)
+        elif all(map(lt, self.keys, islice(self.keys, 1, None))):  # of a sorted frame
+            keys = self.keys
+            chunk = pack_chunk(keys, self.values)
         else:
             rows = dict(zip(self.keys, self.values, strict=True))
             if len(rows) < len(self.keys) and self.options.duplicates != "last":

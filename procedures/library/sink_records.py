@@ -31,6 +31,8 @@ from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.keys import escape, successor, table_prefix, u32, unescape
 
 FORMAT: Final = 1
+# A buffer of its own: one that grows copies what it has, a megabyte again and again.
+_pack = msgpack.Packer(use_bin_type=True, buf_size=4 * limits.MiB).pack
 _KEY_TYPES: Final = {bytes}
 _VALUE_TYPES: Final = {bytes, type(None)}
 
@@ -168,7 +170,7 @@ def bulk_key(table: int) -> bytes:
 
 def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
     """`keys` without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when packed."""
-    packed: bytes = msgpack.packb([keys, values], use_bin_type=True)
+    packed: bytes = _pack([keys, values])
     return packed
 
 
