@@ -1,6 +1,7 @@
 """Changes of a table whose column is being replaced (ALTER COLUMN … TYPE) wait until it has the new
-one: a moment, unless a process that serves SQL is silent. In a transaction whose snapshot is older
-than that they would read what is not there yet, so it has to run again (40001).
+one: a moment, unless a process that serves SQL is silent. However many wait, one asks the store. In
+a transaction whose snapshot is older than that they would read what is not there yet, so it has to
+run again (40001).
 """
 
 from __future__ import annotations
@@ -8,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from kv.base.limits import SQL_EXPEL_MS, SQL_POLL_SOON_MS, SQL_SETTLE_MS
+from kv.base.limits import SQL_EXPEL_MS, SQL_SETTLE_MS
 from sqlproxy.fast.changing import being_changed
 from sqlproxy.front import statements as s
 from sqlproxy.schema import Table
-from txn.waiting import sleep
 
 if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared
@@ -37,13 +37,13 @@ async def thawed(
     session: SqlSession, table: Table, current: Callable[[], Awaitable[Prepared]]
 ) -> Prepared:
     """The statement, bound to the table as it is then. Raises SqlError (40001)."""
-    services = session.services
-    timers = services.client.timers
+    catalogs = session.services.catalogs
+    timers = session.services.client.timers
     until = timers.monotonic() + _WAIT_MS / 1000
     while timers.monotonic() < until and session.block.transaction is None:
-        await sleep(timers, SQL_POLL_SOON_MS / 1000)
-        services.catalogs.forget(session.database)
         found = await current()
         if frozen(found.bound) is None:
             return found
+        assert found.declared is not None
+        await catalogs.changed(found.declared, until)
     raise being_changed(table)

@@ -3,17 +3,20 @@ is compiled once per version of a table.
 
 `Declared` is immutable and the same object as long as nothing in the database changed, so it is
 part of the key of a remembered plan. `Catalogs` looks at most once per `ttl_s` whether the
-database's schema version has risen (one row), and at once behind a definition of its own.
+database's schema version has risen (one row), and at once behind a definition of its own. However
+many sessions need it, one of them asks the store and the others wait for its answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kv.base.errors import NotFound
 from kv.base.ids import TableId
+from kv.base.limits import SQL_POLL_MS, SQL_POLL_SOON_MS
 from kv.base.ports import Timers
 from sqlproxy import catalog, relations
 from sqlproxy.catalog import Reader
@@ -30,8 +33,10 @@ from sqlproxy.roles import RoleBook
 from sqlproxy.schema import ROWID, ForeignKey, Table, View
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.sequences import rowids
+from txn.waiting import sleep
 
 _DATABASES_MAX: Final = 1_000  # remembered
+_SLOWER_S: Final = 0.5  # behind it, what is waited for is asked for less often
 
 
 class Declared:
@@ -170,6 +175,10 @@ class Catalogs:
         self._now = timers.monotonic
         self._ttl_s = ttl_s
         self._known: dict[str, _Known] = {}
+        self._timers = timers
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._asking: dict[str, asyncio.Future[None]] = {}
+        self._forgotten: dict[str, float] = {}  # when: who asked before may not know
 
     def fresh(self, database: str) -> Declared | None:
         """What `declared` would answer without asking."""
@@ -188,13 +197,27 @@ class Catalogs:
         found = self.fresh(database)
         if found is not None:
             return found
+        while (other := self._asking.get(database)) is not None:
+            await asyncio.wait([other])
+            if (found := self.fresh(database)) is not None:
+                return found
+        mine = asyncio.get_running_loop().create_future()
+        self._asking[database] = mine
+        try:
+            return await self._look(database)
+        finally:
+            if self._asking.get(database) is mine:
+                del self._asking[database]
+            mine.set_result(None)
+
+    async def _look(self, database: str) -> Declared:
         await self.roles.look()
         while True:
             asked = self._now()  # its age counts from before the read
             version = await self._version(database)
             known = self._known.get(database)
             if known is not None and known.declared.version == version:
-                known.looked, known.good_until = asked, asked + self._ttl_s
+                known.looked, known.good_until = asked, self._good_until(database, asked)
                 found = known.declared
             else:
                 found = await self._load(database, version, asked)
@@ -239,13 +262,49 @@ class Catalogs:
             found = _same_objects(known.declared.contents.relations, found)
         place = Place(space.name, space.owner, space.acl, space.schema_acl)
         declared = Declared(found, version, place)
-        self._known[database] = _Known(declared, asked, asked + self._ttl_s)
+        self._known[database] = _Known(declared, asked, self._good_until(database, asked))
         return declared
+
+    def _good_until(self, database: str, asked: float) -> float:
+        if asked < self._forgotten.get(database, NEVER):
+            return NEVER
+        return asked + self._ttl_s
 
     def forget(self, database: str) -> None:
         """Something in it was changed from here: look before the next statement."""
+        if len(self._forgotten) >= _DATABASES_MAX:
+            self._forgotten.clear()
+            self._known.clear()
+        self._forgotten[database] = self._now()
+        self._asking.pop(database, None)
         if (known := self._known.get(database)) is not None:
-            known.good_until = float("-inf")
+            known.good_until = NEVER
+
+    async def changed(self, before: Declared, until: float) -> None:
+        """Until something else is declared in its database, or `until` (monotonic). However many
+        wait, one of them asks, and the less often the longer it takes.
+        """
+        database, began = before.database, self._now()
+        while self._now() < until:
+            other = self._waiting.get(database)
+            if other is not None:
+                await asyncio.wait([other], timeout=until - self._now())
+                known = self._known.get(database)
+                if known is not None and known.declared is not before:
+                    return
+                continue
+            mine = asyncio.get_running_loop().create_future()
+            self._waiting[database] = mine
+            try:
+                while self._now() < until:
+                    soon = self._now() - began < _SLOWER_S
+                    await sleep(self._timers, (SQL_POLL_SOON_MS if soon else SQL_POLL_MS) / 1000)
+                    self.forget(database)
+                    if await self.declared(database) is not before:
+                        return
+            finally:
+                del self._waiting[database]
+                mine.set_result(None)
 
 
 def _same_objects(

@@ -255,6 +255,61 @@ def test_q2_what_is_declared_is_looked_at_again_when_it_is_old() -> None:
     world(test)
 
 
+def test_q2_sessions_that_need_the_same_look_ask_once() -> None:
+    """A thousand sessions that wait for a table would ask the meta partition ten thousand times a
+    second; one that has just declared something would be told what was there before.
+    """
+
+    async def test(it: World) -> None:
+        asked, held = 0, asyncio.Event()
+        held.set()
+
+        class Counting:
+            async def get(self, key: bytes) -> Any:
+                nonlocal asked
+                asked += key == catalog.schema_key("shop")
+                found = await it.reader.get(key)
+                await asyncio.sleep(0.005)
+                await held.wait()
+                return found
+
+            async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
+                return await it.reader.scan(start, end, limit=limit)
+
+        timers = LoopTimers(it.loop)
+        catalogs = Catalogs(Counting(), timers, 100)
+        found = await asyncio.gather(*(catalogs.declared("shop") for _ in range(50)))
+        assert asked == 1
+        assert all(one is found[0] for one in found)
+        began = it.loop.time()
+        waiting = [asyncio.ensure_future(catalogs.changed(found[0], began + 60)) for _ in range(50)]
+        await asyncio.sleep(3)
+        waiting[0].cancel()  # a client goes away: another one asks
+        await asyncio.sleep(3)
+        assert not any(one.done() for one in waiting[1:])
+        assert asked < 150
+        plain = {
+            "namespace": "shop",
+            "columns": [{"name": "a", "type": "int4"}],
+            "hidden_key": True,
+        }
+        assert (await it.call("CreateTable", {**plain, "name": "more"}))[0] is not None
+        await asyncio.gather(*waiting[1:])
+        catalogs.forget("shop")  # they saw it come, which takes two versions
+        assert (await catalogs.declared("shop")).table("more") is not None
+        catalogs.forget("shop")
+        held.clear()
+        old = asyncio.ensure_future(catalogs.declared("shop"))
+        await asyncio.sleep(0.01)
+        assert (await it.call("CreateTable", {**plain, "name": "last"}))[0] is not None
+        catalogs.forget("shop")  # as who declared it does
+        held.set()
+        assert (await old).table("last") is None, "it was asked before"
+        assert (await catalogs.declared("shop")).table("last") is not None
+
+    world(test)
+
+
 class FakeTransaction:
     """Of the fence: what it reads and holds."""
 
