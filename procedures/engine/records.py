@@ -33,7 +33,7 @@ def lane_of(pool: str, name: str, version: int) -> str:
     return f"{pool}{LANE_SEPARATOR}{name}{LANE_SEPARATOR}{version}"
 
 
-class Undo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):
+class Undo(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=False):
     """`count` consecutive executions of one step from sequence number `first`, or (`method` "")
     children from id `first`.
     """
@@ -43,7 +43,7 @@ class Undo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=F
     count: int
 
 
-class Failure(msgspec.Struct, frozen=True, array_like=True):
+class Failure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Why a procedure failed. `type` is the class of the exception, "" when a step returned
     fail(…).
     """
@@ -62,7 +62,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
         }
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One finished execution in the history."""
 
     step: str  # "undo:NAME" for an undo
@@ -72,7 +72,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     took_ms: int
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     # -- set at submission
     format: int
     id: int

@@ -34,10 +34,16 @@ from procedures.engine.submission import begun
 from procedures.pools.gate import Gate
 
 _EVENTS_REMEMBERED: Final = 10_000
+_NOBODY: Final[frozenset[int]] = frozenset()
 
 
 class Live:
-    """One procedure that has not ended. `record` None: too large to keep, a turn loads it."""
+    """One procedure that has not ended. `record` None: too large to keep, a turn loads it.
+
+    There may be very many, and Python's collector looks at all of them in one go, while the loop
+    stands still. So this is all that it finds of one: no set without children, records and entries
+    that it need not look at (`gc=False`).
+    """
 
     __slots__ = (
         "begun",
@@ -88,7 +94,7 @@ class Live:
         self.step_began = (0, 0, "")  # of the step under way: when, its deadline in ms, its name
         self.slow_ms = 0  # its worker says that the step runs so long already
         self.deadline_ms = 0 if record.final else record.deadline_ms
-        self.children: set[int] = set()  # the live ones
+        self.children: set[int] | frozenset[int] = _NOBODY  # the live ones
         self.doomed = record.error is not None  # it fails: its children fail at their next turn
         self.rolling = record.state is State.ROLLING_BACK
         self.event = ""  # under which it stands in the table of events
@@ -100,6 +106,12 @@ class Live:
         self.retry_ms = 0  # it pauses until then, in ms of the monotonic clock
         self.writing: Sequence[Op] = ()  # of its step, on their way to the store
         self.parked = ""  # why this program cannot run it
+
+    def bore(self, child: int) -> None:
+        """One more is live."""
+        if isinstance(self.children, frozenset):
+            self.children = set()
+        self.children.add(child)
 
 
 class Roster:
@@ -180,7 +192,7 @@ class Roster:
             self._queue.restore(live.entry)
         parent = self._live.get(record.parent)
         if parent is not None:
-            parent.children.add(record.id)
+            parent.bore(record.id)
         if live.deadline_ms:
             self._due.add(live.deadline_ms, record.id)
         return live
@@ -226,7 +238,7 @@ class Roster:
             self._queue.release(live.id)
         parent = self._live.get(live.parent)
         if parent is not None:
-            parent.children.discard(live.id)
+            parent.children -= {live.id}
             if not parent.children:
                 self.enqueue(parent, front=True)
 
@@ -327,7 +339,7 @@ class Roster:
         if entry.locks and self.fails(live):
             if live.queued and not self._queue.blocked(live.id):
                 return
-            entry = entry._replace(locks=())
+            entry = replace(entry, locks=())
         elif live.queued:
             return
         live.queued = True

@@ -16,14 +16,16 @@ is to fail, and fails without them).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from procedures.engine.locks import Link, LockTable
 from procedures.engine.queues import FairQueues, Level
 from procedures.engine.resources import Kind, Locks, Rank, kind_of, queue_of, rank_of
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A procedure as the scheduler sees it. `kind` and `queue` None: as its locks say."""
 
     id: int

@@ -49,7 +49,7 @@ class Desk(Roster):
     def adopt(self, stored: Stored) -> Live:
         self.created[stored.record.id] = stored
         if stored.record.parent == self._mine.id:
-            self._mine.children.add(stored.record.id)
+            self._mine.bore(stored.record.id)
         return Live(stored)
 
     def moved(self, live: Live, record: Record, version: int) -> None:
