@@ -151,8 +151,8 @@ SINK_BEGIN: Final = 80
 SINK_STAGE: Final = 81
 # attempt, table_id, part, task, chunks, rows, crc, last_chunk | None → true
 SINK_SEAL: Final = 82
-# {attempt, table, app, version, query, manifest, twice?, fresh?, replace?, reset?, early?} →
-# procedure id (0 = committed). What the rows mean: procedures/library/sink_parts.py
+# {attempt, table, app, version, query, manifest, inline?, twice?, fresh?, replace?, reset?, early?}
+# → procedure id (0 = committed). What the rows mean: procedures/library/sink_parts.py
 SINK_COMMIT: Final = 83
 # attempt → state
 SINK_ABORT: Final = 84
