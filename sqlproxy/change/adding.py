@@ -15,6 +15,7 @@ ctx.state: table, column (ids), sequence (name of the one that was made), at (ke
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -44,6 +45,26 @@ def register(registry: Registry, services: ChangeServices) -> None:
 
 class FillsColumn(Change):
     """A change that computes a column. ctx.state: table, column (ids), at (key), rows."""
+
+    async def named(
+        self, ctx: StepContext, fields: frozenset[str]
+    ) -> tuple[Mapping[str, Any], CatalogTxn, Table]:
+        """The arguments, which may have `fields`, and the table that they name. Raises NotFound,
+        InvalidArgument.
+        """
+        args = known_fields(ctx.args, fields)
+        t = await CatalogTxn.of(ctx)
+        return args, t, await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+
+    async def forget(self, ctx: StepContext) -> tuple[CatalogTxn, Table] | None:
+        """Nobody gives the column a value, nobody has seen it. None: nothing was declared."""
+        if "column" not in ctx.state:
+            return None
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        left = tuple(c for c in table.columns if c.id != ctx.state["column"])
+        await self.write(t, table, columns=left)
+        return t, table
 
     async def begin_to_fill(self, ctx: StepContext) -> Outcome:
         """Whoever writes gives the column its value."""
@@ -81,9 +102,7 @@ class AddColumn(FillsColumn):
     @step(first=True, undo="withdraw")
     async def declare(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, AlreadyExists, InvalidArgument, TooLarge."""
-        args = known_fields(ctx.args, _FIELDS)
-        t = await CatalogTxn.of(ctx)
-        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        args, t, table = await self.named(ctx, _FIELDS)
         wider, column = added(table, args, state=WRITE_ONLY)
         ctx.state.update(table=table.id, column=column.id)
         wider = await self._numbered(t, ctx, wider, args)
@@ -106,13 +125,11 @@ class AddColumn(FillsColumn):
 
     @undo
     async def withdraw(self, ctx: StepContext) -> None:
-        """Nobody gives it a value any more, nobody has seen it."""
-        if "column" not in ctx.state:
+        """The column goes, and the sequence that was made for it."""
+        forgotten = await self.forget(ctx)
+        if forgotten is None:
             return
-        t = await CatalogTxn.of(ctx)
-        table = await self.find(t, ctx)
-        left = tuple(c for c in table.columns if c.id != ctx.state["column"])
-        await self.write(t, table, columns=left)
+        t, table = forgotten
         if name := ctx.state.get("sequence"):
             there = await relations.list_relations(t, table.namespace)
             for sequence in there.sequences:

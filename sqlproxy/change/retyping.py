@@ -29,11 +29,10 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy import relations
 from sqlproxy.change.adding import FillsColumn
 from sqlproxy.change.altering import check_type_readers, column_of, stored_in, with_column
-from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import ChangeServices
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import PUBLIC, WRITE_ONLY, Column, Table, with_columns
-from sqlproxy.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
+from sqlproxy.steps import CatalogTxn, name_in, names_in, table_locks
 from sqlproxy.types import resolve
 
 _FIELDS: Final = frozenset(
@@ -54,9 +53,7 @@ class ChangeType(FillsColumn):
     @step(first=True, undo="withdraw")
     async def declare(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, InvalidArgument, Refused (0A000)."""
-        args = known_fields(ctx.args, _FIELDS)
-        t = await CatalogTxn.of(ctx)
-        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        args, t, table = await self.named(ctx, _FIELDS)
         old = column_of(table, args)
         await check_type_readers(t, table, old)
         check_users(table, old, (await relations.list_relations(t, table.namespace)).tables)
@@ -73,13 +70,8 @@ class ChangeType(FillsColumn):
 
     @undo
     async def withdraw(self, ctx: StepContext) -> None:
-        """Nobody has seen it."""
-        if "column" not in ctx.state:
-            return
-        t = await CatalogTxn.of(ctx)
-        table = await self.find(t, ctx)
-        left = tuple(c for c in table.columns if c.id != ctx.state["column"])
-        await self.write(t, table, columns=left)
+        """The column for the new type goes."""
+        await self.forget(ctx)
 
     @step
     async def settled(self, ctx: StepContext) -> Outcome:
