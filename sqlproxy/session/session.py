@@ -213,12 +213,16 @@ class SqlSession:
                 await self.block.roll_back()
                 await self.ended(committed=False)
                 raise
-        if self.block.transaction is not None:
-            await self.commit()
-        self._told(self.settings.end(committed=True))
-        self.transaction_us = 0
-        if self.portals.keys() - self.held:
-            await self._close_portals(self.held)
+        committed = False
+        try:
+            if self.block.transaction is not None:
+                await self.commit()
+            committed = True
+        finally:
+            self._told(self.settings.end(committed=committed))
+            self.transaction_us = 0
+            if self.portals.keys() - self.held:
+                await self._close_portals(self.held)
 
     def cancel(self) -> None:
         self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
@@ -376,17 +380,19 @@ class SqlSession:
         """Commit the transaction, explicit or not. Raises SqlError; it is over anyway."""
         sole, outcomes = self.sole, self.outcomes
         self.sole, self.outcomes = None, []
-        await self._check_deferred()
-        await self.undisturbed(self._commit(sole, outcomes))
+        try:
+            await self._check_deferred()
+            await self.undisturbed(self._commit(sole, outcomes))
+        except BaseException:
+            # What ran again behind a conflict, and failed then, has begun a transaction: what it
+            # wrote there must not be committed with the next statement.
+            await self.block.roll_back()
+            raise
 
     async def _check_deferred(self) -> None:
-        """Raises SqlError (23503): the transaction is rolled back."""
+        """Raises SqlError (23503)."""
         if self.block.deferred and self.block.transaction is not None:
-            try:
-                await self._guarded(self.check_constraints(every=True))
-            except SqlError:
-                await self.block.roll_back()
-                raise
+            await self._guarded(self.check_constraints(every=True))
 
     async def check_constraints(self, *, every: bool) -> None:
         """Those that were deferred, as things are now; `every`: also those that still are. Raises

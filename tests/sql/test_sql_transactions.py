@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from psycopg.pq import TransactionStatus
+from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 
 from kv.base.limits import TXN_TTL_MS_DEFAULT
 from tests.sql.conftest import Sql
@@ -334,3 +334,41 @@ def test_fillfactor_is_not_taken_silently(db: psycopg.Connection) -> None:
     db.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
     db.execute("CREATE TABLE heaped (id int PRIMARY KEY) WITH (fillfactor = 90)")
     assert told == ["fillfactor has no effect: rows do not lie in a heap"]
+
+
+def test_p10_a_statement_that_fails_when_it_runs_again_leaves_nothing(
+    sql: Sql, db: psycopg.Connection
+) -> None:
+    """A statement by itself met a conflict at its commit, ran again and was refused then (23503,
+    23514): its rows were committed with the next statement of the session.
+    """
+    db.execute("CREATE TABLE p (id int PRIMARY KEY)")
+    db.execute("CREATE TABLE child (id int PRIMARY KEY, p int REFERENCES p (id))")
+    db.execute("CREATE TABLE n (id int PRIMARY KEY, v int CHECK (v >= 0))")
+    db.execute("INSERT INTO p VALUES (1), (2)")
+    db.execute("INSERT INTO n VALUES (1, 1), (2, 1)")
+    with sql.connect(autocommit=True) as one:
+        for text, meanwhile, state in (
+            (b"INSERT INTO child VALUES (1, 1)", "DELETE FROM p WHERE id = 1", b"23503"),
+            (b"UPDATE n SET v = v - 1", "UPDATE n SET v = 0 WHERE id = 2", b"23514"),
+        ):
+            pg = one.pgconn
+            pg.enter_pipeline_mode()
+            pg.send_query_params(text, None)
+            pg.send_flush_request()
+            pg.flush()
+            done = pg.get_result()
+            assert done is not None
+            assert done.status == ExecStatus.COMMAND_OK, done.error_message
+            assert pg.get_result() is None
+            db.execute(meanwhile)
+            pg.pipeline_sync()
+            refused = pg.get_result()
+            assert refused is not None
+            assert refused.error_field(DiagnosticField.SQLSTATE) == state
+            while (left := pg.get_result()) is None or left.status != ExecStatus.PIPELINE_SYNC:
+                pass
+            pg.exit_pipeline_mode()
+            one.execute("INSERT INTO child VALUES (2, 2) ON CONFLICT DO NOTHING")
+        assert one.execute("SELECT id FROM child").fetchall() == [(2,)]
+        assert one.execute("SELECT id, v FROM n ORDER BY id").fetchall() == [(1, 1), (2, 0)]
