@@ -196,10 +196,18 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
         query = "SELECT id + 10 AS id, name FROM people WHERE name <> 'bob'"
         words = ("import", "default.copy", there.partition("?")[0], "--query", query)
         assert ended(command(nodes, *words))["rows"] == 2
+        query = "SELECT CASE WHEN name <> 'bob' THEN id + 20 END AS id, name FROM people"
+        words = ("import", "default.copy", there.partition("?")[0], "--query", query)
+        refused = ended(command(nodes, *words), code=1)
+        assert refused["error"]["code"] == "NULL_KEYS"
+        assert "1 rows of the source have NULL in the primary key (id)" in str(refused["error"])
+        skipped = ended(command(nodes, *words, "--on-error", "skip"), code=1)
+        assert (skipped["rows"], skipped["skipped"]) == (2, 1)
         with psycopg.connect(there.partition("?")[0], autocommit=True) as connection:
             found = connection.execute("SELECT id, name, born FROM copy ORDER BY id").fetchall()
         assert [row[:2] for row in found] == [
-            (1, "ann"), (2, "bob"), (3, "cleo"), (11, "ann"), (13, "cleo"),
+            (1, "ann"), (2, "bob"), (3, "cleo"), (11, "ann"), (13, "cleo"), (21, "ann"),
+            (23, "cleo"),
         ]  # fmt: skip
         table = Table.declare(
             "default", "copy", columns=[Column(1, "id", "int4")], primary_key=["id"]
@@ -210,5 +218,8 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
             piece = jdbc.read_piece(f"{there.partition('?')[0]}?table=copy", "", table, offset, 2)
             ids += [cells.values[0] for cells in piece.rows]
             offset = piece.offset
-        assert ids == [1, 2, 3, 11, 13], "pieces follow each other by the key"
-        assert [row[2] for row in found] == [date(2001, 2, 3), None, None, None, None]
+        assert ids == [1, 2, 3, 11, 13, 21, 23], "pieces follow each other by the key"
+        query = "SELECT * FROM (VALUES (1), (2), (2), (3)) AS v(id)"
+        piece = jdbc.read_piece(there.partition("?")[0], query, table, 0, 2)
+        assert [cells.values[0] for cells in piece.rows] == [1, 2, 2], "none falls between pieces"
+        assert [row[2] for row in found] == [date(2001, 2, 3), *[None] * 6]

@@ -18,6 +18,7 @@ import msgpack
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kv.base import limits
 from kv.base.methods import SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, alive, writer
 from pyspark_kvorum.session import Session
@@ -83,6 +84,7 @@ async def ask(self: Session, method: int, *args: Any) -> list[Any]:
 
 Session.ask = ask  # type: ignore[method-assign]
 alive.BEAT_S = LEASE_MS / 1000 / 3  # type: ignore[misc]
+limits.SINK_LEASE_MS = LEASE_MS  # type: ignore[misc]
 writer.CHUNK_BYTES_TARGET = 1_500  # type: ignore[misc]
 writer.CHUNK_ROWS = 25  # type: ignore[misc]
 
