@@ -1,7 +1,7 @@
 """Bound expressions → closures over a row and an `Env`, with PostgreSQL's semantics.
 
 A closure per node; strict functions of columns, parameters and constants are one closure together
-with their arguments (`_strict` makes one of sixteen shapes), so that `column = $1` costs one call.
+with their arguments (sqlproxy.front.closures), so that `column = $1` costs one call.
 What is constant is computed once. NULL is None; errors are SqlError as PostgreSQL raises them.
 
 Not for closures: subqueries, aggregates, windows, functions that return sets: `CannotCompile` says
@@ -12,11 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sqlproxy.errors import UNSUPPORTED, SqlError
 from sqlproxy.front import comparing, lengths
+from sqlproxy.front.closures import (
+    Fn,
+    Part,
+    all_of,
+    any_of,
+    flattened,
+    member_of,
+    nested_array,
+    no_value,
+    slice_of,
+    strict_call,
+)
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import (
     AnyAll,
@@ -43,7 +54,6 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
 from sqlproxy.front.registry import (
-    BOOL,
     BPCHAR,
     INT4,
     OID,
@@ -52,7 +62,6 @@ from sqlproxy.front.registry import (
     TIMESTAMPTZ,
     UNKNOWN,
     VARCHAR,
-    array_of,
     element_of,
     format_type,
 )
@@ -60,7 +69,6 @@ from sqlproxy.front.values import reader, writer
 from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
 
-Fn = Callable[[Sequence[Any], Env], Any]
 _SEQUENCE_CALLS: Final = frozenset(("nextval_oid",))
 
 
@@ -87,33 +95,6 @@ class Compiled:
         found = by_oid(self.oid)
         assert found is not None, self.oid
         return found
-
-
-Kind = Literal["col", "par", "con", "fun"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A compiled node before it is a closure: a column's index, a parameter's, a constant, or a
-    closure.
-    """
-
-    kind: Kind
-    at: Any
-
-    @property
-    def fn(self) -> Fn:
-        at = self.at
-        match self.kind:
-            case "col":
-                return lambda row, env: row[at]
-            case "par":
-                return lambda row, env: env.params[at]
-            case "con":
-                return lambda row, env: at
-            case "fun":
-                fn: Fn = at
-                return fn
 
 
 def compile(expr: Expr) -> Compiled:
@@ -151,14 +132,14 @@ class _Compiler:
         # The value of CaseValue, innermost last: a cell that the node around fills.
         self.cells: list[list[Any]] = []
 
-    def part(self, expr: Expr) -> _Part:
+    def part(self, expr: Expr) -> Part:
         handler = _PARTS.get(type(expr))
         if handler is None:
             raise CannotCompile(
                 UNSUPPORTED,
                 f"{type(expr).__name__.lower()} in an expression over one row is not supported",
             )
-        made: _Part = handler(self, expr)
+        made: Part = handler(self, expr)
         return made
 
     def fn(self, expr: Expr) -> Fn:
@@ -166,33 +147,33 @@ class _Compiler:
 
     # -- leaves
 
-    def _const(self, expr: Const) -> _Part:
-        return _Part("con", expr.value)
+    def _const(self, expr: Const) -> Part:
+        return Part("con", expr.value)
 
-    def _param(self, expr: Param) -> _Part:
-        return _Part("par", expr.number - 1)
+    def _param(self, expr: Param) -> Part:
+        return Part("par", expr.number - 1)
 
-    def _column(self, expr: Column) -> _Part:
+    def _column(self, expr: Column) -> Part:
         if expr.level:
             raise CannotCompile(UNSUPPORTED, "a column of the query around is not supported here")
-        return _Part("col", expr.index)
+        return Part("col", expr.index)
 
-    def _case_value(self, expr: CaseValue) -> _Part:
+    def _case_value(self, expr: CaseValue) -> Part:
         cell = self.cells[-1]
-        return _Part("fun", lambda row, env: cell[0])
+        return Part("fun", lambda row, env: cell[0])
 
-    def _named(self, expr: Named) -> _Part:
+    def _named(self, expr: Named) -> Part:
         found = _NAMED.get(expr.name)
         if found is None:
             raise CannotCompile(UNSUPPORTED, f"{expr.name} is not supported here")
         if expr.typmod >= 0:
             digits = expr.typmod
-            return _Part("fun", lambda row, env: lengths.round_time(found(env), digits))
-        return _Part("fun", lambda row, env: found(env))
+            return Part("fun", lambda row, env: lengths.round_time(found(env), digits))
+        return Part("fun", lambda row, env: found(env))
 
     # -- functions
 
-    def _call(self, expr: Call) -> _Part:
+    def _call(self, expr: Call) -> Part:
         proc = expr.proc
         if proc.returns_set:
             raise CannotCompile(
@@ -221,21 +202,21 @@ class _Compiler:
             raise CannotCompile(UNSUPPORTED, f"the function {shown} is not supported")
         return self._strict_or_not(expr, pure, args, proc.source not in NON_STRICT)
 
-    def _strict_or_not(self, expr: Expr, function: Any, args: list[_Part], strict: bool) -> _Part:
+    def _strict_or_not(self, expr: Expr, function: Any, args: list[Part], strict: bool) -> Part:
         if strict and any(a.kind == "con" and a.at is None for a in args):
-            return _Part("con", None)
+            return Part("con", None)
         volatile = isinstance(expr, Call) and expr.proc.volatile != "i"
         if not volatile and all(a.kind == "con" for a in args):
             try:
-                return _Part("con", function(*(a.at for a in args)))
+                return Part("con", function(*(a.at for a in args)))
             except SqlError:
                 pass  # it fails when it is reached, as in PostgreSQL's CASE
         if not strict:
             fns = [a.fn for a in args]
-            return _Part("fun", lambda row, env: function(*[f(row, env) for f in fns]))
-        return _Part("fun", _strict(function, args))
+            return Part("fun", lambda row, env: function(*[f(row, env) for f in fns]))
+        return Part("fun", strict_call(function, args))
 
-    def _with_env(self, function: Any, args: list[_Part], strict: bool) -> _Part:
+    def _with_env(self, function: Any, args: list[Part], strict: bool) -> Part:
         fns = [a.fn for a in args]
 
         def call(row: Sequence[Any], env: Env) -> Any:
@@ -244,11 +225,11 @@ class _Compiler:
                 return None
             return function(env, *values)
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
     # -- casts
 
-    def _cast(self, expr: Cast) -> _Part:
+    def _cast(self, expr: Cast) -> Part:
         arg = self.part(expr.arg)
         source, target = expr.arg.oid, expr.oid
         if expr.how == "array":
@@ -276,7 +257,7 @@ class _Compiler:
         read = reader(target, pure)
         return self._strict_or_not(expr, lambda v: read(write(v)), [arg], True)
 
-    def _array_cast(self, expr: Cast, arg: _Part) -> _Part:
+    def _array_cast(self, expr: Cast, arg: Part) -> Part:
         assert expr.element is not None
         cell: list[Any] = [None]
         self.cells.append(cell)
@@ -294,9 +275,9 @@ class _Compiler:
             value = whole(row, env)
             return None if value is None else convert(value, row, env)
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
-    def _length(self, expr: Length) -> _Part:
+    def _length(self, expr: Length) -> Part:
         arg = self.part(expr.arg)
         return self._strict_or_not(
             expr, lengths.fitter(expr.oid, expr.typmod, expr.explicit), [arg], True
@@ -304,39 +285,39 @@ class _Compiler:
 
     # -- logic
 
-    def _logic(self, expr: Logic) -> _Part:
+    def _logic(self, expr: Logic) -> Part:
         parts = [self.part(a) for a in expr.args]
         if expr.op == "not":
             return self._strict_or_not(expr, lambda v: not v, parts, True)
         decisive = expr.op == "or"
         if any(p.kind == "con" and p.at is decisive for p in parts):
-            return _Part("con", decisive)
+            return Part("con", decisive)
         parts = [p for p in parts if not (p.kind == "con" and p.at is (not decisive))]
         if not parts:
-            return _Part("con", not decisive)
+            return Part("con", not decisive)
         if len(parts) == 1:
             return parts[0]
         fns = [p.fn for p in parts]
-        return _Part("fun", _any_of(fns) if decisive else _all_of(fns))
+        return Part("fun", any_of(fns) if decisive else all_of(fns))
 
-    def _is_null(self, expr: IsNull) -> _Part:
+    def _is_null(self, expr: IsNull) -> Part:
         arg = self.part(expr.arg)
         negated = expr.negated
         if arg.kind == "con":
-            return _Part("con", (arg.at is None) is not negated)
+            return Part("con", (arg.at is None) is not negated)
         if arg.kind == "col":
             at = arg.at
             if negated:
-                return _Part("fun", lambda row, env: row[at] is not None)
-            return _Part("fun", lambda row, env: row[at] is None)
+                return Part("fun", lambda row, env: row[at] is not None)
+            return Part("fun", lambda row, env: row[at] is None)
         fn = arg.fn
-        return _Part("fun", lambda row, env: (fn(row, env) is None) is not negated)
+        return Part("fun", lambda row, env: (fn(row, env) is None) is not negated)
 
-    def _is_bool(self, expr: IsBool) -> _Part:
+    def _is_bool(self, expr: IsBool) -> Part:
         fn, value, negated = self.fn(expr.arg), expr.value, expr.negated
-        return _Part("fun", lambda row, env: (fn(row, env) is value) is not negated)
+        return Part("fun", lambda row, env: (fn(row, env) is value) is not negated)
 
-    def _distinct(self, expr: Distinct) -> _Part:
+    def _distinct(self, expr: Distinct) -> Part:
         left, right = self.fn(expr.left), self.fn(expr.right)
         equal = self._binary(expr.equal)
         negated = expr.negated
@@ -346,7 +327,7 @@ class _Compiler:
             same = (a is None and b is None) if a is None or b is None else bool(equal(env, a, b))
             return same is negated
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
     def _binary(self, expr: Expr) -> Callable[[Env, Any, Any], Any]:
         """An operator's function of two values, its arguments already converted."""
@@ -362,7 +343,7 @@ class _Compiler:
         del cells
         return lambda env, a, b: fn((a, b), env)
 
-    def _null_if(self, expr: NullIf) -> _Part:
+    def _null_if(self, expr: NullIf) -> Part:
         assert isinstance(expr.equal, Call)
         left, right = self.fn(expr.equal.args[0]), self.fn(expr.equal.args[1])
         equal = self._binary(expr.equal)
@@ -371,17 +352,17 @@ class _Compiler:
             a, b = left(row, env), right(row, env)
             return None if a is not None and b is not None and equal(env, a, b) else a
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
     # -- conditional values
 
-    def _case(self, expr: Case) -> _Part:
+    def _case(self, expr: Case) -> Part:
         cell: list[Any] = [None]
         subject = self.fn(expr.arg) if expr.arg is not None else None
         self.cells.append(cell)
         whens = [(self.fn(c), self.fn(r)) for c, r in expr.whens]
         self.cells.pop()
-        default = self.fn(expr.default) if expr.default is not None else _nothing
+        default = self.fn(expr.default) if expr.default is not None else no_value
 
         def call(row: Sequence[Any], env: Env) -> Any:
             if subject is not None:
@@ -393,9 +374,9 @@ class _Compiler:
                     return result(row, env)
             return default(row, env)
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
-    def _coalesce(self, expr: Coalesce) -> _Part:
+    def _coalesce(self, expr: Coalesce) -> Part:
         fns = [self.fn(a) for a in expr.args]
 
         def call(row: Sequence[Any], env: Env) -> Any:
@@ -405,9 +386,9 @@ class _Compiler:
                     return value
             return None
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
-    def _min_max(self, expr: MinMax) -> _Part:
+    def _min_max(self, expr: MinMax) -> Part:
         fns = [self.fn(a) for a in expr.args]
         key = comparing.key_of(expr.oid)
         best = max if expr.greatest else min
@@ -416,21 +397,21 @@ class _Compiler:
             values = [v for v in (fn(row, env) for fn in fns) if v is not None]
             return best(values, key=key) if values else None
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
     # -- arrays and rows
 
-    def _array(self, expr: ArrayExpr) -> _Part:
+    def _array(self, expr: ArrayExpr) -> Part:
         parts = [self.part(a) for a in expr.args]
         if expr.nested:
             fns = [p.fn for p in parts]
-            return _Part("fun", lambda row, env: _nested([f(row, env) for f in fns]))
+            return Part("fun", lambda row, env: nested_array([f(row, env) for f in fns]))
         if all(p.kind == "con" for p in parts):
-            return _Part("con", [p.at for p in parts])
+            return Part("con", [p.at for p in parts])
         fns = [p.fn for p in parts]
-        return _Part("fun", lambda row, env: [f(row, env) for f in fns])
+        return Part("fun", lambda row, env: [f(row, env) for f in fns])
 
-    def _any_all(self, expr: AnyAll) -> _Part:
+    def _any_all(self, expr: AnyAll) -> Part:
         left, array = self.fn(expr.left), self.part(expr.array)
         every = expr.all
         element = element_of(expr.array.oid)
@@ -442,7 +423,7 @@ class _Compiler:
             and comparing.hashable(expr.left.oid)
             and comparing.hashable(element)
         ):
-            return _Part("fun", _member(left, array.at))
+            return Part("fun", member_of(left, array.at))
         equal = self._binary(expr.test)
         whole = array.fn
 
@@ -450,7 +431,7 @@ class _Compiler:
             values = whole(row, env)
             if values is None:
                 return None
-            flat = _flat(values)
+            flat = flattened(values)
             a = left(row, env)
             if a is None:
                 return None if flat else every
@@ -466,16 +447,16 @@ class _Compiler:
                     return not every
             return None if unknown else every
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
-    def _subscript(self, expr: Subscript) -> _Part:
+    def _subscript(self, expr: Subscript) -> Part:
         whole = self.fn(expr.arg)
         if expr.slices:
             bounds = [
                 (self.fn(a) if a is not None else None, self.fn(b) if b is not None else None)
                 for a, b in expr.slices
             ]
-            return _Part("fun", lambda row, env: _slice(whole(row, env), bounds, row, env))
+            return Part("fun", lambda row, env: slice_of(whole(row, env), bounds, row, env))
         indexes = [self.fn(i) for i in expr.indexes]
 
         def call(row: Sequence[Any], env: Env) -> Any:
@@ -487,9 +468,9 @@ class _Compiler:
                 value = value[at - 1]
             return None if isinstance(value, list) else value
 
-        return _Part("fun", call)
+        return Part("fun", call)
 
-    def _row_compare(self, expr: RowCompare) -> _Part:
+    def _row_compare(self, expr: RowCompare) -> Part:
         equal = [self.fn(e) for e in expr.equal]
         less = [self.fn(e) for e in expr.less]
         or_equal = expr.op.endswith("=")
@@ -503,146 +484,7 @@ class _Compiler:
                     return first(row, env)
             return or_equal
 
-        return _Part("fun", call)
-
-
-# -- shapes of closures
-
-
-def _strict(function: Any, parts: list[_Part]) -> Fn:
-    """One closure for a strict function and its arguments."""
-    if 1 <= len(parts) <= 2:
-        made: Fn = _shape(tuple(p.kind for p in parts))(function, *(p.at for p in parts))
-        return made
-    fns = [p.fn for p in parts]
-
-    def call(row: Sequence[Any], env: Env) -> Any:
-        values = []
-        for fn in fns:
-            value = fn(row, env)
-            if value is None:
-                return None
-            values.append(value)
-        return function(*values)
-
-    return call
-
-
-_READS: Final[dict[Kind, str]] = {
-    "col": "row[{}]",
-    "par": "env.params[{}]",
-    "con": "{}",
-    "fun": "{}(row, env)",
-}
-
-
-@lru_cache(maxsize=32)
-def _shape(kinds: tuple[Kind, ...]) -> Any:
-    """Makes closures for arguments of these kinds. No user's text goes into the source."""
-    names = ("a", "b")[: len(kinds)]
-    lines = [
-        f"def make(function, {', '.join(f'at_{n}' for n in names)}):",
-        "    def call(row, env):",
-    ]
-    for name, kind in zip(names, kinds, strict=True):
-        lines.append(f"        {name} = {_READS[kind].format(f'at_{name}')}")
-        if kind != "con":
-            lines.append(f"        if {name} is None: return None")
-    lines += [f"        return function({', '.join(names)})", "    return call"]
-    scope: dict[str, Any] = {}
-    exec("\n".join(lines), scope)
-    return scope["make"]
-
-
-def _all_of(fns: Sequence[Fn]) -> Fn:
-    def call(row: Sequence[Any], env: Env) -> Any:
-        unknown = False
-        for fn in fns:
-            value = fn(row, env)
-            if value is None:
-                unknown = True
-            elif not value:
-                return False
-        return None if unknown else True
-
-    return call
-
-
-def _any_of(fns: Sequence[Fn]) -> Fn:
-    def call(row: Sequence[Any], env: Env) -> Any:
-        unknown = False
-        for fn in fns:
-            value = fn(row, env)
-            if value is None:
-                unknown = True
-            elif value:
-                return True
-        return None if unknown else False
-
-    return call
-
-
-def _member(left: Fn, values: list[Any]) -> Fn:
-    flat = _flat(values)
-    known = frozenset(v for v in flat if v is not None)
-    missing = None if len(known) < len(flat) and None in flat else False
-
-    def call(row: Sequence[Any], env: Env) -> Any:
-        value = left(row, env)
-        if value is None:
-            return None if flat else False
-        return True if value in known else missing
-
-    return call
-
-
-def _flat(values: list[Any]) -> list[Any]:
-    if not any(isinstance(v, list) for v in values):
-        return values
-    return [one for part in values for one in (_flat(part) if isinstance(part, list) else [part])]
-
-
-def _nested(values: list[Any]) -> list[Any]:
-    """Of ARRAY[[…], …]: all parts must have the same dimensions. Raises 2202E."""
-    parts = [v for v in values if v]
-    if len(parts) not in (0, len(values)):
-        raise _ragged()
-    if len({_shape_of(p) for p in parts}) > 1:
-        raise _ragged()
-    return parts
-
-
-def _shape_of(value: Any) -> tuple[int, ...]:
-    return (len(value), *_shape_of(value[0])) if isinstance(value, list) and value else ()
-
-
-def _ragged() -> SqlError:
-    return SqlError(
-        "2202E", "multidimensional arrays must have array expressions with matching dimensions"
-    )
-
-
-def _slice(
-    value: Any, bounds: Sequence[tuple[Fn | None, Fn | None]], row: Sequence[Any], env: Env
-) -> Any:
-    if value is None:
-        return None
-    if not bounds:
-        return value
-    (low, high), rest = bounds[0], bounds[1:]
-    first = low(row, env) if low is not None else 1
-    last = high(row, env) if high is not None else len(value)
-    if first is None or last is None:
-        return None
-    part = value[max(first, 1) - 1 : max(last, 0)]
-    if not rest:
-        return part
-    inner = [_slice(v, rest, row, env) for v in part]
-    return None if any(v is None for v in inner) else [v for v in inner if v]
-
-
-def _nothing(row: Sequence[Any], env: Env) -> None:
-    return None
+        return Part("fun", call)
 
 
 def _category_s(oid: int) -> bool:
@@ -692,4 +534,6 @@ _PARTS: Final[dict[type, Any]] = {
     Subscript: _Compiler._subscript,
     RowCompare: _Compiler._row_compare,
 }
-__all__ = ["BOOL", "CannotCompile", "Compiled", "Env", "array_of", "compile", "fold"]
+
+
+__all__ = ["CannotCompile", "Compiled", "Fn", "compile", "fold"]

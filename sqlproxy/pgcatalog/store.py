@@ -27,7 +27,7 @@ from sqlproxy.pgcatalog import definitions, kinds, oids, rights, rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents
 from sqlproxy.pgcatalog.functions import MACROS
 from sqlproxy.pgcatalog.relations import FUNCTIONS, VIEW_OID, Relations
-from sqlproxy.pgcatalog.rows import CHANGING, HIDDEN, Facts, Row, Rows
+from sqlproxy.pgcatalog.row_bases import ATTRIBUTE, CHANGING, HIDDEN, Facts, Row, Rows, class_row
 from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Static
 from sqlproxy.pgcatalog.views import VIEWS
 from sqlproxy.privileges import Place
@@ -209,7 +209,7 @@ class Store:
             if table == "pg_class":
                 made.append(
                     {
-                        **rows._class(
+                        **class_row(
                             oid, view.name, "v", relnatts=len(view.columns), relhasrules=True
                         ),
                         "relnamespace": oids.KVORUM_SCHEMA,
@@ -222,7 +222,7 @@ class Store:
             elif table == "pg_attribute":
                 made += [
                     {
-                        **rows._ATTRIBUTE,
+                        **ATTRIBUTE,
                         **self._facts.of(column.type),
                         "attrelid": oid,
                         "attname": column.name,

@@ -1,0 +1,206 @@
+"""Indexes and constraints → rows of pg_index, pg_constraint, pg_attribute and pg_depend. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlproxy.pg import oids as types
+from sqlproxy.pgcatalog import definitions, oids
+from sqlproxy.pgcatalog.contents import Contents
+from sqlproxy.pgcatalog.definitions import quoted
+from sqlproxy.pgcatalog.row_bases import (
+    ATTRIBUTE,
+    BTREE,
+    CONSTRAINT,
+    Facts,
+    Rows,
+    attnums,
+    class_row,
+    depends,
+)
+from sqlproxy.schema import Column, Table
+
+
+def primary_key_name(table: Table) -> str:
+    return table.primary_key_name or f"{table.name}_pkey"
+
+
+def key_rows(
+    facts: Facts, table: Table, shown: tuple[Column, ...], numbers: Mapping[int, int], rows: Rows
+) -> None:
+    names = ("key",) if table.plain else table.primary_key
+    by_name = {c.name: c for c in shown}
+    parts = [by_name[n] for n in names]
+    name, oid = primary_key_name(table), oids.primary_index(table.id)
+    plain = definitions.listed(names)
+    text = f"CREATE UNIQUE INDEX {quoted(name)} ON {{}}{quoted(table.name)} USING btree ({plain})"
+    _index_rows(
+        facts,
+        table,
+        oid,
+        name,
+        parts,
+        (),
+        numbers,
+        rows,
+        unique=True,
+        primary=True,
+        options=[0] * len(parts),
+        definition=text.format("public."),
+        short=text.format(""),
+    )
+    made = oids.key_constraint(table.id)
+    rows["pg_constraint"].append(
+        {
+            **CONSTRAINT,
+            "oid": made,
+            "conname": name,
+            "contype": "p",
+            "conindid": oid,
+            "conrelid": oids.relation(table.id),
+            "conkey": [numbers[c.id] for c in parts],
+            "_def": f"PRIMARY KEY ({plain})",
+        }
+    )
+    rows["pg_depend"].append(depends(oids.PG_CLASS, oid, oids.PG_CONSTRAINT, made, 0, "i"))
+
+
+def index_entry(
+    facts: Facts, table: Table, index: Any, numbers: Mapping[int, int], rows: Rows
+) -> None:
+    oid = oids.relation(index.id)
+    parts = [table.by_id(p.column) for p in index.columns]
+    include = tuple(table.by_id(i) for i in index.include)
+    options = [int(p.descending) | (2 if p.nulls_first else 0) for p in index.columns]
+    _index_rows(
+        facts,
+        table,
+        oid,
+        index.name,
+        parts,
+        include,
+        numbers,
+        rows,
+        unique=index.unique,
+        primary=index.primary,
+        options=options,
+        definition=definitions.index(table, index),
+        short=definitions.index(table, index, ""),
+    )
+    if not index.constraint:
+        return
+    made = oids.key_constraint(index.id)
+    rows["pg_constraint"].append(
+        {
+            **CONSTRAINT,
+            "oid": made,
+            "conname": index.name,
+            "contype": "p" if index.primary else "u",
+            "conindid": oid,
+            "conrelid": oids.relation(table.id),
+            "conkey": [numbers[c.id] for c in parts],
+            "_def": definitions.unique(table, index),
+        }
+    )
+    rows["pg_depend"].append(depends(oids.PG_CLASS, oid, oids.PG_CONSTRAINT, made, 0, "i"))
+
+
+def _index_rows(
+    facts: Facts,
+    table: Table,
+    oid: int,
+    name: str,
+    parts: list[Column],
+    include: tuple[Column, ...],
+    numbers: Mapping[int, int],
+    rows: Rows,
+    *,
+    unique: bool,
+    primary: bool,
+    options: list[int],
+    definition: str,
+    short: str,
+) -> None:
+    every = [*parts, *include]
+    kinds = [types.by_name(c.type) for c in every]
+    rows["pg_class"].append(class_row(oid, name, "i", relam=BTREE, relnatts=len(every)))
+    for number, (column, (kind, typmod)) in enumerate(zip(every, kinds, strict=True), 1):
+        rows["pg_attribute"].append(
+            {
+                **ATTRIBUTE,
+                **facts.of(kind.oid),
+                "attrelid": oid,
+                "attname": column.name,
+                "attnum": number,
+                "atttypmod": typmod,
+            }
+        )
+    keys = kinds[: len(parts)]
+    rows["pg_index"].append(
+        {
+            "indexrelid": oid,
+            "indrelid": oids.relation(table.id),
+            "indnatts": len(every),
+            "indnkeyatts": len(parts),
+            "indisunique": unique,
+            "indnullsnotdistinct": False,
+            "indisprimary": primary,
+            "indisexclusion": False,
+            "indimmediate": True,
+            "indisclustered": False,
+            "indisvalid": True,
+            "indcheckxmin": False,
+            "indisready": True,
+            "indislive": True,
+            "indisreplident": False,
+            "indkey": [numbers[c.id] for c in every],
+            "indcollation": [facts.collation(k.oid) for k, _ in keys],
+            "indclass": [facts.opclass(k.oid) for k, _ in keys],
+            "indoption": options,
+            "_def": definition,
+            "_short": short,
+            "_columns": [quoted(c.name) for c in every],
+        }
+    )
+
+
+def reference_rows(
+    contents: Contents, table: Table, key: Any, numbers: Mapping[int, int], rows: Rows
+) -> None:
+    other = contents.relations[key.table]
+    if not isinstance(other, Table):
+        return
+    theirs = attnums(other)
+    index, _ = _referenced(other, key.referenced)
+    made = oids.constraint(table.id, key.name)
+    rows["pg_constraint"].append(
+        {
+            **CONSTRAINT,
+            "oid": made,
+            "conname": key.name,
+            "contype": "f",
+            "condeferrable": key.deferrable,
+            "condeferred": key.deferred,
+            "conrelid": oids.relation(table.id),
+            "confrelid": oids.relation(other.id),
+            "conindid": index,
+            "confupdtype": definitions.ACTION_LETTERS[key.on_update],
+            "confdeltype": definitions.ACTION_LETTERS[key.on_delete],
+            "confmatchtype": "s",
+            "conkey": [numbers[c] for c in key.columns],
+            "confkey": [theirs[c] for c in key.referenced],
+            "_def": definitions.foreign_key(table, key, other),
+        }
+    )
+    rows["pg_depend"].append(depends(oids.PG_CONSTRAINT, made, oids.PG_CLASS, index, 0, "n"))
+
+
+def _referenced(table: Table, wanted: tuple[int, ...]) -> tuple[int, int]:
+    """The index behind a foreign key and its constraint."""
+    if tuple(sorted(c.id for c in table.key_columns)) == tuple(sorted(wanted)):
+        return oids.primary_index(table.id), oids.key_constraint(table.id)
+    for index in table.indexes:
+        if index.unique and sorted(index.column_ids) == sorted(wanted):
+            return oids.relation(index.id), oids.key_constraint(index.id)
+    return 0, 0
