@@ -16,6 +16,8 @@ Reason = Annotated[str, typer.Option(help="Why; required, kept in the audit.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would change.")]
 Actor = Annotated[str, typer.Option(help="Who does it; you, if left out.")]
 
+_AS_IT_IS = "goes on at once, as it is"  # a retry changes nothing else
+
 
 def abort(
     procedure: Id,
@@ -133,7 +135,7 @@ def _changes(told: Mapping[str, Any], as_json: bool) -> None:
         return
     output.lines(["would change:" if told["dry_run"] else "changed:"])
     for one in told["procedures"]:
-        output.lines([f"  {one['procedure']} ({one['name']}): {_change(one)}"])
+        output.lines([f"  {one['procedure']} ({one['name']}): {_change(one) or _AS_IT_IS}"])
         if one["locks_released"]:
             locks = [f"{lock['mode']} {lock['resource']}" for lock in one["locks_released"]]
             freed = ", ".join(locks)

@@ -146,8 +146,9 @@ def _print(info: ProcedureInfo, json: bool) -> None:
         if name != "steps":
             text = value if isinstance(value, str) else json_module.dumps(value, default=str)
             output.lines([f"{name:12} {text}"])
-    for one in info.steps or ():
-        output.lines([f"{'':12} {one.get('step')}: {one.get('outcome')}"])
+    for number, one in enumerate(info.steps or ()):
+        told = f"{one.get('step')}: {one.get('outcome')}, {one.get('took_ms')} ms"
+        output.lines([f"{'' if number else 'steps':12} {told}"])
 
 
 def _plain(info: ProcedureInfo) -> dict[str, Any]:

@@ -422,7 +422,10 @@ def refuse_abort(record: Record) -> bool:
     elif record.state is State.ROLLING_BACK or record.error is not None:
         why = "it already failed and rolls back"
     elif record.final:
-        why = "it is past its point of no return and will finish"
+        why = (
+            "it is past its point of no return: what fails is tried again until it works; bypass "
+            "it to end it where it stands"
+        )
     if why:
         raise Refused(
             f"procedure {record.id} ({record.name}) cannot be aborted: {why}", code="NOT_ABORTABLE"
