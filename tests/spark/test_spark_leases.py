@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import pytest
 
 import kvorum
 from kv.base.methods import SINK_ABORT, SINK_BEGIN
+from procedures.library.sink_job import SPARK_JOB
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
@@ -55,3 +57,25 @@ def test_o9_a_task_that_computes_keeps_its_lease(
             assert alive._thread.is_alive()
         assert not alive._thread.is_alive(), "a task that ends does not wait for its next beat"
         assert "short" not in {one.attempt for one in sinks.attempts()}
+
+
+def test_o10_a_program_says_that_it_lives(
+    node: NodeProcess, db: kvorum.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job without app_id ends while its program computes, or is told of after its end."""
+    module = importlib.import_module("kvorum.spark.sinks")  # the name is a function's, too
+    monkeypatch.setattr(module, "SINK_JOB_SILENT_MS", 250)  # of the program; not of the node
+    with kvorum.spark.sinks(f"127.0.0.1:{node.base}") as sinks:
+        args = {"app": "random", "version": 0, "name": "j", "once": True}
+        job = int(sinks.ask(sinks.procedures.submit(SPARK_JOB, args)))
+
+        times: set[int] = set()
+
+        def rounds() -> int:
+            times.add(int(sinks.ask(sinks.procedures.get(job))["updated_ms"]))
+            return len(times)
+
+        sinks.keep_alive(job)
+        until(lambda: rounds() >= 4)
+        sinks.abort_job(job)
+        until(lambda: sinks._beating is not None and sinks._beating.done())
