@@ -142,6 +142,7 @@ async def reads_of(session: SqlSession, at: int) -> Reads:
     if at:
         return ReadsAt(session.services.client, at)
     session.block.statements += 1
+    session.sole = None  # what was read would not be true of another run
     return await session.block.work(session.modes())
 
 

@@ -206,15 +206,10 @@ class SqlSession:
         self.lone = False
         if self.block.explicit:
             return
-        if self.held:
-            try:
-                await self.hold_cursors()
-            except SqlError:
-                await self.block.roll_back()
-                await self.ended(committed=False)
-                raise
         committed = False
         try:
+            if self.held:
+                await self._hold_or_close()
             if self.block.transaction is not None:
                 await self.commit()
             committed = True
@@ -360,6 +355,15 @@ class SqlSession:
             portal = self.portals.get(name)
             if isinstance(portal, CursorPortal):
                 await portal.keep()
+
+    async def _hold_or_close(self) -> None:
+        """Raises SqlError, KvorumError: the transaction is over, and they with it."""
+        try:
+            await self.hold_cursors()
+        except BaseException:
+            self.held.clear()
+            await self.block.roll_back()
+            raise
 
     async def close_cursors(self) -> None:
         """CLOSE ALL."""

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
 
 from kv.base.limits import TXN_TTL_MS_DEFAULT
 from tests.sql.conftest import Sql
@@ -336,6 +337,28 @@ def test_fillfactor_is_not_taken_silently(db: psycopg.Connection) -> None:
     assert told == ["fillfactor has no effect: rows do not lie in a heap"]
 
 
+def executed(conn: psycopg.Connection, text: bytes) -> PGresult:
+    """The answer of a statement behind which no Sync was sent: it is not committed yet."""
+    pg = conn.pgconn
+    pg.send_query_params(text, None)
+    pg.send_flush_request()
+    pg.flush()
+    done = pg.get_result()
+    assert done is not None
+    assert pg.get_result() is None
+    return done
+
+
+def synced(conn: psycopg.Connection) -> str:
+    """The SQLSTATE of the commit that Sync asks for, "" if it was done."""
+    pg, told = conn.pgconn, ""
+    pg.pipeline_sync()
+    while (left := pg.get_result()) is None or left.status != ExecStatus.PIPELINE_SYNC:
+        if left is not None and left.status == ExecStatus.FATAL_ERROR:
+            told = (left.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    return told
+
+
 def test_p10_a_statement_that_fails_when_it_runs_again_leaves_nothing(
     sql: Sql, db: psycopg.Connection
 ) -> None:
@@ -349,26 +372,30 @@ def test_p10_a_statement_that_fails_when_it_runs_again_leaves_nothing(
     db.execute("INSERT INTO n VALUES (1, 1), (2, 1)")
     with sql.connect(autocommit=True) as one:
         for text, meanwhile, state in (
-            (b"INSERT INTO child VALUES (1, 1)", "DELETE FROM p WHERE id = 1", b"23503"),
-            (b"UPDATE n SET v = v - 1", "UPDATE n SET v = 0 WHERE id = 2", b"23514"),
+            (b"INSERT INTO child VALUES (1, 1)", "DELETE FROM p WHERE id = 1", "23503"),
+            (b"UPDATE n SET v = v - 1", "UPDATE n SET v = 0 WHERE id = 2", "23514"),
         ):
-            pg = one.pgconn
-            pg.enter_pipeline_mode()
-            pg.send_query_params(text, None)
-            pg.send_flush_request()
-            pg.flush()
-            done = pg.get_result()
-            assert done is not None
-            assert done.status == ExecStatus.COMMAND_OK, done.error_message
-            assert pg.get_result() is None
+            one.pgconn.enter_pipeline_mode()
+            assert executed(one, text).status == ExecStatus.COMMAND_OK
             db.execute(meanwhile)
-            pg.pipeline_sync()
-            refused = pg.get_result()
-            assert refused is not None
-            assert refused.error_field(DiagnosticField.SQLSTATE) == state
-            while (left := pg.get_result()) is None or left.status != ExecStatus.PIPELINE_SYNC:
-                pass
-            pg.exit_pipeline_mode()
+            assert synced(one) == state
+            one.pgconn.exit_pipeline_mode()
             one.execute("INSERT INTO child VALUES (2, 2) ON CONFLICT DO NOTHING")
         assert one.execute("SELECT id FROM child").fetchall() == [(2,)]
         assert one.execute("SELECT id, v FROM n ORDER BY id").fetchall() == [(1, 1), (2, 0)]
+
+
+def test_p10_what_was_read_behind_a_statement_holds_when_it_is_committed(
+    sql: Sql, t: psycopg.Connection
+) -> None:
+    """UPDATE and SELECT before one Sync are one transaction: behind a conflict the UPDATE alone ran
+    again, and the SELECT had told what never was.
+    """
+    with sql.connect(autocommit=True) as one:
+        one.pgconn.enter_pipeline_mode()
+        assert executed(one, b"UPDATE t SET v = v + 1 WHERE id = 1").status == ExecStatus.COMMAND_OK
+        assert executed(one, b"SELECT v FROM t WHERE id = 1").get_value(0, 0) == b"11"
+        t.execute("UPDATE t SET v = 100 WHERE id = 1")
+        assert synced(one) == "40001"
+        one.pgconn.exit_pipeline_mode()
+        assert values(one) == {1: 100, 2: 20}
