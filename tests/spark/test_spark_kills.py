@@ -14,4 +14,4 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow, pytest.m
 def test_o12_o13_kill_matrix(tmp_path: Path) -> None:
     """Whatever is killed, a batch is lost, doubled or seen in part, or staging is left."""
     told = run(tmp_path, rounds=20, seed=20261122, quick=True, seconds=70)
-    assert told["batches"] >= 5, "hardly anything was tried"
+    assert told["batches"] >= 4, "hardly anything was tried"
