@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench sim verify harness lock setup clean distclean
+.PHONY: help demo test check lint types imports format bench sim verify harness admin lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
@@ -67,6 +67,9 @@ sim-txn: setup ## thousands of whole clusters with transactions, then builds bro
 	@$(PY) -m tests.whole --seeds $(SEEDS) --jobs $$(nproc)
 	@$(PY) -m tests.whole --proof
 	@$(PY) -m tests.whole --crash-points
+
+admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromium)
+	@$(PY) -m tests.sql.admin_browser
 
 lock: setup ## requirements/*.lock from pyproject.toml (needs uv; UPGRADE=--upgrade for newer versions)
 	@scripts/lock.sh $(UPGRADE)

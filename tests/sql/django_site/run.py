@@ -13,7 +13,7 @@ import django
 from django.conf import settings
 from django.core.management import call_command
 
-_CONTRIB = ("admin", "auth", "contenttypes", "sessions", "messages")
+_CONTRIB = ("admin", "auth", "contenttypes", "sessions", "messages", "staticfiles")
 _PROCESSORS = (
     "django.template.context_processors.request",
     "django.contrib.auth.context_processors.auth",
@@ -21,13 +21,15 @@ _PROCESSORS = (
 )
 
 
-def main(port, database):
+def configure(port, database):
+    """The project's settings, and its tables."""
     settings.configure(
         SECRET_KEY="x" * 50,
         ALLOWED_HOSTS=["*"],
         ROOT_URLCONF="urls",
         USE_TZ=True,
         INSTALLED_APPS=[*(f"django.contrib.{name}" for name in _CONTRIB), "shop"],
+        STATIC_URL="/static/",
         MIDDLEWARE=[
             "django.contrib.sessions.middleware.SessionMiddleware",
             "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -54,6 +56,10 @@ def main(port, database):
     django.setup()
     call_command("makemigrations", "shop", verbosity=0)
     call_command("migrate", verbosity=0)
+
+
+def main(port, database):
+    configure(port, database)
     import checks
     from django.db import connection
 
