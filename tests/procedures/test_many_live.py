@@ -5,6 +5,7 @@ over none of them.
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 from procedures.engine import procedure as p
@@ -12,6 +13,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome
 from procedures.engine.registry import Registry, procedure, step
+from procedures.engine.roster import Live
 from procedures.engine.submission import Submission, check, create
 from tests.procedures.lab import Lab
 from tests.procedures.stores import STORES, Looks
@@ -133,3 +135,30 @@ def test_l1_ids_of_what_is_live(kind: str) -> None:
         assert await store.live_ids(ids[-1], 3) == []
 
     over(kind, test)
+
+
+def test_u1_the_collector_finds_one_object_of_one_that_waits() -> None:
+    """Python's collector looks at all of them in one go, and the loop stands still meanwhile: for
+    0.2 s at 100,000 procedures of five objects each.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab = Lab(loop, [Waits, Locked])
+        async with lab.executor(lab.store) as executor:
+            for _ in range(2):
+                await executor.submit(Submission("many.waits", None, "tester", ""))
+            await asyncio.sleep(1)
+            gc.collect()  # it lets go of what holds only what it need not look at
+            one, other = map(_held, executor.live())
+            assert not one.keys() - other.keys(), [one[id] for id in one.keys() - other.keys()]
+
+    simloop.run(main)
+
+
+def _held(live: Live) -> dict[int, object]:
+    """What it has that the collector looks at, by identity."""
+    record = live.record
+    assert record is not None
+    held = [getattr(live, name) for name in live.__slots__]
+    held += [getattr(record, name) for name in record.__struct_fields__]
+    return {id(x): x for x in held if gc.is_tracked(x)}
