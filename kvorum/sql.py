@@ -74,13 +74,14 @@ class Front:
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers()
         )
         self._analytic = DuckAnalytic(home)
+        self._numbers = SequencePool(txn.run, timers)
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
             catalogs=Catalogs(txn, timers, SQL_SCHEMA_TTL_MS / 1000, self._presence),
             system=self._system,
             run=self._run,
-            numbers=SequencePool(txn.run, timers),
+            numbers=self._numbers,
             clock=clock,
             cluster=self.cluster,
             cancel_after=lambda seconds, then: loop.call_later(seconds, then),
@@ -97,6 +98,7 @@ class Front:
 
     async def stop(self) -> None:
         await self.server.stop()
+        await self._numbers.close()
         await self._presence.close()
         self._system.close()
         self._analytic.close()

@@ -5,12 +5,15 @@ transaction of its own, and given out from memory.
     await pool.reserve(sequence, n)       -> n values, in order
     await pool.set_value(sequence, v, …)     setval; what is left in memory is forgotten
     pool.forget(sequence_id)                 after ALTER SEQUENCE, TRUNCATE … RESTART, DROP
+    await pool.close()
 
-A run holds what is asked for, CACHE at least, and up to twice as much as the last one if that was
-used up within REFILL_S: a table that is loaded fast asks the store seldom, and one that gets a row
-now and then has no gaps. What is left of a run is not given out after STALE_S: a setval by another
-process counts from then on at the latest (as with CACHE in PostgreSQL; there it counts never).
-What a crash, a rollback or age leave is a gap. A value is given out once (`sqlproxy.sequences`).
+A run holds what is asked for, CACHE at least, and about as much as was used in REFILL_S, but at
+most twice as much as the last one: a table that is loaded fast asks the store seldom, and one that
+gets a row now and then has no gaps. Where half of a run went within REFILL_S the next one is taken
+while the rest is given out, so that nobody waits for it. What is left of a run is not given out
+after STALE_S: a setval by another process counts from then on at the latest (as with CACHE in
+PostgreSQL; there it counts never). What a crash, a rollback or age leave is a gap. A value is given
+out once (`sqlproxy.sequences`), and later ones of one process are further on, until a setval.
 """
 
 from __future__ import annotations
@@ -19,16 +22,20 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import SEQUENCE_POOLS_MAX, SEQUENCE_RUN_MAX
 from kv.base.ports import Timers
 from sqlproxy import sequences
 from sqlproxy.catalog import Writer
+from sqlproxy.errors import SqlError
 from sqlproxy.schema import Sequence
+from txn.waiting import Background
 
 REFILL_S = 1.0
 STALE_S = 5.0
+_AHEAD_MIN: Final = 16  # a shorter run is not worth a transaction beside it
 
 T = TypeVar("T")
 
@@ -39,11 +46,23 @@ class Run(Protocol):
     def __call__(self, body: Callable[[Any], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A run that is used next."""
+
+    run: sequences.Run
+    version: int
+    taken_s: float
+
+
 @dataclass
 class _Left:
     """What is left of a run: `following`, `following + step`, …, `count` of them."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ahead: _Taken | None = None
+    taking: asyncio.Task[None] | None = None  # makes `ahead`
+    epoch: int = 0  # what is taken for an earlier one is not used
     version: int = 0
     following: int = 0
     step: int = 1
@@ -59,6 +78,11 @@ class SequencePool:
         self._run = run
         self._now = timers.monotonic
         self._left: OrderedDict[int, _Left] = OrderedDict()
+        self._background = Background()
+
+    async def close(self) -> None:
+        """Take nothing ahead any more."""
+        await self._background.drain(0)
 
     async def reserve(self, sequence: Sequence, count: int) -> list[int]:
         """The next `count` values. Raises SqlError (2200H: it is at its end; values that were
@@ -68,41 +92,89 @@ class SequencePool:
         left = self._of(sequence.id)
         found: list[int] = []
         async with left.lock:
-            if left.version != sequence.version or self._now() - left.taken_s > STALE_S:
+            if not self._good(sequence, left.version, left.taken_s):
                 left.count = 0
             while len(found) < count:
-                if not left.count:
+                if not left.count and left.taking is not None:
+                    await asyncio.wait([left.taking])
+                if not left.count and not self._go_on(left, sequence):
                     await self._refill(left, sequence, count - len(found))
-                use = min(left.count, count - len(found))
-                end = left.following + use * left.step
-                found += range(left.following, end, left.step)
-                left.following, left.count = end, left.count - use
+                found += _some(left, count - len(found))
+        self._look_ahead(left, sequence)
         return found
 
     def at_once(self, sequence: Sequence, count: int) -> list[int] | None:
         """The same, if that many are in memory and nobody else is taking any."""
         left = self._left.get(sequence.id)
-        if left is None or left.count < count or left.lock.locked():
+        if left is None or left.lock.locked():
             return None
-        if left.version != sequence.version or self._now() - left.taken_s > STALE_S:
+        if not self._good(sequence, left.version, left.taken_s):
             return None
-        end = left.following + count * left.step
-        found = list(range(left.following, end, left.step))
-        left.following, left.count = end, left.count - count
+        if left.count < count and (left.count or not self._go_on(left, sequence)):
+            return None
+        found = _some(left, count) if left.count >= count else None
+        self._look_ahead(left, sequence)
         return found
 
-    async def _refill(self, left: _Left, sequence: Sequence, wanted: int) -> None:
-        soon = self._now() - left.taken_s < REFILL_S
-        size = max(wanted, sequence.cache, 2 * left.size if soon else 1)
-        size = min(size, max(SEQUENCE_RUN_MAX, wanted))
+    def _good(self, sequence: Sequence, version: int, taken_s: float) -> bool:
+        return version == sequence.version and self._now() - taken_s <= STALE_S
 
+    async def _refill(self, left: _Left, sequence: Sequence, wanted: int) -> None:
+        run = await self._take(sequence, max(wanted, self._size(left, sequence)))
+        self._use(left, _Taken(run, sequence.version, self._now()))
+
+    def _size(self, left: _Left, sequence: Sequence) -> int:
+        """As much as was used of late in REFILL_S, at most twice as much as the last run."""
+        lasted_s = max(self._now() - left.taken_s, REFILL_S / 2)
+        return max(sequence.cache, min(int(left.size * REFILL_S / lasted_s), SEQUENCE_RUN_MAX), 1)
+
+    async def _take(self, sequence: Sequence, size: int) -> sequences.Run:
         async def take(t: Writer) -> sequences.Run:
             return await sequences.take(t, sequence, size)
 
-        run = await self._run(take)
+        return await self._run(take)
+
+    @staticmethod
+    def _use(left: _Left, taken: _Taken) -> None:
+        run = taken.run
         left.following, left.step, left.count = run.first, run.step, run.size
-        left.size, left.version = min(size, SEQUENCE_RUN_MAX), sequence.version
-        left.taken_s = self._now()
+        left.size, left.version = min(run.size, SEQUENCE_RUN_MAX), taken.version
+        left.taken_s = taken.taken_s
+
+    def _go_on(self, left: _Left, sequence: Sequence) -> bool:
+        """Use what was taken ahead."""
+        ahead, left.ahead = left.ahead, None
+        if ahead is None or not self._good(sequence, ahead.version, ahead.taken_s):
+            return False
+        self._use(left, ahead)
+        return True
+
+    def _look_ahead(self, left: _Left, sequence: Sequence) -> None:
+        """Take the next run, if this one is going fast."""
+        if left.count * 2 > left.size or left.size < _AHEAD_MIN or self._background.closed:
+            return
+        if left.ahead is None and left.taking is None and self._now() - left.taken_s < REFILL_S:
+            work = self._take_ahead(left, sequence, left.epoch)
+            left.taking = self._background.spawn(work, f"sequence {sequence.id}")
+
+    async def _take_ahead(self, left: _Left, sequence: Sequence, epoch: int) -> None:
+        tries, size = 0, self._size(left, sequence)
+
+        async def take(t: Writer) -> sequences.Run:
+            nonlocal tries
+            tries += 1
+            if tries > 1:  # somebody restarted it, perhaps: nothing is to be missing then
+                raise InvalidArgument("the sequence was changed at the same time")
+            return await sequences.take(t, sequence, size)
+
+        try:
+            run = await self._run(take)
+            if left.epoch == epoch:
+                left.ahead = _Taken(run, sequence.version, self._now())
+        except (KvorumError, SqlError):
+            return  # whoever needs a value is told
+        finally:
+            left.taking = None
 
     async def set_value(self, sequence: Sequence, value: int, called: bool = True) -> None:
         """setval. Raises SqlError (22003), KvorumError."""
@@ -112,14 +184,21 @@ class SequencePool:
             sequences.set_value(t, sequence, value, called)
 
         async with left.lock:
+            if left.taking is not None:  # else its run would begin with the new value
+                await asyncio.wait([left.taking])
             await self._run(put)
-            left.count = 0
+            self._drop(left)
 
     def forget(self, sequence: int) -> None:
         """The one of this id was changed: what is left of its run is not given out."""
         left = self._left.get(sequence)
         if left is not None:
-            left.count = 0
+            self._drop(left)
+
+    @staticmethod
+    def _drop(left: _Left) -> None:
+        left.count, left.ahead = 0, None
+        left.epoch += 1
 
     def _of(self, number: int) -> _Left:
         left = self._left.get(number)
@@ -132,3 +211,12 @@ class SequencePool:
                 del self._left[oldest]
         self._left.move_to_end(number)
         return left
+
+
+def _some(left: _Left, most: int) -> list[int]:
+    """The next values of the run."""
+    use = min(left.count, most)
+    end = left.following + use * left.step
+    found = list(range(left.following, end, left.step))
+    left.following, left.count = end, left.count - use
+    return found

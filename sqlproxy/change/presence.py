@@ -46,6 +46,8 @@ from sqlproxy import catalog, records
 from txn.waiting import Background, sleep
 
 NO_FLOOR: Final = -1
+Saw = Callable[[str, int, float], Awaitable[bool]]
+"""(database, its schema version, when that was asked for on the monotonic clock)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,13 @@ class Presence:
         self._polling = self._began = False
         self._looked = self._soon = float("-inf")
         self._forget: Callable[[str], None] = lambda _database: None
+        self._saw: Saw | None = None
 
-    def tell(self, forget: Callable[[str], None]) -> None:
-        """`forget` is told of databases whose declarations are to be looked at again."""
-        self._forget = forget
+    def tell(self, forget: Callable[[str], None], saw: Saw) -> None:
+        """`forget` is told of databases whose declarations are to be looked at again; `saw` what
+        was read on the way, as `look` would read it: whether somebody uses that.
+        """
+        self._forget, self._saw = forget, saw
 
     # -- for who looks
 
@@ -265,7 +270,7 @@ class Presence:
 
     async def poll(self) -> None:
         """Acknowledge what can be. Raises KvorumError."""
-        databases = list(self._there)
+        databases, asked = list(self._there), self._timers.monotonic()
         versions = await self._read(databases) if databases else None
         if versions is None:
             return
@@ -284,6 +289,10 @@ class Presence:
         if changed:
             async with self._writing:
                 await self._write(self._there)
+        if self._saw is not None:
+            for name, (version, _) in zip(databases, versions, strict=True):
+                if name in self._there and await self._saw(name, version, asked):
+                    self._looked = asked
 
     def _drained(self, name: str, there: _Database, version: int) -> bool:
         """Whether nothing here uses, or may still commit, what is older."""

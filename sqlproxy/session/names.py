@@ -158,6 +158,7 @@ class _Known:
     declared: Declared
     looked: float
     good_until: float
+    used: bool = True  # since it was looked at last
 
 
 class Catalogs:
@@ -170,7 +171,7 @@ class Catalogs:
         self.presence = presence
         self.roles = RoleBook(reader, timers.monotonic, ttl_s)
         if presence is not None:
-            presence.tell(self.forget)
+            presence.tell(self.forget, self._saw)
         self._reader = reader
         self._now = timers.monotonic
         self._ttl_s = ttl_s
@@ -185,7 +186,24 @@ class Catalogs:
         known = self._known.get(database)
         if known is None or known.good_until <= self._now() or self._outdated(known.declared):
             return None
+        known.used = True
         return known.declared
+
+    async def _saw(self, database: str, version: int, asked: float) -> bool:
+        """The process has read the version for another reason (`Presence.poll`): as good as a look,
+        for what is in use. So statements that come all the time never wait for one.
+        """
+        known = self._known.get(database)
+        if known is None or not known.used:
+            return False
+        await self.roles.look()
+        if self._known.get(database) is not known or known.declared.version != version:
+            return False
+        if asked <= known.looked or self._outdated(known.declared):
+            return False
+        known.looked, known.good_until = asked, self._good_until(database, asked)
+        known.used = False
+        return True
 
     def _outdated(self, declared: Declared) -> bool:
         """Whether this process has said that it uses nothing so old any more."""

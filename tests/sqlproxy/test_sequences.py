@@ -108,3 +108,45 @@ async def test_p13_a_pool_asks_the_store_seldom_when_it_is_busy() -> None:
     assert one > 8, "after ALTER SEQUENCE nothing of the old run is used"
     with pytest.raises(SqlError, match="reached maximum"):
         await SequencePool(runs, clock).reserve(ONE, 10)
+
+
+async def test_p13_the_next_run_is_taken_while_this_one_is_used() -> None:
+    """At the end of each run all who insert would wait for a transaction."""
+    store, clock = Store(), Clock()
+    runs = Runs(store)
+    pool = SequencePool(runs, clock)
+    big = Sequence(9, "shop", "b")
+    found = await pool.reserve(big, 32)
+    while runs.count < 2:
+        one = pool.at_once(big, 1)
+        if one is None:
+            one = await pool.reserve(big, 1)
+        found += one
+        await asyncio.sleep(0)
+    missed = 0
+    for _ in range(3_000):
+        one = pool.at_once(big, 1)
+        missed += one is None
+        found += one or ()
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert missed == 0
+    assert found == list(range(1, len(found) + 1)), "in order, without gaps"
+    await pool.close()
+
+
+async def test_p13_what_was_taken_ahead_is_forgotten_by_setval() -> None:
+    """After setval, numbers of before would come back, and be in use already."""
+    store, clock = Store(), Clock()
+    pool = SequencePool(Runs(store), clock)
+    big = Sequence(9, "shop", "b")
+    for stop in range(12):
+        await pool.reserve(big, 40)
+        await pool.reserve(big, 30)  # the next run is under way, or there
+        for _ in range(stop):
+            await asyncio.sleep(0)
+        await pool.set_value(big, 100_000 * (stop + 1))
+        for n in range(200):
+            (value,) = pool.at_once(big, 1) or await pool.reserve(big, 1)
+            assert value == 100_000 * (stop + 1) + 1 + n
+    await pool.close()

@@ -493,6 +493,38 @@ def test_q2_a_table_that_refers_to_another_takes_rows_when_all_know_of_it() -> N
     world(test)
 
 
+def test_q2_what_is_used_all_the_time_never_grows_old() -> None:
+    """Once a second all statements would wait for a look; or what nobody looks at would be good for
+    ever, and a process that has signed off go on with it.
+    """
+
+    async def test(it: World) -> None:
+        there = Proxies(it)
+        mine = there.presence("mine")
+        catalogs = Catalogs(it.reader, there.timers, limits.SQL_SCHEMA_TTL_MS / 1000, mine)
+        first = await catalogs.declared("shop")
+        for _ in range(1_000):
+            await asyncio.sleep(0.1)
+            assert catalogs.fresh("shop") is first
+        assert there.timers.monotonic() - catalogs.looked(first) < 3 * limits.SQL_POLL_MS / 1000
+        assert (await there.get(presence.row_key(b"mine")))[0] is not None
+        await asyncio.sleep(2 * limits.SQL_SCHEMA_TTL_MS / 1000)
+        assert catalogs.fresh("shop") is None
+        await asyncio.sleep(limits.SQL_LEAVE_MS / 1000 + 1)
+        assert (await there.get(presence.row_key(b"mine")))[0] is None
+        again = await catalogs.declared("shop")
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            assert catalogs.fresh("shop") is again
+        _, error = await it.call("CreateTable", {**SPEC, "name": "more", "indexes": []})
+        assert not error, error
+        await asyncio.sleep(1.1)
+        assert catalogs.fresh("shop") is not again, "something else is declared by now"
+        await mine.close()
+
+    world(test)
+
+
 @pytest.mark.parametrize("table", ["t", "own", ""])
 def test_q2_a_table_that_refers_to_no_other_one_waits_for_nobody(table: str) -> None:
     """Every CREATE TABLE would wait for each proxy, and for transactions that are open."""
