@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -166,6 +167,8 @@ class ThreadOffload:
             self._on_loop(done, error, 0 if error is not None else future.result())
 
         self._pool.submit(work).add_done_callback(over)
+        # so that the thread has the interpreter and begins now, as kv.storage.log has it
+        time.sleep(0)  # noqa: TID251 - does not sleep
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
