@@ -317,8 +317,9 @@ class Presence:
         return not self._there  # somebody may have come meanwhile
 
     async def _sign_off(self) -> None:
+        now = self._timers.monotonic()
         async with self._writing:
-            if any(one.unknown for one in self._there.values()):
+            if any(until > now for one in self._there.values() for _, until in one.unknown):
                 return
             self._there = {}  # who looks from now on announces itself behind this
             try:

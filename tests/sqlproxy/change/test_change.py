@@ -683,7 +683,12 @@ def test_q5_a_process_under_the_name_of_a_killed_one_waits_for_its_commits(datab
         again = there.presence("node")
         await again.look("shop")
         assert await there.waited() < 0.3, "who signed off left nothing"
-        await again.close()
+        await again._background.drain(0)
+        last = there.presence("node")
+        await last.look("shop")
+        await asyncio.sleep(limits.SQL_LEAVE_MS / 1000 + 1)
+        assert (await there.get(presence.row_key(b"node")))[0] is None, "it asks for ever"
+        await last.close()
 
     world(test)
 
