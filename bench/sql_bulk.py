@@ -92,6 +92,15 @@ class _Bench:
             ]
             cursor.execute(text, values, prepare=True)
 
+    def insert_literals(self, statements: int) -> None:
+        """As a dump or a script says them: values in the text, simple protocol."""
+        for at in range(statements):
+            first = (at + 1) * 1_000_000
+            rows = ",".join(
+                f"({i}, 'value {i}', {i})" for i in range(first, first + _STATEMENT_ROWS)
+            )
+            self.connection.execute(f"INSERT INTO many VALUES {rows}")
+
 
 def measured(system: str, port: int, pid: int) -> Iterator[Record]:
     """All cases on one server."""
@@ -113,6 +122,10 @@ def measured(system: str, port: int, pid: int) -> Iterator[Record]:
     yield bench.timed(
         "INSERT of 1,000 rows", statements * _STATEMENT_ROWS, lambda: bench.insert(statements)
     )
+    yield bench.timed(
+        "INSERT of 1,000 rows of literals", statements * _STATEMENT_ROWS,
+        lambda: bench.insert_literals(statements),
+    )  # fmt: skip
     data = binary_rows(ROWS // 4)
     yield bench.timed(
         "COPY FROM, binary", ROWS // 4,
