@@ -18,6 +18,7 @@ from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.transfer.formats import Cells, Piece
 from sqlproxy.schema import Table
 
+_CONNECT_S: Final = 30
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
 
@@ -90,7 +91,7 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
         f" ORDER BY {keys} LIMIT {most + 1}"
     )
     try:
-        with psycopg.connect(url, connect_timeout=10) as connection:
+        with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
             connection.read_only = True
             found = connection.execute(wanted, last or [])
             names = [column.name for column in found.description or ()]
@@ -124,7 +125,7 @@ def count_keyless(source: str, query: str, table: Table) -> int:
     text = statement(table, name, query)
     wanted = f"SELECT count(*) FROM ({text}) AS whole WHERE NOT ({_keyed(table)})"
     try:
-        with psycopg.connect(url, connect_timeout=10) as connection:
+        with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
             connection.read_only = True
             row = connection.execute(wanted.encode()).fetchone()
     except psycopg.OperationalError as error:
@@ -155,7 +156,7 @@ def schema_of(source: str, query: str) -> list[tuple[str, str]]:
     quoted = ".".join(_quoted(part) for part in name.split("."))
     text = f"SELECT * FROM {quoted}" if name else query
     try:
-        with psycopg.connect(url, connect_timeout=10) as connection:
+        with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
             found = connection.execute(f"SELECT * FROM ({text}) AS q LIMIT 0".encode())
             columns = found.description or []
             ask = "SELECT format_type(%s, %s)"
