@@ -4,11 +4,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench sim verify harness admin lock setup clean distclean
+.PHONY: help demo test check lint types imports format bench sim verify harness attack-sql admin lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
 VERIFY_S ?= 600
+ATTACK ?= 1..400
+ATTACK_S ?= 300
 NODES ?= 1
 PACKAGES := raft kv tso txn procedures sqlproxy kvorum pyspark_kvorum
 # Only one Java question, asked in one place; empty when there is none (the Spark tests then say so).
@@ -67,6 +69,10 @@ sim-txn: setup ## thousands of whole clusters with transactions, then builds bro
 	@$(PY) -m tests.whole --seeds $(SEEDS) --jobs $$(nproc)
 	@$(PY) -m tests.whole --proof
 	@$(PY) -m tests.whole --crash-points
+
+attack-sql: setup ## SQL with everything killed, simulated and on real processes (ATTACK=1..400, ATTACK_S=300)
+	@$(PY) -m tests.cluster.sql_simulated --seeds $(ATTACK)
+	@$(PY) -m tests.cluster.sql_attack --seconds $(ATTACK_S)
 
 admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromium)
 	@$(PY) -m tests.sql.admin_browser

@@ -9,6 +9,7 @@ as long as nothing fails between.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,11 @@ async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> A
         if procedure in _OWNED and (owner := session.permits.role):
             whole.setdefault("owner", owner)
         return await session.services.run(procedure, whole, session.tell_progress)
+    except asyncio.CancelledError:
+        session.explain(
+            f"{procedure} is a job of its own: if it was begun it goes on, SHOW JOBS tells."
+        )
+        raise
     finally:
         session.services.catalogs.forget(session.database)
         if not session.block.wrote:

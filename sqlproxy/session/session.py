@@ -514,6 +514,11 @@ class SqlSession:
             if timer is not None:
                 timer.cancel()
 
+    def explain(self, detail: str) -> None:
+        """What the error of the statement that is being cancelled says besides."""
+        if self._why is not None:
+            self._why.detail = detail
+
     def _timed_out(self) -> None:
         self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to statement timeout"))
 

@@ -399,3 +399,20 @@ def test_p10_what_was_read_behind_a_statement_holds_when_it_is_committed(
         assert synced(one) == "40001"
         one.pgconn.exit_pipeline_mode()
         assert values(one) == {1: 100, 2: 20}
+
+
+def test_q1_a_definition_that_is_cancelled_says_that_it_goes_on(
+    sql: Sql, t: psycopg.Connection
+) -> None:
+    """57014 would mean that nothing was done; a definition is a job that nobody stops."""
+    told = []
+    with sql.connect(autocommit=True) as one:
+        one.execute("SET client_min_messages = error")
+        for number, ms in enumerate((5, 10, 20, 40, 80)):
+            one.execute(f"SET statement_timeout = {ms}")
+            try:
+                one.execute(f"CREATE INDEX i{number} ON t (v)")
+            except psycopg.errors.QueryCanceled as error:
+                told.append(error.diag.message_detail or "")
+            one.execute("SET statement_timeout = 0")
+    assert any("SHOW JOBS" in detail for detail in told), told
