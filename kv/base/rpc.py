@@ -38,6 +38,7 @@ _HEADER = struct.Struct("<I")
 _header = _HEADER.pack
 _header_at = _HEADER.unpack_from
 _EMPTY: Final = b""
+_COPIED_BYTES_MAX: Final = 4096  # a body up to here is copied: cheaper than a view of it
 
 
 def malformed(what: str) -> InvalidArgument:
@@ -166,8 +167,11 @@ class FrameDecoder:
         end = start + length
         if end > len(data):
             return None
-        with memoryview(data) as whole, whole[start:end] as body:
-            message = decode(body)
+        if length <= _COPIED_BYTES_MAX:
+            message = decode(bytes(data[start:end]))
+        else:
+            with memoryview(data) as whole, whole[start:end] as body:
+                message = decode(body)
         if end == len(data):
             self._data = _EMPTY
             self._at = 0

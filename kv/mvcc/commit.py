@@ -30,6 +30,6 @@ def commit(
     if commit_ts < record.min_commit_ts or commit_ts <= start_ts:
         bound = max(record.min_commit_ts, start_ts + 1)
         return record._replace(status=PENDING, min_commit_ts=bound)
-    done = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=record.owner)
+    done = TxnRecord(COMMITTED, commit_ts, 0, 0, 0, record.owner)
     m.set_txn(anchor, start_ts, done, new=False)
     return done

@@ -61,6 +61,7 @@ _HEAD = struct.Struct(">QB")
 _HEAD_TTL = struct.Struct(">QBQ")
 _LOCK = struct.Struct(">QBIH")
 _TXN = struct.Struct(">BQQQI")
+_lock, _txn = _LOCK.pack, _TXN.pack
 _head = cur_head = _HEAD.pack  # of a record without a time to live: commit_ts, flags
 _KIND_AT: Final = 8  # of a lock record
 _pack = msgpack.Packer(use_bin_type=True).pack
@@ -196,14 +197,16 @@ def payload_at(record: bytes, read_ms: int) -> bytes | None:
 
 
 def encode_lock(key: bytes, lock: Lock) -> bytes:
-    kind = lock.kind | (LOCK_HAS_TTL if lock.value_ttl_ms else 0)
-    kind |= LOCK_HAS_BOUND if lock.min_commit_ts else 0
-    head = _LOCK.pack(lock.start_ts, kind, lock.ttl_ms, len(lock.anchor)) + lock.anchor
-    if lock.value_ttl_ms:
-        head += u64(lock.value_ttl_ms)
-    if lock.min_commit_ts:
-        head += u64(lock.min_commit_ts)
-    return seal(key, head + (lock.payload or b""))
+    start_ts, kind, ttl_ms, anchor, value_ttl_ms, payload, _, min_commit_ts = lock
+    tail = b""
+    if value_ttl_ms:
+        kind |= LOCK_HAS_TTL
+        tail = u64(value_ttl_ms)
+    if min_commit_ts:
+        kind |= LOCK_HAS_BOUND
+        tail += u64(min_commit_ts)
+    body = _lock(start_ts, kind, ttl_ms, len(anchor)) + anchor + tail + (payload or b"")
+    return body + pack_crc(crc32(body, crc32(key)))
 
 
 def decode_lock(key: bytes, record: bytes, *, inline_bytes_max: int | None = None) -> Lock:
@@ -253,7 +256,7 @@ def is_chunk(record: bytes) -> bool:
 
 
 def txn_key(anchor: bytes, start_ts: int) -> bytes:
-    return escape(anchor) + u64(start_ts)
+    return anchor.replace(b"\x00", b"\x00\xff") + TERMINATOR + u64(start_ts)  # as `escape`
 
 
 def parse_txn_key(key: bytes) -> tuple[bytes, int]:
@@ -265,11 +268,11 @@ def parse_txn_key(key: bytes) -> tuple[bytes, int]:
 
 
 def encode_txn(key: bytes, record: TxnRecord) -> bytes:
-    r = record
-    body = _TXN.pack(r.status, r.commit_ts, r.min_commit_ts, r.heartbeat_ms, r.ttl_ms)
-    if r.owner or r.parts:
-        body += _pack([r.owner, r.parts])
-    return seal(key, body)
+    status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms, owner, parts = record
+    body = _txn(status, commit_ts, min_commit_ts, heartbeat_ms, ttl_ms)
+    if owner or parts:
+        body += _pack([owner, parts])
+    return body + pack_crc(crc32(body, crc32(key)))
 
 
 def decode_txn(key: bytes, record: bytes) -> TxnRecord:
@@ -298,7 +301,8 @@ def x_due(start_ts: int) -> int:
     """When the record of a transaction may be forgotten: its longest life and the retention of its
     outcome, from its start.
     """
-    return min(start_ts + X_DISTANCE, MAX)
+    due = start_ts + X_DISTANCE
+    return due if due < MAX else MAX
 
 
 def gcq_txn(anchor: bytes, start_ts: int, kind: bytes = TXN) -> bytes:

@@ -9,7 +9,6 @@ Two views of one partition, and a verb says in its signature which one it needs:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from kv.base.methods import FENCED
@@ -147,21 +146,33 @@ class GcView(View, Protocol):
     """
 
 
-@dataclass(slots=True)
 class Mutations:
     """The effects of one command, in order. `rows` are new versions, `others` plain puts and
     deletes (value None) by family.
     """
 
-    rows: list[Row] = field(default_factory=list)
-    others: list[tuple[str, bytes, bytes | None]] = field(default_factory=list)
-    locks: dict[bytes, Lock | None] = field(default_factory=dict)
-    txns: dict[tuple[bytes, int], TxnRecord | None] = field(default_factory=dict)
-    guards: dict[At, Guard | None] = field(default_factory=dict)
-    top_ts: int = 0  # the highest commit timestamp among the rows
-    bound_ts: int = 0  # of a parallel commit: its new intents may become versions from here on
-    safepoint: int = 0  # 0 = unchanged
-    forgotten_bytes: int = 0  # of cur records that are gone without a version in hist
+    __slots__ = (  # not a dataclass: one is made for every command
+        "bound_ts",
+        "forgotten_bytes",
+        "guards",
+        "locks",
+        "others",
+        "rows",
+        "safepoint",
+        "top_ts",
+        "txns",
+    )
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.others: list[tuple[str, bytes, bytes | None]] = []
+        self.locks: dict[bytes, Lock | None] = {}
+        self.txns: dict[tuple[bytes, int], TxnRecord | None] = {}
+        self.guards: dict[At, Guard | None] = {}
+        self.top_ts = 0  # the highest commit timestamp among the rows
+        self.bound_ts = 0  # of a parallel commit: its new intents may become versions from here on
+        self.safepoint = 0  # 0 = unchanged
+        self.forgotten_bytes = 0  # of cur records that are gone without a version in hist
 
     def version(self, row: Row, commit_ts: int) -> None:
         self.rows.append(row)

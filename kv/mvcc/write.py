@@ -105,7 +105,7 @@ def write(
     if superseded > SUPERSEDED_BYTES_MAX:
         raise too_much(superseded)
     if start_ts:
-        record = TxnRecord(status=COMMITTED, commit_ts=commit_ts, owner=owner)
+        record = TxnRecord(COMMITTED, commit_ts, 0, 0, 0, owner)
         m.set_txn(ops[0][1], start_ts, record, new=known is None)
     return commit_ts
 

@@ -136,9 +136,9 @@ class Reader:
                         now_ms=now_ms,
                         keep=view.keep,
                     )
-                    self._replies.answer(
-                        conn, [r[0], 0, rows] if r[1] == MGET else [r[0], 0, rows, r[6]]
-                    )
+                    conn.reply([r[0], 0, rows] if r[1] == MGET else [r[0], 0, rows, r[6]])
+                    self._scheduler.dirty[conn] = None
+                    self._scheduler.wake()
                     return size
                 result = read(self._state, self._recent, r, now_ms)
             except KeyLocked as refusal:
