@@ -57,6 +57,7 @@ from sqlproxy import catalog, relations, settling
 from sqlproxy.declaring import Draft, columns_in, hidden_key, with_parts
 from sqlproxy.dropping import plan_drop
 from sqlproxy.naming import check_table_name
+from sqlproxy.privileges import made
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
     DEFAULT_NAMESPACE,
@@ -192,10 +193,12 @@ class CreateTable(TableProcedure):
             return again(delay_ms=wait_ms)
         table_id = await catalog.next_table_id(t)
         settled, sequences = await settling.settled(t, draft, table_id)
+        settled = replace(settled, acl=made(namespace.defaults, settled.owner, "table"))
         table = await catalog.create_table_record(t, settled, table_id)
         await relations.put_index_names(t, table)
         for sequence in sequences:
-            await relations.put_sequence(t, sequence)
+            acl = made(namespace.defaults, table.owner, "sequence")
+            await relations.put_sequence(t, replace(sequence, acl=acl))
         descriptors = await self._planned(t, namespace, table, split_keys)
         ctx.state["table"] = table_id
         ctx.state["partitions"] = [descriptor.to_wire() for descriptor in descriptors]

@@ -37,6 +37,7 @@ from sqlproxy import catalog, records, relations
 from sqlproxy.altering import SETTLE_MS
 from sqlproxy.dropping import plan_drop, views_over
 from sqlproxy.naming import check_column_name, check_table_name
+from sqlproxy.privileges import made
 from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
 from sqlproxy.schema import CREATING, DROPPING, Column, Relation, Sequence, Table, View
@@ -133,7 +134,9 @@ class CreateView(_OfRelation):
             await catalog.hold_namespace(t, view.namespace)
             await relations.put_view(t, view)
         else:
-            view = replace(view, id=await catalog.next_table_id(t))
+            space = await catalog.lookup_namespace(t, view.namespace)
+            acl = made(space.defaults, view.owner, "view")
+            view = replace(view, id=await catalog.next_table_id(t), acl=acl)
             await relations.create_view(t, view)
         return done(_told(view))
 
@@ -264,15 +267,17 @@ class CreateSequence(_OfRelation):
         args = known_fields(ctx.args, _SEQUENCE_FIELDS)
         t = await CatalogTxn.of(ctx)
         namespace, name = name_in(args, "namespace"), name_in(args, "name")
-        made = sequence_of(namespace, name, args.get("options") or {})
+        new = sequence_of(namespace, name, args.get("options") or {})
         there = await relations.find_relation(t, namespace, name)
         if there is not None and args.get("if_not_exists"):
             return done({"namespace": namespace, "name": name, "exists": there.kind})
         owner = await _owner(t, namespace, args.get("owned_by"))
         role = name_in(args, "owner") if "owner" in args else ""
-        made = replace(made, id=await catalog.next_table_id(t), owned_by=owner, owner=role)
-        await relations.create_sequence(t, made)
-        return done(_told(made))
+        space = await catalog.lookup_namespace(t, namespace)
+        acl = made(space.defaults, role, "sequence")
+        new = replace(new, id=await catalog.next_table_id(t), owned_by=owner, owner=role, acl=acl)
+        await relations.create_sequence(t, new)
+        return done(_told(new))
 
 
 @procedure("AlterSequence", locks=table_locks)

@@ -3,6 +3,7 @@ of `sqlproxy.catalog` are; who may call them is `sqlproxy.privileges`'s matter.
 
     await grant_relations(t, ns, names, change)     `change`: the list of one relation → the new one
     await grant_database(t, ns, change, schema=…)
+    await grant_defaults(t, ns, creators, kind, change)
     await own_relation(t, ns, name, owner)          its own sequences and their lists go along
     await own_database(t, ns, owner)
     await reassign(t, ns, names, owner)             everything that these roles own in it
@@ -48,6 +49,21 @@ async def grant_database(t: Writer, name: str, change: Change, *, schema: bool =
     after = change(kind, default(kind, space.owner or OWNER) if acl is None else acl)
     new = replace(space, schema_acl=after) if schema else replace(space, acl=after)
     await catalog.put_namespace(t, new)
+
+
+async def grant_defaults(
+    t: Writer, name: str, creators: Iterable[str], kind: str, change: Change
+) -> None:
+    """Of what these roles will make in the database; `kind`: table (and view) or sequence. Raises
+    KvorumError, SqlError (42704).
+    """
+    space = await catalog.lookup_namespace(t, name)
+    kept = {(creator, what): acl for creator, what, acl in space.defaults}
+    for creator in creators:
+        await roles.known(t, creator)
+        kept[creator, kind] = change(kind, kept.get((creator, kind), ()))
+    defaults = tuple((creator, what, acl) for (creator, what), acl in kept.items() if acl)
+    await catalog.put_namespace(t, replace(space, defaults=defaults))
 
 
 async def own_relation(t: Writer, namespace: str, name: str, owner: str) -> None:

@@ -79,6 +79,19 @@ def with_owner(acl: Acl | None, old: str, new: str) -> Acl | None:
     return tuple(held.items())
 
 
+def made(defaults: Iterable[tuple[str, str, Acl]], owner: str, kind: str) -> Acl | None:
+    """What something has that the owner makes now; `defaults`: of its database."""
+    of = "sequence" if kind == "sequence" else "table"
+    name = owner or OWNER
+    found: Acl | None = None
+    for creator, what, added in defaults:
+        if (creator, what) == (name, of):
+            for grantee, letters in added:
+                before = default(kind, name) if found is None else found
+                found = with_granted(before, kind, [grantee], letters)
+    return found
+
+
 def shown(acl: Acl, owner: str) -> list[str]:
     """As PostgreSQL writes aclitems."""
     return [f"{_quoted(grantee)}={letters}/{_quoted(owner)}" for grantee, letters in acl]

@@ -2,8 +2,8 @@
 key).
 
     NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state, owner, acl,
-                                             acl of the schema]; older rows end after `created` or
-                                             `state`
+                                             acl of the schema, [[role, kind, acl], …]]; older rows
+                                             end after `created` or `state`
     TABLES         esc(namespace) esc(name)  [f, id, namespace, name, state, columns, primary key,
                                              replicas, tags, created, version, next column id,
                                              partition bytes, extra]; older rows end after `next
@@ -103,8 +103,9 @@ def corrupt(key: bytes, why: str) -> Corruption:
 
 def encode_namespace(n: Namespace) -> list[Any]:
     row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
-    if n.owner or n.acl is not None or n.schema_acl is not None:
-        row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl)]
+    if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults:
+        defaults = [[role, kind, _encode_acl(acl)] for role, kind, acl in n.defaults]
+        row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl), defaults]
     return row
 
 
@@ -113,10 +114,11 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
     row = opened(key, value)
     _, name, created, *more = row
     replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
-    owner, acl, schema = more[3:6] if len(more) > 3 else ("", None, None)
+    owner, acl, schema, defaults = more[3:7] if len(more) > 3 else ("", None, None, ())
     return Namespace(
-        name, created, replicas, tuple(tags), state, owner, _decode_acl(acl), _decode_acl(schema)
-    )
+        name, created, replicas, tuple(tags), state, owner, _decode_acl(acl), _decode_acl(schema),
+        tuple((role, kind, _decode_acl(told) or ()) for role, kind, told in defaults),
+    )  # fmt: skip
 
 
 # -- who may do what

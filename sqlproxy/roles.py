@@ -120,6 +120,9 @@ async def dependents(t: Reader, name: str) -> list[str]:
     for space in await catalog.list_namespaces(t):
         found += about(space.owner, space.acl, f"database {space.name}")
         found += about("", space.schema_acl, f"schema public of database {space.name}")
+        for creator, kind, acl in space.defaults:
+            what = f"default privileges on new {kind}s of role {creator} in database {space.name}"
+            found += about(creator, acl, what)
         for one in await relations.list_relations(t, space.name, creating=True):
             found += about(one.owner, one.acl, f"{one.kind} {space.name}.public.{one.name}")
     return found

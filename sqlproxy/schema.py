@@ -70,7 +70,8 @@ Acl = tuple[tuple[str, str], ...]  # (role, letters), …; None: as made. See sq
 class Namespace:
     """`created` is the timestamp of the transaction that made it. `replicas` and `tags` are its
     tables' (`placement`). `state`: public, or disabled: then no table is made or enabled in it.
-    `acl`: of the database that it is to SQL, `schema_acl`: of its schema public.
+    `acl`: of the database that it is to SQL, `schema_acl`: of its schema public, `defaults`: of
+    what is made in it.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Namespace:
     owner: str = ""
     acl: Acl | None = None
     schema_acl: Acl | None = None
+    defaults: tuple[tuple[str, str, Acl], ...] = ()  # (who makes it, kind, what it is granted)
 
 
 @dataclass(frozen=True, slots=True)

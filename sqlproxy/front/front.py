@@ -90,7 +90,6 @@ _REFUSED: Final = {
     "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
     "AlterSystemStmt": "ALTER SYSTEM", "SecLabelStmt": "SECURITY LABEL",
     "AlterDatabaseStmt": "ALTER DATABASE",
-    "AlterDefaultPrivilegesStmt": "ALTER DEFAULT PRIVILEGES",
     "CreatePublicationStmt": "CREATE PUBLICATION",
     "CreateSubscriptionStmt": "CREATE SUBSCRIPTION", "CreateStatsStmt": "CREATE STATISTICS",
     "CreateForeignTableStmt": "CREATE FOREIGN TABLE", "CreateTableSpaceStmt": "CREATE TABLESPACE",
@@ -377,6 +376,7 @@ _COMMANDS: Final[dict[str, Callable[[Node], Any]]] = {
     "AlterRoleStmt": commands.alter_role,
     "DropRoleStmt": commands.drop_role,
     "GrantRoleStmt": granting.grant_role,
+    "AlterDefaultPrivilegesStmt": granting.defaults,
     "AlterOwnerStmt": granting.owner,
     "ReassignOwnedStmt": granting.reassign,
 }

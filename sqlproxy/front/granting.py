@@ -43,6 +43,14 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class GrantDefaults:
+    """ALTER DEFAULT PRIVILEGES; `creators` None: of who says so."""
+
+    creators: tuple[str, ...] | None
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
 class GrantRole:
     give: bool
     groups: tuple[str, ...]
@@ -88,6 +96,32 @@ def grant(body: Node, names: Names) -> Grant:
         found = tuple(_named(node["RangeVar"], kind, names) for node in body["objects"])
     letters = _letters(body.get("privileges"), kind)
     return Grant(give, kind, found, letters, role_names(body["grantees"], public=True))
+
+
+def defaults(body: Node) -> GrantDefaults:
+    """Raises SqlError."""
+    creators: tuple[str, ...] | None = None
+    for node in body.get("options", ()):
+        part = node["DefElem"]
+        listed = part["arg"]["List"]["items"]
+        if part["defname"] == "schemas":
+            for schema in strings(listed):
+                _check_public(schema)
+        else:
+            creators = role_names(listed)
+    action = body["action"]
+    kind = _KINDS.get(action["objtype"])
+    if kind not in ("table", "sequence"):
+        word = action["objtype"].removeprefix("OBJECT_").lower()
+        raise unsupported(f"ALTER DEFAULT PRIVILEGES … ON {word.upper()}S")
+    if action.get("grant_option"):
+        raise unsupported("GRANT OPTION", hint="Only owners grant; make the role a member of it.")
+    letters = _letters(action.get("privileges"), kind)
+    if letters is not None and any(one not in ALL[kind] for one in letters):
+        raise SqlError("0LP01", f"invalid privilege type for {kind}")
+    grantees = role_names(action["grantees"], public=True)
+    give = bool(action.get("is_grant"))
+    return GrantDefaults(creators, Grant(give, kind, None, letters, grantees))
 
 
 def _named(reference: Node, kind: str, names: Names) -> str:

@@ -306,6 +306,7 @@ COMMANDS: Final[dict[type, Command]] = {
     s.DropRole: roles.drop_role,
     g.Grant: granting.grant,
     g.GrantRole: roles.grant_role,
+    g.GrantDefaults: granting.grant_defaults,
     g.ChangeOwner: granting.change_owner,
     g.ReassignOwned: granting.reassign_owned,
 }

@@ -11,7 +11,7 @@ from sqlproxy import granting, roles
 from sqlproxy.errors import UNDEFINED_DATABASE, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
-from sqlproxy.privileges import ALL, PUBLIC, with_granted, without
+from sqlproxy.privileges import ALL, OWNER, PUBLIC, with_granted, without
 from sqlproxy.schema import Acl
 from sqlproxy.session.names import Declared
 from sqlproxy.session.roles import called
@@ -45,12 +45,7 @@ async def grant(session: SqlSession, bound: g.Grant) -> str:
     session.check_writable(word)
     names = await _there(session, bound.grantees)
 
-    def change(kind: str, acl: Acl) -> Acl:
-        letters = ALL[kind] if bound.letters is None else bound.letters
-        if bound.give:
-            return with_granted(acl, kind, names, letters)
-        return without(acl, names, letters)
-
+    change = _change(bound, names)
     if bound.kind in ("database", "schema"):
         for name in bound.names or ():
             await _grant_database(session, bound.kind, name, change)
@@ -80,6 +75,36 @@ async def grant(session: SqlSession, bound: g.Grant) -> str:
 
     await _commit(session, session.database, write)
     return word
+
+
+def _change(bound: g.Grant, names: Sequence[str]) -> granting.Change:
+    """One list of privileges as it is behind it."""
+
+    def change(kind: str, acl: Acl) -> Acl:
+        letters = ALL[kind] if bound.letters is None else bound.letters
+        if bound.give:
+            return with_granted(acl, kind, names, letters)
+        return without(acl, names, letters)
+
+    return change
+
+
+async def grant_defaults(session: SqlSession, bound: g.GrantDefaults) -> str:
+    session.check_writable("ALTER DEFAULT PRIVILEGES")
+    names = await _there(session, bound.grant.grantees)
+    creators = [session.permits.role or OWNER]
+    if bound.creators is not None:
+        creators = await _there(session, bound.creators)
+        for creator in creators:
+            session.permits.check_new_owner(creator)
+    change = _change(bound.grant, names)
+
+    async def write(t: Transaction) -> None:
+        kind = bound.grant.kind
+        await granting.grant_defaults(t, session.database, creators, kind, change)
+
+    await _commit(session, session.database, write)
+    return "ALTER DEFAULT PRIVILEGES"
 
 
 def _check_letters(kind: str, letters: str) -> None:

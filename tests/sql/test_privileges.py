@@ -279,13 +279,43 @@ def test_p10_the_catalog_tells_of_privileges(
         assert conn.execute(ask).fetchone() == (False, True)
 
 
+def test_p10_what_is_made_later_is_granted_by_default(
+    sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
+) -> None:
+    """A reader would lose its sight with every migration."""
+    owner, reader = roles
+    with _as(sql, owner) as conn:
+        later = "ALTER DEFAULT PRIVILEGES"
+        conn.execute(f"{later} IN SCHEMA public GRANT SELECT ON TABLES TO {reader}")
+        conn.execute(f"{later} GRANT INSERT, UPDATE ON TABLES TO {reader}")
+        conn.execute(f"{later} REVOKE UPDATE ON TABLES FROM {reader}")
+        conn.execute(f"{later} GRANT ALL ON SEQUENCES TO {reader}")
+        conn.execute("CREATE TABLE later (a serial PRIMARY KEY, b int)")
+        conn.execute("CREATE VIEW seen AS SELECT b FROM later")
+        conn.execute("CREATE SEQUENCE numbers")
+    db.execute("CREATE TABLE other (a int)")
+    with _as(sql, reader) as conn:
+        conn.execute("INSERT INTO later (b) VALUES (1)")
+        assert conn.execute("SELECT a, b FROM later").fetchall() == [(1, 1)]
+        assert conn.execute("SELECT b FROM seen").fetchall() == [(1,)]
+        assert conn.execute("SELECT nextval('numbers')").fetchone() == (1,)
+        _refused(conn, "UPDATE later SET b = 2", "permission denied for table later")
+        _refused(conn, "SELECT * FROM other", "permission denied for table other")
+        _refused(conn, "SELECT * FROM t", "permission denied for table t")
+        others = f"{later} FOR ROLE {owner} GRANT ALL ON TABLES TO PUBLIC"
+        _refused(conn, others, "must be member of role")
+    with pytest.raises(psycopg.Error) as caught:
+        db.execute(f"DROP ROLE {reader}")
+    assert caught.value.sqlstate == "2BP01"
+
+
 def test_p10_what_is_not_kept_is_refused(db: psycopg.Connection, roles: tuple[str, str]) -> None:
     """An option that is taken and forgotten is a promise broken."""
     _, reader = roles
     for statement in (
         f"GRANT SELECT (a) ON t TO {reader}",
         f"GRANT SELECT ON t TO {reader} WITH GRANT OPTION",
-        f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {reader}",
         f"ALTER ROLE {reader} VALID UNTIL '2030-01-01'",
         f"ALTER ROLE {reader} NOINHERIT",
         f"ALTER ROLE {reader} REPLICATION",

@@ -180,7 +180,7 @@ def test_p4_a_table_with_everything() -> None:
         ("alter table t drop constraint nosuch", "42704"),
         ("create function f() returns int as '' language sql", "0A000"),
         ("listen x", "0A000"),
-        ("alter default privileges grant select on tables to bob", "0A000"),
+        ("alter default privileges grant execute on functions to bob", "0A000"),
         ("comment on database d is 'x'", "0A000"),
         ("do 'x'", "0A000"),
         ("prepare transaction 'x'", "0A000"),
