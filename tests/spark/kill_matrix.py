@@ -268,7 +268,8 @@ class Matrix:
         self.files[number] = rows
 
     def _reached(self, case: Case) -> dict[str, int]:
-        until = time.monotonic() + ROUND_S
+        up = (self.folder / "driver-is-up").exists()
+        until = time.monotonic() + (ROUND_S if up else START_S)
         path = self.folder / f"reached-{self.round}"
         while not path.exists():
             self._alive()
