@@ -81,12 +81,16 @@ class Sql:
         self.session: Any = None
         self.ways: dict[str, int] = {"short": 0, "declined": 0, "usual": 0}
 
-    async def do(self, text: str, *values: Any, steady: bool = False) -> tuple[str, list[Any]]:
-        """One statement: its tag and rows. `steady`: it is not cancelled and not left."""
+    async def do(
+        self, text: str, *values: Any, steady: bool = False, sync: bool = True
+    ) -> tuple[str, list[Any]]:
+        """One statement: its tag and rows. `steady`: it is not cancelled and not left. `sync`: a
+        Sync follows; else the next statement belongs to the same transaction.
+        """
         if self.session is None:
             self.session = await self._open()
         roll = 1.0 if steady else self._chance.random()
-        work = asyncio.get_running_loop().create_task(self._do(text, values))
+        work = asyncio.get_running_loop().create_task(self._do(text, values, sync))
         try:
             if roll < _LEFT:
                 await asyncio.wait([work], timeout=self._chance.random() * 0.02)
@@ -117,11 +121,18 @@ class Sql:
         with suppress(KvorumError, SqlError):
             await session.close()
 
-    async def _do(self, text: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+    async def sync(self) -> None:
+        """The Sync behind statements without one."""
+        try:
+            await self.session.sync()
+        except KvorumError as error:
+            raise as_sql_error(error) from error
+
+    async def _do(self, text: str, values: Sequence[Any], sync: bool) -> tuple[str, list[Any]]:
         session = self.session
         try:
             prepared = await session.parse(text, ())
-            if prepared.short is not None and not session.portals:
+            if sync and prepared.short is not None and not session.portals:
                 loop = asyncio.get_running_loop()
                 answered: asyncio.Future[Answered | SqlError | None] = loop.create_future()
 
@@ -151,7 +162,8 @@ class Sql:
             await session.failed(as_sql_error(error))
             await session.sync()
             raise as_sql_error(error) from error
-        await session.sync()
+        if sync:
+            await session.sync()
         return tag, rows
 
     async def copy(self, table: str, rows: Sequence[Sequence[Any]], gives_up: bool) -> None:

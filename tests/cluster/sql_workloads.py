@@ -287,24 +287,33 @@ class Appends(SqlWorkload):
         async def run(sql: Sql) -> list[list[Any]]:
             return [await self._one(sql, op, client) for op in ops]
 
+        async def before_one_sync(sql: Sql) -> list[list[Any]]:
+            done = [await self._one(sql, op, client, sync=False) for op in ops]
+            await sql.sync()
+            return done
+
         reads = all(op[0] == "r" for op in ops)
         if len(ops) == 1:
             await self.record(client, "txn", ops, run, reads=reads)
+        elif client.isolation == "snapshot" and client.chance.happens(0.4):
+            await self.record(client, "txn", ops, before_one_sync, reads=reads)
         else:
             await self.block(client, "txn", ops, run, _begin(client), reads=reads)
 
-    async def _one(self, sql: Sql, op: list[Any], client: Client) -> list[Any]:
+    async def _one(
+        self, sql: Sql, op: list[Any], client: Client, *, sync: bool = True
+    ) -> list[Any]:
         what, key, element = op
         if what == "r":
-            _, rows = await sql.do("SELECT v FROM l WHERE k = $1", key)
+            _, rows = await sql.do("SELECT v FROM l WHERE k = $1", key, sync=sync)
             if rows:
                 self._there.add(key)
             return ["r", key, _list(rows)]
         tag = "UPDATE 0"
         if key in self._there and client.chance.happens(0.8):
-            tag, _ = await sql.do(self._UPDATE, f"{element},", key)
+            tag, _ = await sql.do(self._UPDATE, f"{element},", key, sync=sync)
         if tag == "UPDATE 0":  # what was read may have been of a block that was rolled back
-            await sql.do(self._UPSERT, key, f"{element},")
+            await sql.do(self._UPSERT, key, f"{element},", sync=sync)
         return op
 
     async def final(self, client: Client) -> bool:

@@ -406,13 +406,11 @@ def test_q1_a_definition_that_is_cancelled_says_that_it_goes_on(
 ) -> None:
     """57014 would mean that nothing was done; a definition is a job that nobody stops."""
     told = []
-    with sql.connect(autocommit=True) as one:
-        one.execute("SET client_min_messages = error")
-        for number, ms in enumerate((5, 10, 20, 40, 80)):
+    for number, ms in enumerate((10, 20, 40, 80)):
+        with sql.connect(autocommit=True) as one:
             one.execute(f"SET statement_timeout = {ms}")
             try:
                 one.execute(f"CREATE INDEX i{number} ON t (v)")
             except psycopg.errors.QueryCanceled as error:
                 told.append(error.diag.message_detail or "")
-            one.execute("SET statement_timeout = 0")
     assert any("SHOW JOBS" in detail for detail in told), told
