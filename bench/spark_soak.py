@@ -47,10 +47,18 @@ def sample(spark: Any, node: Node, sight: Session) -> dict[str, float]:
     runtime = spark._jvm.Runtime.getRuntime()
     return {
         "node_mb": memory_mb(node.pid),
-        "workers_mb": sum(memory_mb(pid) for pid in tree(jvm) if pid != jvm),
+        "workers_mb": sum(_memory_mb(pid) for pid in tree(jvm) if pid != jvm),
         "heap_mb": (runtime.totalMemory() - runtime.freeMemory()) / 1e6,
         "staged_rows": staged_rows(sight),
     }
+
+
+def _memory_mb(pid: int) -> float:
+    """Of a process that may end while we look: then nothing."""
+    try:
+        return memory_mb(pid)
+    except (OSError, ValueError):
+        return 0.0
 
 
 def thirds(samples: Sequence[dict[str, float]]) -> Record:
