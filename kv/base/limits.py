@@ -512,7 +512,7 @@ SQL_SLICE_ROWS: Final = 48  # … which is done in transactions of so many: a mi
 SQL_SLICE_ROWS_MAX: Final = 384  # … or of up to so many, while nobody else uses the loop
 SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
-SQL_REST_MS_MAX: Final = 50  # between two slices, on a node that others use
+SQL_REST_MS_MAX: Final = 10  # between two slices, on a node that others use
 SQL_IDLE_PASS_S: Final = 50e-6  # a loop whose passes are shorter has nothing else to do
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
