@@ -107,9 +107,10 @@ async def query(
         return at_once(rows)
     at = await _moment(session, select, values)
     if isinstance(plan, SelectPlan):
-        alone = not session.block.explicit and session.block.transaction is None
+        block = session.block
+        alone = session.lone and not block.explicit and block.transaction is None
         if plan.point and alone and not at and not select.locking:
-            # one read is a snapshot by itself
+            # One read is a snapshot by itself, if no other statement belongs to its transaction.
             found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
             return at_once(found)
         batches = plan.batches(await reads_of(session, at), env, touched)

@@ -401,6 +401,21 @@ def test_p10_what_was_read_behind_a_statement_holds_when_it_is_committed(
         assert values(one) == {1: 100, 2: 20}
 
 
+def test_p10_reads_before_one_sync_are_of_one_snapshot(sql: Sql, t: psycopg.Connection) -> None:
+    """Statements of a pipeline are one transaction: two SELECTs by key told two moments, and what
+    an UPDATE behind one was decided on could have changed.
+    """
+    with sql.connect(autocommit=True) as one:
+        one.pgconn.enter_pipeline_mode()
+        assert executed(one, b"SELECT v FROM t WHERE id = 1").get_value(0, 0) == b"10"
+        t.execute("UPDATE t SET v = 100 WHERE id = 1")
+        assert executed(one, b"SELECT v FROM t WHERE id = 1").get_value(0, 0) == b"10"
+        executed(one, b"UPDATE t SET v = 11 WHERE id = 1")
+        assert synced(one) == "40001"
+        one.pgconn.exit_pipeline_mode()
+        assert values(one) == {1: 100, 2: 20}
+
+
 def test_q1_a_definition_that_is_cancelled_says_that_it_goes_on(
     sql: Sql, t: psycopg.Connection
 ) -> None:
