@@ -5,8 +5,9 @@ exception and its frame, say. By default Python searches whenever 700 more conta
 the last search. Some hundred requests in flight are more than that, so every wave of them was
 searched, mostly twice: 8 % of the CPU of a node under point SELECTs, for nothing found.
 
-Invariant: whoever refers to itself is found after YOUNG_MAX more containers at the latest, so what
-waits for a search is bounded.
+Invariant: whoever refers to itself is found after YOUNG_MAX more containers at the latest; if it
+had survived a search before, after _OLDER or, when it is old, _OLDER² times as many and only when
+the old ones grew by a quarter. What is large must not be held by such a cycle.
 """
 
 from __future__ import annotations

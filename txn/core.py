@@ -101,7 +101,15 @@ from txn.messages import (
     Write,
     Written,
 )
-from txn.refusals import closed, connection_lost, deadline_exceeded, expired, too_old, unknown
+from txn.refusals import (
+    closed,
+    connection_lost,
+    deadline_exceeded,
+    expired,
+    renumber,
+    too_old,
+    unknown,
+)
 
 
 class State(Enum):
@@ -456,8 +464,9 @@ class CommitCore:
     def _in_our_terms(self, error: KvorumError, indexes: Indexes) -> KvorumError:
         """A condition is named by its place in the transaction, not in its request."""
         at = error.details.get("op")
-        if isinstance(error, ConditionFailed) and isinstance(at, int) and at < len(indexes):
-            error.details["op"] = indexes[at]
+        placed = isinstance(error, ConditionFailed) and len(self.ops) > 1
+        if placed and isinstance(at, int) and at < len(indexes):
+            renumber(error, indexes[at])
         return error
 
     # -- the end

@@ -9,7 +9,9 @@ words in kv/mvcc/refusals.py.
 
 from __future__ import annotations
 
-from kv.base.errors import DeadlineExceeded, TxnAborted, Unavailable, UnknownOutcome
+import re
+
+from kv.base.errors import DeadlineExceeded, KvorumError, TxnAborted, Unavailable, UnknownOutcome
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 
 
@@ -68,3 +70,13 @@ def unknown(start_ts: int, anchor: bytes, *, until: str = " before the deadline"
         "may or may not be committed; ask for its status by its id before doing it again",
         details={"txn": start_ts, "anchor": anchor},
     )
+
+
+def renumber(error: KvorumError, place: int | None) -> None:
+    """A refused condition (kv.mvcc.refusals.condition_failed) is told by the place of its op in
+    what the caller gave, not in a message; None: that has none.
+    """
+    number = "" if place is None else f"operation {place}: "
+    error.details["op"] = place
+    error.message = number + re.sub(r"^operation \d+: ", "", error.message)
+    error.args = (error.message,)

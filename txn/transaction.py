@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from kv.base.errors import (
+    ConditionFailed,
     KvorumError,
     SnapshotTooOld,
     TxnAborted,
@@ -33,7 +34,7 @@ from txn.cutting import FEW_OPS
 from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
 from txn.readset import ReadSet
-from txn.refusals import too_old
+from txn.refusals import renumber, too_old
 from txn.results import ScanPage
 from txn.sending import Request
 from txn.terms import Terms
@@ -330,13 +331,15 @@ class Transaction:
         if self.spilled:
             return await client.commit_large(self.start_ts, self._buffer, self.terms)
         ops = self._buffer.ops()
+        given = ops
         if len(ops) > FEW_OPS and ops[-1].kind != OP_CHECK and not self._recorded:
-            ops.sort(key=_key_of)  # rows, perhaps; a recorded one's anchor is told to others
+            # rows, perhaps; a recorded one's anchor is told to others
+            ops = sorted(ops, key=_key_of)
         also: frozenset[bytes] = frozenset()
         held = self._reads if self._reads is not None else self._holds
         if ops and held is not None:
             reads, also = held.ops({op.key for op in ops})
-            ops += reads
+            ops = ops + reads
         request = Request(
             self.start_ts,
             ops or [check(STATUS_ONLY_KEY, 0)],
@@ -346,7 +349,13 @@ class Transaction:
             also_read=also,
         )
         self._trace = CommitTrace(client.timers.monotonic)
-        return await client.coordinator.commit(request, self._budget_ms, self._trace)
+        try:
+            return await client.coordinator.commit(request, self._budget_ms, self._trace)
+        except ConditionFailed as error:
+            if ops is not given:  # it is told by its place as it was given
+                key = error.details.get("key")
+                renumber(error, next((i for i, op in enumerate(given) if op.key == key), None))
+            raise
 
     def _tell_waiters(self, error: KvorumError | None) -> None:
         """The others who commit it, too, are told what the first one was."""

@@ -45,6 +45,7 @@ from txn.coordinator import Coordinator
 from txn.deadlock import DEADLOCK
 from txn.grouping import by_partition
 from txn.ports import Kv
+from txn.refusals import renumber
 from txn.sending import Request
 from txn.waiting import Backoff, Deadline
 
@@ -76,7 +77,7 @@ class BatchWriter:
         except ConditionFailed as error:
             at = error.details.get("op")
             if isinstance(at, int) and at < len(places):
-                error.details["op"] = places[at]
+                renumber(error, places[at])
             raise
 
     async def one(self, op: Op, budget_ms: int) -> int:

@@ -138,6 +138,8 @@ class KvClient:
             return await self._again(call, key, args)
         except KvorumError as error:
             raise call.final(error) from error.__cause__
+        finally:
+            call.last = None  # it refers to frames, and they to it: a cycle that holds the args
 
     def start(
         self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
@@ -169,6 +171,8 @@ class KvClient:
             return await self._again(call, first.key, first.args)
         except KvorumError as last:
             raise call.final(last) from last.__cause__
+        finally:
+            call.last = None  # as in `call`
 
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
         """The result list of a node method: of MASTER_METHODS at the meta partition's leader, of
@@ -180,6 +184,8 @@ class KvClient:
             return (await self._ask_a_node(call, args))[0]
         except KvorumError as error:
             raise call.final(error) from error.__cause__
+        finally:
+            call.last = None  # as in `call`
 
     async def call_at(
         self, address: Address, method: int, *args: Any, budget_ms: int = 0

@@ -23,7 +23,9 @@ from kvorum.http.request import Asgi, Receive, Request, Scope, Send, send_reply
 
 _LOCAL: Final = "localhost"
 _KNOWN_MAX: Final = 1_000
-"""Values of `Host` that were looked at and are remembered as good; more are looked at each time."""
+"""Values of `Host` that were looked at and are remembered as good; others are looked at each time.
+"""
+_KNOWN_BYTES_MAX: Final = 300  # of one: what a client calls a port may be 60 KiB
 
 
 class HostGuard:
@@ -33,7 +35,7 @@ class HostGuard:
 
     def __init__(self, app: Asgi, names: Iterable[str]) -> None:
         self._app = app
-        lower = {name.lower() for name in names if name}
+        lower = {name.lower().removesuffix(".") for name in names if name}
         self._any = ANY_HOST in lower
         self._below = tuple(name[1:] for name in {*lower, "*." + _LOCAL} if name.startswith("*."))
         self._names = lower | {_LOCAL}
@@ -51,7 +53,7 @@ class HostGuard:
         name = _name(value)
         if not (name in self._names or name.endswith(self._below) or _is_address(name)):
             return False
-        if len(self._known) < _KNOWN_MAX:
+        if len(self._known) < _KNOWN_MAX and len(value) <= _KNOWN_BYTES_MAX:
             self._known.add(value)
         return True
 

@@ -9,7 +9,6 @@ be awaited or not, both do the same. In a plain (not async) step the reads block
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -28,6 +27,7 @@ from procedures.engine.store import ProcedureStore, Reads, Row
 from procedures.engine.submission import checked_text
 from procedures.engine.typed import Shape
 from txn.buffer import WriteBuffer
+from txn.refusals import renumber
 from txn.results import ScanPage
 
 T = TypeVar("T")
@@ -199,10 +199,7 @@ class StepTxn:
         key = error.details.get("key")
         if isinstance(key, bytes) and "op" in error.details:
             place = next((i for i, op in enumerate(self._buffer.ops()) if op.key == key), None)
-            number = "" if place is None else f"operation {place}: "
-            error.details["op"] = place
-            error.message = number + re.sub(r"^operation \d+: ", "", error.message)
-            error.args = (error.message,)
+            renumber(error, place)
         for (namespace, table), table_id in self._known.items():
             show_user_key(error, table_prefix(table_id), namespace, table)
         return error

@@ -396,11 +396,13 @@ class Executor:
         return stored if kept and self._serving else None
 
     def succeeded(self, id: int) -> Record | None:
-        """The record of one that ended well a moment ago, if it is small: nothing changes it any
-        more, so it may be told unasked.
+        """The record of one that ended well a moment ago, if it is small and nothing of it has to
+        be read, which could fail: nothing changes it any more, so it may be told unasked.
         """
         stored = self._lately(id)
-        return stored.record if stored and stored.record.state is State.SUCCESS else None
+        if stored is None or stored.record.state is not State.SUCCESS or stored.record.spilled:
+            return None
+        return stored.record
 
     async def wait(self, id: int, wait_ms: int) -> Record:
         """The record at the end of the procedure, or as it is after `wait_ms`."""

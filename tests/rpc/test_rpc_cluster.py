@@ -5,6 +5,7 @@ twice.
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from kv.base.errors import (
 from kv.base.ids import META_PARTITION
 from kv.base.limits import CONNECT_MS_MAX
 from kv.base.methods import CHANGE_REPLICAS, COMMIT, FIND_TXN, GET, LOOKUP, PING, PUT, TSO
+from kv.client.calls import Call
 from kv.client.client import KvClient
 from tests.rpc.fakes import KEY
 from tests.rpc.several import Cluster, address_of
@@ -78,6 +80,28 @@ def test_a3_a_stale_location_costs_one_refresh_and_no_error(callers: int) -> Non
         assert client.refreshes == 1
 
     run(main)
+
+
+def test_a3_a_call_that_was_sent_twice_dies_with_its_answer() -> None:
+    """A call and the frames of its last error would hold each other, and the value that was to be
+    written, until Python searches for cycles.
+    """
+
+    async def main(loop: SimLoop) -> None:
+        cluster = Cluster(loop)
+        client = cluster.client()
+        await put(client, A, b"1")
+        cluster.lead(1, 2)
+        await put(client, A, b"2")
+        assert client.retries
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(main)
+        assert not [found for found in gc.get_objects() if type(found) is Call]
+    finally:
+        gc.enable()
 
 
 def test_a3_the_leader_died_and_another_one_is_elected() -> None:

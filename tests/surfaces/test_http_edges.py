@@ -147,7 +147,7 @@ async def test_names_of_hosts_are_told_or_are_all() -> None:
     hosts = [b"db.example.org:7602", b"DB.Example.Org", b"n1.kv.local", b"kv.local", b"other.org"]
     scope = {"type": "http", "method": "GET", "raw_path": b"/", "query_string": b""}
     for names, taken in (
-        (("db.example.org", "*.kv.local", ""), hosts[:3]),
+        (("db.example.org.", "*.kv.local", ""), hosts[:3]),
         (("*",), hosts),
         ((), []),
     ):

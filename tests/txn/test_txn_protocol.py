@@ -136,6 +136,7 @@ def test_d2_failed_condition_names_key_and_operation() -> None:
         error = await failure(client.write(ops))
         assert isinstance(error, ConditionFailed)
         assert (error.details["key"], error.details["op"]) == (k("l"), 2)
+        assert str(error).startswith("operation 2: ")
         error = await failure(client.write([*ops[:1], *ops]))  # the first key twice: the last wins
         assert error.details["op"] == 3
         await client.close()

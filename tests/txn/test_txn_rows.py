@@ -76,6 +76,22 @@ def test_b7_rows_that_are_not_new_are_named() -> None:
     in_world(test)
 
 
+def test_b7_rows_in_any_order_are_named_by_their_place() -> None:
+    """They are sorted on the way: another operation than the refused one would be told."""
+
+    async def test(world: RealWorld, client: TxnClient, seen: Seen) -> None:
+        await client.write_one(put(KEYS[100], b"there"))
+        t = await client.begin()
+        t.put_rows(KEYS[::-1], VALUES[::-1], absent=True)
+        refused = await failure(t.commit())
+        assert isinstance(refused, ConditionFailed)
+        place = KEYS[::-1].index(KEYS[100])
+        assert (refused.details["key"], refused.details["op"]) == (KEYS[100], place)
+        assert str(refused).startswith(f"operation {place}: key ")
+
+    in_world(test)
+
+
 def test_b6_what_is_no_plain_put_is_no_row() -> None:
     """A delete, a check, a version or a time to live would be forgotten on the way."""
     puts = [put(key, value) for key, value in zip(KEYS, VALUES, strict=True)]
