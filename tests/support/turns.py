@@ -42,7 +42,11 @@ def processes() -> int:
 
 def recorded() -> dict[str, float]:
     """Seconds by file. A test run does not fail for what is only an order."""
-    return json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    try:
+        found: dict[str, float] = json.loads(RECORD.read_text())
+    except (OSError, ValueError):  # half of a file, say
+        return {}
+    return found
 
 
 @cache
