@@ -189,18 +189,26 @@ class RoleBook:
     def __init__(self, reader: Reader, now: Callable[[], float], ttl_s: float) -> None:
         self._reader, self._now, self._ttl_s = reader, now, ttl_s
         self._good_until = float("-inf")
+        self._epoch = self._asked = self._known = 0  # looks begun: the last, the newest kept
         self.members = Members({})
 
     async def look(self) -> Members:
         """As they are, or were `ttl_s` ago. Raises KvorumError."""
-        asked = self._now()
-        if asked >= self._good_until:
+        if self._now() < self._good_until:
+            return self.members
+        while True:
+            asked, epoch = self._now(), self._epoch
+            self._asked = mine = self._asked + 1
             found = Members(_members(await all_roles(self._reader)))
+            if epoch == self._epoch:
+                break  # else they were changed from here meanwhile: this may be from before
+        if mine > self._known:
+            self._known, self._good_until = mine, asked + self._ttl_s
             if found != self.members:
                 self.members = found
-            self._good_until = asked + self._ttl_s
         return self.members
 
     def forget(self) -> None:
         """They were changed from here."""
+        self._epoch += 1
         self._good_until = float("-inf")

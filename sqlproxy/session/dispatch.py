@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.answers import Portal as AnyPortal
@@ -13,6 +14,8 @@ from sqlproxy.errors import UNDEFINED_PREPARED, SqlError, unsupported
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.selecting import ConstantPlan
+from sqlproxy.front import front
+from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.front import coerce_to
@@ -21,11 +24,12 @@ from sqlproxy.session.definitions import DEFINITIONS
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.loading import Loader
 from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
-from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.prepared import Prepared, plan_of, prepare
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
+_OF_ROLES = (s.CreateRole, s.AlterRole, s.DropRole, g.GrantRole)
 _TAGS = {s.Insert: "INSERT 0 {}", s.Update: "UPDATE {}", s.Delete: "DELETE {}", s.Merge: "MERGE {}"}
 
 
@@ -60,10 +64,38 @@ async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any])
         case s.Analyze():
             return _command(session, bound, _analyze)
         case _:
-            run = commands.COMMANDS.get(type(bound)) or DEFINITIONS.get(type(bound))
-            if run is None:
-                raise unsupported(type(bound).__name__)
-            return _command(session, bound, run)
+            return _command(session, bound, _run_of(prepared))
+
+
+def _run_of(prepared: Prepared) -> Callable[[SqlSession, Any], Awaitable[str]]:
+    """Raises SqlError (0A000)."""
+    kind = type(prepared.bound)
+    run = commands.COMMANDS.get(kind) or DEFINITIONS.get(kind)
+    if run is None:
+        raise unsupported(kind.__name__)
+    if kind in DEFINITIONS or kind in _OF_ROLES:
+        return partial(_confirmed, prepared, run)
+    return run
+
+
+async def _confirmed(
+    prepared: Prepared,
+    run: Callable[[SqlSession, Any], Awaitable[str]],
+    session: SqlSession,
+    bound: Any,
+) -> str:
+    """Bound to what is declared now, and asked again whether it may: it goes by names, which can be
+    somebody else's by the time that a portal runs, or have come at another node just now.
+    """
+    if not session.permits.free:
+        session.services.catalogs.forget(session.database)
+        session.services.catalogs.roles.forget()
+        if await session.declared() is not prepared.declared:
+            parsed = front.parse(prepared.text)
+            prepared = await prepare(session, prepared.text, parsed, prepared.oids)
+            bound = prepared.bound
+        session.permits.check(prepared)
+    return await run(session, bound)
 
 
 async def _nothing(session: SqlSession, bound: Any) -> str:

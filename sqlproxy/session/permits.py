@@ -110,9 +110,9 @@ class Permits:
                 self._owner_of_sequence(declared, bound.options)
             case d.Drop():
                 for name in bound.names:
-                    self._owns_named(declared, bound.kind, name)
+                    self._owns_named(declared, name)
             case d.Rename():
-                self._owns_named(declared, bound.kind, bound.relation)
+                self._owns_named(declared, bound.relation)
                 if bound.kind in ("table", "view", "sequence", "index"):
                     self._creates(declared)
             case s.Truncate():
@@ -132,11 +132,13 @@ class Permits:
         if one is not None and not self.rights(declared).owns(self.acting, one):
             raise not_owner("index" if index else one.kind, index or one.name)
 
-    def _owns_named(self, declared: Declared, kind: str, name: str) -> None:
-        if kind == "index":
+    def _owns_named(self, declared: Declared, name: str) -> None:
+        """Whatever has the name: ALTER INDEX renames tables, too, as in PostgreSQL."""
+        one = declared.table(name) or declared.view(name) or declared.sequence(name)
+        if one is None:
             self._owns(declared, declared.index(name), name)
-            return
-        self._owns(declared, declared.table(name) or declared.view(name) or declared.sequence(name))
+        else:
+            self._owns(declared, one)
 
     def _owner_of_sequence(self, declared: Declared, options: Any) -> None:
         owner = options.get("owned_by")

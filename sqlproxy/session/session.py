@@ -332,7 +332,7 @@ class SqlSession:
             system, values, who, await services.cluster(), declared.contents
         )
         for change in answer.changes:
-            if change.name == "role":
+            if change.name.lower() == "role":  # names of settings come in any case
                 self.permits.check_role(change.value)
             self.settings.set(change.name, change.value, local=change.local)
             self.changed(change.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -225,6 +227,58 @@ def test_p10_who_is_a_member_may_act_as_the_group(
     assert db.execute("SELECT count(*) FROM t").fetchone() == (2,)
     _refused(db, "CREATE ROLE x", "permission denied to create role")
     db.execute("RESET ROLE")
+
+
+def test_p10_names_in_other_cases_and_kinds_are_no_way_round(
+    sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
+) -> None:
+    """set_config('ROLE', …) made anybody a superuser, ALTER INDEX renamed anybody's table."""
+    _, reader = roles
+    db.execute(f"GRANT CREATE ON SCHEMA public TO {reader}")
+    with _as(sql, reader) as conn:
+        for statement in (
+            "SELECT set_config('ROLE', 'kvorum', false)",
+            "SELECT set_config('role', 'kvorum', true)",
+            'SET "ROLE" TO kvorum',
+        ):
+            _refused(conn, statement, 'permission denied to set role "kvorum"')
+        assert conn.execute("SELECT current_user").fetchone() == (reader,)
+        _refused(conn, "ALTER INDEX t RENAME TO mine", "must be owner of table t")
+        _refused(conn, "ALTER TABLE t_pkey RENAME TO mine", "must be owner of index t_pkey")
+
+
+def test_p10_a_definition_that_runs_late_is_asked_again(
+    sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
+) -> None:
+    """DROP TABLE IF EXISTS, bound while there was no such table, took somebody else's later."""
+    _, reader = roles
+    with socket.create_connection(("127.0.0.1", sql.port), timeout=5) as line:
+        wire = line.makefile("rb")
+
+        def send(kind: bytes, body: bytes) -> None:
+            line.sendall(kind + struct.pack("!i", len(body) + 4) + body)
+
+        def until(kind: bytes) -> list[tuple[bytes, bytes]]:
+            found: list[tuple[bytes, bytes]] = []
+            while not found or found[-1][0] != kind:
+                head, length = struct.unpack("!ci", wire.read(5))
+                found.append((head, wire.read(length - 4)))
+            return found
+
+        wishes = f"user\0{reader}\0database\0{sql.database}\0\0".encode()
+        send(b"", struct.pack("!i", 3 << 16) + wishes)
+        until(b"Z")
+        send(b"P", b"\0DROP TABLE IF EXISTS later\0\0\0")
+        send(b"B", b"\0\0" + b"\0" * 6)
+        send(b"H", b"")
+        until(b"2")
+        db.execute("CREATE TABLE later (a int)")
+        send(b"E", b"\0" + b"\0" * 4)
+        send(b"S", b"")
+        (told,) = [body for kind, body in until(b"Z") if kind == b"E"]
+        assert b"C42501\0" in told
+        send(b"X", b"")
+    assert db.execute("SELECT count(*) FROM later").fetchone() == (0,)
 
 
 def test_p10_databases_have_privileges_and_owners(
