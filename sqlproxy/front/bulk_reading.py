@@ -25,7 +25,8 @@ _COLUMNS_MAX: Final = 100  # more have patterns of their own too long to keep
 
 # Every repetition is possessive: no text makes them look twice.
 _LITERAL: Final = (
-    r"(?:-?\d++(?:\.\d++)?+(?![\w.])|'(?:[^']++|'')*+'|\$\d++(?!\w)|(?i:null|true|false)(?!\w))"
+    r"(?:-?[0-9]++(?:\.[0-9]++)?+(?![\w.])|'(?:[^']++|'')*+'|\$[0-9]++(?!\w)"
+    r"|(?ai:null|true|false)(?!\w))"  # ASCII: digits and letters of other scripts are names there
 )
 _SPACE: Final = r"[ \t\r\n]*+"
 _NAME: Final = r'(?:\w++|"[^"]++")'
