@@ -390,6 +390,7 @@ async def _check_attempt(ctx: StepContext, part: Part) -> bool:
     found = await ctx.txn.get(attempt_key(name))
     attempt = Attempt.unpack(found.value) if found else None
     if attempt is None and not part.staged:
+        ctx.txn.hold(attempt_key(name), 0)  # nothing else here would meet an abort that comes now
         return False
     if attempt is None or attempt.state is AttemptState.EXPIRED:
         raise SinkRefused(

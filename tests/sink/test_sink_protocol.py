@@ -11,6 +11,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, Refused, TooLarge
 from kv.base.ops import delete, put
 from procedures.engine.procedure import State
+from procedures.library import sink
 from procedures.library.sink_records import add_crc, pack_chunk, task_key
 from tests.sink.world import (
     OTHER,
@@ -165,6 +166,30 @@ def test_o10_a_zombie_with_its_rows_in_the_commit() -> None:
         zombie = Client(life.sink, "zombie")
         await zombie.commit(tasks, 0, inline=inline(*tasks))  # the marker has this version
         assert await world.rows() == some_rows(20, "new")
+
+    play(work)
+
+
+@pytest.mark.parametrize("rows", [20, 400])
+def test_o10_an_abort_that_meets_a_commit_with_its_rows(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows appear behind an abort that was answered, because the commit had looked before."""
+
+    async def work(world: World, life: Life) -> None:
+        client, tasks = Client(life.sink, "a1"), halves(some_rows(rows, "x"))
+        looked = sink._check_manifest
+
+        async def aborted_meanwhile(ctx: Any, part: Any) -> None:
+            await looked(ctx, part)
+            monkeypatch.setattr(sink, "_check_manifest", looked)
+            await client.abort()
+
+        monkeypatch.setattr(sink, "_check_manifest", aborted_meanwhile)
+        error = await refusal(client.commit(tasks, 0, inline=inline(*tasks)))
+        assert error.code == "SINK_ABORTED"
+        await life.idle()
+        assert await world.rows() == {}
 
     play(work)
 
