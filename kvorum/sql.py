@@ -70,6 +70,7 @@ class Front:
         self._txn, self._surface, self._timers, self._rng = txn, surface, timers, rng
         self._procedures = ProcedureClient(nodes, timers, owner="sql")
         self._cluster: tuple[float, Members, Cluster] | None = None
+        self._definitions = 0  # that ended: what was read across the end of one is not kept
         self._system = SystemCatalog(
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers()
         )
@@ -109,6 +110,7 @@ class Front:
         book = self.services.catalogs.roles.members
         if self._cluster is not None and self._cluster[0] > now and self._cluster[1] is book:
             return self._cluster[2]
+        definitions = self._definitions
         spaces = await catalog.list_namespaces(self._txn)
         found = Cluster(
             tuple(space.name for space in spaces),
@@ -129,7 +131,8 @@ class Front:
                 if space.owner or space.acl is not None or space.schema_acl is not None
             ),
         )
-        self._cluster = (now + _ROLES_TTL_S, book, found)
+        if definitions == self._definitions:
+            self._cluster = (now + _ROLES_TTL_S, book, found)
         return found
 
     async def _run(
@@ -144,6 +147,7 @@ class Front:
             )
         finally:
             self._cluster = None
+            self._definitions += 1
         return found or {}
 
     async def _partitions(self) -> Sequence[Mapping[str, Any]]:

@@ -13,8 +13,8 @@ An owner and the members of an owner may do everything that is not theirs by let
 GRANT, CREATE INDEX); what letters say, an owner can take from itself. Superusers are asked nothing.
 What a view reads is asked of the view's owner. A sequence that a column owns has the table's owner.
 
-Deliberately missing: privileges of columns, grant options, roles that do not inherit, default
-privileges; rules of rows. Only SQL asks: HTTP, the SDK and Spark have no users.
+Deliberately missing: privileges of columns, grant options, roles that do not inherit, rules of
+rows. Only SQL asks: HTTP, the SDK and Spark have no users.
 """
 
 from __future__ import annotations

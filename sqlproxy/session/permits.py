@@ -1,6 +1,7 @@
 """Whether the session's user may run a statement (`sqlproxy.privileges`), asked where it is bound
-to its values and where it starts. What was allowed is remembered with the plan, for as long as the
-roles are the same; the plan itself belongs to one version of the declarations.
+to its values; of a definition, which goes by names, also where it runs (sqlproxy.session.dispatch).
+What was allowed is remembered with the plan, for as long as the roles are the same; the plan itself
+belongs to one version of the declarations.
 
 A name that is no role does what it likes: it was let in while there was no password at all.
 """
