@@ -395,6 +395,7 @@ SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are remove
 SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction
 SINK_ATTEMPT_CHARS_MAX: Final = 64
 SINK_FETCHED_MAX: Final = 1_000  # answered commits whose records wait to be forgotten
+SINK_CLEAN_RETENTION_MS: Final = 300_000  # of what cleaned up: its arguments may be whole chunks
 SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its procedure
 SINK_UNIQUE_ROWS: Final = 2_000_000  # hashes of keys in memory when duplicates are looked for
 SINK_ORDERED_ROWS_MAX: Final = 1_000_000  # rows of a batch of which the highest of a key stays

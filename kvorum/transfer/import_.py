@@ -38,6 +38,7 @@ from kv.base.limits import (
 )
 from kvorum.transfer import formats, jdbc
 from kvorum.transfer.allowed import check_database, check_place
+from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE, table_in, table_lock
 from kvorum.transfer.formats import Piece
 from kvorum.transfer.loader import Loader
@@ -127,7 +128,11 @@ class _Import:
         services = self._services
         await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
         place = place_of(source)
-        files = [one for one in await services.beside(place.files) if one.name != DONE]
+        files = [
+            one
+            for one in await services.beside(place.files)
+            if one.name != DONE and not is_claim(one.name)
+        ]
         if not files:
             raise Refused(f"there are no files in {place.uri}", code="NO_FILES")
         for one in files:

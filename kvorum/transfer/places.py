@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -160,12 +161,12 @@ class Directory:
         return _told(self._files, self._path)
 
     def _files(self) -> list[Found]:
-        found = sorted(path for path in self._path.rglob("*") if path.is_file())
-        return [
-            self._found(path, path.relative_to(self._path).as_posix())
-            for path in found
-            if not path.name.startswith(".")
-        ]
+        found = []
+        for path in sorted(path for path in self._path.rglob("*") if path.is_file()):
+            if not path.name.startswith("."):
+                with suppress(FileNotFoundError):  # removed meanwhile, as claims are
+                    found.append(self._found(path, path.relative_to(self._path).as_posix()))
+        return found
 
     @staticmethod
     def _found(path: Path, name: str) -> Found:

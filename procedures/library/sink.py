@@ -202,7 +202,7 @@ class SinkCommit:
         await _release(ctx, self._txn, self._submit)
 
 
-@procedure(SINK_CLEAN)
+@procedure(SINK_CLEAN, retention_ms=limits.SINK_CLEAN_RETENTION_MS)
 class SinkClean:
     """args: {attempt, table, manifest, keys, txn, commit_ts, laid?, inline?}: `keys` are the anchor
     and the marker, `txn` is the transaction; 0: it left nothing to resolve. `laid`: what its

@@ -238,6 +238,26 @@ def test_o3_records_of_answered_commits_go_soon() -> None:
     play(work)
 
 
+def test_o3_records_of_cleaning_go_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each micro-batch leaves a quarter of a megabyte for an hour: the rows that came with it."""
+    monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 10)
+
+    async def work(world: World, life: Life) -> None:
+        client, tasks = Client(life.sink, "a1"), halves(some_rows(200, "x"))
+        await client.commit(tasks, 0, inline=inline(*tasks))
+        await life.idle()
+
+        async def left() -> list[Any]:
+            found = await life.executor.store.newest(0, 100)
+            return [r for r in found if r.record.name == sink.SINK_CLEAN]
+
+        assert len(await left()) == 1
+        await asyncio.sleep(limits.PROCEDURE_RETENTION_MS_DEFAULT / 1000 / 4)
+        assert await left() == []
+
+    play(work)
+
+
 def test_o6_task_that_was_not_sealed_as_told() -> None:
     """A manifest that differs from what was sealed is committed all the same."""
 

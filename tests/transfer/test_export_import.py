@@ -15,8 +15,8 @@ import pytest
 import kvorum
 from kv.base.keys import table_prefix, table_range
 from kv.base.ops import put as kv_put
+from kvorum.transfer import claims, formats
 from kvorum.transfer import export as exporting
-from kvorum.transfer import formats
 from kvorum.transfer import import_ as importing
 from kvorum.transfer import loader as loading
 from sqlproxy import catalog
@@ -106,6 +106,8 @@ async def test_plain_tables_there_and_back(kind: str, tmp_path: Path) -> None:
             await db.table("default", "one").put(key, value)
         where = (tmp_path / "files").as_uri()
         await run(db, "export", table=["default", "one"], target=where, format=kind)
+        claim = claims.claim_of("of-a-command-that-died-before-it-let-go")
+        (tmp_path / "files" / claim).write_bytes(b"{}\n")
         await run(db, "import", table=["default", "two"], source=where)
         items = (await db.table("default", "two").scan()).items
         assert {item.key: item.value for item in items} == rows

@@ -128,6 +128,23 @@ def test_options_of_a_store_are_no_part_of_a_name() -> None:
         formats.format_of("rows.csv?")
 
 
+def test_u3_a_claim_that_goes_while_a_place_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two exports that come at once the one that stays ends because the other went."""
+    place = Directory(tmp_path)
+    for name in ("a", "b"):
+        place.write(name, b"")
+    found = Directory._found
+
+    def gone(path: Path, name: str) -> places.Found:
+        (tmp_path / "b").unlink(missing_ok=True)
+        return found(path, name)
+
+    monkeypatch.setattr(Directory, "_found", staticmethod(gone))
+    assert place.names() == ["a"]
+
+
 def test_a_file_is_a_place_of_one(tmp_path: Path) -> None:
     """`import t file.csv` would look for a directory of that name."""
     (tmp_path / "rows.csv").write_bytes(b"key,value\n")
