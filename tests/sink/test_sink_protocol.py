@@ -12,6 +12,7 @@ from kv.base.errors import InvalidArgument, Refused, TooLarge
 from kv.base.ops import delete, put
 from procedures.engine.procedure import State
 from procedures.library import sink
+from procedures.library.sink_bulk import SINK_CLEAN
 from procedures.library.sink_records import add_crc, pack_chunk, task_key
 from tests.sink.world import (
     OTHER,
@@ -249,7 +250,7 @@ def test_o3_records_of_cleaning_go_soon(monkeypatch: pytest.MonkeyPatch) -> None
 
         async def left() -> list[Any]:
             found = await life.executor.store.newest(0, 100)
-            return [r for r in found if r.record.name == sink.SINK_CLEAN]
+            return [r for r in found if r.record.name == SINK_CLEAN]
 
         assert len(await left()) == 1
         await asyncio.sleep(limits.PROCEDURE_RETENTION_MS_DEFAULT / 1000 / 4)
