@@ -298,6 +298,12 @@ class Catalogs:
         if (known := self._known.get(database)) is not None:
             known.good_until = NEVER
 
+    def forget_roles(self) -> None:
+        """They were changed from here: ask before the next statement in any database."""
+        self.roles.forget()
+        for database in {*self._known, *self._asking}:
+            self.forget(database)
+
     async def changed(self, before: Declared, until: float) -> None:
         """Until something else is declared in its database, or `until` (monotonic). However many
         wait, one of them asks, and the less often the longer it takes.

@@ -52,8 +52,7 @@ async def _commit(
     try:
         told = await session.services.client.run(write)
     finally:
-        session.services.catalogs.roles.forget()
-        session.services.catalogs.forget(session.database)  # the next look asks for roles, too
+        session.services.catalogs.forget_roles()
     for one in told:
         session.notice(one, severity)
 

@@ -247,6 +247,19 @@ def test_p10_names_in_other_cases_and_kinds_are_no_way_round(
         _refused(conn, "ALTER TABLE t_pkey RENAME TO mine", "must be owner of index t_pkey")
 
 
+def test_p10_what_a_role_loses_it_loses_in_every_database(
+    sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
+) -> None:
+    """Clients of other databases of the node went on for a second with what was taken from them."""
+    owner, reader = roles
+    with _as(sql, reader) as conn, sql.connect(autocommit=True, dbname="postgres") as other:
+        for _ in range(3):
+            other.execute(f"GRANT {owner} TO {reader}")
+            assert conn.execute("SELECT b FROM t WHERE a = 1").fetchone() == (10,)
+            other.execute(f"REVOKE {owner} FROM {reader}")
+            _refused(conn, "SELECT b FROM t WHERE a = 1", "permission denied for table t")
+
+
 def test_p10_a_definition_that_runs_late_is_asked_again(
     sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
 ) -> None:
