@@ -16,8 +16,9 @@ from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
 from kvorum.model import Column, TableSpec
 from kvorum.transfer import formats, jdbc
+from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE
-from kvorum.transfer.places import place_of
+from kvorum.transfer.places import check_no_keys, place_of
 
 if TYPE_CHECKING:
     from kvorum.native import NativeBackend
@@ -52,8 +53,9 @@ def schema_of(source: str, kind: str, query: str) -> list[tuple[str, str]]:
     """Columns and canonical types. Blocks."""
     if jdbc.is_database(source):
         return jdbc.schema_of(source, query)
+    check_no_keys(source)
     place = place_of(source)
-    names = [name for name in place.names() if name != DONE]
+    names = [name for name in place.names() if name != DONE and not is_claim(name)]
     if not names:
         raise InvalidArgument(f"there are no files in {place.uri}")
     kind = formats.format_of(names[0] or source, kind)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import InvalidArgument, NotFound, Refused, Unavailable
-from kvorum.transfer import claims, formats, jdbc, places
+from kvorum.transfer import claims, creating, formats, jdbc, places
 from kvorum.transfer.allowed import check_database, check_place
 from kvorum.transfer.places import (
     Directory,
@@ -143,6 +143,15 @@ def test_u3_a_claim_that_goes_while_a_place_is_listed(
 
     monkeypatch.setattr(Directory, "_found", staticmethod(gone))
     assert place.names() == ["a"]
+
+
+def test_u3_a_table_is_made_as_the_files_of_a_source_say(tmp_path: Path) -> None:
+    """A claim that a dead export left would be taken for one of them; a store's keys be used."""
+    (tmp_path / claims.claim_of("left")).write_bytes(b"{}\n")
+    (tmp_path / "part-00000.csv").write_text("id,name\n1,x\n")
+    assert creating.schema_of(tmp_path.as_uri(), "", "") == [("id", "int8"), ("name", "text")]
+    with pytest.raises(InvalidArgument, match="has keys in it"):
+        creating.schema_of("s3://AKIA:hush@bucket/x", "", "")
 
 
 def test_a_file_is_a_place_of_one(tmp_path: Path) -> None:
