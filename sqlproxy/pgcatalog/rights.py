@@ -166,4 +166,4 @@ def _closure(role: Role, there: Mapping[str, Role]) -> list[int]:
                 reached[name] = None
                 wanted.append(there[name].member_of)
     found = [number(name) for name in reached]
-    return [*found, -1] if any(there[name].superuser for name in reached) else found
+    return [*found, -1] if role.superuser else found  # what is not inherited

@@ -344,6 +344,11 @@ def test_p10_the_catalog_tells_of_privileges(
         assert conn.execute(ask).fetchall() == [("t",)]
         ask = "SELECT rolsuper, rolcanlogin FROM pg_roles WHERE rolname = current_user"
         assert conn.execute(ask).fetchone() == (False, True)
+    db.execute(f"GRANT kvorum TO {reader}")  # its rows, not that it is asked nothing
+    ask = "SELECT has_table_privilege(%s, 't', 'DELETE'), pg_has_role(%s, 'kvorum', 'USAGE')"
+    assert db.execute(ask, (reader, reader)).fetchone() == (False, True)
+    with _as(sql, reader) as conn:
+        _refused(conn, "DELETE FROM t", "permission denied for table t")
 
 
 def test_p10_what_is_made_later_is_granted_by_default(
