@@ -340,6 +340,9 @@ async def test_u3_keys_of_a_store_are_kept_nowhere(place: str, tmp_path: Path) -
                 await run(db, name, **args)
             assert "AWS_ACCESS_KEY_ID" in str(error.value)
             assert "hu" not in str(error.value).replace("https", "")
+            with refused("INVALID_ARGUMENT"):
+                await db.set_schedule("nightly", "0 3 * * *", f"kvorum.{name}", args)
+        assert await db.schedules() == []
         assert [info.id for info in await db.procedures()] == before, "it was not submitted"
 
 
