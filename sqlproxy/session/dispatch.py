@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -116,8 +116,9 @@ def query_portal(
         if prepared.system is not None:
             return at_once(await session.ask_catalog(prepared.system, values))
         session.setvals.clear()
-        found = await running.query(session, prepared, values, Touched())
-        return _numbered(session, prepared, found) if "setval" in prepared.text.lower() else found
+        return _numbered(
+            session, prepared, await running.query(session, prepared, values, Touched())
+        )
 
     return Portal(
         start, lambda n: f"SELECT {n}", prepared.fields or (), guard=session.guard,
@@ -125,10 +126,23 @@ def query_portal(
     )  # fmt: skip
 
 
-async def _numbered(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
-    """The rows; behind them what setval() asked for is done."""
-    async for batch in rows:
-        yield batch
+def _numbered(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
+    """The rows; behind them what setval() asked for is done. A view that is read may call it."""
+    called = any(need.any_of == "w" for need in prepared.needs)
+    return _then_set(session, prepared, rows) if called or _names_it(prepared) else rows
+
+
+def _names_it(prepared: Prepared) -> bool:
+    return "setval" in prepared.text.lower()  # also of a sequence that is not there
+
+
+async def _then_set(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
+    try:
+        async for batch in rows:
+            yield batch
+    finally:
+        if isinstance(rows, AsyncGenerator):
+            await rows.aclose()
     await _set_numbers(session, prepared)
 
 
@@ -223,7 +237,9 @@ async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) 
         if isinstance(inner.bound, s.Select | s.System):
             if inner.system is not None:
                 return at_once(await session.ask_catalog(inner.system, values))
-            return await running.query(session, inner, values, Touched())
+            session.setvals.clear()
+            found = await running.query(session, inner, values, Touched())
+            return _numbered(session, inner, found)
         outcome = await running.change(session, inner, values, Touched())
         return at_once(outcome.rows)
 
@@ -248,7 +264,7 @@ def _inner(prepared: Prepared, bound: Any, session: SqlSession) -> Prepared:
         fields = system.fields
     return Prepared(
         prepared.text, prepared.oids, bound, prepared.declared, fields, prepared.parameters,
-        plan=plan_of(bound), system=system,
+        plan=plan_of(bound), system=system, needs=prepared.needs,
     )  # fmt: skip
 
 

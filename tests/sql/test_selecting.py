@@ -299,3 +299,23 @@ def test_p10_for_update_over_a_join_fails_if_a_row_has_changed(
                     conn.commit()
             else:
                 conn.commit()
+
+
+def test_p1_setval_counts_wherever_it_is_called(db: psycopg.Connection) -> None:
+    """In a view, a cursor over one, or COPY it answered as if it were set, and it was not."""
+    db.execute("CREATE SEQUENCE s")
+    db.execute("CREATE TABLE q (id int PRIMARY KEY)")
+    db.execute("INSERT INTO q VALUES (1)")
+    db.execute("CREATE VIEW v AS SELECT setval('s', 40) AS x FROM q")
+    assert db.execute("SELECT x FROM v").fetchone() == (40,)
+    assert db.execute("SELECT nextval('s')").fetchone() == (41,)
+    with db.cursor() as cur, cur.copy("COPY (SELECT setval('s', 70)) TO STDOUT") as copy:
+        assert copy.read_row() == ("70",)
+        assert copy.read_row() is None
+    assert db.execute("SELECT nextval('s')").fetchone() == (71,)
+    with db.transaction():
+        db.execute("DECLARE c CURSOR FOR SELECT x FROM v")
+        assert db.execute("FETCH ALL FROM c").fetchall() == [(40,)]
+    assert db.execute("SELECT nextval('s')").fetchone() == (41,)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        db.execute("SELECT setval('none', 1)")
