@@ -44,7 +44,7 @@ from pyspark.sql.datasource import (
 from kv.base import limits
 from kv.base.adapters import SystemRng
 from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.limits import SINK_INLINE_BYTES, SINK_INLINE_TOTAL
+from kv.base.limits import SINK_INLINE_BYTES, SINK_INLINE_KEPT, SINK_INLINE_TOTAL
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
 from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
@@ -140,7 +140,9 @@ class _Writer:
             part = self._part(attempt, tasks[0].table if self.table is None else self.table.id)
             part["manifest"] = [m.manifest_row() for m in tasks if m.rows]
             inline = [m for m in tasks if m.inline is not None]
-            if sum(len(m.inline or b"") + _INLINE_OVERHEAD for m in inline) > SINK_INLINE_TOTAL:
+            fetched = app and self.options.delivery != AT_MOST_ONCE  # then the record goes at once
+            room = SINK_INLINE_TOTAL if fetched else SINK_INLINE_KEPT
+            if sum(len(m.inline or b"") + _INLINE_OVERHEAD for m in inline) > room:
                 session.run(_stage_now(session, inline))
             elif inline:
                 part["inline"] = {m.task: m.inline for m in inline}

@@ -389,6 +389,7 @@ SINK_SMALL_ROWS: Final = 300  # a batch up to this is one transaction of one pro
 SINK_SMALL_BYTES: Final = 8 * MiB  # … unless its chunks are larger than this together
 SINK_INLINE_BYTES: Final = 32 * 1024  # a task's only chunk up to this is not staged …
 SINK_INLINE_TOTAL: Final = 256 * 1024  # … if the commit's message has room for all of them
+SINK_INLINE_KEPT: Final = 16 * 1024  # the same of a commit whose record is kept: nobody fetches it
 SINK_LAID_BYTES: Final = 128 * 1024  # of what a commit tells its cleaning about its messages
 SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one step …
 SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
@@ -566,7 +567,7 @@ assert ENTRY_BYTES_MAX * 3 + ROOM_CHECK_BYTES * 3 <= DISK_FREE_BYTES_MIN, (
 )
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
 assert SINK_SMALL_ROWS <= SINK_STEP_ROWS
-assert SINK_INLINE_BYTES <= SINK_INLINE_TOTAL <= PROCEDURE_ARGS_BYTES_MAX // 4
+assert SINK_INLINE_KEPT <= SINK_INLINE_BYTES <= SINK_INLINE_TOTAL <= PROCEDURE_ARGS_BYTES_MAX // 4
 assert SINK_LAID_BYTES <= PROCEDURE_ARGS_BYTES_MAX // 8
 assert SINK_STEP_CHUNKS * SINK_CHUNK_BYTES_MAX < SUPERSEDED_BYTES_MAX, "they go in one step"
 assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_MEMORY_BYTES_MAX

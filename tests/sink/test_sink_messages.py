@@ -129,6 +129,21 @@ def test_o14_rows_travel_with_the_commit_or_are_staged_by_it(heard: Heard) -> No
     assert "inline" not in heard.asked[-1][1][0]
 
 
+def test_o14_a_commit_whose_record_is_kept_has_few_rows_with_it(heard: Heard) -> None:
+    """Batches without an application fill the store with their rows for an hour."""
+    made = KvorumBatchWriter(Options.parse(OPTIONS), TABLE, "attempt")
+    some = [task(n, 200) for n in range(4)]
+    size = sum(len(m.inline or b"") for m in some)
+    assert limits.SINK_INLINE_KEPT < size < limits.SINK_INLINE_TOTAL
+    made.commit([*some])
+    assert heard.methods() == [SINK_SEAL] * 4 + [SINK_COMMIT]
+    heard.asked.clear()
+    named = {**OPTIONS, "txnAppId": "app", "txnVersion": "1"}
+    KvorumBatchWriter(Options.parse(named), TABLE, "attempt").commit([*some])
+    ((_, (request,)),) = heard.asked
+    assert len(request["inline"]) == 4
+
+
 def test_o13_who_only_commits_looks_nothing_up(
     heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
