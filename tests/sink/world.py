@@ -237,13 +237,14 @@ class World:
 
     def intents(self) -> list[bytes]:
         """The keys that have one. A procedure's own records do not count: an intent that a dead
-        process left there is removed by whoever reads it next.
+        process left there is removed by whoever reads it next. Nor does one that only checks, in
+        which no reader is interested: it is removed by whoever writes there next, or the collector.
         """
         return [
             key
             for r in self.store.manager.replicas()
-            for key in r.state.locks.by_key
-            if key >= u32(system.SINK_ATTEMPTS)
+            for key, lock in r.state.locks.by_key.items()
+            if key >= u32(system.SINK_ATTEMPTS) and lock.kind != methods.OP_CHECK
         ]
 
     async def versions_of_marker(self) -> list[int]:
