@@ -28,12 +28,21 @@ async def call(
 
 
 async def force(made: Trio, at: int, *voters: int) -> list[Plan]:
-    """Plan and execute at a survivor, once it reaches the others."""
+    """Plan and execute at a survivor, once it reaches the others; look again at a plan that the
+    others have changed meanwhile, as an operator would.
+    """
     others = [node for node in voters if node != at]
     await until(lambda: all(map(made.nodes[at].store.cluster.hears, others)))
-    plan, ticket = await call(made, at, voters, b"")
-    await call(made, at, voters, ticket)
-    return plan
+    for _ in range(20):
+        plan, ticket = await call(made, at, voters, b"")
+        try:
+            await call(made, at, voters, ticket)
+        except Refused as refused:
+            assert refused.code == "PLAN_CHANGED"
+            await asyncio.sleep(0.1)
+            continue
+        return plan
+    raise AssertionError("the plan never came to rest")
 
 
 async def fill(made: Trio) -> None:

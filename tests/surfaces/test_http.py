@@ -121,11 +121,11 @@ def test_batch_multi_get_and_multi_write(http: httpx.Client) -> None:
     key = {"ns": "default", "table": "web"}
     ops = [
         {"op": "put", **key, "key": "m1", "value": "1"},
-        {"op": "put", **key, "key": {"b64": "/w=="}, "value": {"b64": "AA=="}, "ttl_ms": 60000},
+        {"op": "put", **key, "key": {"b64": "/21u"}, "value": {"b64": "AA=="}, "ttl_ms": 60000},
         {"op": "delete", **key, "key": "m2"},
     ]
     version = http.post("/v1/batch", json={"ops": ops}).json()["version"]
-    keys = [{**key, "key": "m1"}, {**key, "key": "m2"}, {**key, "key": {"b64": "/w=="}}]
+    keys = [{**key, "key": "m1"}, {**key, "key": "m2"}, {**key, "key": {"b64": "/21u"}}]
     got = http.post("/v1/multi-get", json={"keys": keys}).json()
     assert got["items"] == [
         {"value": "1", "version": version},
