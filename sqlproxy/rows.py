@@ -143,6 +143,29 @@ class RowCodec:
         key = checked_key(self.table, b"".join(parts))
         return key, checked_value(self.table, encode_msgpack(slots))
 
+    def encode_one(self, values: Sequence[Any]) -> tuple[bytes, bytes]:
+        """`encode_row` of all columns of a declared table, in their order, and sooner. Raises the
+        same.
+        """
+        try:
+            if not self._dense or None in values:
+                return self.encode_row(values)
+            stored = [
+                convert(value) for convert, value in zip(self._to_stored, values, strict=True)
+            ]
+        except (ValueError, TypeError):
+            return self.encode_row(values)  # which tells what is wrong
+        places = self.key_positions
+        if len(places) == 1:
+            key = self._encoders[0](stored[places[0]])
+        else:
+            encoded = [f(stored[at]) for at, f in zip(places, self._encoders, strict=True)]
+            key = b"".join(encoded)
+        value = encode_msgpack((ROW_FORMAT, *stored))
+        if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
+            return self.encode_row(values)
+        return key, value
+
     def encode_columns(self, columns: Sequence[Sequence[Any]]) -> tuple[list[bytes], list[bytes]]:
         """`encode_row` of many rows, given column by column. Raises the same."""
         stored = []

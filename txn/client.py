@@ -21,11 +21,11 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
     TXN_TTL_MS_MAX,
 )
-from kv.base.methods import GET, STATUS_NAMES
+from kv.base.methods import GET, PUT, STATUS_NAMES
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
-from kv.client.calls import Started
+from kv.client.links import Receiver
 from txn import ended
 from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransactions
@@ -181,24 +181,40 @@ class TxnClient:
         """Each op by itself: its version or its error, in the order of `ops`. Not atomic."""
         return await self._writer.multi_write(ops, budget_ms or self._budget_ms)
 
-    # -- one request, sent without a task. None: that needs more than looking up where to. Whoever
-    #    sees its reply fail tries again by the calls above, unless what was done is not known
+    # -- one request, sent without a task or a future; whether it was. False: that needs more than
+    #    looking up where to. `waiter` is told of the result, never within the call. Whoever sees it
+    #    fail tries again by the calls above, unless what was done is not known
 
-    def start_get(self, key: bytes) -> Started | None:
+    def start_get(self, waiter: Receiver, key: bytes) -> bool:
         """The first attempt of `get`, of the newest."""
         quick = self.coordinator.shared.quick
-        return None if quick is None else quick.start(GET, key, (key, 0, None), self._budget_ms)
+        args = (key, 0, None)
+        return quick is not None and quick.start_for(waiter, GET, key, args, self._budget_ms)
 
-    def start_write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> Started | None:
+    def start_put(
+        self, waiter: Receiver, key: bytes, value: bytes, cond: int | None, *, budget_ms: int
+    ) -> bool:
+        """`start_write` of one put."""
+        quick = self.coordinator.shared.quick
+        args = (key, value, cond, 0)
+        return quick is not None and quick.start_for(waiter, PUT, key, args, budget_ms)
+
+    def start_write(self, waiter: Receiver, ops: Sequence[Op], *, budget_ms: int = 0) -> bool:
         """The first attempt of `write`, of distinct keys, if one partition has them all."""
-        return self.coordinator.start_write(ops, budget_ms or self._budget_ms)
+        return self.coordinator.start_write(waiter, ops, budget_ms or self._budget_ms)
 
     def start_rows(
-        self, keys: list[bytes], values: list[bytes], *, absent: bool, budget_ms: int = 0
-    ) -> Started | None:
+        self,
+        waiter: Receiver,
+        keys: list[bytes],
+        values: list[bytes],
+        *,
+        absent: bool,
+        budget_ms: int = 0,
+    ) -> bool:
         """`start_write` of many puts, whose keys rise; `absent`: none of them may be there."""
         return self.coordinator.start_rows(
-            keys, values, budget_ms or self._budget_ms, absent=absent
+            waiter, keys, values, budget_ms or self._budget_ms, absent=absent
         )
 
     # -- transactions

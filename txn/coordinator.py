@@ -31,7 +31,7 @@ from kv.base.methods import (
 from kv.base.ops import Op
 from kv.base.ports import Rng, Timers
 from kv.client.calls import Started
-from kv.client.links import LinkExpired, LinkLost
+from kv.client.links import LinkExpired, LinkLost, Receiver
 from txn.commit import Commit
 from txn.cutting import FEW_OPS, as_rows, fits_one_entry, rows_fit
 from txn.ends import Ends
@@ -140,38 +140,45 @@ class Coordinator:
         small.start(*found)
         return small
 
-    def start_write(self, ops: Sequence[Op], budget_ms: int) -> Started | None:
-        """Send ops of distinct keys that are no transaction; None unless one partition, which is
+    def start_write(self, waiter: Receiver, ops: Sequence[Op], budget_ms: int) -> bool:
+        """Send ops of distinct keys that are no transaction; False unless one partition, which is
         known, has them all and one entry holds them.
         """
         quick = self.shared.quick
         if quick is None:
-            return None
+            return False
         kind, key, value, cond, ttl_ms = ops[0]
         if len(ops) == 1:
             if kind == OP_PUT:
-                return quick.start(PUT, key, (key, value, cond, ttl_ms), budget_ms)
+                return quick.start_for(waiter, PUT, key, (key, value, cond, ttl_ms), budget_ms)
             if kind == OP_DELETE:
-                return quick.start(DELETE, key, (key, cond), budget_ms)
+                return quick.start_for(waiter, DELETE, key, (key, cond), budget_ms)
         here = None if self._located is None else self._located(key)
         if here is None or not all(map(here.covers, [op.key for op in ops])):
-            return None
+            return False
         if not fits_one_entry(ops):
-            return None
-        return quick.start(WRITE, key, (list(ops), 0, 0), budget_ms)
+            return False
+        return quick.start_for(waiter, WRITE, key, (list(ops), 0, 0), budget_ms)
 
     def start_rows(
-        self, keys: list[bytes], values: list[bytes], budget_ms: int, *, absent: bool
-    ) -> Started | None:
+        self,
+        waiter: Receiver,
+        keys: list[bytes],
+        values: list[bytes],
+        budget_ms: int,
+        *,
+        absent: bool,
+    ) -> bool:
         """`start_write` of puts, whose keys rise."""
         quick = self.shared.quick
         here = None if quick is None or self._located is None else self._located(keys[0])
         if quick is None or here is None or not here.covers(keys[-1]):
-            return None
+            return False
         if not rows_fit(keys, values):
-            return None
+            return False
         said = ({"absent": True},) if absent else ()
-        return quick.start(WRITE_ROWS, keys[0], (keys, values, 0, 0, *said), budget_ms)
+        args = (keys, values, 0, 0, *said)
+        return quick.start_for(waiter, WRITE_ROWS, keys[0], args, budget_ms)
 
     async def _alone(
         self, request: Request, deadline: Deadline, trace: CommitTrace, first: Started

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.client.calls import Started
+from kv.client.links import Receiver
 
 
 class Kv(Protocol):
@@ -39,6 +40,10 @@ class Quick(Protocol):
     def start(
         self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
     ) -> Started | None: ...
+
+    def start_for(
+        self, waiter: Receiver, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+    ) -> bool: ...
 
     async def go_on(self, first: Started, error: BaseException) -> Any: ...
 

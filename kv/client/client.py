@@ -72,7 +72,7 @@ from kv.base.ports import Rng, Timers
 from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
-from kv.client.links import Link, LinkExpired, LinkLost, Submitter
+from kv.client.links import Link, LinkExpired, LinkLost, Receiver, Submitter
 from kv.client.router import ANYWHERE, Address, Location, Router
 from kv.client.turns import Turn
 
@@ -160,6 +160,26 @@ class KvClient:
         except Busy:
             return None
         return Started(reply, method, key, args, budget_ms, deadline, location)
+
+    def start_for(
+        self, waiter: Receiver, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+    ) -> bool:
+        """`start` for one who is told of the result by a call, never within this one; whether it
+        was sent.
+        """
+        location = self._router.find(key)
+        if location is None or (address := location.address) is None:
+            return False
+        link = self._channels.open_link(address)
+        if link is None or not link.usable:
+            return False
+        d = location.descriptor
+        deadline = self._monotonic() + budget_ms * 0.001
+        try:
+            link.send_for(waiter, method, budget_ms, deadline, (d.id, d.epoch, *args))
+        except Busy:
+            return False
+        return True
 
     async def go_on(self, first: Started, error: BaseException) -> list[Any]:
         """What `call` does after its first attempt failed. Raises what it raises."""

@@ -5,7 +5,8 @@ do about a failure.
     future ◀── received: by rid, in any order ◀── replies
 
 Invariants
-  * a future ends exactly once: with the result, the peer's error, `LinkExpired` or `LinkLost`;
+  * a future, or a receiver in its place, ends exactly once: with the result, the peer's error,
+    `LinkExpired` or `LinkLost`; a receiver never within the call that sends;
   * `sent` in those two is False only if the request certainly never left this process;
   * a link may be *doubted* for a while: its peer owes replies and says nothing. It takes no new
     requests then, and what waits on it is given back to its callers: they know what may be sent
@@ -30,6 +31,28 @@ from kv.base.ports import Handle, Timers
 from kv.base.rpc import OK, error_of
 
 Reply = asyncio.Future[list[Any]]
+
+
+class Receiver:
+    """What may wait for a reply in a future's place: it is told by a call, not by a callback that
+    the loop runs later, so it must neither wait nor raise.
+    """
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether it waits no more."""
+        return False
+
+    def set_result(self, result: list[Any], /) -> None:
+        """The method's result. Called once, or `set_exception` is."""
+        raise NotImplementedError
+
+    def set_exception(self, error: Exception, /) -> None:
+        """What a future would end with."""
+        raise NotImplementedError
+
+
 CLOSED: Final = "CLOSED"  # code of Unavailable: asking again on this client is pointless
 _NEVER: Final = float("inf")
 _SWEEP_S: Final = 0.002  # deadlines this close together are looked at in one go
@@ -62,7 +85,7 @@ class Link(ABC):
         self.frames = 0
         self._timers = timers
         self._new_future = asyncio.get_running_loop().create_future
-        self._pending: dict[int, tuple[Reply, float]] = {}  # … deadline
+        self._pending: dict[int, tuple[Reply | Receiver, float]] = {}  # … deadline
         self._out: list[list[Any]] = []
         self._rid = 0  # of the newest request
         self._transmitted = 0  # rid of the newest request that left
@@ -86,14 +109,26 @@ class Link(ABC):
 
         `deadline` in seconds of the timers' clock; `budget_ms` is what the peer is told.
         """
+        future = self._new_future()
+        self.send_for(future, method, budget_ms, deadline, args)
+        return future
+
+    def send_for(
+        self,
+        waiter: Reply | Receiver,
+        method: int,
+        budget_ms: int,
+        deadline: float,
+        args: tuple[Any, ...],
+    ) -> None:
+        """`send` for one who is told of the result. Raises what `send` raises."""
         if not self.usable:
             raise self._unusable()
         pending = self._pending
         if len(pending) >= IN_FLIGHT_PER_CONNECTION_MAX:
             raise _too_many(len(pending))
         self._rid = rid = self._rid + 1
-        future = self._new_future()
-        pending[rid] = (future, deadline)
+        pending[rid] = (waiter, deadline)
         out = self._out
         out.append([rid, method, budget_ms, *args])
         if len(out) == 1:
@@ -103,7 +138,6 @@ class Link(ABC):
                 # the silence of an idle link says nothing
                 self._heard_at = self._timers.monotonic()
             self._arm(deadline)
-        return future
 
     def check_usable(self) -> None:
         """Raises LinkLost if it takes no requests."""
@@ -244,16 +278,24 @@ class LocalLink(Link):
     def __init__(self, submitter: Submitter, timers: Timers) -> None:
         super().__init__(timers)
         self._submit = submitter.submit
+        self._arrived: list[list[Any]] = []  # to receivers, whose work is not the drain's
 
     def _transmit(self, rows: list[list[Any]]) -> None:
         self._submit(self, rows)
 
     def reply(self, row: list[Any]) -> None:
         """The dispatcher's side: the row goes to its caller."""
-        self.received(row)
+        entry = self._pending.get(row[0])
+        if entry is not None and isinstance(entry[0], Receiver):
+            self._arrived.append(row)
+        else:
+            self.received(row)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Tell the receivers, now that the drain is over and the disk at work."""
+        rows, self._arrived = self._arrived, []
+        for row in rows:
+            self.received(row)
 
     def ready(self, wake: Callable[[], None]) -> bool:
         """Replies are handed over, not queued."""

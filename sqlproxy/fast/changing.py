@@ -128,6 +128,13 @@ class TableWriter:
                     t.put(at, entry)
         return key
 
+    def new(self, row: Sequence[Any]) -> tuple[bytes, bytes]:
+        """Storage key and value of a row of a table without indexes. Raises SqlError (40001)."""
+        if self._frozen:
+            raise being_changed(self.table)
+        key, value = self._codec.encode_one(row)
+        return self.prefix + key, value
+
     def encoded(self, columns: Sequence[Sequence[Any]]) -> list[Part]:
         """What `insert` would write of many rows, given column by column: key space by key
         space. Raises SqlError (40001).

@@ -12,7 +12,7 @@ writes: that its keys were free is a condition of the commit (sqlproxy/fast/chan
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -193,6 +193,33 @@ class InsertPlan:
     ) -> list[Row]:
         """The rows as they are to be written. Raises SqlError."""
         return [self._row(writer, given, env) for given in self._given(rows, env)]
+
+    def single(self, writer: TableWriter) -> Callable[[Env], Row] | None:
+        """What makes the row of an INSERT of one, as `made` does; None if only that does."""
+        if len(self._rows) != 1 or self._given_columns is not None or self.insert.overriding:
+            return None
+        rules, (given,) = writer.rules, self._rows
+        values: list[Any] = [None] * len(self.table.columns)
+        steps: list[tuple[int, Fn]] = []
+        missing = set(range(len(values)))
+        for place, one in zip(self._places, given, strict=True):
+            if one is None:
+                continue
+            missing.remove(place)
+            if one.constant:
+                values[place] = one.value
+            else:
+                steps.append((place, one.fn))
+        defaults = [(at, rules.defaults[at]) for at in sorted(missing) if at in rules.defaults]
+        steps += defaults  # behind what is given, as ever
+
+        def make(env: Env) -> Row:
+            row = values.copy()
+            for place, fn in steps:
+                row[place] = fn((), env)
+            return rules.finished(row, env)
+
+        return make
 
     def many(
         self, writer: TableWriter, env: Env, rows: Sequence[Values] | None = None

@@ -30,7 +30,11 @@ class Numbers:
         return len(self._left.get(name, ()))
 
     def add(self, name: str, values: Sequence[int]) -> None:
-        self._left.setdefault(name, deque()).extend(values)
+        left = self._left.get(name)
+        if left is None:
+            self._left[name] = deque(values)
+        else:
+            left.extend(values)
 
     def nextval(self, name: str) -> int:
         value = self._left[name].popleft()

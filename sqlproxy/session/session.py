@@ -188,9 +188,9 @@ class SqlSession:
             if again is None or again.fields != statement.fields:
                 return False
             statement = again
-        if not self.permits.holds(statement):
+        if declared is None or not self.permits.holds(statement):
             return False
-        return short.start(self, statement, values, done)
+        return short.start(self, declared, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:
         self.sole = None

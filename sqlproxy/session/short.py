@@ -16,42 +16,47 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kv.base.errors import KvorumError, UnknownOutcome
+from kv.base.errors import UnknownOutcome
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
 from kv.base.ops import Op
-from kv.client.calls import Started
-from kv.client.links import LinkExpired, LinkLost
+from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.answers import Answered, Done
+from sqlproxy.change.presence import Use
 from sqlproxy.errors import SqlError, from_store
 from sqlproxy.fast.short import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.fast.writing import DeletePlan
 from sqlproxy.session.environment import environment
+from sqlproxy.session.names import Declared
 
 if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.session import SqlSession
 
+Then = Callable[[list[Any]], Answered | None]
 
-def start(session: SqlSession, prepared: Prepared, values: Sequence[Any], done: Done) -> bool:
-    """See `sqlproxy.answers.Session`."""
+
+def start(
+    session: SqlSession, declared: Declared, prepared: Prepared, values: Sequence[Any], done: Done
+) -> bool:
+    """See `sqlproxy.answers.Session`. `declared`: what is known to hold now."""
     block = session.block
     if block.explicit or block.transaction is not None or not session.settings.plain:
         return False
-    declared = session.services.catalogs.fresh(session.database)
-    if declared is None or declared is not prepared.declared:
+    if declared is not prepared.declared:
         return False
     short = prepared.short
-    session.setvals.clear()
+    if session.setvals:
+        session.setvals.clear()
     try:
         if short is True:
             short = prepared.short = short_of(prepared.plan, declared)
         match short:
             case ShortSelect():
-                return _select(_Run(session, prepared, values, done), short)
+                return _select(_Run(session, declared, prepared, values, done), short)
             case ShortInsert():
-                return _insert(_Run(session, prepared, values, done), short)
+                return _insert(_Run(session, declared, prepared, values, done), short)
             case ShortChange():
-                return _change(_Run(session, prepared, values, done), short)
+                return _change(_Run(session, declared, prepared, values, done), short)
             case _:
                 return False
     except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
@@ -64,90 +69,108 @@ class Declined(Exception):
     """It has to go the usual way."""
 
 
-class _Run:
-    """One statement under way."""
+class _Run(Use, Receiver):
+    """One statement under way: it waits for its replies itself, and while it lives a schema change
+    waits for it. `then`: of a read that was sent; it answers, or has sent something (None), or
+    raises. Else `answer` is told when the write is done.
+    """
 
-    __slots__ = ("done", "env", "numbers", "prepared", "session", "use")
+    __slots__ = ("answer", "declared", "env", "finish", "numbers", "prepared", "session", "then")
 
     def __init__(
-        self, session: SqlSession, prepared: Prepared, values: Sequence[Any], done: Done
+        self,
+        session: SqlSession,
+        declared: Declared,
+        prepared: Prepared,
+        values: Sequence[Any],
+        done: Done,
     ) -> None:
-        assert prepared.declared is not None
-        self.session, self.prepared, self.done = session, prepared, done
-        # A schema change waits for it; it ends with this object.
-        self.use = session.services.catalogs.use(prepared.declared)
+        super().__init__(session.services.catalogs.presence, declared.database, declared.version)
+        self.session, self.declared, self.prepared, self.finish = session, declared, prepared, done
         self.env, self.numbers = environment(session, values)
+        self.then: Then | None = None
+        self.answer: Answered | None = None
 
     def send(self, ops: list[Op], answer: Answered) -> bool:
         """Write, and answer so when it is done; whether that could be sent."""
         if not self._may_send():
             return False
+        self.answer = answer
         client = self.session.services.client
-        return self._sent(client.start_write(ops, budget_ms=SQL_COMMIT_MS_MAX), answer)
+        return client.start_write(self, ops, budget_ms=SQL_COMMIT_MS_MAX)
+
+    def send_new(self, key: bytes, value: bytes, answer: Answered) -> bool:
+        """`send` of one row that must be new."""
+        if not self._may_send():
+            return False
+        self.answer = answer
+        client = self.session.services.client
+        return client.start_put(self, key, value, 0, budget_ms=SQL_COMMIT_MS_MAX)
 
     def send_rows(self, keys: list[bytes], values: list[bytes], answer: Answered) -> bool:
         """`send` of rows that must be new; their keys rise."""
         if not self._may_send():
             return False
-        first = self.session.services.client.start_rows(
-            keys, values, absent=True, budget_ms=SQL_COMMIT_MS_MAX
-        )
-        return self._sent(first, answer)
+        self.answer = answer
+        client = self.session.services.client
+        return client.start_rows(self, keys, values, absent=True, budget_ms=SQL_COMMIT_MS_MAX)
 
     def _may_send(self) -> bool:
         """Not when what it was bound to was looked up long ago: then the commit has to hold the
         schema's row. Nor if setval() was called: that is done behind the statement.
         """
         session = self.session
-        assert self.prepared.declared is not None
         if session.setvals:
             return False
-        looked = session.services.catalogs.looked(self.prepared.declared)
-        now = session.services.client.timers.monotonic()
-        return (now - looked) * 1000 <= SQL_FENCE_MS
+        services = session.services
+        looked = services.catalogs.looked(self.declared)
+        return (services.client.timers.monotonic() - looked) * 1000 <= SQL_FENCE_MS
 
-    def _sent(self, first: Started | None, answer: Answered) -> bool:
-        if first is None:
-            return False
-        first.reply.add_done_callback(partial(self._written, answer))
-        return True
+    def read(self, key: bytes, then: Then) -> bool:
+        """Go on with what this key has now; what failed is read again the usual way."""
+        self.then = then
+        if self.session.services.client.start_get(self, key):
+            return True
+        self.then = None  # it refers to this: what nobody ends must not live on
+        return False
 
-    def _written(self, answer: Answered, reply: asyncio.Future[list[Any]]) -> None:
-        if reply.cancelled():
-            self.use.end(unknown=True)
-            self.done(_unknown("it was not waited for"))
+    # -- Receiver
+
+    def set_result(self, result: list[Any], /) -> None:
+        then, self.then = self.then, None
+        answer = self.answer
+        if then is not None:
+            try:
+                answer = then(result)
+            except Exception:  # noqa: BLE001 - the usual way meets it again, and says so
+                self._over(None)
+                return
+            if answer is None:
+                return
+        self._over(answer)
+
+    def set_exception(self, error: Exception, /) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            self._over(None)
             return
-        error = reply.exception()
-        lost = isinstance(error, LinkLost | LinkExpired) and error.sent
-        if error is None:
-            self.done(answer)
-        elif lost or isinstance(error, UnknownOutcome):
-            self.use.end(unknown=True)
-            self.done(from_store(error) if isinstance(error, KvorumError) else _unknown(str(error)))
+        if isinstance(error, UnknownOutcome):
+            self.end(unknown=True)
+            self._over(from_store(error))
+        elif isinstance(error, LinkLost | LinkExpired) and error.sent:
+            self.end(unknown=True)
+            self._over(_unknown(str(error)))
         else:
-            self.use.end()
-            self.done(None)
+            self.end()
+            self._over(None)
 
-    def read(self, first: Started, then: Callable[[list[Any]], Answered | None]) -> bool:
-        """Go on with the answer of a read; what failed is read again the usual way. `then` answers,
-        or has sent something (None), or raises Declined.
-        """
-        first.reply.add_done_callback(partial(self._read, then))
-        return True
-
-    def _read(
-        self, then: Callable[[list[Any]], Answered | None], reply: asyncio.Future[list[Any]]
-    ) -> None:
-        if reply.cancelled() or reply.exception() is not None:
-            self.done(None)
-            return
+    def _over(self, answer: Answered | SqlError | None) -> None:
         try:
-            answer = then(reply.result())
-        except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
-            self.done(None)
-            return
-        if answer is not None:
-            self.done(answer)
+            self.finish(answer)
+        except Exception as error:  # noqa: BLE001 - one client's end is nobody else's
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "the answer to a statement could not be given", "exception": error}
+            )
 
 
 def _unknown(why: str) -> SqlError:
@@ -157,55 +180,52 @@ def _unknown(why: str) -> SqlError:
 
 
 def _select(run: _Run, short: ShortSelect) -> bool:
-    env = run.env
-    key = short.key(env)
-    if key is None:
-        return False
-    first = run.session.services.client.start_get(key)
-    if first is None:
-        return False
+    key = short.key(run.env)
+    return key is not None and run.read(key, partial(_selected, run, short, key))
 
-    def found(reply: list[Any]) -> Answered:
-        rows = short.rows(key, reply[0], reply[1], env)
-        if run.session.setvals:
-            raise Declined
-        return Answered(f"SELECT {len(rows)}", rows)
 
-    return run.read(first, found)
+def _selected(run: _Run, short: ShortSelect, key: bytes, reply: list[Any]) -> Answered:
+    rows = short.rows(key, reply[0], reply[1], run.env)
+    if run.session.setvals:
+        raise Declined
+    return Answered("SELECT 1" if len(rows) == 1 else "SELECT 0", rows)
 
 
 def _insert(run: _Run, short: ShortInsert) -> bool:
-    session, prepared = run.session, run.prepared
-    assert prepared.declared is not None
-    for name, count in short.sequences:
-        numbers = session.services.numbers.at_once(prepared.declared.numbering(name), count)
+    session, env = run.session, run.env
+    wanted = short.numberings
+    if wanted is None:
+        declared = run.declared
+        wanted = [(name, declared.numbering(name), count) for name, count in short.sequences]
+        short.numberings = wanted
+    for name, sequence, count in wanted:
+        numbers = session.services.numbers.at_once(sequence, count)
         if numbers is None:
             return False
         run.numbers.add(name, numbers)
-    rows = short.many(run.env)
+    if short.one is not None:
+        row = short.one(env)
+        key, value = short.written(row)
+        return run.send_new(key, value, Answered(short.tag, short.told(row, env)))
+    rows = short.many(env)
     if rows is not None:
-        return run.send_rows(*rows, Answered(f"INSERT 0 {short.count}"))
-    ops, told = short.ops(run.env)
+        return run.send_rows(*rows, Answered(short.tag))
+    ops, told = short.ops(env)
     if ops is None:
         return False
-    return run.send(ops, Answered(f"INSERT 0 {short.count}", told))
+    return run.send(ops, Answered(short.tag, told))
 
 
 def _change(run: _Run, short: ShortChange) -> bool:
-    env, word = run.env, "DELETE" if isinstance(run.prepared.plan, DeletePlan) else "UPDATE"
-    key = short.key(env)
-    if key is None:
-        return False
-    first = run.session.services.client.start_get(key)
-    if first is None:
-        return False
+    key = short.key(run.env)
+    return key is not None and run.read(key, partial(_changed, run, short, key))
 
-    def found(reply: list[Any]) -> Answered | None:
-        op, told = short.op(key, reply[0], reply[1], env)
-        if op is None:
-            return Answered(f"{word} 0")
-        if not run.send([op], Answered(f"{word} 1", told)):
-            raise Declined
-        return None
 
-    return run.read(first, found)
+def _changed(run: _Run, short: ShortChange, key: bytes, reply: list[Any]) -> Answered | None:
+    word = "DELETE" if isinstance(run.prepared.plan, DeletePlan) else "UPDATE"
+    op, told = short.op(key, reply[0], reply[1], run.env)
+    if op is None:
+        return Answered(f"{word} 0")
+    if not run.send([op], Answered(f"{word} 1", told)):
+        raise Declined
+    return None
