@@ -40,7 +40,9 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
         node.balancing.schedulers.level,
     )
     ports = node.ports
-    change = ChangeServices(partitions, cache.invalidate, ports.timers, store.txn, ports.rng)
+    change = ChangeServices(
+        *(partitions, cache.invalidate, ports.timers, store.txn), ports.rng, ports.loop_s
+    )
     services = change.ddl
     ddl.register(registry, services)
     emptying.register(registry, services)

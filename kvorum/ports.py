@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, thread_seconds
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.steady import SteadyClock
 from kv.client.channels import Connector, tcp_connector
@@ -118,6 +118,8 @@ class Ports:
     network: Network = field(default_factory=Sockets)
     cpu_s: Callable[[], float] = lambda: 0.0
     """Seconds of CPU that this process has used; a simulation has none."""
+    loop_s: Callable[[], float] = lambda: 0.0
+    """The same of the thread that calls, its loop's."""
 
 
 def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") -> Ports:
@@ -130,4 +132,5 @@ def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") 
         syncer=lambda engine: ThreadSyncer(engine, loop),
         in_thread=asyncio.to_thread,
         cpu_s=cpu_seconds,
+        loop_s=thread_seconds,
     )

@@ -26,6 +26,11 @@ def cpu_seconds() -> float:
     return time.process_time()
 
 
+def thread_seconds() -> float:
+    """What the calling thread has used of them: on a loop, what the loop has."""
+    return time.thread_time()
+
+
 class LoopTimers:
     """Timers of a running asyncio (or uvloop) event loop."""
 

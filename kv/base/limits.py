@@ -313,6 +313,10 @@ LOCK_TTL_MS_DEFAULT: Final = 10_000  # a lock of code outside whose holder is si
 LOCK_TTL_MS_MIN: Final = 500
 LOCK_TTL_MS_MAX: Final = 3_600_000
 LOCK_RETENTION_MS: Final = 60_000  # how long it is remembered that such a lock has ended
+ADVISORY_TTL_MS: Final = 10_000  # an advisory lock of a proxy that is silent so long ends …
+ADVISORY_BEAT_MS: Final = 3_000  # … and so often it is heard of
+ADVISORY_BEATS_MAX: Final = 16  # at once, of one proxy
+ADVISORY_LOCKS_MAX: Final = 1_000  # of one session
 # procedures without a cluster (procedures/wal)
 WAL_ROLL_BYTES: Final = 16 * MiB  # a log that has so many gets no more frames …
 WAL_ROLL_MS: Final = 3_600_000  # … nor one that is so old
@@ -509,13 +513,14 @@ SQL_EXPEL_MS: Final = 1_000  # a proxy that has not acknowledged by then has to 
 SQL_LEAVE_MS: Final = 60_000  # a proxy that nobody asks signs off
 SQL_NOTICE_MS_FIRST: Final = 2_000  # who waits for a definition is told then where it is …
 SQL_NOTICE_MS: Final = 5_000  # … and so often from then on
-SQL_BACKFILL_ROWS: Final = 1_000  # of one step of CREATE INDEX, …
-SQL_SLICE_ROWS: Final = 48  # … which is done in transactions of so many: a millisecond or two …
-SQL_SLICE_ROWS_MAX: Final = 384  # … or of up to so many, while nobody else uses the loop
+SQL_BACKFILL_ROWS: Final = 2_000  # of one step of CREATE INDEX, …
+SQL_SLICE_ROWS: Final = 96  # … done in transactions of so many: below a millisecond in one go, …
+SQL_SLICE_ROWS_MAX: Final = 250  # … or of so many, while nobody else uses the loop
+SQL_SLICES_IN_FLIGHT: Final = 4  # … of which so many are under way at once
 SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
-SQL_REST_MS_MAX: Final = 10  # between two slices, on a node that others use
-SQL_IDLE_PASS_S: Final = 50e-6  # a loop whose passes are shorter has nothing else to do
+SQL_REST_MS_MAX: Final = 50  # between the beginnings of two slices, on a node that others use
+SQL_LOOK_MS: Final = 2  # so long a backfill looks whether others use the loop, before a step
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert TRANSFER_BLOCK_BYTES + SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX < TRANSFER_BLOCK_RAW_MAX // 2
@@ -538,7 +543,9 @@ assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
 assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
-assert SQL_BACKFILL_ROWS_MIN <= SQL_SLICE_ROWS <= SQL_SLICE_ROWS_MAX <= SQL_BACKFILL_ROWS
+assert SQL_BACKFILL_ROWS_MIN <= SQL_SLICE_ROWS <= SQL_SLICE_ROWS_MAX
+assert SQL_SLICE_ROWS_MAX * SQL_SLICES_IN_FLIGHT <= SQL_BACKFILL_ROWS, "a step has work for all"
+assert SQL_SLICE_ROWS_MAX < PARALLEL_KEYS_MAX, "a slice waits for one sync, not for two in a row"
 assert max(SQL_FILL_ROWS, SQL_BACKFILL_ROWS) <= min(SCAN_ROWS_MAX, MULTI_KEYS_MAX)
 assert SQL_SCHEMA_TTL_MS < SQL_FENCE_MS, "what was just looked up is not fenced"
 assert SQL_FENCE_MS + SQL_COMMIT_MS_MAX < SQL_SETTLE_MS, "what is not fenced is over by then"
@@ -617,6 +624,8 @@ assert LOCK_WAIT_MS_FIRST <= LOCK_WAIT_MS_MAX < TXN_TTL_MS_DEFAULT, (
 )
 assert WAIT_PUSH_MS <= WAIT_PUSH_MS_MAX < TXN_TTL_MS_DEFAULT
 assert DEADLOCK_AFTER_MS <= DEADLOCK_AGAIN_MS_MAX < TXN_TTL_MS_DEFAULT
+assert LOCK_TTL_MS_MIN < 3 * ADVISORY_BEAT_MS < ADVISORY_TTL_MS <= LOCK_TTL_MS_MAX
+assert ADVISORY_BEAT_MS < WAIT_MS_MAX
 assert WAITERS_PER_KEY_MAX <= WAITERS_MAX < QUEUE_REQUESTS_MAX
 assert WAITERS_BYTES_MAX <= QUEUE_BYTES_MAX
 assert max(DEADLOCK_WAITS_MAX, LOCKS_TOLD_MAX) <= LIST_ITEMS_MAX

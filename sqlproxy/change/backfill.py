@@ -12,26 +12,19 @@ kept from garbage collection. Every writer is at write-only or beyond by then:
     an entry that is there already               is that of a row with the same key; another row's
                                                  under a unique key is a duplicate
 
-While others use the loop, a slice is a millisecond or two of work in pieces that are shorter still,
-and the backfill rests as long as each took; else slices grow (`Pace`, docs/decisions/1031).
+How many rows a slice has, and how many slices are under way: `sqlproxy.change.slices`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.keys import table_prefix
 from kv.base.limits import (
     SQL_BACKFILL_ROWS_MIN,
-    SQL_IDLE_PASS_S,
-    SQL_REST_MS_MAX,
-    SQL_SLICE_ROWS,
-    SQL_SLICE_ROWS_MAX,
 )
-from kv.base.ports import Timers
 from sqlproxy import rows
 from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.pg.oids import by_name
@@ -39,10 +32,8 @@ from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import Column, Index, Table
-from txn.waiting import sleep
 
 _PREFIX: Final = 4  # bytes of a table's id in front of its user keys
-_PASSES: Final = 4  # of the loop, to see whether it has other work
 
 
 def fewer(rows: int, tries: int) -> int:
@@ -50,29 +41,6 @@ def fewer(rows: int, tries: int) -> int:
     few get through.
     """
     return max(SQL_BACKFILL_ROWS_MIN, rows >> min(tries, 30))
-
-
-class Pace:
-    """How many rows the next slice has, and how long it waits for its turn."""
-
-    def __init__(self, timers: Timers, tries: int) -> None:
-        self._timers = timers
-        self._least = fewer(SQL_SLICE_ROWS, tries)
-        self._most = fewer(SQL_SLICE_ROWS_MAX, tries)
-        self.rows = self._least
-        self._began = timers.monotonic()
-
-    async def rest(self) -> None:
-        """After a slice: leave the loop to others as long as it took, if there are others."""
-        began = self._timers.monotonic()
-        for _ in range(_PASSES):
-            await asyncio.sleep(0)
-        if self._timers.monotonic() - began > _PASSES * SQL_IDLE_PASS_S:
-            self.rows = self._least
-            await sleep(self._timers, min(began - self._began, SQL_REST_MS_MAX / 1000))
-        else:
-            self.rows = min(2 * self.rows, self._most)
-        self._began = self._timers.monotonic()
 
 
 class Slice(Protocol):
@@ -83,40 +51,54 @@ class Slice(Protocol):
     def put(self, key: bytes, value: bytes) -> object: ...
 
 
-Hold = Callable[[bytes, bytes], object]
+class Holder(Protocol):
+    """A transaction that can be held to what it read."""
+
+    def hold_range(self, start: bytes, end: bytes) -> object: ...
 
 
-async def fill_index(
-    txn: Slice,
-    table: Table,
-    index: Index,
-    found: Sequence[tuple[bytes, bytes, int]],
-    hold: Hold = lambda _start, _end: None,
-) -> None:
-    """Put the entries of these rows of the table, as they are read by `txn`. `hold`: it is
-    committed only if nobody wrote in this range meanwhile. Raises KvorumError (23505).
+Found = Sequence[tuple[bytes, bytes, int]]
+
+
+async def fill_index(txn: Slice, table: Table, index: Index, found: Found) -> None:
+    """Put the entries of these rows of the table, as they are read by `txn`. Raises KvorumError
+    (23505).
     """
-    if not found:
-        return
+    await put_entries(txn, table, index, entries(table, index, found))
+
+
+def hold(txn: Holder, found: Found) -> None:
+    """It is committed only if nobody wrote in the range of these rows meanwhile. (To delete an
+    entry that is not there yet leaves no trace to conflict with.) What comes behind the last row is
+    none of its business: rows are appended all the time.
+    """
+    txn.hold_range(found[0][0], found[-1][0] + b"\0")
+
+
+def entries(table: Table, index: Index, found: Found) -> dict[bytes, bytes]:
+    """What the index says of these rows, by storage key. Raises KvorumError (23505)."""
     codec, row_codec = index_codec(table, index), rows.codec(table)
     prefix = table_prefix(index.id)
-    # To delete an entry that is not there yet leaves no trace to conflict with. What comes behind
-    # the last row is none of this transaction's business: rows are appended all the time.
-    hold(found[0][0], found[-1][0] + b"\0")
     wanted: dict[bytes, bytes] = {}
     for key, value, _ in found:
-        slots = row_codec.decode_slots(key[_PREFIX:], value)
-        at, entry = codec.entry_of(slots)
+        at, entry = codec.entry_of(row_codec.decode_slots(key[_PREFIX:], value))
         if at in wanted:
             raise duplicated(codec, at)
         wanted[at] = entry
-    keys = [prefix + at for at in wanted]
+    return {prefix + at: entry for at, entry in wanted.items()}
+
+
+async def put_entries(
+    txn: Slice, table: Table, index: Index, wanted: Mapping[bytes, bytes]
+) -> None:
+    """Put `entries`. Raises KvorumError (23505)."""
     if not index.unique:  # each key has its row's: an entry that is there is the same
-        for key, entry in zip(keys, wanted.values(), strict=True):
+        for key, entry in wanted.items():
             txn.put(key, entry)
         return
-    there = await txn.multi_get(keys)
-    for key, entry, row in zip(keys, wanted.values(), there, strict=True):
+    codec = index_codec(table, index)
+    there = await txn.multi_get(list(wanted))
+    for (key, entry), row in zip(wanted.items(), there, strict=True):
         if row is None:
             txn.put(key, entry)
         elif codec.row_key(key[_PREFIX:], row[0]) != codec.row_key(key[_PREFIX:], entry):

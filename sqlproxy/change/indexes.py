@@ -39,7 +39,8 @@ from procedures.master.partitions import (
     put_rows,
 )
 from sqlproxy import catalog, records, relations
-from sqlproxy.change.backfill import Pace, fewer, fill_index
+from sqlproxy.change.backfill import fewer, fill_index
+from sqlproxy.change.slices import Pace, in_slices
 from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.declaring import with_parts
 from sqlproxy.naming import first_free, joined_columns
@@ -47,7 +48,6 @@ from sqlproxy.refusals import refusal
 from sqlproxy.schema import DELETE_ONLY, PUBLIC, USABLE, WRITE_ONLY, Index, Table, placement
 from sqlproxy.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
 from txn.results import ScanPage
-from txn.transaction import Transaction
 
 _FIELDS: Final = frozenset({"namespace", "name", "index", "if_not_exists"})
 
@@ -171,26 +171,14 @@ class CreateIndex(Change):
         their own, as a step's cannot hold what it read. Done twice, they put the same.
         """
         at, end = ctx.state["at"], table_range(table.id)[1]
-        store, tries, count = self.services.store, ctx.attempt - ctx.round, 0
+        store, tries = self.services.store, ctx.attempt - ctx.round
         if store is None:
             page: ScanPage = await ctx.txn.scan(at, end, limit=fewer(SQL_BACKFILL_ROWS, tries))
             await fill_index(ctx.txn, table, index, page.items)
             return len(page.items), page.resume
 
-        async def fill(t: Transaction) -> ScanPage:
-            found = await t.scan(at, end, limit=pace.rows)
-            await fill_index(t, table, index, found.items, t.hold_range)
-            return found
-
-        pace = Pace(self.services.timers, tries)
-        while count < SQL_BACKFILL_ROWS:
-            found = await store.run(fill)
-            count += len(found.items)
-            if found.resume is None:
-                return count, None
-            at = found.resume
-            await pace.rest()
-        return count, at
+        pace = Pace(self.services.timers, self.services.loop_s, tries)
+        return await in_slices(store, pace, table, index, at)
 
     @step
     async def publish(self, ctx: StepContext) -> Outcome:

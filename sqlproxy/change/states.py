@@ -44,6 +44,7 @@ class ChangeServices:
     timers: Timers
     store: Client | None = None
     rng: Rng | None = None  # for values that are chance
+    loop_s: Callable[[], float] = float  # what the loop has used of a processor (0: nobody counts)
     settled: Settled = field(init=False)
 
     def __post_init__(self) -> None:

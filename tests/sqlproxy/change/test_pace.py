@@ -1,65 +1,211 @@
-"""How a backfill gives way to those who are served by the same loop."""
+"""How a backfill gives way to those who are served by the same loop, and what is under way at
+once.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar, cast
+
+import pytest
 
 from kv.base.adapters import LoopTimers
+from kv.base.errors import InvalidArgument
+from kv.base.ids import TableId
+from kv.base.keys import table_prefix, table_range
 from kv.base.limits import (
+    SQL_BACKFILL_ROWS,
     SQL_BACKFILL_ROWS_MIN,
-    SQL_IDLE_PASS_S,
     SQL_REST_MS_MAX,
     SQL_SLICE_ROWS,
     SQL_SLICE_ROWS_MAX,
+    SQL_SLICES_IN_FLIGHT,
 )
-from sqlproxy.change.backfill import Pace, fewer
+from sqlproxy import rows
+from sqlproxy.change.backfill import fewer
+from sqlproxy.change.slices import Pace, in_slices
+from sqlproxy.entries import index_codec
+from sqlproxy.schema import Column, Index, IndexColumn, Table
 from tests.support import simloop
+from txn.results import ScanPage
+from txn.transaction import Transaction
+
+T = TypeVar("T")
+
+TABLE = replace(
+    Table.declare(
+        "default", "t", columns=[Column(0, "id", "int8"), Column(0, "n", "int4")],
+        primary_key=("id",),
+    ),
+    id=TableId(100),
+)  # fmt: skip
+PLAIN = Index(TableId(101), "t_n", (IndexColumn(2),), False, ())
+UNIQUE = replace(PLAIN, unique=True)
+START, END = table_range(TABLE.id)
 
 
-class Watched(LoopTimers):
-    """Each look at the clock finds that others had the loop for `pass_s`."""
-
-    def __init__(self, loop: simloop.SimLoop) -> None:
-        super().__init__(loop)
-        self.pass_s = self._more = 0.0
-        self.monotonic = self._looked_at
-
-    def _looked_at(self) -> float:
-        self._more += self.pass_s
-        return self._loop.time() + self._more
+def stored(number: int, n: int) -> tuple[bytes, bytes]:
+    key, value = rows.codec(TABLE).encode_row((number, n))
+    return table_prefix(TABLE.id) + key, value
 
 
-def test_q4_slices_grow_while_nobody_else_is_there() -> None:
+class Txn:
+    """A transaction of `Shelf`."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self.written: dict[bytes, bytes] = {}
+        self.held: list[tuple[bytes, bytes]] = []
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage:
+        await asyncio.sleep(0)
+        there = [(k, v, 1) for k, v in sorted(self._shelf.rows.items()) if start <= k < end]
+        resume = there[limit - 1][0] + b"\0" if len(there) > limit else None
+        self._shelf.scans.append((start, end, len(there[:limit])))
+        return ScanPage(there[:limit], resume, 1)
+
+    async def multi_get(self, keys: list[bytes]) -> list[tuple[bytes, int] | None]:
+        return [(at, 1) if (at := self._shelf.entries.get(key)) else None for key in keys]
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.written[key] = value
+
+    def hold_range(self, start: bytes, end: bytes) -> None:
+        self.held.append((start, end))
+
+
+class Shelf:
+    """A store whose commits take 10 ms; `refuse` may have one run again."""
+
+    def __init__(self, numbers: range) -> None:
+        self.rows = dict(stored(n, n) for n in numbers)
+        self.entries: dict[bytes, bytes] = {}
+        self.scans: list[tuple[bytes, bytes, int]] = []
+        self.refuse: Callable[[Txn], bool] = lambda _t: False
+        self.running = self.most = 0
+
+    async def run(self, fn: Callable[[Transaction], Awaitable[T]]) -> T:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            while True:
+                t = Txn(self)
+                found = await fn(cast(Transaction, t))
+                await asyncio.sleep(0.01)
+                if not self.refuse(t):
+                    self.entries.update(t.written)
+                    return found
+        finally:
+            self.running -= 1
+
+    def whole(self) -> bool:
+        codec = index_codec(TABLE, PLAIN)
+        slots = [rows.codec(TABLE).decode_slots(k[4:], v) for k, v in self.rows.items()]
+        return {table_prefix(PLAIN.id) + codec.entry_of(s)[0] for s in slots} == set(self.entries)
+
+
+class Used:
+    """The loop's seconds: each look at them finds that others took `share` of what passed, and
+    every second one that a slice's entries took `entries_s`.
+    """
+
+    def __init__(self, loop: simloop.SimLoop, share: float, entries_s: float = 0.0) -> None:
+        self._loop, self._share, self._entries_s, self._made = loop, share, entries_s, 0.0
+
+    def __call__(self) -> float:
+        self._made += self._entries_s
+        return self._loop.time() * self._share + self._made
+
+
+def test_q4_slices_are_large_while_nobody_else_is_there() -> None:
     """An index of an idle cluster would take three times as long."""
 
     async def main(loop: simloop.SimLoop) -> None:
-        pace, sizes = Pace(LoopTimers(loop), 0), []
-        for _ in range(6):
-            sizes.append(pace.rows)
-            await pace.rest()
-        assert sizes == [SQL_SLICE_ROWS << n for n in range(4)] + [SQL_SLICE_ROWS_MAX] * 2
-        assert loop.time() < 0.01, "it does not rest"
+        shelf, pace = Shelf(range(2_500)), Pace(LoopTimers(loop), Used(loop, 0.02), 0)
+        count, at = await in_slices(shelf, pace, TABLE, PLAIN, START)
+        assert (count, at) == (SQL_BACKFILL_ROWS, stored(SQL_BACKFILL_ROWS - 1, 0)[0] + b"\0")
+        assert {rows for _, _, rows in shelf.scans} == {SQL_SLICE_ROWS_MAX}
+        assert shelf.most == SQL_SLICES_IN_FLIGHT
+        assert loop.time() < 0.04, "it does not rest"
+        assert await in_slices(shelf, pace, TABLE, PLAIN, at or b"") == (500, None)
+        assert shelf.whole()
 
     simloop.run(main)
 
 
-def test_q4_slices_are_small_and_rest_beside_others() -> None:
+def test_q4_slices_are_small_and_begin_one_after_the_other_beside_others() -> None:
     """Readers beside CREATE INDEX would wait for large slices, one after the other."""
 
     async def main(loop: simloop.SimLoop) -> None:
-        timers = Watched(loop)
-        pace = Pace(timers, 0)
-        await pace.rest()
-        assert pace.rows == 2 * SQL_SLICE_ROWS
-        timers.pass_s = 10 * SQL_IDLE_PASS_S
-        for worked_s in (0.003, 0.020, 1.0):
-            await asyncio.sleep(worked_s)
-            began = loop.time()
-            await pace.rest()
-            rested = loop.time() - began
-            assert pace.rows == SQL_SLICE_ROWS
-            wanted = min(worked_s, SQL_REST_MS_MAX / 1000)
-            assert wanted <= rested < wanted + 0.005
+        shelf = Shelf(range(500))
+        pace = Pace(LoopTimers(loop), Used(loop, 0.6, entries_s=0.000_2), 0)
+        assert await in_slices(shelf, pace, TABLE, PLAIN, START) == (500, None)
+        assert pace.busy
+        assert {rows for _, _, rows in shelf.scans} == {SQL_SLICE_ROWS, 500 % SQL_SLICE_ROWS}
+        slices = -(-500 // SQL_SLICE_ROWS)
+        assert loop.time() > (slices - 1) * 0.000_2 * 14 / 0.35, "more than its share of the loop"
+        assert shelf.most > 1, "each would wait for the commit of the one before"
+        assert shelf.whole()
+
+    simloop.run(main)
+
+
+def test_q4_a_slow_machine_lets_a_backfill_rest_but_not_stand_still() -> None:
+    """Entries that took a second, for a pause of the process, would stop it for a minute."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        pace = Pace(LoopTimers(loop), Used(loop, 0.6, entries_s=1.0), 0)
+        pace.begins()
+        pace.made()
+        await pace.turn()
+        assert SQL_REST_MS_MAX <= loop.time() * 1000 < SQL_REST_MS_MAX + 5
+
+    simloop.run(main)
+
+
+def test_q4_a_slice_that_runs_again_stays_in_its_range_and_leaves_nothing_out() -> None:
+    """Rows that come into a slice behind its first look would have it end before the next one's
+    start: what is between them would have no entry.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        shelf, refused = Shelf(range(0, 5_000, 10)), list[Txn]()
+
+        def refuse(t: Txn) -> bool:
+            if refused or not any(low <= stored(0, 0)[0] < high for low, high in t.held):
+                return False
+            shelf.rows.update(stored(n, n) for n in range(1, 1_000))  # by writers without entries
+            refused.append(t)
+            return True
+
+        shelf.refuse = refuse
+        pace = Pace(LoopTimers(loop), Used(loop, 0.02), 0)
+        count, at = await in_slices(shelf, pace, TABLE, PLAIN, START)
+        assert (count, at) == (500, None), "rows that came later are not counted"
+        first = [(low, high) for low, high, _ in shelf.scans if low < stored(2_490, 0)[0]][1:]
+        assert {high for _, high in first} == {stored(2_490, 0)[0] + b"\0"}
+        assert shelf.whole()
+
+    simloop.run(main)
+
+
+def test_q4_nothing_is_under_way_when_a_step_fails() -> None:
+    """Who takes the index back would meet entries that come behind the drop of its range; and the
+    duplicate that users are told would be any.
+    """
+
+    async def main(loop: simloop.SimLoop) -> None:
+        shelf = Shelf(range(2_000))
+        shelf.rows.update([stored(300, 299), stored(600, 599)])  # one in each of two slices
+        pace = Pace(LoopTimers(loop), Used(loop, 0.02), 0)
+        with pytest.raises(InvalidArgument) as refused:
+            await in_slices(shelf, pace, TABLE, UNIQUE, START)
+        assert refused.value.details["sql_detail"] == "Key (n)=(299) is duplicated."
+        assert shelf.running == 0
+        begun = {low for low, _, _ in shelf.scans}
+        assert len(begun) <= SQL_SLICES_IN_FLIGHT + 1, "none begins behind the first that failed"
 
     simloop.run(main)
 
@@ -69,6 +215,6 @@ def test_q4_conflicts_make_slices_small() -> None:
     assert [fewer(1_000, tries) for tries in (0, 1, 4, 40)] == [1_000, 500, 62, 8]
 
     async def main(loop: simloop.SimLoop) -> None:
-        assert Pace(LoopTimers(loop), 3).rows == SQL_BACKFILL_ROWS_MIN
+        assert Pace(LoopTimers(loop), float, 4).rows == SQL_BACKFILL_ROWS_MIN
 
     simloop.run(main)
