@@ -1,0 +1,174 @@
+"""A step's rows of a backfill, cut into slices, several of which are under way at once.
+
+A slice is a transaction of its own (`sqlproxy.change.backfill`): it reads rows, which says where
+the next one begins, and puts their entries. What it waits for most is its commit, so others work
+meanwhile. A step is done when all of its slices are: its cursor never passes a row that has no
+entry.
+
+Invariants (docs/decisions/1063)
+  * every key between a step's start and where the next one goes on is in the range of one slice,
+    however often that runs again and whatever came into it meanwhile;
+  * while others use the loop, slices are small, and as much begins as leaves them most of it;
+  * else slices are large and nothing waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from operator import itemgetter
+from typing import Final, Protocol, TypeVar
+
+from kv.base.errors import KvorumError
+from kv.base.keys import table_range
+from kv.base.limits import (
+    SQL_BACKFILL_ROWS,
+    SQL_LOOK_MS,
+    SQL_REST_MS_MAX,
+    SQL_SLICE_ROWS,
+    SQL_SLICE_ROWS_MAX,
+    SQL_SLICES_IN_FLIGHT,
+)
+from kv.base.ports import Timers
+from sqlproxy.change.backfill import entries, fewer, hold, put_entries
+from sqlproxy.schema import Index, Table
+from txn.results import ScanPage
+from txn.transaction import Transaction
+from txn.waiting import sleep
+
+T = TypeVar("T")
+
+_LOOKS: Final = 2  # that find nobody, before a step has the loop for itself
+_OTHERS_MIN: Final = 0.1  # of a processor: who uses less is nobody
+_WHOLE: Final = 14.0  # what a slice costs the loop, measured, by what it takes to make its entries
+_SHARE: Final = 0.35  # of the loop, beside others
+
+
+class Store(Protocol):
+    """What is needed of `txn.client.TxnClient`."""
+
+    async def run(self, fn: Callable[[Transaction], Awaitable[T]]) -> T: ...
+
+
+class Pace:
+    """How many rows a slice has, and when the next one begins. `loop_s`: seconds that the loop has
+    used of a processor. `tries`: how often the step was begun in vain.
+    """
+
+    def __init__(self, timers: Timers, loop_s: Callable[[], float], tries: int) -> None:
+        self._timers, self._loop_s = timers, loop_s
+        self._tries = tries
+        self._due = timers.monotonic()
+        self._began = 0.0
+        self.busy = True
+
+    @property
+    def rows(self) -> int:
+        return fewer(SQL_SLICE_ROWS if self.busy else SQL_SLICE_ROWS_MAX, self._tries)
+
+    async def look(self) -> None:
+        """Whether others use the loop; while no slice is under way."""
+        for _ in range(_LOOKS):
+            began, used = self._timers.monotonic(), self._loop_s()
+            await sleep(self._timers, SQL_LOOK_MS / 1000)
+            used, took = self._loop_s() - used, self._timers.monotonic() - began
+            self.busy = used > took * _OTHERS_MIN
+            if self.busy:
+                return
+
+    def begins(self) -> None:
+        """Entries of a slice are made from now on, …"""
+        self._began = self._loop_s()
+
+    def made(self) -> None:
+        """… and are made, in one go."""
+        rest_s = (self._loop_s() - self._began) * _WHOLE / _SHARE
+        rest_s = min(rest_s, SQL_REST_MS_MAX / 1000)
+        self._due = max(self._due, self._timers.monotonic()) + rest_s
+
+    async def turn(self) -> None:
+        """Wait until the next slice may begin."""
+        if self.busy and (left := self._due - self._timers.monotonic()) > 0:
+            await sleep(self._timers, left)
+
+
+async def in_slices(
+    store: Store, pace: Pace, table: Table, index: Index, at: bytes
+) -> tuple[int, bytes | None]:
+    """How many rows from `at` on got their entries, and where to go on. Raises KvorumError: 23505,
+    of the first such row, or what a transaction ends with.
+    """
+    await pace.look()
+    filling = _Filling(store, pace, table, index, at)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(SQL_SLICES_IN_FLIGHT):
+            group.create_task(filling.work())
+    if filling.errors:
+        raise min(filling.errors, key=itemgetter(0))[1]
+    return filling.count, filling.at
+
+
+class _Filling:
+    """A step under way."""
+
+    def __init__(self, store: Store, pace: Pace, table: Table, index: Index, at: bytes) -> None:
+        self._store, self._pace, self._table, self._index = store, pace, table, index
+        self._end = table_range(table.id)[1]
+        self._cutting = asyncio.Lock()  # held until it is known where the next slice begins
+        self.at: bytes | None = at  # … which is here
+        self.count = 0
+        self.errors: list[tuple[bytes, KvorumError]] = []  # by where their slices began
+
+    async def work(self) -> None:
+        """One slice after the other. None is left half done when another one fails: who takes the
+        index back finds nobody who still writes into it.
+        """
+        while True:
+            await self._cutting.acquire()
+            cut = _Cut(self._cutting)
+            try:
+                await self._pace.turn()
+                if self.at is None or self.errors or self.count >= SQL_BACKFILL_ROWS:
+                    return
+                await self._slice(self.at, cut)
+            except KvorumError as error:
+                self.errors.append((cut.start, error))
+            finally:
+                cut.release()
+
+    async def _slice(self, start: bytes, cut: _Cut) -> None:
+        at: bytes | None = start
+        cut.start = start
+
+        async def fill(t: Transaction) -> ScanPage:
+            assert at is not None
+            found = await t.scan(at, cut.end or self._end, limit=self._pace.rows)
+            if not cut.end:  # the first look; a run behind a conflict stays in its range
+                cut.end = found.resume or self._end
+                self.at = found.resume
+                self.count += len(found.items)
+                cut.release()
+            if found.items:
+                self._pace.begins()
+                wanted = entries(self._table, self._index, found.items)
+                self._pace.made()
+                hold(t, found.items)
+                await put_entries(t, self._table, self._index, wanted)
+            return found
+
+        while at is not None and at != cut.end:
+            at = (await self._store.run(fill)).resume
+
+
+class _Cut:
+    """The range of a slice, and the right to say where it ends."""
+
+    def __init__(self, cutting: asyncio.Lock) -> None:
+        self._cutting: asyncio.Lock | None = cutting
+        self.start = self.end = b""
+
+    def release(self) -> None:
+        """The next slice may begin; fine twice."""
+        cutting, self._cutting = self._cutting, None
+        if cutting is not None:
+            cutting.release()
