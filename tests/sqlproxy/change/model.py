@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from kv.base.adapters import LoopTimers
@@ -23,6 +24,7 @@ from kv.base.errors import KvorumError, Unavailable
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
 from sqlproxy import catalog
+from sqlproxy.change import slices
 from sqlproxy.change.fence import Fence
 from sqlproxy.change.presence import Presence
 from sqlproxy.entries import index_codec
@@ -281,8 +283,21 @@ def play(seed: int) -> World:
         assert table.index("made") is not None
         await place.cluster.close()
 
-    run(main, seed)
+    with few_rows(random.Random(seed)):
+        run(main, seed)
     return seen[0]
+
+
+@contextlib.contextmanager
+def few_rows(chance: random.Random) -> Iterator[None]:
+    """Slices of few rows, so that a backfill has several under way, and several steps."""
+    there = vars(slices)
+    before = {name: there[name] for name in ("SQL_SLICE_ROWS_MAX", "SQL_BACKFILL_ROWS")}
+    there.update(SQL_SLICE_ROWS_MAX=1, SQL_BACKFILL_ROWS=chance.randint(5, KEYS))
+    try:
+        yield
+    finally:
+        there.update(before)
 
 
 if __name__ == "__main__":
