@@ -88,7 +88,7 @@ class Channel:
             self.wake()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answered:
     """A statement is done, and its transaction with it."""
 

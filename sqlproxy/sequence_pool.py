@@ -215,6 +215,10 @@ class SequencePool:
 
 def _some(left: _Left, most: int) -> list[int]:
     """The next values of the run."""
+    if most == 1 and left.count:  # nearly always
+        value = left.following
+        left.following, left.count = value + left.step, left.count - 1
+        return [value]
     use = min(left.count, most)
     end = left.following + use * left.step
     found = list(range(left.following, end, left.step))

@@ -293,9 +293,18 @@ class LocalLink(Link):
 
     def flush(self) -> None:
         """Tell the receivers, now that the drain is over and the disk at work."""
+        if not self._arrived:
+            return
         rows, self._arrived = self._arrived, []
+        pending = self._pending
         for row in rows:
-            self.received(row)
+            entry = pending.pop(row[0], None)
+            if entry is None:  # its time was over
+                continue
+            if row[1] == OK:
+                entry[0].set_result(row[2:])
+            else:
+                entry[0].set_exception(error_of(row))
 
     def ready(self, wake: Callable[[], None]) -> bool:
         """Replies are handed over, not queued."""

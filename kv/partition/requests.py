@@ -43,6 +43,7 @@ from kv.base.methods import (
     WRITE,
     WRITE_ROWS,
 )
+from kv.base.timestamps import MAX
 from kv.partition import request_reads as reads
 from kv.partition import request_verbs as verbs
 from kv.partition import request_writes as writes
@@ -58,7 +59,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     MGET: (3, reads.mget),
     READ_NOW: (3, reads.mget),
     SCAN: (6, reads.scan),
-    SCAN_VALUES: (6, reads.scan),
+    SCAN_VALUES: (6, reads.scan_values),
     CHANGES: (8, reads.changes),
     PAIRS: (8, reads.pairs),
     PARTS: (3, reads.parts),
@@ -77,7 +78,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
 _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
 # one more argument (kv.partition.options)
 WITH_OPTIONS: Final = frozenset(
-    {WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, SCAN}
+    {WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, SCAN, SCAN_VALUES}
 )
 
 
@@ -153,7 +154,7 @@ def plain(r: list[Any]) -> bool:
         and PREFIX_BYTES <= len(r[5]) <= KEY_BYTES_MAX
         and type(r[6]) is bytes
         and len(r[6]) <= VALUE_BYTES_MAX
-        and r[7] is None
+        and (r[7] is None or (type(r[7]) is int and 0 <= r[7] <= MAX))
         and r[8] == 0
     )
 

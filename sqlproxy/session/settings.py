@@ -299,6 +299,7 @@ class Settings:
             self._defaults[key] = self._checked(key, value)
         self._values = dict(self._defaults)
         self._plain: bool | None = None
+        self._durations: dict[str, int] = {}  # in ms, of those that were asked for
         self._before: dict[str, str | None] = {}  # at the begin of the transaction; None: not set
         self._local: dict[str, str | None] = {}  # what SET LOCAL stands in front of
 
@@ -327,7 +328,10 @@ class Settings:
 
     def ms(self, name: str) -> int:
         """A duration."""
-        return milliseconds(self.get(name))
+        found = self._durations.get(name)
+        if found is None:
+            found = self._durations[name] = milliseconds(self.get(name))
+        return found
 
     def set(self, name: str, value: str | None, *, local: bool = False) -> str:
         """The value it has now; None: its default. Raises SqlError."""
@@ -347,8 +351,12 @@ class Settings:
         else:
             self._before.setdefault(key, self._local.pop(key, known))
         self._values[key] = found
-        self._plain = None
+        self._changed()
         return found
+
+    def _changed(self) -> None:
+        self._plain = None
+        self._durations.clear()
 
     def told(self, name: str, value: str) -> None:
         """Say what stands for good, e.g. session_authorization."""
@@ -378,7 +386,7 @@ class Settings:
             else:
                 self._values[key] = value
         self._before, self._local = {}, {}
-        self._plain = None
+        self._changed()
         return {k: v for k, v in self.reported().items() if before.get(k) != v}
 
     def reported(self) -> dict[str, str]:

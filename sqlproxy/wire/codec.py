@@ -91,6 +91,7 @@ class Cycle(NamedTuple):
     size: int
 
 
+_named: Final = tuple.__new__  # the constructor of a named tuple is Python's, this one is C's
 _EXECUTED: Final = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00S\x00\x00\x00\x04"
 _DESCRIBED: Final = b"D\x00\x00\x00\x06P\x00" + _EXECUTED
 _CYCLE_BYTES_MIN: Final = 5 + 8 + len(_EXECUTED)
@@ -160,9 +161,9 @@ class Decoder:
         rest = at + 1 + length
         left = len(data) - rest
         if left == len(_DESCRIBED) and data.endswith(_DESCRIBED):
-            return Cycle(parse, data[at + 5 : rest], True, len(data) - first)
+            return _named(Cycle, (parse, data[at + 5 : rest], True, len(data) - first))
         if left == len(_EXECUTED) and data.endswith(_EXECUTED):
-            return Cycle(parse, data[at + 5 : rest], False, len(data) - first)
+            return _named(Cycle, (parse, data[at + 5 : rest], False, len(data) - first))
         return None
 
     def skip(self, size: int) -> None:
@@ -333,8 +334,7 @@ def read_execute(body: bytes) -> tuple[str, int]:
     return read_text(body[:end]), max(0, _I4.unpack_from(body, end + 1)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(NamedTuple):
     """`formats`, `results`: the count and the codes of parameters and results as they came: what
     was compiled for them is kept by these bytes.
     """
@@ -373,7 +373,7 @@ def read_bind(body: bytes, unpack: Callable[[bytes, int], tuple[int]] = _I4.unpa
     except (ValueError, IndexError, struct.error):
         raise ProtocolError("invalid message format of type 'B'") from None
     portal = read_text(body[:first]) if first else ""
-    return Bind(portal, read_text(body[first + 1 : second]), formats, values, results)
+    return _named(Bind, (portal, read_text(body[first + 1 : second]), formats, values, results))
 
 
 def format_codes(raw: bytes, count: int, mismatch: str) -> tuple[int, ...]:

@@ -299,7 +299,8 @@ class Connection(asyncio.Protocol):
             self._begin(self._work())
             return
         self.flush()
-        if self._session is not None and (patience := self._session.idle_ms_max):
+        session = self._session
+        if session is not None and (patience := session.idle_ms_max):
             self._host.watch(self, patience)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kv.base.limits import (
     SQL_ENCODE_ROWS,
@@ -136,32 +136,36 @@ class Conversation:
         if self._held or self._skipping or session.portals:
             return False
         try:
-            message = codec.read_bind(cycle.bind)
-            statement = session.statements.get(message.statement)
-            if cycle.parse:
-                name, text, oids = codec.read_parse(cycle.parse)
-                if name or message.statement:
+            parse, bind, described, _ = cycle
+            message = codec.read_bind(bind)
+            _, named, formats, raws, results = message
+            statement = session.statements.get(named)
+            if parse:
+                name, text, oids = codec.read_parse(parse)
+                if name or named:
                     return False
                 statement = session.known(text, oids)
             if statement is None or statement.short is None:
                 return False
             compiled = self._compiled(statement)
-            readers = compiled.readers.get(message.formats)
+            readers = compiled.readers.get(formats)
             if readers is None:
                 readers = self._readers(compiled, statement, message)
-            if len(readers) != len(message.values):
+            if len(readers) != len(raws):
                 return False
-            values = [
-                None if raw is None else read(raw)
-                for read, raw in zip(readers, message.values, strict=True)
-            ]
+            values: Sequence[Any] = ()
+            if raws:
+                values = [
+                    None if raw is None else read(raw)
+                    for read, raw in zip(readers, raws, strict=True)
+                ]
             output = None
             if statement.fields is not None:
-                output = output_of(compiled, message.results, statement.fields, self._style)
+                output = output_of(compiled, results, statement.fields, self._style)
         except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
             return False
-        parsed = statement if cycle.parse else None
-        answer = partial(self._answered, output, parsed, cycle.described, done)
+        parsed = statement if parse else None
+        answer = partial(self._answered, output, parsed, described, done)
         return session.start(statement, values, answer)
 
     def _answered(
@@ -177,13 +181,22 @@ class Conversation:
             done(False)
             return
         out = self._door.out
+        channel = self._session.channel
+        if (
+            output is None
+            and parsed is None
+            and isinstance(answer, Answered)
+            and not (channel.notices or channel.parameters)
+        ):
+            out += _plainly(answer.tag, described)
+            done(True)
+            return
         if parsed is not None:
             self._session.statements[""] = parsed
             out += codec.PARSE_COMPLETE
         out += codec.BIND_COMPLETE
         if described:
             out += codec.NO_DATA if output is None else output.description
-        channel = self._session.channel
         if isinstance(answer, SqlError):
             if channel.notices or channel.parameters:
                 self.tell()
@@ -532,6 +545,13 @@ class Conversation:
 def completed(tag: str) -> bytes:
     """CommandComplete of the tags that come again and again."""
     return codec.command_complete(tag)
+
+
+@lru_cache(maxsize=64)
+def _plainly(tag: str, described: bool) -> bytes:
+    """All that a cycle of a prepared statement without rows is answered."""
+    said = codec.NO_DATA if described else b""
+    return codec.BIND_COMPLETE + said + codec.command_complete(tag) + codec.READY["I"]
 
 
 def _no_statement(name: str) -> SqlError:
