@@ -49,6 +49,22 @@ AT_MOST_ONCE = "at-most-once"
 DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 UPSERT, INSERT, DELETE = OPS = ("upsert", "insert", "delete")
 DUPLICATES = ("error", "last")
+READ, BATCH, STREAM = "a read", "a batch write", "a stream's write"
+_OF_STREAMS = {"appid", "resettxnapp", "delivery"}
+_OF_BATCHES = {"txnappid", "txnversion"}
+_WRITING = {"op", "opcolumn", "duplicates", "dedupeby", "replacewhere", "bulk"}
+_MEANT_FOR = {
+    **dict.fromkeys(READING | {"columns", "where", "at", "pagerows"}, (READ,)),
+    **dict.fromkeys(_WRITING, (BATCH, STREAM)),
+    **dict.fromkeys(_OF_STREAMS, (STREAM,)),
+    **dict.fromkeys(_OF_BATCHES, (BATCH,)),
+}
+_SAID = {  # what to say instead
+    ("appid", BATCH): "txnAppId and txnVersion",
+    ("txnappid", STREAM): "appId",
+    ("where", BATCH): "df.where, or replaceWhere in mode overwrite",
+    ("columns", BATCH): "df.select",
+}
 # What Spark itself puts into the map of a stream or a save.
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode", "path"}
 
@@ -80,6 +96,22 @@ class Options:
     bulk: bool = False
     job: int = 0
     ordinal: int = 0
+
+    @staticmethod
+    def check_use(raw: Mapping[str, str], use: str) -> None:
+        """Nothing may be given that this use of a table (READ, BATCH, STREAM) would ignore. Raises
+        InvalidArgument.
+        """
+        for name in sorted(raw):
+            meant = _MEANT_FOR.get(name.lower(), (use,))
+            if use in meant:
+                continue
+            instead = _SAID.get((name.lower(), use))
+            told = f"; give {instead}" if instead else ""
+            raise InvalidArgument(
+                f"option {name} is for {' or '.join(meant)}, and this is {use}, which would ignore"
+                f" it{told}"
+            )
 
     def check_write(self, overwrite: bool) -> None:
         """Raises InvalidArgument for what only the other mode can be told."""
@@ -116,6 +148,11 @@ class Options:
         has_app, has_version = "txnappid" in given, "txnversion" in given
         if has_app != has_version:
             raise InvalidArgument("options txnAppId and txnVersion belong together; one is missing")
+        if has_app and "jobid" in given:
+            raise InvalidArgument(
+                "options txnAppId and txnVersion are not for a write of a job, which has its own:"
+                " kvorum.spark.job(…, app_id=…, version=…)"
+            )
         if given.get("opcolumn") and given.get("op"):
             raise InvalidArgument("options op and opColumn contradict each other: give one")
         if given.get("dedupeby") and given.get("duplicates"):

@@ -38,7 +38,7 @@ from pyspark_kvorum.pins import Pin, too_old
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import as_spark
-from pyspark_kvorum.where import columns_of, compile_where, key_bounds
+from pyspark_kvorum.where import columns_of, compile_where, key_bounds, widths_of
 from sqlproxy import arrow_rows
 from sqlproxy.schema import Table
 
@@ -67,7 +67,9 @@ class KvorumReader(DataSourceReader):
         with Session(options) as session:
             self.table: Table = session.table
             if options.where:
-                compile_where(options.where, arrow_rows.arrow_schema(self.table))
+                compile_where(
+                    options.where, arrow_rows.arrow_schema(self.table), widths_of(self.table)
+                )
             self.bounds = table_bounds(session.table, options)
             try:
                 self.pin = Pin.open(session, reading.at, reading.owner)
@@ -107,8 +109,9 @@ class _Decode:
         self._names = [f.name for f in schema.fields]
         self._full, self._condition = self._names, None
         if where:
-            self._condition = compile_where(where, arrow_rows.arrow_schema(table))
-            self._full = self._names + sorted(columns_of(where) - set(self._names))
+            there = arrow_rows.arrow_schema(table)
+            self._condition = compile_where(where, there, widths_of(table))
+            self._full = self._names + sorted(columns_of(where, there.names) - set(self._names))
         self.wants_keys = table.plain and "key" in self._full
 
     def __call__(self, page: Page) -> pa.RecordBatch:

@@ -15,8 +15,15 @@ from typing import Any, Final, Self, TypeVar
 import msgpack
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.errors import KvorumError, UnknownOutcome
+from kv.base.errors import (
+    DeadlineExceeded,
+    KvorumError,
+    NotFound,
+    Unavailable,
+    UnknownOutcome,
+)
 from kv.base.methods import PROC_CONTROL
+from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
 from pyspark_kvorum.options import Options
 from sqlproxy import catalog
@@ -27,6 +34,22 @@ from txn.client import TxnClient
 T = TypeVar("T")
 _TURNS: Final = 4  # of the loop, until a request that was begun is in the socket
 _PAUSE_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+_REACH: Final = (
+    "Spark's driver and executors must reach every node at the address that it advertises: `kvorum"
+    " node list` shows them, `kvorum start --advertise HOST` sets one"
+)
+
+
+def _advised(error: KvorumError | OSError) -> KvorumError:
+    """With what to do if nodes cannot be reached; the addresses that were tried are in it."""
+    if isinstance(error, OSError):
+        return Unavailable(f"cannot reach the cluster ({error}). {_REACH}", code=UNREACHABLE)
+    if error.code != UNREACHABLE and not isinstance(error, DeadlineExceeded):
+        return error
+    dot = "" if error.message.endswith((".", "?")) else "."
+    return type(error)(f"{error.message}{dot} {_REACH}", code=error.code, details=error.details)
 
 
 async def _turns() -> None:
@@ -126,7 +149,7 @@ class Session:
 
     async def definite(self, ask: Any) -> Any:
         """`await ask()`, again while the answer is "retry" or unknown, until `timeoutMs`. `ask`
-        must be idempotent.
+        must be idempotent. Raises NotFound (TABLE_GONE) when the table went meanwhile.
         """
         end = self._loop.time() + self.options.timeout_ms / 1000
         for attempt in range(1_000_000):
@@ -138,10 +161,31 @@ class Session:
                     "retry",
                     "reroute",
                 )
-                if not again or self._loop.time() >= end:
+                if isinstance(e, KvorumError) and e.code == NO_PARTITION:
+                    await self._is_there(e)
+                if not again:
+                    raise
+                if self._loop.time() >= end:
+                    if (told := _advised(e)) is not e:
+                        raise told from e
                     raise
             await asyncio.sleep(_PAUSE_S[min(attempt, len(_PAUSE_S) - 1)])
         raise AssertionError("unreachable")
+
+    async def _is_there(self, error: KvorumError) -> None:
+        """No node knows a partition of the table: is it moving, or was the table dropped?"""
+        if self._table is None or self._txn is None:
+            return
+        try:
+            found = await catalog.find_by_id(self._txn, self._table.id)
+        except (KvorumError, OSError):
+            return
+        if found is None:
+            raise NotFound(
+                f"table {self._table.path} was dropped, or emptied by TRUNCATE, since this began:"
+                " load() it again",
+                code="TABLE_GONE",
+            ) from error
 
     async def ask(self, method: int, *args: Any) -> list[Any]:
         """A node method whose repetition is harmless, until a definite answer."""

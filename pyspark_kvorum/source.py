@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from kv.base.errors import InvalidArgument
-from pyspark_kvorum.options import Options
+from pyspark_kvorum.options import BATCH, READ, STREAM, Options
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import check_writable, narrowed, spark_schema
 
@@ -51,6 +51,7 @@ class KvorumDataSource(DataSource):
     def reader(self, schema: StructType) -> KvorumReader:
         from pyspark_kvorum.reader import KvorumReader
 
+        Options.check_use(self.options, READ)
         reading = ReadOptions.parse(self.options)
         if reading.changes:
             raise InvalidArgument("option changes is for spark.readStream, not for spark.read")
@@ -59,6 +60,7 @@ class KvorumDataSource(DataSource):
     def streamReader(self, schema: StructType) -> ChangesReader:
         from pyspark_kvorum.changes import ChangesReader
 
+        Options.check_use(self.options, READ)
         reading = ReadOptions.parse(self.options)
         if not reading.changes:
             raise InvalidArgument(
@@ -69,11 +71,13 @@ class KvorumDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> KvorumBatchWriter:
         from pyspark_kvorum.writer import KvorumBatchWriter
 
+        Options.check_use(self.options, BATCH)
         return self._writing(KvorumBatchWriter, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KvorumStreamWriter:
         from pyspark_kvorum.writer import KvorumStreamWriter
 
+        Options.check_use(self.options, STREAM)
         return self._writing(KvorumStreamWriter, schema, overwrite)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

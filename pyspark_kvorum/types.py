@@ -86,6 +86,9 @@ def _field(table: Table, column: Column) -> T.StructField:
 def narrowed(schema: T.StructType, columns: tuple[str, ...]) -> T.StructType:
     """`schema` with only `columns`, in their order."""
     by_name = {f.name: f for f in schema.fields}
+    if len(set(columns)) < len(columns):
+        twice = next(c for at, c in enumerate(columns) if c in columns[:at])
+        raise InvalidArgument(f"option columns names {twice!r} twice; select it twice in Spark")
     missing = [c for c in columns if c not in by_name]
     if missing:
         raise InvalidArgument(

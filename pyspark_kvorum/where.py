@@ -3,15 +3,16 @@ at the source.
 
 Grammar: column, literal, comparison (= <> < <= > >=), AND, OR, NOT, IN (list), BETWEEN, LIKE, IS
 [NOT] NULL, TRUE/FALSE. Three-valued logic as in SQL: a row for which the condition is NULL is left
-out. Parsed by sqlglot in its PostgreSQL dialect. Deliberately missing: functions, arithmetic and
-subqueries; Spark evaluates those behind the source.
+out. Names are folded and char(n) is compared as in SQL; a time without a zone is UTC. Parsed by
+sqlglot in its PostgreSQL dialect. Deliberately missing: functions, arithmetic and subqueries; Spark
+evaluates those behind the source.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,6 +31,11 @@ _ORDERED: Final = frozenset(
 )
 """Key types whose order is Arrow's, for every value and however a literal is written."""
 _OPERANDS: Final = frozenset({"this", "expression", "expressions", "low", "high"})
+_SQL_NAMES: Final = {
+    "int16": "int2", "int32": "int4", "int64": "int8", "float": "float4", "double": "float8",
+    "string": "text", "date32[day]": "date", "timestamp[us]": "timestamp",
+    "timestamp[us, tz=UTC]": "timestamptz (2013-01-01 05:00:00Z)",
+}  # fmt: skip
 _COMPARE: Final[dict[type[Any], Any]] = {
     E.EQ: operator.eq,
     E.NEQ: operator.ne,
@@ -48,21 +54,46 @@ _FLIPPED: Final[dict[type[Any], Any]] = {
 }
 
 
-def compile_where(text: str, schema: pa.Schema) -> pc.Expression:
-    """The condition as an expression over `schema`'s columns. Raises InvalidArgument that quotes
-    the part at fault.
+def compile_where(
+    text: str, schema: pa.Schema, widths: Mapping[str, int] | None = None
+) -> pc.Expression:
+    """The condition as an expression over `schema`'s columns, of which those in `widths` are
+    char(n). Raises InvalidArgument that quotes the part at fault.
     """
+    return _Compiler(schema, widths or {}).condition(_parsed(text, schema.names))
+
+
+def _parsed(text: str, names: Sequence[str]) -> E.Expr:
+    """The condition's tree, with the columns' own names. Raises InvalidArgument."""
     try:
-        tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres").args["where"].this
-    except (sqlglot.errors.SqlglotError, AttributeError, KeyError) as e:
+        statements = sqlglot.parse(f"SELECT 1 WHERE {text}", read="postgres")
+    except sqlglot.errors.SqlglotError as e:
         raise InvalidArgument(f"option where cannot be parsed: {text!r}: {e}") from e
-    return _Compiler(schema).condition(tree)
+    first = statements[0]
+    if len(statements) != 1 or not isinstance(first, E.Select):
+        raise InvalidArgument(f"option where cannot be parsed: {text!r}: one condition is wanted")
+    if beside := {k for k, v in first.args.items() if v} - {"expressions", "where"}:
+        raise InvalidArgument(
+            f"option where is a condition, and {text!r:.200} has more behind it"
+            f" ({', '.join(sorted(beside))}): leave that to Spark"
+        )
+    tree: E.Expr = first.args["where"].this
+    for column in tree.find_all(E.Column):
+        name = column.this
+        if name.name not in names and not name.args.get("quoted") and name.name.lower() in names:
+            name.set("this", name.name.lower())
+    return tree
 
 
-def columns_of(text: str) -> set[str]:
-    """The columns that the condition names."""
-    tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres")
-    return {c.name for c in tree.find_all(E.Column)}
+def widths_of(table: Table) -> dict[str, int]:
+    """The columns that are char(n), whose values have no blanks at the end when compared."""
+    kinds = {column.name: column.resolved for column in table.columns}
+    return {name: kind.length for name, kind in kinds.items() if kind.base == "char"}
+
+
+def columns_of(text: str, names: Sequence[str]) -> set[str]:
+    """Which of the columns the condition names."""
+    return {c.name for c in _parsed(text, names).find_all(E.Column)}
 
 
 def key_bounds(text: str, table: Table) -> tuple[bytes, bytes]:
@@ -74,8 +105,8 @@ def key_bounds(text: str, table: Table) -> tuple[bytes, bytes]:
     low = high = b""
     if kind not in _ORDERED:
         return low, high
-    tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="postgres").args["where"].this
-    for node in _conjuncts(tree):
+    names = [f.name for f in arrow_rows.arrow_schema(table)]
+    for node in _conjuncts(_parsed(text, names)):
         for first, past in _bounds(node, column, table):
             low = max(low, first)
             high = min(high or past, past or high)
@@ -141,9 +172,20 @@ def _text(node: Any) -> str:
     return sign + str(node.this)
 
 
+def _cast(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Raises pa.ArrowInvalid."""
+    try:
+        return pa.scalar(text, pa.string()).cast(kind)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(kind) or kind.tz is None:
+            raise
+    # Without a zone: UTC, as option asOf.
+    return pc.assume_timezone(pa.scalar(text, pa.string()).cast(pa.timestamp("us")), kind.tz)
+
+
 class _Compiler:
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
+    def __init__(self, schema: pa.Schema, widths: Mapping[str, int]) -> None:
+        self.schema, self.widths = schema, widths
 
     def condition(self, node: E.Expr) -> pc.Expression:
         match node:
@@ -180,7 +222,7 @@ class _Compiler:
                 return self._in(node)
             case E.Between():
                 field, kind = self._column(node.this)
-                low, high = (self._literal(node.args[k], kind) for k in ("low", "high"))
+                low, high = (self._value(node.this, node.args[k], kind) for k in ("low", "high"))
                 return (field >= low) & (field <= high)
             case E.Like():
                 field, kind = self._column(node.this)
@@ -208,7 +250,7 @@ class _Compiler:
         if isinstance(right, E.Column):
             other = self._column(right)[0]
         else:
-            other = pc.scalar(self._literal(right, kind))
+            other = pc.scalar(self._value(left, right, kind))
         compared: pc.Expression = table[type(node)](field, other)
         try:
             # Arrow looks for a way to compare the two types when it binds the names, not before.
@@ -230,7 +272,7 @@ class _Compiler:
         items = node.args.get("expressions") or []
         if not 0 < len(items) <= IN_LIST_MAX:
             raise self._cannot(node, f"IN takes 1 to {IN_LIST_MAX} literals")
-        tests = [field == pc.scalar(self._literal(item, kind)) for item in items]
+        tests = [field == pc.scalar(self._value(node.this, item, kind)) for item in items]
         return functools.reduce(operator.or_, tests)  # not isin(): x IN (…) is NULL for a NULL x
 
     def _column(self, node: E.Expr) -> tuple[pc.Expression, pa.DataType]:
@@ -240,6 +282,14 @@ class _Compiler:
         if at < 0:
             raise self._cannot(node, f"no such column; there are {', '.join(self.schema.names)}")
         return pc.field(node.name), self.schema.field(at).type
+
+    def _value(self, column: E.Expr, node: E.Expr, kind: pa.DataType) -> pa.Scalar:
+        """A literal that is compared with the column: of char(n), as long as its values."""
+        found = self._literal(node, kind)
+        width = self.widths.get(column.name)
+        if width is None:
+            return found
+        return pa.scalar(found.as_py().rstrip(" ").ljust(width), kind)
 
     def _literal(self, node: E.Expr, kind: pa.DataType) -> pa.Scalar:
         sign = ""
@@ -251,15 +301,19 @@ class _Compiler:
             node, sign = node.this, "-"
         if isinstance(node, E.Boolean) and pa.types.is_boolean(kind):
             return pa.scalar(bool(node.this), kind)
+        if isinstance(node, E.Null):
+            raise self._cannot(node, "nothing equals NULL: write IS NULL or IS NOT NULL")
         if not isinstance(node, E.Literal):
             raise self._cannot(node, "expected a literal")
         text = sign + str(node.this)
         if pa.types.is_binary(kind):
             return pa.scalar(text.encode(), kind)
         try:
-            return pa.scalar(text, pa.string()).cast(kind)
+            return _cast(text, kind)
         except pa.ArrowInvalid as e:
-            raise self._cannot(node, f"not a {kind}") from e
+            raise self._cannot(
+                node, f"not a {_SQL_NAMES.get(str(kind), str(kind))}, which the column is"
+            ) from e
 
     def _cannot(self, node: E.Expr, why: str) -> InvalidArgument:
         return InvalidArgument(f"option where: {node.sql(dialect='postgres')!r}: {why}")

@@ -151,11 +151,20 @@ def whole(text: str) -> Parsed | None:
 _short = lru_cache(maxsize=SQL_PLANS_MAX)(_parse)
 
 
+_ALONE: Final = {"targetList", "limitOption", "op"}  # of a SELECT of nothing but an expression
+
+
 def parse_expression(text: str) -> Node:
-    """The tree of an expression as catalogs keep it (a default, a check). Raises SqlError."""
+    """The tree of an expression as catalogs keep it (a default, a check), or as users write a
+    condition: what stands behind it (LIMIT, UNION, a second one) would be forgotten silently.
+    Raises SqlError.
+    """
     parsed = parse(f"SELECT {text}")
     assert parsed is not None
-    value: Node = parsed.body["targetList"][0]["ResTarget"]["val"]
+    targets = parsed.body.get("targetList", ())
+    if len(targets) != 1 or not parsed.body.keys() <= _ALONE or "name" in targets[0]["ResTarget"]:
+        raise SqlError(SYNTAX_ERROR, f"{text!r:.200} is more than one expression")
+    value: Node = targets[0]["ResTarget"]["val"]
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyspark.sql import types as T
 from kv.base import limits
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum import DefaultSource
-from pyspark_kvorum.options import Options
+from pyspark_kvorum.options import BATCH, READ, STREAM, Options
 from pyspark_kvorum.types import PLAIN, check_writable, narrowed, spark_schema
 from pyspark_kvorum.where import IN_LIST_MAX, columns_of, compile_where
 from sqlproxy.schema import Table
@@ -49,6 +50,7 @@ BAD = [
     ({**GOOD, "pageRows": str(limits.SCAN_ROWS_MAX + 1)}, "option pagerows"),
     ({**GOOD, "timeoutMs": "1"}, "option timeoutms"),
     ({**GOOD, "txnAppId": "job"}, "belong together"),
+    ({**GOOD, "txnAppId": "job", "txnVersion": "1", "jobId": "7"}, "not for a write of a job"),
     ({**GOOD, "txnVersion": "1"}, "belong together"),
     ({**GOOD, "path": "/x"}, "no paths"),
     ({**GOOD, "delivery": "twice"}, "exactly-once or at-least-once or at-most-once"),
@@ -127,11 +129,14 @@ def test_o14_conditions_select_as_sql_does(text: str, want: list[int | None]) ->
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("i =", "parsed"), ("nope = 1", "no such column"), ("i = 'x'", "not a int32"),
+        ("i =", "parsed"), ("nope = 1", "no such column"), ("i = 'x'", "not a int4"),
         ("i LIKE 'a'", "text column"), ("lower(s) = 'a'", "must be a column"),
         ("i + 1 = 2", "must be a column"), ("i", "must be boolean"), ("s IS TRUE", "IS TRUE"),
         ("i = (SELECT 1)", "expected a literal"),
         (f"i IN ({', '.join('1' for _ in range(IN_LIST_MAX + 1))})", "IN takes"),
+        ("i = 1 LIMIT 2", "more behind it"), ("i = 1 ORDER BY s", "more behind it"),
+        ("i = 1 GROUP BY i", "more behind it"), ("i = 1 FOR UPDATE", "more behind it"),
+        ("i = 1 UNION SELECT 2", "one condition"), ("i = NULL", "IS NULL"), ("I = 'x'", "int4"),
         ("i = 1; DROP TABLE x", "parsed"), ("i = 1 AND s = i", "not compared"),
         ("d < f", "not compared"),
     ],
@@ -145,7 +150,64 @@ def test_o14_conditions_that_cannot_be(text: str, why: str) -> None:
 
 def test_o14_columns_of_a_condition() -> None:
     """A column that only the condition needs is not read."""
-    assert columns_of("a = 1 AND (b > c OR NOT d)") == {"a", "b", "c", "d"}
+    names = ["a", "b", "c", "d", "e"]
+    assert columns_of("a = 1 AND (B > c OR NOT d)", names) == {"a", "b", "c", "d"}
+
+
+def test_o14_conditions_compare_as_sql_does() -> None:
+    """char(n) is compared with its blanks, a time without a zone is refused, or names are not
+    folded: a condition that SQL takes finds other rows.
+    """
+    schema = pa.schema(
+        [("c", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("Mixed", pa.int32())]
+    )
+    data = pa.RecordBatch.from_pylist(
+        [
+            {"c": "AA  ", "ts": datetime(2026, 1, day, tzinfo=UTC), "Mixed": day}
+            for day in (1, 2, 3)
+        ],
+        schema,
+    )  # fmt: skip
+    for text, want in [
+        ("c = 'AA'", [1, 2, 3]), ("c = 'AA      '", [1, 2, 3]), ("c IN ('AA', 'B')", [1, 2, 3]),
+        ("c <> 'AA'", []), ("c BETWEEN 'A' AND 'AA'", [1, 2, 3]), ("C = 'ABCDE'", []),
+        ("ts > '2026-01-01'", [2, 3]), ("TS >= '2026-01-02 00:00:00'", [2, 3]),
+        ("ts >= '2026-01-01T23:30:00-01:00'", [3]), ("\"Mixed\" = 2", [2]), ("Mixed = 2", [2]),
+    ]:  # fmt: skip
+        found = data.filter(compile_where(text, schema, {"c": 4}))
+        assert found.column("Mixed").to_pylist() == want, text
+
+
+@pytest.mark.parametrize(
+    ("use", "given", "text"),
+    [
+        (BATCH, {"appId": "x"}, "option appId is for a stream's write, and this is a batch write"),
+        (BATCH, {"appId": "x"}, "give txnAppId and txnVersion"),
+        (BATCH, {"delivery": "at-least-once"}, "would ignore"),
+        (BATCH, {"where": "id = 1"}, "replaceWhere"),
+        (BATCH, {"parts": "3"}, "option parts is for a read"),
+        (STREAM, {"txnAppId": "x", "txnVersion": "1"}, "give appId"),
+        (STREAM, {"changes": "true"}, "option changes is for a read"),
+        (READ, {"op": "delete"}, "for a batch write or a stream's write"),
+        (READ, {"dedupeBy": "x"}, "option dedupeBy"),
+        (READ, {"txnAppId": "x", "txnVersion": "1"}, "option txnAppId is for a batch write"),
+    ],
+)  # fmt: skip
+def test_o14_options_of_another_use_are_refused(use: str, given: dict[str, str], text: str) -> None:
+    """An option that does nothing here is taken: a write that should be idempotent is not, a
+    condition is forgotten.
+    """
+    with pytest.raises(InvalidArgument) as caught:
+        Options.check_use({**GOOD, **given}, use)
+    assert text in caught.value.message
+
+
+def test_o14_options_of_their_own_use_are_taken() -> None:
+    """An option is refused where it belongs."""
+    shared = {**GOOD, "keyFrom": "1", "timeoutMs": "5000", "checkpointLocation": "/x"}
+    Options.check_use(shared | {"where": "a = 1", "asOf": "1", "pageRows": "5"}, READ)
+    Options.check_use(shared | {"op": "insert", "txnAppId": "x", "jobId": "3"}, BATCH)
+    Options.check_use(shared | {"appId": "a", "delivery": "exactly-once", "bulk": "true"}, STREAM)
 
 
 class _Col:

@@ -85,6 +85,23 @@ def ids(raw: dict[str, str], ranges: list[Any]) -> list[int]:
         return [int(session.run(session.kv.locate(one.start)).id) for one in ranges]
 
 
+def test_o14_a_table_that_was_dropped_is_told_at_once(
+    db: kvorum.Database, options: OptionsOf
+) -> None:
+    """A frame over a table that is gone asks for two minutes, and then says that no node knows a
+    partition.
+    """
+    db.create_table(NAMESPACE, "dropped", columns=COLUMNS, primary_key=["k", "n"])
+    reader = planned(options("dropped"))
+    ranges = reader.partitions()
+    db.drop_table(NAMESPACE, "dropped")
+    with pytest.raises(KvorumError, match=r"spark\.dropped was dropped") as caught:
+        reader.partitions()
+    assert caught.value.code == "TABLE_GONE"
+    with pytest.raises(KvorumError, match=r"spark\.dropped was dropped"):
+        values_of(reader, ranges, "k")
+
+
 def test_o14_ranges_stay_right_when_partitions_split_and_merge(
     db: kvorum.Database, options: OptionsOf
 ) -> None:

@@ -130,9 +130,10 @@ async def test_export_is_of_one_moment_and_of_what_was_asked_for(tmp_path: Path)
         assert got == [{"name": f"n{n}", "id": n} for n in (3, 5, 6, 7, 8, 9)]
         told = json.loads((tmp_path / "x/export.json").read_text())
         assert (told["at"], told["rows"], told["columns"]) == (str(version), 6, ["name", "id"])
-        with refused("INVALID_ARGUMENT"):
-            bad = {**args, "where": "nosuch = 1"}
-            await run(db, "export", target=(tmp_path / "y").as_uri(), **bad)
+        for wrong in ("nosuch = 1", "age > 20 LIMIT 1", "true UNION SELECT false", "true, false"):
+            with refused("INVALID_ARGUMENT"):
+                bad = {**args, "where": wrong}
+                await run(db, "export", target=(tmp_path / "y").as_uri(), **bad)
         assert not (tmp_path / "y").exists()
         with refused("TARGET_IN_USE"):
             await run(db, "export", target=(tmp_path / "x").as_uri(), **args)
