@@ -199,7 +199,9 @@ class Store:
         self.dispatcher.placed = self._placed
         self.cluster.connect(self.host, self.dispatcher)
         self.kv = self.cluster.kv
-        self.txn = TxnClient(self.kv, self.oracle, ports.clock, ports.rng, ports.timers)
+        self.txn = TxnClient(
+            *(self.kv, self.oracle, ports.clock, ports.rng, ports.timers), loop_s=ports.loop_s
+        )
         others = Everywhere(self.waits, self.cluster.calls, lambda: self.cluster.peers.nodes)
         self.wait_care = WaitCare(self.waits, self.txn.resolver, others, ports.timers)
         loop = asyncio.get_running_loop()

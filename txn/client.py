@@ -53,7 +53,8 @@ _RERUN: Final = frozenset({"restart_txn", "retry", "reroute"})
 class TxnClient:
     """`clock` measures the age of transactions, `timers` deadlines and waits, `rng` jitter.
     `parallel`: whether small transactions are committed by their intents (txn.core). `open_file`:
-    makes the temporary file of a transaction that does not fit in `spill_bytes`.
+    makes the temporary file of a transaction that does not fit in `spill_bytes`. `loop_s`: what the
+    loop has used of a processor (0: nobody counts), to leave it to others.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class TxnClient:
         parallel: bool = True,
         open_file: OpenFile = temporary_file,
         spill_bytes: int = TXN_SPILL_BYTES,
+        loop_s: Callable[[], float] = float,
     ) -> None:
+        self._loop_s = loop_s
         self.clock = clock
         self.open_file, self.spill_bytes = open_file, spill_bytes
         self.timers = timers
@@ -225,7 +228,8 @@ class TxnClient:
 
     async def load(self, terms: Terms = USUAL) -> Load:
         """A transaction that only writes, of any number of rows, sent while they come."""
-        return Load(self.bulk, self._background, await self.reader.now(), terms)
+        start_ts = await self.reader.now()
+        return Load(self.bulk, self._background, start_ts, terms, self._loop_s)
 
     async def begin(
         self,

@@ -12,33 +12,49 @@ transaction.
 
 A part is a chunk of intents (kv.mvcc.prewrite_rows). Rows that are to be absent are so when their
 intents are laid, and stay so; that none comes twice is the caller's business. Behind the commit
-each chunk is resolved by its first key; what fails then is left to readers and the sweeper.
+each chunk is resolved by its first key, and gives way to others on the loop meanwhile: scans read
+through what is left (kv/mvcc/through.py). What fails is left to readers and the sweeper.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from kv.base.errors import KvorumError, TxnAborted
-from kv.base.limits import LOAD_IN_FLIGHT_MAX, TXN_LIFETIME_MS_MAX
+from kv.base.limits import (
+    LOAD_IN_FLIGHT_MAX,
+    LOAD_REST_MS_MAX,
+    LOAD_YIELDS_MS,
+    LOOP_LOOK_MS,
+    TXN_LIFETIME_MS_MAX,
+)
 from kv.base.methods import COMMITTED
 from kv.base.ops import Op, put
 from txn.bulk import BulkTransaction, BulkTransactions
 from txn.cutting import row_runs
 from txn.refusals import too_old, unknown
 from txn.terms import Terms
-from txn.waiting import Background, Deadline
+from txn.waiting import Background, Deadline, others_use, sleep
+
+_RESTS: Final = 4  # as long as a chunk took
 
 
 class Load:
     """See the module. Not for use by several tasks at once."""
 
     def __init__(
-        self, bulk: BulkTransactions, background: Background, start_ts: int, terms: Terms
+        self,
+        bulk: BulkTransactions,
+        background: Background,
+        start_ts: int,
+        terms: Terms,
+        loop_s: Callable[[], float] = float,
     ) -> None:
         self._bulk, self._background, self._terms = bulk, background, terms
+        self._loop_s = loop_s
         self.start_ts = start_ts
         self._txn: BulkTransaction | None = None
         self._life = Deadline(bulk.timers, TXN_LIFETIME_MS_MAX)
@@ -155,8 +171,20 @@ class Load:
             self._background.spawn(self._resolve(keys, version), f"load-{self.start_ts}")
 
     async def _resolve(self, keys: Sequence[bytes], version: int) -> None:
-        """A few chunks at a time: others are served between them."""
-        waiting = iter(keys)
+        """One chunk after the other, while others use the loop at a fifth of it; after some time a
+        few at once, whoever waits: what is locked takes memory.
+        """
+        waiting, timers = iter(keys), self._bulk.timers
+        yields = Deadline(timers, LOAD_YIELDS_MS)
+        with suppress(KvorumError):
+            for key in waiting:
+                began = timers.monotonic()
+                await self._bulk.resolve([key], self.start_ts, version)
+                rest_s = min(_RESTS * (timers.monotonic() - began), LOAD_REST_MS_MAX / 1000)
+                if await others_use(timers, self._loop_s, LOOP_LOOK_MS):
+                    await sleep(timers, rest_s)
+                if yields.passed:
+                    break
 
         async def work() -> None:
             with suppress(KvorumError):

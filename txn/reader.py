@@ -334,8 +334,9 @@ class Reader:
         low = max(start, here.start)
         high = min(end, here.end) if end and here.end else end or here.end
         rows, resume = await reading.past_intents(
-            self._kv, method, route, low, high, limit=limit, reverse=reverse
-        )
+            self._kv, method, route, low, high, limit=limit, reverse=reverse,
+            through=method == SCAN_VALUES,
+        )  # fmt: skip
         if resume is None:  # this partition is exhausted; the next one begins where it ends
             border = low if reverse else high
             resume = None if border == (start if reverse else end) else border
@@ -374,10 +375,14 @@ class _Reading:
         self._attempt = 0
         self.read_ts = read_ts
 
-    async def met(self, locked: KeyLocked) -> None:
-        """Deal with an intent. Raises it when there is no time left."""
+    async def met(self, locked: KeyLocked, *, through: bool = False) -> None:
+        """Deal with an intent. Raises it when there is no time left. `through`: the read may say
+        which chunks are committed.
+        """
         beside = await self._resolver.met_beside(locked, self.read_ts, self._deadline)
-        over = await self._resolver.met_by_read(locked, self.read_ts, self._attempt, self._deadline)
+        over = await self._resolver.met_by_read(
+            locked, self.read_ts, self._attempt, self._deadline, reads_through=through
+        )
         self._attempt += 1
         for one in beside if over is None else (*beside, over):
             if len(self._ignore) >= IGNORED_TXNS_MAX:
@@ -404,11 +409,18 @@ class _Reading:
         limit: int | None = None,
         reverse: bool = False,
         behind: tuple[Any, ...] = (),
+        through: bool = False,
     ) -> Any:
-        """The reply of a read method at this snapshot; `behind`: its options."""
+        """The reply of a read method at this snapshot; `behind`: its options. `through`: it reads
+        through chunks that are known to be committed.
+        """
         more = () if limit is None else (limit, reverse)
         while True:
             ignore = list(self._ignore) or None
+            if through:
+                known = self._resolver.through.items()
+                pairs = [[txn, version] for txn, version in known if version <= self.read_ts]
+                behind = (pairs,) if pairs else ()
             try:
                 reply = await kv.call(
                     method,
@@ -421,7 +433,7 @@ class _Reading:
                     budget_ms=self._deadline.budget_ms(),
                 )
             except KeyLocked as locked:
-                await self.met(locked)
+                await self.met(locked, through=through)
                 continue
             if ignore is not None:
                 self._ignore = {txn: False for txn, done in self._ignore.items() if not done}

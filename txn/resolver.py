@@ -28,6 +28,7 @@ from kv.base.limits import (
     OUTCOMES_CACHED_MAX,
     RECOVERY_GRACE_MS,
     RESOLVES_IN_FLIGHT_MAX,
+    THROUGH_TXNS_MAX,
 )
 from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, ROLLBACK, STAGING
 from kv.base.ports import Rng, Timers
@@ -79,6 +80,7 @@ class Resolver:
         self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
         # this client's commits that were acknowledged and whose flip is under way
         self.flipping: dict[int, asyncio.Future[None]] = {}
+        self.through: dict[int, int] = {}  # committed loads that scans met lately: their versions
         # whether the table of an anchor was dropped; None: it cannot be told here
         self.gone: Callable[[bytes], Awaitable[bool]] | None = None
         self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
@@ -93,9 +95,16 @@ class Resolver:
             del self._known[next(iter(self._known))]
 
     async def met_by_read(
-        self, met: KeyLocked, read_ts: int, attempt: int, deadline: Deadline
+        self,
+        met: KeyLocked,
+        read_ts: int,
+        attempt: int,
+        deadline: Deadline,
+        *,
+        reads_through: bool = False,
     ) -> StepOver | None:
-        """A read at `read_ts` met an intent: step over it, or (None) it is gone, read again.
+        """A read at `read_ts` met an intent: step over it, or (None) it is gone, or may be read
+        through (`through`), if the read `reads_through` chunks: read again.
 
         Raises `met`, with what is known of the blocker, when the deadline passes first.
         """
@@ -114,10 +123,19 @@ class Resolver:
                 )
             return StepOver(start_ts, outcome.status != PENDING)
         if outcome.status == COMMITTED:
+            if reads_through and met.details.get("chunk") and start_ts not in self.through:
+                self.learn_load(start_ts, outcome.commit_ts)
+                return None
             await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
             return None
         await self._wait(met, attempt, deadline)
         return None
+
+    def learn_load(self, start_ts: int, commit_ts: int) -> None:
+        """Its chunks of intents may be read through (kv/mvcc/through.py)."""
+        self.through[start_ts] = commit_ts
+        if len(self.through) > THROUGH_TXNS_MAX:
+            del self.through[next(iter(self.through))]
 
     async def met_beside(
         self, met: KeyLocked, read_ts: int, deadline: Deadline

@@ -5,11 +5,13 @@ time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from math import ceil
-from typing import Any
+from typing import Any, Final
 
 from kv.base.ports import Rng, Timers
+
+_OTHERS_MIN: Final = 0.1  # of a processor: who uses less is nobody
 
 
 async def sleep(timers: Timers, delay_s: float) -> None:
@@ -20,6 +22,15 @@ async def sleep(timers: Timers, delay_s: float) -> None:
         await done
     finally:
         handle.cancel()
+
+
+async def others_use(timers: Timers, loop_s: Callable[[], float], for_ms: int) -> bool:
+    """Whether others work on this loop now: it is watched for so long. To be asked while the caller
+    has nothing under way. `loop_s`: seconds that the loop's thread has used of a processor.
+    """
+    began, used = timers.monotonic(), loop_s()
+    await sleep(timers, for_ms / 1000)
+    return loop_s() - used > _OTHERS_MIN * (timers.monotonic() - began)
 
 
 def _wake(done: asyncio.Future[None]) -> None:

@@ -52,6 +52,9 @@ TXN_MEMORY_KEYS_MAX: Final = 1_000_000  # … and its keys
 SPILL_BLOCK_BYTES: Final = 64 * KiB  # that are read of such a file at once
 LARGE_IN_FLIGHT_MAX: Final = 4  # requests of the commit of a spilled transaction
 LOAD_IN_FLIGHT_MAX: Final = 4  # requests of rows that are loaded as one transaction
+LOAD_YIELDS_MS: Final = 10_000  # so long its cleaning leaves the loop to others …
+LOAD_REST_MS_MAX: Final = 100  # … this long between two chunks
+LOOP_LOOK_MS: Final = 2  # so long work that can wait looks whether others use the loop
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
 RESOLVE_CHUNK_ROWS: Final = 2_000  # no further chunk intent is begun in a request after so many
@@ -101,6 +104,8 @@ SETTLE_KEYS_MAX: Final = 10_000  # that a node tells of at once, anchored in a t
 SETTLE_MS_MAX: Final = 10_000  # that dropping a table waits for transactions anchored in it
 SWEEPS_IN_FLIGHT_MAX: Final = 32  # transactions that one look asks about at once
 IGNORED_TXNS_MAX: Final = 1_000  # intents that one read may step over
+THROUGH_TXNS_MAX: Final = 8  # committed loads whose chunks of intents a scan reads through
+THROUGH_CHUNKS_MAX: Final = 4  # … of one page: each is unpacked as a whole
 OUTCOMES_CACHED_MAX: Final = 10_000  # of transactions that a client met
 BULK_TTL_MS: Final = 30_000  # of a streamed transaction, kept alive by heartbeats
 BULK_PART_BUDGET_MS: Final = 60_000  # for one part of it, waits for others' intents included
@@ -520,7 +525,6 @@ SQL_SLICES_IN_FLIGHT: Final = 4  # … of which so many are under way at once
 SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
 SQL_REST_MS_MAX: Final = 50  # between the beginnings of two slices, on a node that others use
-SQL_LOOK_MS: Final = 2  # so long a backfill looks whether others use the loop, before a step
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert TRANSFER_BLOCK_BYTES + SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX < TRANSFER_BLOCK_RAW_MAX // 2
@@ -555,6 +559,9 @@ assert SQL_LOOKUP_ROWS <= MULTI_KEYS_MAX
 assert SQL_CANCEL_MS_MAX < DEADLINE_MS_DEFAULT
 assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (
     "a batch and its old versions' headers fit an entry"
+)
+assert 2 * SCAN_PAGE_BYTES_MAX + PREWRITE_BYTES_MAX + VALUE_BYTES_MAX < FRAME_BYTES_MAX, (
+    "a page that reads through chunks: records, chunks, and the chunk that fills it"
 )
 assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, (
     "a page must fit a reply"

@@ -64,6 +64,7 @@ def key_locked(key: bytes, lock: Lock, now_ms: int, also: list[bytes] | None = N
             "age_ms": age_ms,
             "ttl_ms": lock.ttl_ms,
             "keys": also if also else [key],
+            **({"chunk": True} if lock.chunk else {}),
         },
     )
 

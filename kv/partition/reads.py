@@ -23,6 +23,7 @@ from kv.feed import pairs, serve
 from kv.feed.recent import Recent
 from kv.mvcc.get import get, multi_get
 from kv.mvcc.scan import scan, scan_values
+from kv.mvcc.through import through_chunks
 from kv.partition.entry import Entry
 from kv.partition.evaluated import Evaluated
 from kv.partition.parts import parts
@@ -131,14 +132,20 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
         found = multi_get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)
         rows = [None if value is None else [value, version] for value, version in found]
         return [rows] if r[1] == MGET else [rows, r[6]]
-    expiries: dict[int, int] | None = {} if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] else None
     if r[1] == SCAN_VALUES:
-        start, end, read_ts, limit, reverse, ignore = r[5:]
-        values = scan_values(
+        start, end, read_ts, limit, reverse, ignore = r[5:_SCAN_FIELDS]
+        values = None
+        if len(r) > _SCAN_FIELDS and read_ts and not reverse:
+            values = through_chunks(
+                state, start, end, read_ts=read_ts, limit=limit,
+                committed=dict(r[_SCAN_FIELDS]), stored=state.stored_lock,
+            )  # fmt: skip
+        values = values or scan_values(
             state, start, end, read_ts=read_ts, limit=limit, reverse=reverse, ignore=ignore,
             now_ms=now_ms,
         )  # fmt: skip
         return [values.items, values.resume]
+    expiries: dict[int, int] | None = {} if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] else None
     page = scan(
         state,
         r[5],

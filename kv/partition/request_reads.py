@@ -14,6 +14,7 @@ from kv.base.limits import (
     MULTI_KEYS_MAX,
     RANGE_PARTS_MAX,
     SCAN_ROWS_MAX,
+    THROUGH_TXNS_MAX,
     WAIT_MS_MAX,
 )
 from kv.base.timestamps import MAX
@@ -49,12 +50,30 @@ def _check_bounds(r: list[Any]) -> None:
         )
 
 
-def scan(r: list[Any]) -> Keys:
+def scan_values(r: list[Any]) -> Keys:
+    _check_scan(r)
+    if len(r) > 11:
+        through = r[11]
+        if type(through) is not list or len(through) > THROUGH_TXNS_MAX:
+            raise InvalidArgument(f"through is a list of at most {THROUGH_TXNS_MAX} pairs")
+        for pair in through:
+            if type(pair) is not list or len(pair) != 2:
+                raise InvalidArgument(f"through: a transaction and its version, got {pair!r:.60}")
+            check_int(pair[0], "through: transaction", MAX, 1)
+            check_int(pair[1], "through: version", MAX, pair[0])
+    return NO_KEYS
+
+
+def _check_scan(r: list[Any]) -> None:
     _check_bounds(r)
     check_int(r[8], "limit", SCAN_ROWS_MAX, 1)
     if type(r[9]) is not bool:
         raise InvalidArgument(f"reverse must be true or false, got {r[9]!r:.40}")
     check_reader(r[7], r[10])
+
+
+def scan(r: list[Any]) -> Keys:
+    _check_scan(r)
     if len(r) > 11 and type(r[11]) is not bool:
         raise InvalidArgument(f"expiries must be true or false, got {r[11]!r:.40}")
     return NO_KEYS

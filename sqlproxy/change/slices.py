@@ -22,8 +22,8 @@ from typing import Final, Protocol, TypeVar
 from kv.base.errors import KvorumError
 from kv.base.keys import table_range
 from kv.base.limits import (
+    LOOP_LOOK_MS,
     SQL_BACKFILL_ROWS,
-    SQL_LOOK_MS,
     SQL_REST_MS_MAX,
     SQL_SLICE_ROWS,
     SQL_SLICE_ROWS_MAX,
@@ -34,12 +34,11 @@ from sqlproxy.change.backfill import entries, fewer, hold, put_entries
 from sqlproxy.schema import Index, Table
 from txn.results import ScanPage
 from txn.transaction import Transaction
-from txn.waiting import sleep
+from txn.waiting import others_use, sleep
 
 T = TypeVar("T")
 
 _LOOKS: Final = 2  # that find nobody, before a step has the loop for itself
-_OTHERS_MIN: Final = 0.1  # of a processor: who uses less is nobody
 _WHOLE: Final = 14.0  # what a slice costs the loop, measured, by what it takes to make its entries
 _SHARE: Final = 0.35  # of the loop, beside others
 
@@ -69,10 +68,7 @@ class Pace:
     async def look(self) -> None:
         """Whether others use the loop; while no slice is under way."""
         for _ in range(_LOOKS):
-            began, used = self._timers.monotonic(), self._loop_s()
-            await sleep(self._timers, SQL_LOOK_MS / 1000)
-            used, took = self._loop_s() - used, self._timers.monotonic() - began
-            self.busy = used > took * _OTHERS_MIN
+            self.busy = await others_use(self._timers, self._loop_s, LOOP_LOOK_MS)
             if self.busy:
                 return
 
