@@ -143,27 +143,29 @@ class RowCodec:
         key = checked_key(self.table, b"".join(parts))
         return key, checked_value(self.table, encode_msgpack(slots))
 
-    def encode_one(self, values: Sequence[Any]) -> tuple[bytes, bytes]:
-        """`encode_row` of all columns of a declared table, in their order, and sooner. Raises the
-        same.
+    @property
+    def dense(self) -> bool:
+        """Whether the stored array is the format and the columns in their order."""
+        return self._dense
+
+    @property
+    def converters(self) -> Sequence[Convert]:
+        """Of each column, from user form to stored form. They raise ValueError or TypeError."""
+        return self._to_stored
+
+    def encode_slots(self, slots: list[Any]) -> tuple[bytes, bytes]:
+        """`encode_row` of what is in stored form already, with the format in front; the columns of
+        the primary key are there. Raises TooLarge.
         """
-        try:
-            if not self._dense or None in values:
-                return self.encode_row(values)
-            stored = [
-                convert(value) for convert, value in zip(self._to_stored, values, strict=True)
-            ]
-        except (ValueError, TypeError):
-            return self.encode_row(values)  # which tells what is wrong
         places = self.key_positions
         if len(places) == 1:
-            key = self._encoders[0](stored[places[0]])
+            key = self._encoders[0](slots[places[0] + 1])
         else:
-            encoded = [f(stored[at]) for at, f in zip(places, self._encoders, strict=True)]
-            key = b"".join(encoded)
-        value = encode_msgpack((ROW_FORMAT, *stored))
+            parts = [f(slots[at + 1]) for at, f in zip(places, self._encoders, strict=True)]
+            key = b"".join(parts)
+        value = encode_msgpack(slots)
         if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
-            return self.encode_row(values)
+            return checked_key(self.table, key), checked_value(self.table, value)
         return key, value
 
     def encode_columns(self, columns: Sequence[Sequence[Any]]) -> tuple[list[bytes], list[bytes]]:

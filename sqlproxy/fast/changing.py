@@ -25,7 +25,7 @@ from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.errors import SERIALIZATION_FAILURE, UNIQUE_VIOLATION, SqlError
 from sqlproxy.fast.reading import Stored, found_at
 from sqlproxy.fast.rules import Row, Rules
-from sqlproxy.rows import codec
+from sqlproxy.rows import RowCodec, codec
 from sqlproxy.schema import DELETE_ONLY, Table
 from txn.transaction import Transaction
 
@@ -128,11 +128,18 @@ class TableWriter:
                     t.put(at, entry)
         return key
 
-    def new(self, row: Sequence[Any]) -> tuple[bytes, bytes]:
-        """Storage key and value of a row of a table without indexes. Raises SqlError (40001)."""
+    @property
+    def codec(self) -> RowCodec:
+        """Of its rows."""
+        return self._codec
+
+    def new(self, slots: list[Any]) -> tuple[bytes, bytes]:
+        """Storage key and value of a row that is given in stored form (`RowCodec.encode_slots`), of
+        a table without indexes. Raises SqlError (40001), TooLarge.
+        """
         if self._frozen:
             raise being_changed(self.table)
-        key, value = self._codec.encode_one(row)
+        key, value = self._codec.encode_slots(slots)
         return self.prefix + key, value
 
     def encoded(self, columns: Sequence[Sequence[Any]]) -> list[Part]:

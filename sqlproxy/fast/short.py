@@ -17,7 +17,7 @@ other rows (foreign keys, entries of indexes, ON CONFLICT, subqueries).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,20 +70,7 @@ class ShortInsert:
         self.count = plan.count
         self.tag = f"INSERT 0 {plan.count}"
         self.numberings: Sequence[tuple[str, Any, int]] | None = None  # the sender's
-        self._one = plan.single(writer)
-
-    @property
-    def one(self) -> Callable[[Env], Row] | None:
-        """What makes its row, if that is one."""
-        return self._one
-
-    def written(self, row: Row) -> tuple[bytes, bytes]:
-        """The key and the value of a row that is made. Raises SqlError."""
-        return self._writer.new(row)
-
-    def told(self, row: Row, env: Env) -> Sequence[Row]:
-        """What RETURNING says of it."""
-        return self._plan.returned((row,), env) if self._plan.returns else ()
+        self.single = plan.single(writer)
 
     def many(self, env: Env) -> tuple[list[bytes], list[bytes]] | None:
         """Keys, which rise, and values of many rows without RETURNING; None: `ops` makes them, or

@@ -12,7 +12,7 @@ writes: that its keys were free is a condition of the commit (sqlproxy/fast/chan
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -28,6 +28,7 @@ from sqlproxy.fast.deferring import Deferred
 from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.fast.rules import Row
+from sqlproxy.fast.single import Single, single_of
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Default, Expr
@@ -194,32 +195,13 @@ class InsertPlan:
         """The rows as they are to be written. Raises SqlError."""
         return [self._row(writer, given, env) for given in self._given(rows, env)]
 
-    def single(self, writer: TableWriter) -> Callable[[Env], Row] | None:
-        """What makes the row of an INSERT of one, as `made` does; None if only that does."""
-        if len(self._rows) != 1 or self._given_columns is not None or self.insert.overriding:
+    def single(self, writer: TableWriter) -> Single | None:
+        """The short way to the bytes of one row; None: there is none."""
+        if len(self._rows) != 1 or self._given_columns is not None:
             return None
-        rules, (given,) = writer.rules, self._rows
-        values: list[Any] = [None] * len(self.table.columns)
-        steps: list[tuple[int, Fn]] = []
-        missing = set(range(len(values)))
-        for place, one in zip(self._places, given, strict=True):
-            if one is None:
-                continue
-            missing.remove(place)
-            if one.constant:
-                values[place] = one.value
-            else:
-                steps.append((place, one.fn))
-        defaults = [(at, rules.defaults[at]) for at in sorted(missing) if at in rules.defaults]
-        steps += defaults  # behind what is given, as ever
-
-        def make(env: Env) -> Row:
-            row = values.copy()
-            for place, fn in steps:
-                row[place] = fn((), env)
-            return rules.finished(row, env)
-
-        return make
+        if self.insert.overriding or self._returning:
+            return None
+        return single_of(writer, dict(zip(self._places, self._rows[0], strict=True)))
 
     def many(
         self, writer: TableWriter, env: Env, rows: Sequence[Values] | None = None

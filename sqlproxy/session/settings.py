@@ -314,7 +314,7 @@ class Settings:
 
     def get(self, name: str) -> str:
         """Raises SqlError (42704)."""
-        value = self._values.get(name.lower())
+        value = self._values.get(name) or self._values.get(name.lower())
         if value is None:
             raise _unknown(name)
         return value

@@ -203,10 +203,9 @@ def _insert(run: _Run, short: ShortInsert) -> bool:
         if numbers is None:
             return False
         run.numbers.add(name, numbers)
-    if short.one is not None:
-        row = short.one(env)
-        key, value = short.written(row)
-        return run.send_new(key, value, Answered(short.tag, short.told(row, env)))
+    if short.single is not None:
+        made = short.single(env)
+        return made is not None and run.send_new(*made, Answered(short.tag))
     rows = short.many(env)
     if rows is not None:
         return run.send_rows(*rows, Answered(short.tag))
