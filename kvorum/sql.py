@@ -16,11 +16,13 @@ from uuid import UUID
 from kv.base.ids import TableId
 from kv.base.limits import SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.waits import PROCEDURE
 from kvorum.backend import Backend
 from kvorum.cursor import table_id
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
-from sqlproxy import catalog, roles
+from procedures.engine.lock_procedure import LOCK
+from sqlproxy import advisory, catalog, roles
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.presence import Presence
@@ -28,6 +30,7 @@ from sqlproxy.change.waiting import carried_out
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
+from sqlproxy.pgcatalog.oids import database as database_oid
 from sqlproxy.privileges import Members, Place
 from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
@@ -76,6 +79,7 @@ class Front:
         )
         self._analytic = DuckAnalytic(home)
         self._numbers = SequencePool(txn.run, timers)
+        self._advisory = advisory.AdvisoryLocks(nodes, timers)
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
@@ -90,6 +94,7 @@ class Front:
             uuid=self._uuid,
             token=rng.token,
             analytic=self._analytic,
+            advisory=self._advisory,
         )
         self.server = SqlServer(SqlSessions(self.services), clock=clock, rng=rng)
 
@@ -100,6 +105,7 @@ class Front:
     async def stop(self) -> None:
         await self.server.stop()
         await self._numbers.close()
+        await self._advisory.close()
         await self._presence.close()
         self._system.close()
         self._analytic.close()
@@ -187,6 +193,29 @@ class Front:
             held = [{**one, "waits": False} for one in told["locks"]]
             return held + [{**one, "waits": True} for one in told["waits"]]
 
+        async def pg_locks() -> Sequence[Mapping[str, Any]]:
+            found = await surface.procedures(state=None, owner=None, name=LOCK)
+            told = await surface.locks()
+            waiting = {
+                one["procedure"]
+                for one in told["waits"]
+                if one["kind"] == PROCEDURE and one["resource"].startswith("lock ")
+            }
+            listed = [
+                {
+                    "id": str(info.id),
+                    "name": info.name,
+                    "state": info.state,
+                    "locks": info.locks,
+                    "owner": info.extra.get("owner", ""),
+                }
+                for info in found
+            ]
+            return [
+                {**one, "database": database_oid(one["database"])}
+                for one in advisory.rows(listed, waiting)
+            ]
+
         async def transactions() -> Sequence[Mapping[str, Any]]:
             return [
                 {"id": one.id, "kind": "snapshot", "owner": one.owner, "at": one.at}
@@ -197,6 +226,7 @@ class Front:
             "procedures": procedures,
             "jobs": jobs,
             "locks": locks,
+            "pg_locks": pg_locks,
             "partitions": self._partitions,
             "nodes": surface.nodes,
             "transactions": transactions,

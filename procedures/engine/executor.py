@@ -43,6 +43,7 @@ from procedures.engine.locks import Link
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
+from procedures.engine.resources import EXCLUSIVE, closure
 from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
@@ -520,6 +521,20 @@ class Executor:
     def blocked(self, live: Live) -> list[Link]:
         """What it waits for, if it waits for locks."""
         return self._roster.blocked(live)
+
+    def in_the_way(self, id: int) -> list[int]:
+        """All that one which waits for its locks waits for: holders, and who came before it."""
+        live = self._roster.get(id)
+        found: dict[int, None] = {}
+        for link in () if live is None else self._roster.blocked(live):
+            found[link.blocker] = None
+            if live is not None and not link.order:
+                alone = (EXCLUSIVE, link.resource) in closure(live.entry.locks)
+                held = self._roster.holders(link.resource)
+                found |= dict.fromkeys(
+                    one for one, how in held.items() if alone or how == EXCLUSIVE
+                )
+        return list(found)
 
     def signal(self, event: str) -> None:
         """Wake everything that is suspended on `event`, or is about to be."""

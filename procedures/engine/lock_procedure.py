@@ -1,6 +1,6 @@
 """Locks for code outside of procedures (K9): one holds the lock, a heartbeat keeps it alive.
 
-    PROC_SUBMIT kvorum.lock {resource, exclusive, ttl_ms}  → id
+    PROC_SUBMIT kvorum.lock {resource, exclusive, ttl_ms, owner, session}  → id
     LOCK_BEAT  id, wait_ms   → state, token     "waiting" | "held" | "ended"; answers when that
                                                 changes, or in time. The caller is alive
     LOCK_END   id            → true             give it back, or wait for it no more
@@ -10,6 +10,11 @@ master (which is never set). A new master gives everybody ttl_ms anew, for it ca
 heard last; so heartbeats cost nothing durable, and a lock survives its master. Who waits sends
 heartbeats, too: a lock is never given to somebody who has gone.
 
+Several locks with one `session` are of somebody who holds some while waiting for others (SQL's
+advisory locks, docs/decisions/1066). Such can wait for each other in a circle; who is about to
+close one is refused (DEADLOCK), at once, for all that holds and waits is known here. Of a new
+master, as soon as it has heard of all of them again.
+
 Whoever holds a lock must stop by himself when he could not send a heartbeat for ttl_ms; the fencing
 token is for those who do not notice. A lock that was stolen ends, and the heartbeat says so.
 """
@@ -17,22 +22,24 @@ token is for those who do not notice. A lock that was stolen ends, and the heart
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from kv.base import limits, methods
-from kv.base.errors import InvalidArgument, KvorumError, Refused
+from kv.base.errors import InvalidArgument, KvorumError, Refused, TxnAborted
 from kv.base.ports import Timers
+from procedures.engine import plain
 from procedures.engine.context import StepContext
 from procedures.engine.core import STOLEN
 from procedures.engine.procedure import Lock, Outcome, done, exclusive, shared, suspend
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 from procedures.engine.resources import check_resource
+from txn.deadlock import DEADLOCK
 
 LOCK: Final = "kvorum.lock"
 WAITING, HELD, ENDED = "waiting", "held", "ended"
-_FIELDS: Final = frozenset({"resource", "exclusive", "ttl_ms", "owner"})
+_FIELDS: Final = frozenset({"resource", "exclusive", "ttl_ms", "owner", "session"})
 _RELEASE_MS: Final = 5_000
 _POLL_MS: Final = 1_000  # a lock may be lost while somebody waits for news of it
 
@@ -45,11 +52,53 @@ class Keeper:
         self._heard: dict[int, float] = {}
         self._released: set[int] = set()
         self._news: dict[int, asyncio.Event] = {}
+        self._sessions: dict[int, str] = {}  # of locks that were heard of and have one …
+        self._waiting: dict[str, set[int]] = {}  # … and those that wait, by session
 
     def clear(self) -> None:
         """A reign begins: what was heard before it says nothing."""
         self._heard.clear()
         self._released.clear()
+        self._sessions.clear()
+        self._waiting.clear()
+
+    def heard_of(self, id: int, session: str, *, waits: bool) -> None:
+        """A lock of a session."""
+        self._sessions[id] = session
+        if waits:
+            self._waiting.setdefault(session, set()).add(id)
+        else:
+            self._waits_no_more(id)
+
+    def circle(self, id: int, in_the_way: Callable[[int], Iterable[int]]) -> list[int]:
+        """The locks that wait in a circle of sessions through this one, each for one of the next
+        one's; empty: there is none. `in_the_way`: whom one that waits waits for.
+        """
+        mine = self._sessions[id]
+        came: dict[int, int] = {id: 0}
+        todo = [id]
+        while todo:
+            waiter = todo.pop()
+            for other in in_the_way(waiter):
+                session = self._sessions.get(other, "")
+                if session == mine:
+                    path = [waiter]
+                    while came[path[-1]]:
+                        path.append(came[path[-1]])
+                    return path[::-1]
+                for one in sorted(self._waiting.get(session, ())):
+                    if one not in came:
+                        came[one] = waiter
+                        todo.append(one)
+        return []
+
+    def _waits_no_more(self, id: int) -> None:
+        session = self._sessions.get(id, "")
+        waiting = self._waiting.get(session)
+        if waiting is not None:
+            waiting.discard(id)
+            if not waiting:
+                del self._waiting[session]
 
     def beat(self, id: int) -> None:
         self._heard[id] = self._timers.monotonic()
@@ -76,6 +125,8 @@ class Keeper:
     def forget(self, id: int) -> None:
         self._heard.pop(id, None)
         self._released.discard(id)
+        self._waits_no_more(id)
+        self._sessions.pop(id, None)
         self.tell(id)
 
     async def news(self, id: int, wait_ms: int) -> None:
@@ -102,6 +153,9 @@ def _locks(args: Any) -> list[Lock]:
         )
     if type(args.get("exclusive")) is not bool:
         raise InvalidArgument(f"exclusive must be a boolean, got {args.get('exclusive')!r:.40}")
+    session, most = args.get("session", ""), limits.NAME_CHARS_MAX
+    if not isinstance(session, str) or len(session) > most:
+        raise InvalidArgument(f"session must be a text of up to {most} characters")
     return [(exclusive if args["exclusive"] else shared)(args["resource"])]
 
 
@@ -145,6 +199,8 @@ class Locks(Protocol):
 
     def signal(self, event: str) -> None: ...
 
+    def in_the_way(self, id: int) -> list[int]: ...
+
 
 class Methods(Protocol):
     def register(self, method: int, handler: Any) -> None: ...
@@ -171,7 +227,7 @@ class LockService:
 
     async def beat(self, id: int, wait_ms: int) -> tuple[str, int]:
         """State and fencing token (0 unless held). Raises NotFound (PROCEDURE_NOT_FOUND), Refused
-        (NOT_A_LOCK).
+        (NOT_A_LOCK), TxnAborted (DEADLOCK): it waits no more.
         """
         until = self._timers.monotonic() + min(wait_ms, limits.WAIT_MS_MAX) / 1000
         while True:
@@ -185,12 +241,36 @@ class LockService:
                 await self._end_quietly(id, "its lock was stolen")
                 return ENDED, 0
             self._keeper.beat(id)
+            if session := plain.decode(record.args).get("session"):
+                self._keeper.heard_of(id, session, waits=not record.grant)
             if record.grant:
                 return HELD, record.grant
+            if session:
+                await self._check_circle(id)
             left_ms = int((until - self._timers.monotonic()) * 1000)
             if left_ms <= 0:
                 return WAITING, 0
             await self._keeper.news(id, min(left_ms, _POLL_MS))
+
+    async def _check_circle(self, id: int) -> None:
+        """Raises TxnAborted (DEADLOCK)."""
+        circle = self._keeper.circle(id, self._executor.in_the_way)
+        if not circle:
+            return
+        parts = []
+        for one in circle:
+            record = await self._executor.find(one)
+            resource = ", ".join(name for _, name in record.locks)
+            parts.append(f"{record.owner} waits for {resource}")
+        self._keeper.forget(id)
+        await self._end_quietly(id, "it would have waited in a circle")
+        raise TxnAborted(
+            "locks are waited for in a circle: "
+            + ", which is held by one of which ".join(parts)
+            + ", which is held by the first. Give back what you hold, then try again",
+            code=DEADLOCK,
+            details={"reason": "deadlock"},
+        )
 
     async def end(self, id: int) -> None:
         """Give it back. When this returns, others have it or may have it. Fine for one that has

@@ -22,11 +22,16 @@ def _no_chance() -> Any:
     raise unsupported("chance here")
 
 
+def _no_locks(verb: str, numbers: Sequence[int], exclusive: bool, transaction: bool) -> bool:
+    raise unsupported("an advisory lock here", hint="Take it by a SELECT without FROM.")
+
+
 @dataclass(slots=True)
 class Env:
     """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name,
     qualified text)` and its like never wait: whoever executes has reserved the values
-    (`Compiled.sequences`). `session` holds settings, `user`, `session_user`, `database`.
+    (`Compiled.sequences`); `advisory(verb, numbers, exclusive, of the transaction)` neither.
+    `session` holds settings, `user`, `session_user`, `database`.
     """
 
     params: Sequence[Any] = ()
@@ -41,4 +46,5 @@ class Env:
     currval: Callable[[str], int] = _no_sequences
     lastval: Callable[[], int] = _no_sequences
     setval: Callable[[str, int, bool], int] = _no_sequences
+    advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits

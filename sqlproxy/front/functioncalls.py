@@ -66,6 +66,13 @@ _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
     "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
 }
+_VOID: Final = frozenset(
+    {
+        "pg_sleep",
+        "pg_advisory_unlock_all",
+        *(f"pg_advisory_{part}lock{mode}" for part in ("", "xact_") for mode in ("", "_shared")),
+    }
+)  # functions that return nothing
 _ROW_TO_JSON: Final = frozenset(("row_to_json", "to_json", "to_jsonb"))
 _OF_ROWS: Final = _ROW_TO_JSON | {"json_agg", "jsonb_agg"}
 ROW_TO_JSON: Final = "kvorum_row_json"  # our own function of names and values
@@ -118,7 +125,7 @@ class FunctionCalls:
         )
         if found.proc.source == "pg_get_serial_sequence":
             return self._serial_sequence(args, pos)
-        if found.result == 2278 and name not in ("pg_sleep", "pg_advisory_unlock_all"):
+        if found.result == 2278 and name not in _VOID:
             raise unsupported(f"the function {name}", position=pos)
         if found.proc.kind == "f" and found.proc.name in _DEFAULTS:
             args = self._with_defaults(found, args)

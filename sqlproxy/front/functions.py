@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sqlproxy.front import f_arrays, f_json, f_numbers, f_patterns, f_text, f_times, formatting
 from sqlproxy.front.env import Env
+from sqlproxy.front.f_advisory import FUNCTIONS as ADVISORY
 from sqlproxy.front.registry import format_type
 
 
@@ -59,7 +60,7 @@ WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     "nextval_oid": _nextval,
     "currval_oid": lambda env, name: env.currval(name),
     "lastval": lambda env: env.lastval(),
-    "pg_advisory_unlock_all": lambda env: "",  # there are none; pools ask for it
+    **ADVISORY,
     "setval_oid": _setval,
     "setval3_oid": _setval,
     "current_user": lambda env: env.session.get("user", ""),

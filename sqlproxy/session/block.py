@@ -79,6 +79,11 @@ class Block:
         """Whether ROLLBACK TO may take back what was done."""
         return bool(self._savepoints)
 
+    @property
+    def depth(self) -> int:
+        """How many savepoints there are."""
+        return len(self._savepoints)
+
     async def work(self, modes: Modes) -> Transaction:
         """The store's transaction; begun now if there is none. `modes` are those of an implicit
         one.

@@ -94,12 +94,14 @@ async def savepoint(session: SqlSession, bound: s.Savepoint) -> str:
 async def release(session: SqlSession, bound: s.Release) -> str:
     _check_block(session, "RELEASE SAVEPOINT")
     session.block.release(bound.name)
+    session.advising.released(session.block.depth)
     return "RELEASE"
 
 
 async def roll_back_to(session: SqlSession, bound: s.RollbackTo) -> str:
     _check_block(session, "ROLLBACK TO SAVEPOINT")
     await session.block.roll_back_to(bound.name)
+    await session.advising.end_deeper(session.block.depth)
     return "ROLLBACK"
 
 
@@ -161,6 +163,7 @@ async def discard(session: SqlSession, bound: s.Discard) -> str:
         if session.block.explicit:
             raise SqlError(ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block")
         await session.close_cursors()
+        await session.advising.unlock_all()
         session.statements.clear()
         session.currvals.clear()
         session.tell_settings(session.settings.reset_all())

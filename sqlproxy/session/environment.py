@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from sqlproxy.advisory import Key
 from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
 from sqlproxy.front.env import Env
 from sqlproxy.pg.style import Style
+from sqlproxy.session.advising import Request
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 class Numbers:
     """Values of sequences that were reserved for one run, by name; `currval` of the session."""
+
+    __slots__ = ("_currvals", "_left")
 
     def __init__(self, currvals: dict[str, int]) -> None:
         self._left: dict[str, deque[int]] = {}
@@ -140,6 +144,13 @@ class SessionEnv(Env):
         self._session.check_writable("setval()")
         self._session.setvals.append((name, value, called))
         return value
+
+    def advisory(
+        self, verb: str, numbers: Sequence[int], exclusive: bool, transaction: bool
+    ) -> bool:
+        """Raises Unanswered: it is answered behind the scenes, then the statement runs again."""
+        key = Key.of(numbers) if numbers else None
+        return self._session.advising.answer(Request(verb, key, exclusive, transaction))
 
 
 def moment(us: int) -> datetime:

@@ -17,6 +17,7 @@ from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, TooManyRows
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
+from sqlproxy.session.advising import Unanswered
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.modifying import carried_out, changes_in
 from sqlproxy.session.moments import timestamp_of
@@ -98,10 +99,7 @@ async def query(
     assert prepared.declared is not None
     env, numbers = environment(session, values)
     if isinstance(plan, ConstantPlan | ListingPlan):
-        for name in sorted(plan.sequences):
-            session.check_writable("nextval()")
-            await reserve(session, prepared.declared, numbers, name, plan.count)
-        rows = plan.rows(env)
+        rows = await _constant(session, prepared, plan, env, numbers)
         if env.slept:  # pg_sleep: expressions never wait themselves
             await asyncio.sleep(env.slept)
         return at_once(rows)
@@ -126,6 +124,31 @@ async def query(
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
     return await analytic.query(session, prepared, values, await reads_of(session, at), env)
+
+
+async def _constant(
+    session: SqlSession,
+    prepared: Prepared,
+    plan: ConstantPlan | ListingPlan,
+    env: Env,
+    numbers: Numbers,
+) -> Sequence[Row]:
+    """Rows that need no table; what they wait for is got first."""
+    assert prepared.declared is not None
+    answers: list[bool] = []
+    try:
+        while True:
+            for name in sorted(plan.sequences):
+                session.check_writable("nextval()")
+                await reserve(session, prepared.declared, numbers, name, plan.count)
+            session.advising.begin(answers)
+            try:
+                return plan.rows(env)
+            except Unanswered as asked:
+                session.setvals.clear()
+                answers.append(await session.advising.carry_out(asked.request))
+    finally:
+        session.advising.begin(None)
 
 
 async def _resumed(first: Sequence[Row], rest: Any) -> Batches:

@@ -18,6 +18,7 @@ from sqlproxy.session.names import Catalogs
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
+    from sqlproxy.advisory import AdvisoryLocks
     from sqlproxy.fast.access import Access
     from sqlproxy.fast.reading import Reads
     from sqlproxy.fast.writing import Outcome
@@ -128,4 +129,5 @@ class Services:
     uuid: Callable[[], UUID]
     token: Callable[[int], bytes]
     analytic: Analytic | None = None
+    advisory: AdvisoryLocks | None = None
     plans: Plans = field(default_factory=Plans)

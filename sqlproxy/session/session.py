@@ -46,6 +46,7 @@ from sqlproxy.front import statements as s
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog.contents import Session as CatalogSession
 from sqlproxy.session import running, short
+from sqlproxy.session.advising import Advising
 from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
 from sqlproxy.session.environment import Told, environment, moment
 from sqlproxy.session.frozen import frozen, thawed
@@ -106,6 +107,7 @@ class SqlSession:
         self.setvals: list[tuple[str, int, bool]] = []  # asked for by what runs
         self.told = Told(self)
         self.held: set[str] = set()  # cursors WITH HOLD
+        self.advising = Advising(self)
         self.sole: _Sole | None = None
         self.outcomes: list[Outcome] = []  # of the transaction: what a refused condition may mean
         self.began_us = services.clock.now_ms() * 1000
@@ -158,6 +160,7 @@ class SqlSession:
 
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         assert isinstance(statement, Prepared)
+        self.advising.check()
         if self.block.status == "E" and not isinstance(statement.bound, (*_EXITS, s.Empty)):
             raise SqlError(
                 IN_FAILED_TRANSACTION,
@@ -188,7 +191,7 @@ class SqlSession:
             if again is None or again.fields != statement.fields:
                 return False
             statement = again
-        if declared is None or not self.permits.holds(statement):
+        if declared is None or self.advising.any or not self.permits.holds(statement):
             return False
         return short.start(self, declared, statement, values, done)
 
@@ -196,6 +199,8 @@ class SqlSession:
         self.sole = None
         explicit = self.block.explicit
         await self.block.fail()
+        if self.advising.any and not self.block.has_savepoints:
+            await self.advising.end_transaction()
         if self.block.transaction is None:  # else ROLLBACK TO may go on, with what was written
             self.outcomes.clear()
         if not explicit:
@@ -218,11 +223,14 @@ class SqlSession:
             self.transaction_us = 0
             if self.portals.keys() - self.held:
                 await self._close_portals(self.held)
+            if self.advising.any:
+                await self.advising.end_transaction()
 
     def cancel(self) -> None:
         self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
 
     async def close(self) -> None:
+        self.advising.close()
         await self._close_portals()
         await self.block.roll_back()
         self.statements.clear()
@@ -274,9 +282,11 @@ class SqlSession:
 
     def _terms(self) -> Terms:
         wait_ms = min(self.settings.ms("lock_timeout"), DEADLINE_MS_MAX)
-        return Terms(lock_wait_ms=wait_ms or None, owner=self._owner())
+        return Terms(lock_wait_ms=wait_ms or None, owner=self.owner)
 
-    def _owner(self) -> str:
+    @property
+    def owner(self) -> str:
+        """Who this is, for people."""
         name = self.settings.get("application_name")
         owner = f"sql {self.user}@{self.database}" + (f" ({name})" if name else "")
         return owner[:NAME_CHARS_MAX]  # a client may call itself anything
@@ -372,6 +382,8 @@ class SqlSession:
 
     async def ended(self, *, committed: bool) -> None:
         """A block is over."""
+        if self.advising.any:
+            await self.advising.end_transaction()
         self._told(self.settings.end(committed=committed))
         self.transaction_us = 0
         self.sole = None
@@ -385,6 +397,7 @@ class SqlSession:
         sole, outcomes = self.sole, self.outcomes
         self.sole, self.outcomes = None, []
         try:
+            self.advising.check()
             await self._check_deferred()
             await self.undisturbed(self._commit(sole, outcomes))
         except BaseException:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kv.base.adapters import LoopTimers
-from kv.base.errors import InvalidArgument, Refused
+from kv.base.errors import InvalidArgument, Refused, TxnAborted
 from procedures.engine.lock_procedure import LOCK, Keeper, LockProcedure, LockService
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
@@ -73,6 +73,52 @@ def test_k9_held_while_there_are_heartbeats() -> None:
             assert await service.beat(first, 0) == ("ended", 0)
             record = await executor.find(first)
             assert record.state is State.SUCCESS
+
+    outside(test)
+
+
+def test_k9_sessions_do_not_wait_in_circles() -> None:
+    """Two that hold locks and wait for each other's waited for ever; or a queue was taken for a
+    circle."""
+
+    async def test(out: Outside) -> None:
+        async with out.executor() as executor:
+            service = out.service(executor)
+
+            async def ask(resource: str, session: str, *, shared: bool = False) -> tuple[int, str]:
+                args = {
+                    "resource": resource, "exclusive": not shared, "ttl_ms": TTL_MS,
+                    "session": session,
+                }  # fmt: skip
+                id = await executor.submit(Submission(LOCK, args, session))
+                return id, (await service.beat(id, 0))[0]
+
+            (a1, one), (b2, two), (c3, three) = [
+                await ask(f"r{n}", name) for n, name in ((1, "a"), (2, "b"), (3, "c"))
+            ]
+            assert (one, two, three) == ("held", "held", "held")
+            a2, state = await ask("r2", "a")
+            assert state == "waiting"
+            x2, state = await ask("r2", "x")
+            assert state == "waiting"  # x holds nothing
+            b3, state = await ask("r3", "b")
+            assert state == "waiting"
+            with pytest.raises(TxnAborted, match=r"a waits for r2.*b waits for r3") as refused:
+                await ask("r1", "c")
+            assert refused.value.code == "DEADLOCK"
+            assert (await service.beat(b3, 0))[0] == (await service.beat(a2, 0))[0] == "waiting"
+            await service.end(c3)  # what the refused one does
+            assert (await service.beat(b3, 1_000))[0] == "held"
+            await service.end(b2)
+            assert (await service.beat(a2, 1_000))[0] == "held"
+            # a new reign hears of all of them again, and knows
+            a3, state = await ask("r3", "a")
+            assert state == "waiting"
+            out.keeper.clear()
+            for id in (a1, a2, a3, b3, x2):
+                await service.beat(id, 0)
+            with pytest.raises(TxnAborted):
+                await ask("r1", "b")
 
     outside(test)
 

@@ -1,0 +1,34 @@
+"""Advisory locks: pg_advisory_lock and its like, by the names of their C functions. They ask the
+environment; what that means is sqlproxy.session.advising's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlproxy.front.env import Env
+
+
+def _locking(verb: str, exclusive: bool, transaction: bool) -> Callable[..., Any]:
+    def call(env: Env, *numbers: int) -> Any:
+        answer = env.advisory(verb, numbers, exclusive, transaction)
+        return "" if verb in ("lock", "unlock_all") else answer
+
+    return call
+
+
+def _all() -> dict[str, Callable[..., Any]]:
+    found = {"pg_advisory_unlock_all": _locking("unlock_all", True, False)}
+    for mode, exclusive in (("", True), ("_shared", False)):
+        for numbers in ("int8", "int4"):
+            ending = f"lock{mode}_{numbers}"
+            found[f"pg_advisory_un{ending}"] = _locking("unlock", exclusive, False)
+            for part in ("", "xact_"):
+                transaction = bool(part)
+                found[f"pg_advisory_{part}{ending}"] = _locking("lock", exclusive, transaction)
+                found[f"pg_try_advisory_{part}{ending}"] = _locking("try", exclusive, transaction)
+    return found
+
+
+FUNCTIONS: Final = _all()
