@@ -23,7 +23,7 @@ from kv.base.checksum import CRC_BYTES, CRC_OK
 from kv.base.keys import u64
 from kv.base.limits import SCAN_PAGE_BYTES_MAX, SCAN_STEP_ROWS_MAX, THROUGH_CHUNKS_MAX
 from kv.mvcc.get import check_readable
-from kv.mvcc.records import Lock, corrupt, decode_chunk
+from kv.mvcc.records import HAS_TTL, TOMBSTONE, Lock, corrupt, decode_chunk
 from kv.mvcc.scan import Values
 from kv.mvcc.view import ReadView
 
@@ -56,7 +56,7 @@ def through_chunks(
     if last:
         locked = locked[: bisect_left(locked, last + b"\0")]
     pieces = _pieces(view, locked, read_ts, committed, stored)
-    if not pieces:
+    if locked and not pieces:
         return None
     taken = sum(len(keys) for keys, _, _ in pieces)
     if taken < len(locked):
@@ -127,9 +127,11 @@ def _merged(
     found: dict[bytes, bytes] = {}
     versions: dict[bytes, bytes] = {}
     for key, record in rows:
-        if crc32(record, crc32(key)) != CRC_OK or record[8] or record[:8] > at:
+        flags = record[8]
+        if crc32(record, crc32(key)) != CRC_OK or flags & HAS_TTL or record[:8] > at:
             return None
-        found[key] = record[9:-CRC_BYTES]
+        if not flags & TOMBSTONE:
+            found[key] = record[9:-CRC_BYTES]
         versions[key] = record[:8]
     for keys, values, version in pieces:
         newest = u64(version)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from kv.base.errors import ConditionFailed, TxnAborted
 from kv.base.limits import LOAD_IN_FLIGHT_MAX, TXN_STREAM_KEYS_MIN
-from kv.base.methods import PREWRITE, PREWRITE_ROWS
+from kv.base.methods import PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import check, put
 from tests.support.simloop import SimLoop
 from tests.txn.test_txn_spill import ROWS, key, play, rows
-from tests.txn.wire import Wire
+from tests.txn.wire import Gate, Wire
 from tests.txn.world import RealWorld
+from txn.client import TxnClient
 from txn.loading import Load
 
 
@@ -62,6 +64,64 @@ def test_a_load_that_is_committed_leaves_no_intents() -> None:
         assert not world.locked()
 
     play(scene)
+
+
+async def scanned(client: TxnClient) -> list[bytes]:
+    """The values of all rows there are, by scans that want no keys, at a fresh snapshot."""
+    now, found, at = await client.now(), list[bytes](), b""
+    while True:
+        values, resume = await client.reader.scan_values(at, b"", now, limit=1_000, budget_ms=5_000)
+        found += values
+        if resume is None:
+            return found
+        at = resume
+
+
+def test_a_scan_behind_a_load_reads_through_what_is_not_cleaned() -> None:
+    """The first count behind a COPY would resolve all of its rows, or miss them."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        wire = Wire(loop, world.kv())
+        gate = Gate(wire, RESOLVE)
+        client = world.client(wire)
+        before = await client.now()
+        await loaded(await client.load())
+        await gate.reached.wait()
+        locked = world.locked()
+        seen = Wire(loop, world.kv())
+        reader = world.client(seen)
+        assert sorted(await scanned(reader)) == sorted(VALUES)
+        assert seen.methods().count(RESOLVE) == 1, "the anchor is no chunk"
+        assert len(world.locked()) >= len(locked) * 4 // 5, "of five partitions"
+        found, _ = await reader.reader.scan_values(b"", b"", before, limit=1_000, budget_ms=5_000)
+        assert found == [], "rows of a snapshot from before"
+        gate.opened.set()
+        await client.close()
+        assert world.locked() == []
+        assert sorted(await scanned(reader)) == sorted(VALUES)
+        await reader.close()
+
+    play(scene)
+
+
+def test_the_cleaning_of_a_load_leaves_the_loop_to_others() -> None:
+    """A count behind a COPY would wait for the cleaning; or the cleaning for ever, and what is
+    locked takes memory.
+    """
+    took: dict[float, float] = {}
+
+    async def scene(loop: SimLoop, world: RealWorld, share: float) -> None:
+        load = await world.client(Wire(loop, world.kv(), latency_ms=20)).load()
+        load._loop_s = lambda: loop.time() * share
+        await loaded(load)
+        began = loop.time()
+        while world.locked():  # noqa: ASYNC110 - cleaned behind the answer; nobody tells
+            await asyncio.sleep(0.001)
+        took[share] = loop.time() - began
+
+    for share in (0.01, 0.5):
+        play(partial(scene, share=share))
+    assert took[0.01] * 2 < took[0.5] < took[0.01] * 10, took
 
 
 @pytest.mark.parametrize("there", [0, 7, ROWS - 1])
