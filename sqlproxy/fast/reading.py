@@ -96,6 +96,8 @@ class TableReader:
         self._where = self._prefix
         # by the object: to hash an expression costs more than to compute it
         self._fns: dict[int, Fn] = {id(expr): compile(expr).fn for expr in access.exprs}
+        # of a way that names one row
+        self._parts = self._finder.parts([self._fns[id(one.expr)] for one in access.given])
         if access.index is not None:
             self._index = index_codec(table, access.index)
             self._where = table_prefix(access.index.id)
@@ -110,8 +112,15 @@ class TableReader:
 
     def point(self, env: Env) -> bytes | None:
         """The storage key of a way that names one row of the primary key; None: it names none."""
-        points = self.spans(env).points
-        return self._prefix + points[0] if points else None
+        parts = [self._prefix]
+        for fn, bytes_of in self._parts:
+            if (wanted := fn((), env)) is None:
+                return None
+            try:
+                parts.append(bytes_of(wanted))
+            except (ValueError, TypeError):  # no value of the column's type
+                return None
+        return b"".join(parts)
 
     def stored(self, key: bytes, found: bytes, version: int) -> Stored:
         """The row at a storage key, decoded."""

@@ -15,6 +15,7 @@ from kv.base.keys import escape_open, successor
 from kv.base.limits import SQL_POINTS_MAX
 from sqlproxy import keys
 from sqlproxy.fast.access import Access, Limit, directions_of
+from sqlproxy.front.compiling import Fn
 from sqlproxy.front.exprs import Expr
 from sqlproxy.schema import Table
 from sqlproxy.types import ARRAY, Type, resolve
@@ -80,6 +81,10 @@ class Finder:
             Component(table.by_id(number).resolved, descending=down, nulls_first=first)
             for number, (down, first) in zip(access.components, directions, strict=True)
         ]
+
+    def parts(self, fns: Sequence[Fn]) -> list[tuple[Fn, Callable[[Any], bytes]]]:
+        """What computes each component that is given, and its bytes (`Component.bytes_of`)."""
+        return [(fn, one.bytes_of) for fn, one in zip(fns, self._components, strict=False)]
 
     def spans(self, value: Value) -> Spans:
         """`value` evaluates the expressions of the way."""
