@@ -34,6 +34,7 @@ from kv.mvcc.records import corrupt, is_tombstone, payload_at, verified
 Pair = list[Any]
 _SLICE_ROWS: Final = 256
 _OLDER_ROWS_MIN: Final = 4
+_OLDER_ROWS_FIRST: Final = 64  # a slice of four is soon of no use where every key has old versions
 _OLDER_ROWS_MAX: Final = 512
 _OLDER_BYTES_MAX: Final = 1 << 20
 _ROW_OVERHEAD: Final = 48
@@ -120,6 +121,10 @@ def _walk(
                         if page.left <= 0 or page.room <= 0:
                             return make_cursor(key + b"\x00", 0)
                     continue
+                if not (below and key == at) and older.one(page, key, record, above, upto):
+                    if page.left <= 0 or page.room <= 0:
+                        return make_cursor(key + b"\x00", 0)
+                    continue
                 first = below - 1 if below and key == at else MAX64
                 rest = _versions(page, older, key, record, above, min(upto, first))
                 if rest is not None:
@@ -163,12 +168,42 @@ class _Older:
         self._keys: list[bytes] = []
         self._records: list[bytes] = []
         self._low = self._high = b""  # what the slice covers; high b"" = nothing
-        self._rows = _OLDER_ROWS_MIN
+        self._rows = _OLDER_ROWS_FIRST
         self._used = 0
+        self._at = 0  # the keys of the slice below are those of keys that were asked for before
 
     def nothing(self, start: bytes) -> bool:
         """Whether there is none for any key at or above `start`."""
         return not self._state.scan("hist", escape_open(start), self._end, limit=1)
+
+    def one(self, page: _Page, key: bytes, record: bytes, above: int, upto: int) -> bool:
+        """Add the newest version of a key, if that is the only one in (above, upto] and the slice
+        shows it: nearly always. Else nothing is done.
+        """
+        version = from_u64(record)
+        if version > upto:
+            return False
+        prefix = escape(key)
+        if not self._low <= prefix < self._high:
+            self._read(prefix)
+        keys = self._keys
+        at, count = self._at, len(keys)
+        while at < count and keys[at] < prefix:
+            at += 1
+        self._at = at
+        old = None
+        # No row at or above `prefix`: the slice is empty, so there is none up to the end.
+        if at < count and (old_key := keys[at]).startswith(prefix):
+            if MAX64 - from_u64(old_key, len(old_key) - 8) > above:
+                return False
+            found = self._records[at]
+            self._used += 1
+            if not page.bare:
+                old = verified("hist", old_key, found)
+                if from_u64(found) != version:
+                    old = None  # between them another one was collected, a tombstone
+        page.add(key, version, verified("cur", key, record), old)
+        return True
 
     def of(self, key: bytes, upto: int) -> Iterator[tuple[int, bytes]]:
         """The old versions of a key at or below `upto`, (version, record), newest first."""
@@ -202,7 +237,7 @@ class _Older:
             "hist", low, self._end, limit=self._rows, bytes_max=_OLDER_BYTES_MAX
         )
         self._keys, self._records = [k for k, _ in rows], [r for _, r in rows]
-        self._low, self._used = low, 0
+        self._low, self._used, self._at = low, 0, 0
         self._high = self._keys[-1] + b"\x00" if rows else b"\xff" * (2 * len(low) + 64)
 
 
