@@ -199,36 +199,27 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     partition.pin.left(session)
 
     def _batches(self, some: Iterator[list[Change]] | list[list[Change]]) -> Iterator[Any]:
-        for changes in some:
-            for at in range(0, len(changes), _DECODE_ROWS):
-                yield self._decode(changes[at : at + _DECODE_ROWS])
+        want = to_arrow_schema(self.schema, timezone="UTC")
+        return in_batches(
+            self._decode(changes[at : at + _DECODE_ROWS]).cast(want)
+            for changes in some
+            for at in range(0, len(changes), _DECODE_ROWS)
+        )
 
     def _decode(self, changes: list[Change]) -> pa.RecordBatch:
-        """Rows as Spark wants them, columns first."""
+        """The rows, columns first."""
         columns = [f.name for f in self.schema.fields if f.name not in _OWN]
-        keys = [key for key, *_ in changes]
-        new = [_either(value, old) for _, value, _, old in changes]
-        codes = [
-            _DELETE if value is None else _INSERT if old is None else _UPDATE
-            for _, value, _, old in changes
-        ]
-        deleted = pa.array([code == _DELETE for code in codes])
-        now = arrow_rows.decode_batch(self.table, keys, new, columns)
-        own = {"key"} if self.table.plain else set(self.table.primary_key)
-        arrays = [
-            array if name in own else pc.if_else(deleted, pa.scalar(None, array.type), array)
-            for name, array in zip(columns, now.columns, strict=True)
-        ]
-        versions = pa.array([version for _, _, version, _ in changes], pa.int64())
-        micros = pc.multiply(pc.shift_right(versions, LOGICAL_BITS), 1_000)
-        old = self._before(changes, keys, columns, now.schema)
-        moments = micros.view(pa.timestamp("us", "UTC"))
-        made = pa.record_batch(
-            [_OPS.take(pa.array(codes)), *arrays, old, versions, moments],
+        stored, values, versions, olds = zip(*changes, strict=True)
+        keys = [key[_PREFIX_BYTES:] for key in stored]
+        some_go, some_come = None in values, None in olds
+        ops, arrays, now = self._after(keys, values, olds, columns, some_go, some_come)
+        old = self._before(keys, values, olds, columns, now.schema, some_come)
+        at = pa.array(versions, pa.int64())
+        micros = pc.multiply(pc.shift_right(at, LOGICAL_BITS), 1_000)
+        return pa.record_batch(
+            [ops, *arrays, old, at, micros.view(pa.timestamp("us", "UTC"))],
             names=[OP, *columns, OLD, VERSION, TIME],
         )
-        return made.cast(to_arrow_schema(self.schema, timezone="UTC"))
-
     def _before(
         self, changes: list[Change], keys: list[bytes], columns: list[str], schema: pa.Schema
     ) -> pa.Array:

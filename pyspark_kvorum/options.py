@@ -113,6 +113,17 @@ class Options:
                 f" it{told}"
             )
 
+    def check_named(self) -> None:
+        """What a batch without an application did is remembered for an hour: one that asked for
+        longer could do it again. Raises InvalidArgument.
+        """
+        if not self.txn_app and not self.job and self.timeout_ms > limits.SINK_UNNAMED_MS_MAX:
+            raise InvalidArgument(
+                f"option timeoutMs is at most {limits.SINK_UNNAMED_MS_MAX} for a write without"
+                f" txnAppId and txnVersion, got {self.timeout_ms}: what such a write did is not"
+                " remembered for longer, and it could be done twice"
+            )
+
     def check_write(self, overwrite: bool) -> None:
         """Raises InvalidArgument for what only the other mode can be told."""
         if overwrite:

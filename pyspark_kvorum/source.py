@@ -72,6 +72,7 @@ class KvorumDataSource(DataSource):
         from pyspark_kvorum.writer import KvorumBatchWriter
 
         Options.check_use(self.options, BATCH)
+        Options.parse(self.options).check_named()
         return self._writing(KvorumBatchWriter, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KvorumStreamWriter:

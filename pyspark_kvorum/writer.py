@@ -44,7 +44,12 @@ from pyspark.sql.datasource import (
 from kv.base import limits
 from kv.base.adapters import SystemRng
 from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.limits import SINK_INLINE_BYTES, SINK_INLINE_KEPT, SINK_INLINE_TOTAL
+from kv.base.limits import (
+    SINK_INLINE_BYTES,
+    SINK_INLINE_DRIVER,
+    SINK_INLINE_KEPT,
+    SINK_INLINE_TOTAL,
+)
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
 from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
@@ -275,8 +280,12 @@ class _Stage:
         )  # fmt: skip
 
     def _may_stay(self, chunk: bytes) -> bool:
-        """Whether the message may carry it. A job's program may be gone before its commit."""
-        return len(chunk) <= SINK_INLINE_BYTES and not self.options.job
+        """Whether the message may carry it. A job's program may be gone before its commit. All
+        messages are in the driver's memory at once, and a task knows of how many only that there
+        are those below its own number: all together are SINK_INLINE_DRIVER · (1 + ln tasks).
+        """
+        room = min(SINK_INLINE_BYTES, SINK_INLINE_DRIVER // (self.part + 1))
+        return len(chunk) <= room and not self.options.job
 
     async def _add(self, batch: pa.RecordBatch) -> None:
         keys, values, orders = self.encode(batch)

@@ -346,6 +346,8 @@ PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running st
 PROCEDURE_STEP_DEADLINE_MS_DEFAULT: Final = 60_000  # a step that runs longer is stuck …
 PROCEDURE_TOLD_MAX: Final = 256  # results that a client was told unasked and nobody waited for yet
 PROCEDURE_EARLY_MS: Final = 10  # how long a first step that runs early may delay its submission
+PROCEDURE_EARLY_REST_MS_FIRST: Final = 10_000  # a type that took longer runs the usual way so long
+PROCEDURE_EARLY_REST_MS_MAX: Final = 600_000  # … and each time for twice as long, up to this
 PROCEDURE_STUCK_HIRED_MAX: Final = 64  # … and for each of so many one more worker is hired
 PROCEDURE_PRIORITY_MAX: Final = 100
 PROCEDURE_CONCURRENT_MAX: Final = 1_000_000
@@ -399,6 +401,8 @@ SINK_SMALL_BYTES: Final = 8 * MiB  # … unless its chunks are larger than this 
 SINK_INLINE_BYTES: Final = 32 * 1024  # a task's only chunk up to this is not staged …
 SINK_INLINE_TOTAL: Final = 256 * 1024  # … if the commit's message has room for all of them
 SINK_INLINE_KEPT: Final = 16 * 1024  # the same of a commit whose record is kept: nobody fetches it
+SINK_INLINE_DRIVER: Final = 1024 * 1024  # the task of part p leaves at most 1/(p+1) of it unstaged
+SINK_UNNAMED_MS_MAX: Final = 1_800_000  # how long a commit without an application may be repeated
 SINK_LAID_BYTES: Final = 128 * 1024  # of what a commit tells its cleaning about its messages
 SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one step …
 SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
@@ -499,6 +503,7 @@ TRANSFER_RANGES_MAX: Final = 500  # key ranges that one order of a restore makes
 TRANSFER_RATE_MIN: Final = 4 * KiB  # bytes per second that a copy may be held to
 TRANSFER_CHUNK_ROWS: Final = 1_000  # rows of one transaction of an import …
 TRANSFER_GROUP_BYTES: Final = 64 * MiB  # of decoded Parquet that a node keeps for later pieces
+TRANSFER_LISTINGS_MAX: Final = 16  # imports whose list of files a process keeps
 TRANSFER_ATOMIC_ROWS: Final = 100_000  # … and of one that is to be atomic
 TRANSFER_ERRORS_MAX: Final = 100  # rows that an import could not take and tells one by one
 TRANSFER_EXPORT_ROWS: Final = 50_000  # of one file of an export
@@ -582,6 +587,10 @@ assert ENTRY_BYTES_MAX * 3 + ROOM_CHECK_BYTES * 3 <= DISK_FREE_BYTES_MIN, (
 assert SINK_CHUNK_BYTES_MAX <= VALUE_BYTES_MAX, "a staged chunk is one value"
 assert SINK_SMALL_ROWS <= SINK_STEP_ROWS
 assert SINK_INLINE_KEPT <= SINK_INLINE_BYTES <= SINK_INLINE_TOTAL <= PROCEDURE_ARGS_BYTES_MAX // 4
+assert SINK_INLINE_TOTAL <= SINK_INLINE_DRIVER, "few tasks may fill a commit's message"
+assert SINK_UNNAMED_MS_MAX + DEADLINE_MS_MAX < PROCEDURE_RETENTION_MS_DEFAULT, (
+    "what it has done is remembered for as long as it is asked for"
+)
 assert SINK_LAID_BYTES <= PROCEDURE_ARGS_BYTES_MAX // 8
 assert SINK_STEP_CHUNKS * SINK_CHUNK_BYTES_MAX < SUPERSEDED_BYTES_MAX, "they go in one step"
 assert SINK_SMALL_BYTES + 3 * SINK_CHUNK_BYTES_MAX < TXN_MEMORY_BYTES_MAX
@@ -606,6 +615,7 @@ assert BUS_MESSAGE_BYTES_MAX + BUS_BODY_BYTES_MAX + BUS_ROWS_MAX * 600 < BEAT_SE
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert SCHEDULE_PAUSE_S < SCHEDULE_QUIET_S
 assert PROCEDURE_EARLY_MS < PROCEDURE_STEP_DEADLINE_MS_DEFAULT
+assert PROCEDURE_EARLY_MS * 100 < PROCEDURE_EARLY_REST_MS_FIRST <= PROCEDURE_EARLY_REST_MS_MAX
 assert WORKER_LEASE_MS <= WORKER_SILENT_MS_FIRST <= WORKER_SILENT_MS_MAX, "others get its turn"
 assert 2 * WORKER_BEAT_MS + WORKER_POLL_MS < WORKER_LEASE_MS, "one lost beat is survived"
 assert WORKER_LEASE_MS + PROCEDURE_TXN_TTL_MS <= 3_000, "a dead worker's procedures move within 3 s"

@@ -30,7 +30,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kv.base.errors import InvalidArgument, Refused, TooLarge
+from kv.base.errors import InvalidArgument, NotFound, Refused, TooLarge
 from kv.base.limits import (
     TRANSFER_ATOMIC_ROWS,
     TRANSFER_CHUNK_ROWS,
@@ -86,7 +86,9 @@ class _Import:
                 raise InvalidArgument(f"{field} is {' or '.join(allowed)}, not {args[field]!r:.40}")
         check_table(await self._table(ctx), args.get("on_conflict", "error"))
         files = await self._files(ctx)
-        ctx.state.update(source=_digest(files), files=len(files), file=0, rows=0, skipped=0)
+        digest = _digest(files)
+        self._services.listings.keep(ctx.id, digest, files)
+        ctx.state.update(source=digest, files=len(files), file=0, rows=0, skipped=0)
         ctx.state.update(names=[], offset=0, line=0, errors=[])
         await self._keyless(ctx)
         return go_on("load")
@@ -144,17 +146,11 @@ class _Import:
         """A piece, or (atomic) all of them."""
         state, services = ctx.state, self._services
         began = services.timers.monotonic()
-        files = await self._files(ctx)
-        if _digest(files) != state["source"]:
-            raise Refused(
-                "the files of the source are not those that the import began with: one came, went"
-                f" or was changed; {state['rows']} rows are in the table, import what is there now"
-                " with --on-conflict replace",
-                code="SOURCE_CHANGED",
-            )
+        files = await self._same_files(ctx)
         loader = await Loader.of(ctx, await self._table(ctx))
         atomic = flag_in(ctx.args, "atomic")
         while state["file"] < len(files):
+            await self._is_same(ctx, files[state["file"]])
             piece, where = await self._piece(ctx, files[state["file"]].name, loader.table)
             await loader.take(piece, where)
             if atomic and loader.written > TRANSFER_ATOMIC_ROWS:
@@ -169,6 +165,8 @@ class _Import:
                 state.update(names=piece.names, offset=piece.offset, line=piece.line)
             if not atomic:
                 break
+        if state["file"] == len(files):
+            await self._same_files(ctx, anew=True)
         await loader.flush()
         state["rows"] += loader.written
         ctx.progress(
@@ -178,8 +176,38 @@ class _Import:
             took_ms = (services.timers.monotonic() - began) * 1000
             size = loader.size
             return again(delay_ms=pause_ms(size, ctx.args.get("rate", 0), took_ms))
+        services.listings.drop(ctx.id)
         told = {name: state[name] for name in ("rows", "skipped", "errors", "files")}
         return done(told)
+
+    async def _same_files(self, ctx: StepContext, *, anew: bool = False) -> list[Found]:
+        """The files that the import began with: listed by a process that does not know them yet,
+        and in the end. Raises Refused.
+        """
+        listings = self._services.listings
+        kept = None if anew else listings.get(ctx.id, ctx.state["source"])
+        if kept is not None:
+            return kept
+        files = await self._files(ctx)
+        if _digest(files) != ctx.state["source"]:
+            raise _changed(ctx)
+        listings.keep(ctx.id, ctx.state["source"], files)
+        return files
+
+    async def _is_same(self, ctx: StepContext, file: Found) -> None:
+        """Whether a file is still what it was, before a piece of it is read. Raises Refused."""
+        source = text_in(ctx.args, "source")
+        if jdbc.is_database(source):
+            return
+        services = self._services
+        await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
+        place = place_of(source)
+        try:
+            found = await services.beside(lambda: place.found(file.name))
+        except NotFound as error:
+            raise _changed(ctx) from error
+        if found != file:
+            raise _changed(ctx)
 
     async def _piece(self, ctx: StepContext, name: str, table: Table) -> tuple[Piece, str]:
         """The next rows, and the file's name for people. Raises InvalidArgument, Unavailable."""
@@ -226,6 +254,15 @@ def check_table(table: Table, on_conflict: str) -> None:
             f"rows of other tables refer to {table.path}: replace rows by SQL, which follows them",
             code="REFERENCED",
         )
+
+
+def _changed(ctx: StepContext) -> Refused:
+    return Refused(
+        "the files of the source are not those that the import began with: one came, went"
+        f" or was changed; {ctx.state['rows']} rows are in the table, import what is there now"
+        " with --on-conflict replace",
+        code="SOURCE_CHANGED",
+    )
 
 
 def _digest(files: Sequence[Found]) -> str:

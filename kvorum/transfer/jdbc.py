@@ -19,6 +19,10 @@ from kvorum.transfer.formats import Cells, Piece
 from sqlproxy.schema import Table
 
 _CONNECT_S: Final = 30
+_NOT_NULL: Final = (
+    "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY(%s)"
+    " AND attnotnull"
+)
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
 
@@ -63,8 +67,11 @@ def statement(table: Table, name: str, query: str) -> str:
         )
     if bool(name) == bool(query):
         raise InvalidArgument("name a table (postgresql://…?table=SCHEMA.TABLE) or give --query")
-    quoted = ".".join(_quoted(part) for part in name.split("."))
-    return f"SELECT * FROM {quoted}" if name else f"SELECT * FROM ({query}) AS q"
+    return f"SELECT * FROM {_path(name)}" if name else f"SELECT * FROM ({query}) AS q"
+
+
+def _path(name: str) -> str:
+    return ".".join(_quoted(part) for part in name.split("."))
 
 
 def _quoted(name: str) -> str:
@@ -80,15 +87,15 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
     except ImportError as error:
         raise InvalidArgument("this source needs psycopg: pip install 'kvorum[sql]'") from error
     url, name = split(source)
-    keys = ", ".join(_quoted(column) for column in table.primary_key)
+    keys = ", ".join(_quoted(column) for column in table.primary_key).replace("%", "%%")
     text = statement(table, name, query).replace("%", "%%")
+    keyed = _keyed(table).replace("%", "%%")
     last = offset["key"] if isinstance(offset, dict) else None
     marks = ", ".join("%s" for _ in table.primary_key)
     behind = f" AND ({keys}) > ({marks})" if last else ""
     # One more than asked for: of rows with one key none may begin the next piece.
     wanted = (
-        f"SELECT * FROM ({text}) AS piece WHERE {_keyed(table)}{behind}"
-        f" ORDER BY {keys} LIMIT {most + 1}"
+        f"SELECT * FROM ({text}) AS piece WHERE {keyed}{behind} ORDER BY {keys} LIMIT {most + 1}"
     )
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
@@ -116,17 +123,23 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
 
 
 def count_keyless(source: str, query: str, table: Table) -> int:
-    """How many rows there have NULL in the table's primary key. Raises InvalidArgument,
+    """How many rows there have NULL in the table's primary key. All of them are read for that,
+    unless the source is a table that says that there are none. Raises InvalidArgument,
     Unavailable.
     """
     import psycopg
 
     url, name = split(source)
     text = statement(table, name, query)
+    keys = list(table.primary_key)
     wanted = f"SELECT count(*) FROM ({text}) AS whole WHERE NOT ({_keyed(table)})"
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
             connection.read_only = True
+            if name:
+                never = connection.execute(_NOT_NULL, [_path(name), keys]).fetchone()
+                if never == (len(keys),):
+                    return 0
             row = connection.execute(wanted.encode()).fetchone()
     except psycopg.OperationalError as error:
         raise Unavailable(f"the source cannot be reached, it is tried again: {error}") from error
@@ -153,8 +166,7 @@ def schema_of(source: str, query: str) -> list[tuple[str, str]]:
     url, name = split(source)
     if bool(name) == bool(query):
         raise InvalidArgument("name a table (postgresql://…?table=SCHEMA.TABLE) or give --query")
-    quoted = ".".join(_quoted(part) for part in name.split("."))
-    text = f"SELECT * FROM {quoted}" if name else query
+    text = f"SELECT * FROM {_path(name)}" if name else query
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
             found = connection.execute(f"SELECT * FROM ({text}) AS q LIMIT 0".encode())

@@ -59,6 +59,10 @@ class Place(Protocol):
         """The same, with what tells that one was changed."""
         ...
 
+    def found(self, name: str) -> Found:
+        """One of them, without the others. Raises NotFound, Unavailable."""
+        ...
+
     def remove(self, name: str) -> None:
         """Fine if it is not there."""
         ...
@@ -168,6 +172,9 @@ class Directory:
                     found.append(self._found(path, path.relative_to(self._path).as_posix()))
         return found
 
+    def found(self, name: str) -> Found:
+        return _told(lambda: self._found(self._path / name, name), self._path / name)
+
     @staticmethod
     def _found(path: Path, name: str) -> Found:
         told = path.stat()
@@ -240,6 +247,15 @@ class Remote:
             return sorted(one for one in found if not one.name.rpartition("/")[2].startswith("."))
 
         return _told(look, self._path)
+
+    def found(self, name: str) -> Found:
+        def look() -> Found:
+            (here,) = self._fs.get_file_info([self._at(name)])
+            if here.type != self._types.File:
+                raise FileNotFoundError(self._at(name))
+            return Found(name, here.size or 0, here.mtime_ns or 0)
+
+        return _told(look, self._at(name))
 
     def remove(self, name: str) -> None:
         def remove() -> None:

@@ -8,7 +8,8 @@ submits is answered when that is durable.
 Nothing is promised: it is tried when a worker is free, nobody waits for a turn, there are no locks
 and no limits to wait for, and the step ends within PROCEDURE_EARLY_MS. In any other case, and if
 the step does not simply succeed, its run is dropped, and the submission goes the usual way, where
-the step runs anew. A type whose step took too long is not tried again by this executor.
+the step runs anew. A type whose step took too long is left in peace for a while by this executor,
+each time for twice as long: one pause of the machine does not make a type slow for good.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ class Begun(NamedTuple):
     since: int  # signals up to this number were before its step
 
 
+class _Rest(NamedTuple):
+    until_ms: int
+    rest_ms: int
+
+
 class Early:
     """See the module. `room`: how many more steps may be under way in this executor."""
 
@@ -60,7 +66,7 @@ class Early:
         self._store, self._types, self._clock = store, types, clock
         self._runner, self._roster, self._turns = runner, roster, turns
         self._room = room
-        self._slow: dict[tuple[str, int], None] = {}  # types whose step took too long
+        self._slow: dict[tuple[str, int], _Rest] = {}  # types whose step took too long
         self.running = 0
         self.begun = 0  # procedures that began this way
         self.dropped = 0  # runs that were for nothing
@@ -101,11 +107,24 @@ class Early:
             and record.state is State.RUNNABLE
             and not record.locks
             and not record.pending
-            and (record.name, record.version) not in self._slow
+            and not self._rests(record)
             and self._room() > self.running
             and not self._roster.waits_in("")
             and not self._limited(record)
         )
+
+    def _rests(self, record: Record) -> bool:
+        rest = self._slow.get((record.name, record.version))
+        return rest is not None and self._clock.now_ms() < rest.until_ms
+
+    def _let_rest(self, record: Record) -> None:
+        before = self._slow.pop((record.name, record.version), None)
+        rest_ms = limits.PROCEDURE_EARLY_REST_MS_FIRST
+        if before is not None:
+            rest_ms = min(2 * before.rest_ms, limits.PROCEDURE_EARLY_REST_MS_MAX)
+        while len(self._slow) >= _SLOW_TYPES_MAX:
+            del self._slow[next(iter(self._slow))]
+        self._slow[record.name, record.version] = _Rest(self._clock.now_ms() + rest_ms, rest_ms)
 
     def _limited(self, record: Record) -> bool:
         gate = self._roster.gate
@@ -124,9 +143,9 @@ class Early:
             async with asyncio.timeout(limits.PROCEDURE_EARLY_MS / 1000):
                 ended = await self._runner.run(definition, declared.make, ctx)
         except TimeoutError:
-            if len(self._slow) < _SLOW_TYPES_MAX:
-                self._slow[record.name, record.version] = None
+            self._let_rest(record)
             raise
+        self._slow.pop((record.name, record.version), None)
         if not isinstance(ended, Returned) or ended.outcome is None or ctx.too_early:
             raise Fenced  # it failed, or cannot be early: it runs again the usual way
         if isinstance(ended.outcome, Fail):

@@ -193,9 +193,32 @@ def test_u1_what_cannot_be_early_goes_the_usual_way(how: str) -> None:
         if how == "slow":
             assert lab.calls["swift began"] == 2
             await run(executor, "swift", {"do": ["slow"]})
-            assert lab.calls["swift began"] == 3, "a type that is too slow is tried again"
+            assert lab.calls["swift began"] == 3, "a type that is too slow is tried again at once"
 
     in_lab(test, workers=1)
+
+
+def test_u1_a_type_that_was_slow_once_is_tried_again_later() -> None:
+    """One pause of the machine costs a type its early step until the master changes."""
+
+    async def test(lab: Lab, store: Counting, executor: Executor) -> None:
+        async def early() -> bool:
+            store.writes.clear()
+            await run(executor, "swift")
+            return "start" in store.writes
+
+        first_s = limits.PROCEDURE_EARLY_REST_MS_FIRST / 1000
+        for rest_s in (first_s, 2 * first_s, 4 * first_s):
+            await run(executor, "swift", {"do": ["slow"]})
+            await asyncio.sleep(0.9 * rest_s)
+            assert not await early()
+            await asyncio.sleep(0.2 * rest_s)  # the next try decides
+        assert await early()
+        await run(executor, "swift", {"do": ["slow"]})
+        await asyncio.sleep(1.1 * first_s)
+        assert await early(), "what was in time once begins anew"
+
+    in_lab(test)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,22 @@ def test_o14_a_message_does_not_grow_with_rows(heard: Heard) -> None:
     assert SINK_STAGE in heard.methods()
 
 
+def test_o14_messages_of_many_small_tasks_are_bounded(heard: Heard) -> None:
+    """Ten thousand tasks of 30 KB are 300 MB in the driver."""
+    sizes = []
+    for part in (0, 31, 32, 200, 9_999):
+        message = task(part, 240)
+        sizes.append(len(message.inline or b""))
+        assert bool(message.inline) is (part <= 31), part
+    assert 16 * 1024 < sizes[0] <= limits.SINK_INLINE_BYTES
+    assert task(200, 5).inline is not None, "a stream's 200 tasks of a few rows stage nothing"
+    room = [
+        min(limits.SINK_INLINE_BYTES, limits.SINK_INLINE_DRIVER // (part + 1))
+        for part in range(limits.SINK_TASKS_MAX)
+    ]
+    assert sum(room) < 8 * limits.SINK_INLINE_DRIVER
+
+
 def test_o14_a_small_task_asks_nobody(heard: Heard) -> None:
     """A task of ten rows stages them, or its message is not the chunk that it tells of."""
     message = task(0, 10)

@@ -202,6 +202,16 @@ def test_o14_options_of_another_use_are_refused(use: str, given: dict[str, str],
     assert text in caught.value.message
 
 
+def test_o2_a_write_without_a_name_does_not_ask_for_longer_than_it_is_remembered() -> None:
+    """A commit that is repeated when what it did is forgotten writes its rows twice."""
+    long = {**GOOD, "timeoutMs": str(limits.SINK_UNNAMED_MS_MAX + 1)}
+    with pytest.raises(InvalidArgument, match="txnAppId"):
+        Options.parse(long).check_named()
+    Options.parse(long | {"txnAppId": "x", "txnVersion": "1"}).check_named()
+    Options.parse(long | {"jobId": "4"}).check_named()
+    Options.parse(GOOD).check_named()
+
+
 def test_o14_options_of_their_own_use_are_taken() -> None:
     """An option is refused where it belongs."""
     shared = {**GOOD, "keyFrom": "1", "timeoutMs": "5000", "checkpointLocation": "/x"}

@@ -19,6 +19,7 @@ from kvorum.transfer import claims, formats
 from kvorum.transfer import export as exporting
 from kvorum.transfer import import_ as importing
 from kvorum.transfer import loader as loading
+from kvorum.transfer.places import Directory
 from sqlproxy import catalog
 from sqlproxy.entries import index_codec
 from sqlproxy.rows import codec
@@ -390,6 +391,51 @@ async def test_j18_a_file_that_is_changed_meanwhile_ends_the_import(
         with refused("SOURCE_CHANGED") as error:
             await db.wait(id, timeout_ms=40_000)
         assert "rows are in the table" in str(error.value)
+
+
+async def test_u3_pieces_do_not_list_their_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of ten thousand files is listed ten thousand times; or a file that comes or changes
+    meanwhile is no longer noticed.
+    """
+    listed: list[Path] = []
+    list_them = Directory._files
+    monkeypatch.setattr(importing, "TRANSFER_CHUNK_ROWS", 5)
+    monkeypatch.setattr(importing, "pause_ms", lambda *_: 0)
+    monkeypatch.setattr(Directory, "_files", lambda at: listed.append(at._path) or list_them(at))
+
+    def write(folder: str) -> Path:
+        (tmp_path / folder).mkdir()
+        for number in range(4):
+            rows = "".join(f"{folder}{number}{i:02},v\n" for i in range(12))
+            (tmp_path / folder / f"{number}.csv").write_text("key,value\n" + rows)
+        return tmp_path / folder
+
+    async with node(tmp_path / "a") as db:
+        await db.create_table("default", "t")
+        args = {"table": ["default", "t"]}
+        told = await run(db, "import", **args, source=write("x").as_uri())
+        assert told["rows"] == 48
+        assert listed == [tmp_path / "x"] * 2, "when it begins, and when it ends"
+        comes, changes = write("y"), write("z")
+        read = importing._Import._piece
+        pieces: list[str] = []
+
+        async def piece(self: Any, ctx: Any, name: str, table: Any) -> Any:
+            pieces.append(name)
+            if len(pieces) == 2:
+                (comes / "9.csv").write_text("key,value\nnew,v\n")
+                with (changes / "2.csv").open("a") as file:
+                    file.write("more,v\n")
+            return await read(self, ctx, name, table)
+
+        monkeypatch.setattr(importing._Import, "_piece", piece)
+        for source, last in ((comes, "3.csv"), (changes, "1.csv")):
+            with refused("SOURCE_CHANGED"):
+                await run(db, "import", **args, source=source.as_uri())
+            assert pieces[-1] == last
+            pieces[:] = []
 
 
 FAMILY_CSV = """id,parent
