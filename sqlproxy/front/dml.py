@@ -386,6 +386,7 @@ class Writes:
         finally:
             self.binder.allow_default = False
         if isinstance(value, Default):
+            self.binder.needs.default(column)
             return value
         if column.generated is not None or column.identity == "always":
             kind = "a generated" if column.generated is not None else "an identity"

@@ -26,15 +26,17 @@ class Needs:
     def __init__(self, names: Names) -> None:
         self._names = names
         self._found: dict[Need, None] = {}
+        self._defaults: dict[Need, None] = {}  # of sequences: asked for behind the tables
         self._owner: str | None = None
         self._read: set[int] = set()  # tables of which a column was named
 
     def all(self) -> tuple[Need, ...]:
-        return tuple(self._found)
+        return tuple({**self._found, **self._defaults})
 
     def clear(self) -> None:
         """What was bound is not run now (CREATE VIEW)."""
         self._found.clear()
+        self._defaults.clear()
 
     @contextmanager
     def inside(self, view: View) -> Iterator[None]:
@@ -73,15 +75,16 @@ class Needs:
         """
         given = {column.id: at for at, column in enumerate(columns)}
         for column in table.columns:
-            if column.identity or column.hidden or not column.computed:
-                continue
             at = given.get(column.id)
             if at is None or any(isinstance(row[at], Default) for row in rows):
-                self._default(column)
+                self.default(column)
 
-    def _default(self, column: TableColumn) -> None:
+    def default(self, column: TableColumn) -> None:
+        """It gets its default."""
+        if column.identity or column.hidden or not column.computed:
+            return
         if column.sequence:
-            self.on(column.sequence, "Uw")
+            self._defaults[Need(int(column.sequence), "Uw", self._owner)] = None
             return
         for call in find(parse_expression(column.default_sql or "NULL"), "FuncCall"):
             if strings(call["funcname"])[-1] == "nextval":

@@ -28,6 +28,7 @@ from sqlproxy.errors import (
     SqlError,
 )
 from sqlproxy.fast.deferring import Deferred
+from sqlproxy.session.settings import Marked
 from txn.client import TxnClient
 from txn.terms import USUAL, Terms
 from txn.transaction import Transaction, TxnState
@@ -49,6 +50,7 @@ class Modes:
 class _Savepoint:
     name: str
     mark: int | None  # None: nothing was read or written yet
+    settings: Marked
 
 
 class Block:
@@ -170,13 +172,14 @@ class Block:
 
     # -- savepoints
 
-    def savepoint(self, name: str) -> None:
+    def savepoint(self, name: str, settings: Marked) -> None:
+        """`settings`: what `roll_back_to` is to answer."""
         if len(self._savepoints) >= SQL_SAVEPOINTS_MAX:
             raise SqlError(
                 LIMIT_EXCEEDED, f"more than {SQL_SAVEPOINTS_MAX} savepoints in one transaction"
             )
         mark = None if self._t is None else self._t.mark()
-        self._savepoints.append(_Savepoint(name, mark))
+        self._savepoints.append(_Savepoint(name, mark, settings))
 
     def release(self, name: str) -> None:
         """Raises SqlError (3B001)."""
@@ -185,7 +188,7 @@ class Block:
         if not self._savepoints and self._t is not None:
             self._t.forget_marks()
 
-    async def roll_back_to(self, name: str) -> None:
+    async def roll_back_to(self, name: str) -> Marked:
         """Raises SqlError (3B001), and 40001 when the store's transaction is over by itself."""
         at = self._find(name)
         del self._savepoints[at + 1 :]
@@ -197,6 +200,7 @@ class Block:
             else:
                 self._t.undo_to(mark)
         self.status = "T"
+        return self._savepoints[at].settings
 
     def _find(self, name: str) -> int:
         if not self.explicit:

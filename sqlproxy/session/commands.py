@@ -87,7 +87,7 @@ def _check_block(session: SqlSession, what: str) -> None:
 
 async def savepoint(session: SqlSession, bound: s.Savepoint) -> str:
     _check_block(session, "SAVEPOINT")
-    session.block.savepoint(bound.name)
+    session.block.savepoint(bound.name, session.settings.mark())
     return "SAVEPOINT"
 
 
@@ -100,7 +100,8 @@ async def release(session: SqlSession, bound: s.Release) -> str:
 
 async def roll_back_to(session: SqlSession, bound: s.RollbackTo) -> str:
     _check_block(session, "ROLLBACK TO SAVEPOINT")
-    await session.block.roll_back_to(bound.name)
+    marked = await session.block.roll_back_to(bound.name)
+    session.tell_settings(session.settings.go_back(marked))
     await session.advising.end_deeper(session.block.depth)
     return "ROLLBACK"
 
@@ -203,6 +204,7 @@ async def declare(session: SqlSession, bound: s.DeclareCursor, portal: Portal) -
         portal.scrolls = True
     if bound.hold:
         session.held.add(bound.name)
+        session.held_now.add(bound.name)
     return "DECLARE CURSOR"
 
 
@@ -256,6 +258,7 @@ async def close_portal(session: SqlSession, bound: s.ClosePortal) -> str:
     portal = cursor(session, bound.cursor)
     del session.portals[bound.cursor]
     session.held.discard(bound.cursor)
+    session.held_now.discard(bound.cursor)
     await portal.close()
     return "CLOSE CURSOR"
 

@@ -49,7 +49,7 @@ async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any])
             return _declare(session, prepared, bound, values)
         case s.Explain():
             return Portal(
-                lambda: explaining.explained(session, prepared, values),
+                lambda: explained(session, prepared, values),
                 lambda n: "EXPLAIN",
                 prepared.fields,
                 guard=session.guard,
@@ -200,6 +200,24 @@ def _rows(
 
 
 async def _execute(session: SqlSession, bound: s.Execute) -> AnyPortal:
+    return await session.bind(*executed(session, bound))
+
+
+async def explained(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Batches:
+    """EXPLAIN, of EXECUTE: of the statement that it names."""
+    inner = prepared.bound.statement
+    if not isinstance(inner, s.Execute):
+        return await explaining.explained(session, prepared, values)
+    found, given = executed(session, inner)
+    found = await session.allowed(found)
+    asked = replace(prepared.bound, statement=found.bound)
+    return await explaining.explained(
+        session, replace(found, bound=asked, fields=prepared.fields, plan=None), given
+    )
+
+
+def executed(session: SqlSession, bound: s.Execute) -> tuple[Prepared, Sequence[Any]]:
+    """The prepared statement and its values. Raises SqlError."""
     found = session.statements.get(bound.name)
     if not isinstance(found, Prepared):
         raise SqlError(UNDEFINED_PREPARED, f'prepared statement "{bound.name}" does not exist')
@@ -215,7 +233,7 @@ async def _execute(session: SqlSession, bound: s.Execute) -> AnyPortal:
         compile(coerce_to(expr, oid, n, session.style)).fn((), env)
         for n, (expr, oid) in enumerate(zip(bound.arguments, types, strict=True), 1)
     ]
-    return await session.bind(found, values)
+    return found, values
 
 
 async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:

@@ -16,6 +16,7 @@ from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import TableReader, Touched
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
+from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
 from sqlproxy.session import running
@@ -33,12 +34,13 @@ _RANGES_SHOWN = 8
 async def explained(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Batches:
     """The lines of a plan, as rows. Raises SqlError."""
     explain: s.Explain = prepared.bound
-    bound = explain.statement
+    analyze = explain.options.get("analyze") in ("on", "true", "1", "")
+    bound = _query_of(explain.statement, analyze=analyze)
     plan = plan_of(bound)
     env, _ = environment(session, values)
     lines = _joined(session, bound, env) if plan is None else describe(bound, plan, env)
     analyzed: list[str] = []
-    if explain.options.get("analyze") in ("on", "true", "1", ""):
+    if analyze:
         analyzed = await _analyzed(session, prepared, bound, plan, values)
     if explain.options.get("format", "text") == "json":
         return at_once([(as_json(lines, analyzed),)])
@@ -46,6 +48,24 @@ async def explained(session: SqlSession, prepared: Prepared, values: Sequence[An
     if explain.options.get("format", "text") != "text":
         raise unsupported(f"EXPLAIN (FORMAT {explain.options['format']})")
     return at_once([(line,) for line in lines])
+
+
+def _query_of(statement: Any, *, analyze: bool) -> Any:
+    """What reads rows in a statement that is explained. Raises SqlError."""
+    match statement:
+        case s.DeclareCursor():
+            statement = statement.query
+        case d.CreateTableAs():
+            if analyze:
+                raise unsupported("EXPLAIN ANALYZE of CREATE TABLE AS", hint="Leave ANALYZE away.")
+            statement = statement.select
+        case _:
+            pass
+    if isinstance(statement, s.Select | s.Insert | s.Update | s.Delete | s.Merge):
+        return statement
+    if isinstance(statement, s.System):
+        raise unsupported("EXPLAIN of a query over the system catalog")
+    raise unsupported("EXPLAIN of this statement")
 
 
 def describe(bound: Any, plan: Any, env: Env) -> list[str]:

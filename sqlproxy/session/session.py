@@ -106,7 +106,8 @@ class SqlSession:
         self.currvals: dict[str, int] = {}
         self.setvals: list[tuple[str, int, bool]] = []  # asked for by what runs
         self.told = Told(self)
-        self.held: set[str] = set()  # cursors WITH HOLD
+        self.held: set[str] = set()  # cursors WITH HOLD …
+        self.held_now: set[str] = set()  # … that were declared in this transaction
         self.advising = Advising(self)
         self.sole: _Sole | None = None
         self.outcomes: list[Outcome] = []  # of the transaction: what a refused condition may mean
@@ -172,6 +173,12 @@ class SqlSession:
         self.permits.check(current)
         return await self._portal_of(self, current, tuple(values))
 
+    async def allowed(self, statement: Prepared) -> Prepared:
+        """Another statement than the one that runs, as it is bound now. Raises SqlError."""
+        current = await self._current(statement)
+        self.permits.check(current)
+        return current
+
     async def _current(self, statement: Prepared) -> Prepared:
         """The statement as it is bound to what is declared now."""
         declared = await self.declared()
@@ -205,7 +212,8 @@ class SqlSession:
             self.outcomes.clear()
         if not explicit:
             self._told(self.settings.end(committed=False))
-            await self._close_portals()
+            self._settle_cursors(committed=False)
+            await self._close_portals(self.held)
 
     async def sync(self) -> None:
         self.lone = False
@@ -213,7 +221,7 @@ class SqlSession:
             return
         committed = False
         try:
-            if self.held:
+            if self.held_now:
                 await self._hold_or_close()
             if self.block.transaction is not None:
                 await self.commit()
@@ -221,6 +229,8 @@ class SqlSession:
         finally:
             self._told(self.settings.end(committed=committed))
             self.transaction_us = 0
+            if self.held_now:
+                self._settle_cursors(committed=committed)
             if self.portals.keys() - self.held:
                 await self._close_portals(self.held)
             if self.advising.any:
@@ -361,7 +371,7 @@ class SqlSession:
 
     async def hold_cursors(self) -> None:
         """Cursors WITH HOLD keep their rows beyond the transaction: all are read now."""
-        for name in self.held:
+        for name in self.held_now:
             portal = self.portals.get(name)
             if isinstance(portal, CursorPortal):
                 await portal.keep()
@@ -371,13 +381,20 @@ class SqlSession:
         try:
             await self.hold_cursors()
         except BaseException:
-            self.held.clear()
+            self._settle_cursors(committed=False)
             await self.block.roll_back()
             raise
+
+    def _settle_cursors(self, *, committed: bool) -> None:
+        """Those WITH HOLD of a transaction that failed go with it; older ones stay."""
+        if not committed:
+            self.held -= self.held_now
+        self.held_now.clear()
 
     async def close_cursors(self) -> None:
         """CLOSE ALL."""
         self.held.clear()
+        self.held_now.clear()
         await self._close_portals()
 
     async def ended(self, *, committed: bool) -> None:
@@ -388,8 +405,7 @@ class SqlSession:
         self.transaction_us = 0
         self.sole = None
         self.outcomes.clear()
-        if not committed:
-            self.held.clear()
+        self._settle_cursors(committed=committed)
         await self._close_portals(self.held)
 
     async def commit(self) -> None:

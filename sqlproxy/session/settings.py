@@ -288,6 +288,9 @@ _SPECIAL: Final = (
 )  # fmt: skip
 
 
+Marked = tuple[dict[str, str], dict[str, str | None], dict[str, str | None]]
+
+
 class Settings:
     """The values of one session. Names in any case."""
 
@@ -300,6 +303,7 @@ class Settings:
         self._values = dict(self._defaults)
         self._plain: bool | None = None
         self._durations: dict[str, int] = {}  # in ms, of those that were asked for
+        self._marked: Marked | None = None  # what `mark` said last, if it still stands
         self._before: dict[str, str | None] = {}  # at the begin of the transaction; None: not set
         self._local: dict[str, str | None] = {}  # what SET LOCAL stands in front of
 
@@ -354,13 +358,32 @@ class Settings:
         self._changed()
         return found
 
+    def mark(self) -> Marked:
+        """What stands now, for `go_back`; the same one until something is set."""
+        if self._marked is None:
+            self._marked = (dict(self._values), dict(self._before), dict(self._local))
+        return self._marked
+
+    def go_back(self, marked: Marked) -> dict[str, str]:
+        """What was set since the mark is undone; the reported ones that changed by that."""
+        if marked is self._marked:
+            return {}
+        shown = self.reported()
+        values, before, local = marked
+        self._values, self._before, self._local = dict(values), dict(before), dict(local)
+        self._changed()
+        self._marked = marked
+        return {k: v for k, v in self.reported().items() if shown.get(k) != v}
+
     def _changed(self) -> None:
+        self._marked = None
         self._plain = None
         self._durations.clear()
 
     def told(self, name: str, value: str) -> None:
         """Say what stands for good, e.g. session_authorization."""
         self._defaults[name.lower()] = self._values[name.lower()] = value
+        self._marked = None
 
     def reset_all(self) -> dict[str, str]:
         """RESET ALL; the reported ones that changed."""
@@ -372,6 +395,7 @@ class Settings:
                     self.set(key, None)
                 else:
                     self._before.setdefault(key, self._values.pop(key))
+                    self._changed()
         return {k: v for k, v in self.reported().items() if before.get(k) != v}
 
     def end(self, *, committed: bool) -> dict[str, str]:

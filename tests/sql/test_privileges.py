@@ -63,6 +63,8 @@ def test_p10_who_was_granted_nothing_can_do_nothing(
             "COPY t FROM STDIN",
             "COPY (SELECT * FROM t) TO STDOUT",
             "EXPLAIN SELECT * FROM t",
+            "EXPLAIN DECLARE c CURSOR FOR SELECT * FROM t",
+            "EXPLAIN CREATE TABLE n AS SELECT * FROM t",
             "LOCK TABLE t IN ACCESS SHARE MODE",
             "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM t",
             "SELECT * FROM t FOR UPDATE",
@@ -143,6 +145,18 @@ def test_p10_each_privilege_allows_what_it_says(
         db.execute(f"GRANT INSERT ON t TO {reader}")
         conn.execute("INSERT INTO t VALUES (50, 1)")
         _refused(conn, "INSERT INTO t (b) VALUES (1)", "permission denied for sequence t_a_seq")
+        _refused(conn, "UPDATE t SET a = DEFAULT", "permission denied for sequence t_a_seq")
+        with_default = (
+            "UPDATE t SET a = DEFAULT WHERE a = 99",
+            "INSERT INTO t VALUES (1, 1) ON CONFLICT (a) DO UPDATE SET a = DEFAULT",
+            "MERGE INTO t USING (SELECT 99 k) s ON a = k WHEN MATCHED THEN UPDATE SET a = DEFAULT",
+        )
+        for statement in with_default:
+            _refused(conn, statement, denied)
+        db.execute(f"GRANT SELECT ON t TO {reader}")
+        for statement in with_default:
+            _refused(conn, statement, "permission denied for sequence t_a_seq")
+        db.execute(f"REVOKE SELECT ON t FROM {reader}")
         _refused(conn, "INSERT INTO t VALUES (51, 1) RETURNING a", denied)
         _refused(conn, "INSERT INTO t VALUES (50, 1) ON CONFLICT (a) DO NOTHING", denied)
         conn.execute("INSERT INTO t VALUES (50, 1) ON CONFLICT DO NOTHING")

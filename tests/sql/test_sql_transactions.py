@@ -429,3 +429,95 @@ def test_q1_a_definition_that_is_cancelled_says_that_it_goes_on(
             except psycopg.errors.QueryCanceled as error:
                 told.append(error.diag.message_detail or "")
     assert any("SHOW JOBS" in detail for detail in told), told
+
+
+def test_p10_what_was_set_behind_a_savepoint_goes_back_with_it(
+    sql: Sql, db: psycopg.Connection
+) -> None:
+    """ROLLBACK TO kept a SET, or the role of a SET ROLE; RELEASE or COMMIT forgot one."""
+    role = f"saved_{sql.database}"
+    db.execute(f"CREATE ROLE {role}")
+    with sql.connect(application_name="first") as conn:
+
+        def shown() -> tuple[object, ...]:
+            found = conn.execute(
+                "SELECT current_user, current_setting('application_name'), "
+                "current_setting('work_mem'), current_setting('my.own', true)"
+            ).fetchone()
+            assert found is not None
+            return (*found, conn.info.parameter_status("application_name"))
+
+        memory = shown()[2]
+        conn.execute("SET application_name = 'second'")
+        conn.execute("SAVEPOINT a")
+        conn.execute(f"SET ROLE {role}")
+        conn.execute("SET application_name = 'third'")
+        conn.execute("SET LOCAL work_mem = '123MB'")
+        conn.execute("SET my.own = 'x'")
+        conn.execute("SAVEPOINT b")
+        conn.execute("RESET ROLE")
+        assert shown() == ("kvorum", "third", "123MB", "x", "third")
+        conn.execute("ROLLBACK TO b")
+        assert shown() == (role, "third", "123MB", "x", "third")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            conn.execute("SELECT 1 / 0")
+        conn.execute("ROLLBACK TO a")
+        assert shown() == ("kvorum", "second", memory, None, "second")
+        conn.execute("SET my.own = 'y'")
+        conn.execute("RELEASE a")
+        conn.commit()
+        assert shown() == ("kvorum", "second", memory, "y", "second")
+        conn.rollback()
+        assert shown()[1] == "second"
+
+
+def test_p10_a_held_cursor_outlives_transactions_that_fail(sql: Sql, t: psycopg.Connection) -> None:
+    """A cursor WITH HOLD was closed by the failure of a later transaction; or one of the failed
+    transaction stayed."""
+    with sql.connect(autocommit=True) as conn:
+        conn.execute("DECLARE kept CURSOR WITH HOLD FOR SELECT id FROM t ORDER BY id")
+        conn.execute("BEGIN")
+        conn.execute("DECLARE gone CURSOR WITH HOLD FOR SELECT id FROM t ORDER BY id")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            conn.execute("SELECT 1 / 0")
+        conn.execute("ROLLBACK")
+        with pytest.raises(psycopg.errors.InvalidCursorName):
+            conn.execute("FETCH gone")
+        assert conn.execute("FETCH kept").fetchall() == [(1,)]
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            conn.execute("SELECT 1 / 0")
+        with pytest.raises(psycopg.errors.DivisionByZero):  # its rows cannot be kept
+            conn.execute("DECLARE bad CURSOR WITH HOLD FOR SELECT 1 / (id - 1) FROM t")
+        with pytest.raises(psycopg.errors.InvalidCursorName):
+            conn.execute("FETCH bad")
+        t.execute("DELETE FROM t")
+        assert conn.execute("FETCH ALL kept").fetchall() == [(2,)]
+
+
+def test_p1_explain_says_how_execute_declare_and_create_table_as_read(
+    t: psycopg.Connection,
+) -> None:
+    """EXPLAIN of a statement that names another one failed, or told something else."""
+    t.execute("PREPARE one(int) AS SELECT v FROM t WHERE id = $1")
+    t.execute("PREPARE more(int) AS UPDATE t SET v = v + 1 WHERE id = $1")
+
+    def first(text: str) -> str:
+        rows = t.execute(text).fetchall()  # type: ignore[call-overload]
+        return str(rows[0][0])
+
+    assert first("EXPLAIN EXECUTE one(1)") == "Index Scan using t_pkey on t"
+    assert first("EXPLAIN EXECUTE more(1)") == "Update on t"
+    assert values(t)[1] == 10
+    assert first("EXPLAIN ANALYZE EXECUTE more(1)") == "Update on t"
+    assert values(t)[1] == 11
+    assert first("EXPLAIN DECLARE c CURSOR FOR SELECT * FROM t") == "Seq Scan on t"
+    assert first("EXPLAIN CREATE TABLE n AS SELECT v FROM t WHERE id = 2").startswith("Index Scan")
+    for text, error in (
+        ("FETCH c", psycopg.errors.InvalidCursorName),
+        ("SELECT * FROM n", psycopg.errors.UndefinedTable),
+        ("EXPLAIN EXECUTE gone(1)", psycopg.errors.InvalidSqlStatementName),
+        ("EXPLAIN EXECUTE one", psycopg.errors.SyntaxError),
+        ("EXPLAIN ANALYZE CREATE TABLE n AS SELECT 1 AS x", psycopg.errors.FeatureNotSupported),
+    ):
+        with pytest.raises(error):
+            t.execute(text)
