@@ -153,6 +153,22 @@ class RowCodec:
         """Of each column, from user form to stored form. They raise ValueError or TypeError."""
         return self._to_stored
 
+    def encode_value(self, values: Sequence[Any]) -> bytes:
+        """The value of `encode_row` of all columns, whose NULLs are known to be allowed. Raises
+        the same.
+        """
+        if not self._dense:
+            return self.encode_row(values)[1]
+        slots: list[Any] = [ROW_FORMAT]
+        try:
+            slots += [
+                None if value is None else convert(value)
+                for convert, value in zip(self._to_stored, values, strict=True)
+            ]
+        except (ValueError, TypeError):
+            return self.encode_row(values)[1]  # which tells what is wrong
+        return checked_value(self.table, encode_msgpack(slots))
+
     def encode_slots(self, slots: list[Any]) -> tuple[bytes, bytes]:
         """`encode_row` of what is in stored form already, with the format in front; the columns of
         the primary key are there. Raises TooLarge.

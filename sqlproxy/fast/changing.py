@@ -142,6 +142,18 @@ class TableWriter:
         key, value = self._codec.encode_slots(slots)
         return self.prefix + key, value
 
+    def check_open(self) -> None:
+        """Raises SqlError (40001) while nobody may write."""
+        if self._frozen:
+            raise being_changed(self.table)
+
+    def replaced(self, row: Row) -> bytes:
+        """The value of a row that keeps its key and all entries of indexes. Raises SqlError
+        (40001), InvalidArgument, TooLarge.
+        """
+        self.check_open()
+        return self._codec.encode_value(row)
+
     def encoded(self, columns: Sequence[Sequence[Any]]) -> list[Part]:
         """What `insert` would write of many rows, given column by column: key space by key
         space. Raises SqlError (40001).

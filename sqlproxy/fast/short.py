@@ -109,28 +109,24 @@ class ShortChange:
         self._reader: TableReader = plan.meant.reader
         self.key = self._reader.point
 
-    def op(
+    def change(
         self, key: bytes, found: bytes | None, version: int, env: Env
-    ) -> tuple[Op | None, Sequence[Row]]:
-        """What to write, if nobody changed the row meanwhile; None: no row is meant. And what
-        RETURNING says of it. Raises SqlError.
+    ) -> tuple[bytes | None, Sequence[Row]] | None:
+        """What the row becomes, if nobody changed it meanwhile, None if it goes; and what RETURNING
+        says of it. None: no row is meant. Raises SqlError.
         """
         if found is None:
-            return None, ()
+            return None
         old = self._reader.stored(key, found, version)
         seen = self._meant.meant(old, env)
         if seen is None:
-            return None, ()
-        gathered, plan = Gathered(), self._plan
+            return None
+        plan = self._plan
         if isinstance(plan, UpdatePlan):
             row = plan.assignments.new(self._writer, old, seen, env)
-            self._writer.update(gathered, old, row)
-            told = plan.returned(row, env)
-        else:
-            self._writer.delete(gathered, old)
-            told = plan.returned(seen, env)
-        (op,) = gathered.ops
-        return op._replace(cond=version), told
+            return self._writer.replaced(row), plan.returned(row, env)
+        self._writer.check_open()
+        return None, plan.returned(seen, env)
 
 
 Short = ShortSelect | ShortInsert | ShortChange

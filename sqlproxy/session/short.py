@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.errors import UnknownOutcome
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
-from kv.base.ops import Op
+from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.answers import Answered, Done
 from sqlproxy.change.presence import Use
@@ -99,13 +99,13 @@ class _Run(Use, Receiver):
         client = self.session.services.client
         return client.start_write(self, ops, budget_ms=SQL_COMMIT_MS_MAX)
 
-    def send_new(self, key: bytes, value: bytes, answer: Answered) -> bool:
-        """`send` of one row that must be new."""
+    def send_put(self, key: bytes, value: bytes, cond: int, answer: Answered) -> bool:
+        """`send` of one row that has this version now, 0: is new."""
         if not self._may_send():
             return False
         self.answer = answer
         client = self.session.services.client
-        return client.start_put(self, key, value, 0, budget_ms=SQL_COMMIT_MS_MAX)
+        return client.start_put(self, key, value, cond, budget_ms=SQL_COMMIT_MS_MAX)
 
     def send_rows(self, keys: list[bytes], values: list[bytes], answer: Answered) -> bool:
         """`send` of rows that must be new; their keys rise."""
@@ -205,7 +205,7 @@ def _insert(run: _Run, short: ShortInsert) -> bool:
         run.numbers.add(name, numbers)
     if short.single is not None:
         made = short.single(env)
-        return made is not None and run.send_new(*made, Answered(short.tag))
+        return made is not None and run.send_put(*made, 0, Answered(short.tag))
     rows = short.many(env)
     if rows is not None:
         return run.send_rows(*rows, Answered(short.tag))
@@ -221,10 +221,16 @@ def _change(run: _Run, short: ShortChange) -> bool:
 
 
 def _changed(run: _Run, short: ShortChange, key: bytes, reply: list[Any]) -> Answered | None:
-    word = "DELETE" if isinstance(run.prepared.plan, DeletePlan) else "UPDATE"
-    op, told = short.op(key, reply[0], reply[1], run.env)
-    if op is None:
-        return Answered(f"{word} 0")
-    if not run.send([op], Answered(f"{word} 1", told)):
+    removes = isinstance(run.prepared.plan, DeletePlan)
+    found, version = reply[0], reply[1]
+    changed = short.change(key, found, version, run.env)
+    if changed is None:
+        return Answered("DELETE 0" if removes else "UPDATE 0")
+    value, told = changed
+    if value is None:
+        sent = run.send([delete(key, version)], Answered("DELETE 1", told))
+    else:
+        sent = run.send_put(key, value, version, Answered("UPDATE 1", told))
+    if not sent:
         raise Declined
     return None
