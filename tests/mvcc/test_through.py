@@ -65,7 +65,7 @@ def all_of(store: Store, *, through: bool, limit: int = 100) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_q_a_scan_through_chunks_is_the_scan_behind_their_resolution(seed: int) -> None:
+def test_p10_a_scan_through_chunks_is_the_scan_behind_their_resolution(seed: int) -> None:
     """A row would be missing, twice, old or deleted and there all the same."""
     chance = random.Random(seed)
     store, free = begun(), list(range(600))
@@ -87,7 +87,7 @@ def test_q_a_scan_through_chunks_is_the_scan_behind_their_resolution(seed: int) 
     assert found == resolved(store)
 
 
-def test_q_a_page_through_chunks_has_its_bounds() -> None:
+def test_p10_a_page_through_chunks_has_its_bounds() -> None:
     """A page would be unbounded, begin before its range or go on behind it."""
     store = begun()
     for first in range(0, 80, 10):
@@ -104,7 +104,7 @@ def test_q_a_page_through_chunks_has_its_bounds() -> None:
     assert found == Values([b"v79"], None)
 
 
-def test_q_what_is_not_simple_is_left_to_the_usual_way() -> None:
+def test_p10_what_is_not_simple_is_left_to_the_usual_way() -> None:
     """Intents of somebody else, of a later commit, or chunks that lie in each other would be read
     wrongly.
     """
@@ -132,7 +132,7 @@ def test_q_what_is_not_simple_is_left_to_the_usual_way() -> None:
     assert page(ending) is None, "a row beside it may have expired"
 
 
-def test_q_a_chunk_that_is_damaged_is_never_read() -> None:
+def test_p10_a_chunk_that_is_damaged_is_never_read() -> None:
     """Bytes that nobody wrote would be rows; a snapshot that is gone would be half there."""
     store = begun()
     store.prewrite_rows(numbered(*range(10)), start=at(0), anchor=ANCHOR)

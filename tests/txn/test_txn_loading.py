@@ -77,7 +77,7 @@ async def scanned(client: TxnClient) -> list[bytes]:
         at = resume
 
 
-def test_a_scan_behind_a_load_reads_through_what_is_not_cleaned() -> None:
+def test_p10_a_scan_behind_a_load_reads_through_what_is_not_cleaned() -> None:
     """The first count behind a COPY would resolve all of its rows, or miss them."""
 
     async def scene(loop: SimLoop, world: RealWorld) -> None:
@@ -104,7 +104,7 @@ def test_a_scan_behind_a_load_reads_through_what_is_not_cleaned() -> None:
     play(scene)
 
 
-def test_the_cleaning_of_a_load_leaves_the_loop_to_others() -> None:
+def test_p10_the_cleaning_of_a_load_leaves_the_loop_to_others() -> None:
     """A count behind a COPY would wait for the cleaning; or the cleaning for ever, and what is
     locked takes memory.
     """
