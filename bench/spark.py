@@ -46,9 +46,10 @@ def use_java() -> None:
     os.environ["JAVA_HOME"] = found.stdout.strip()
 
 
-def session(folder: Path) -> Any:
+def session(folder: Path, master: str = "local[2]") -> Any:
     """A local Spark that leaves everything below `folder`."""
     use_java()
+    os.environ["SPARK_WORKER_DIR"] = str(folder / "work")  # else in the installation
     # Spark's Python workers are this Python, and import the data source from here.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -67,7 +68,7 @@ def session(folder: Path) -> Any:
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    builder = SparkSession.builder.master("local[2]").appName("kvorum-bench")
+    builder = SparkSession.builder.master(master).appName("kvorum-bench")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
