@@ -50,7 +50,7 @@ from pyspark_kvorum.options import Options
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.planning import Planner, behind
 from pyspark_kvorum.read_options import EARLIEST, LATEST, ReadOptions
-from pyspark_kvorum.reader import table_bounds
+from pyspark_kvorum.reader import in_batches, table_bounds
 from pyspark_kvorum.session import Session
 from sqlproxy import arrow_rows
 from sqlproxy.schema import Table
@@ -65,7 +65,7 @@ _PREFIX_BYTES: Final = 4
 _SCAN_BUDGET_MS: Final = 30_000
 
 Change = tuple[bytes, bytes | None, int, bytes | None]
-"""(user key, value or None = deleted, version, old value or None)"""
+"""(storage key, value or None = deleted, version, old value or None)"""
 
 
 def changes_schema(table: T.StructType) -> T.StructType:
@@ -211,26 +211,61 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns = [f.name for f in self.schema.fields if f.name not in _OWN]
         stored, values, versions, olds = zip(*changes, strict=True)
         keys = [key[_PREFIX_BYTES:] for key in stored]
-        some_go, some_come = None in values, None in olds
-        ops, arrays, now = self._after(keys, values, olds, columns, some_go, some_come)
-        old = self._before(keys, values, olds, columns, now.schema, some_come)
+        ops, arrays, schema = self._after(keys, values, olds, columns)
+        old = self._before(keys, values, olds, columns, schema)
         at = pa.array(versions, pa.int64())
         micros = pc.multiply(pc.shift_right(at, LOGICAL_BITS), 1_000)
         return pa.record_batch(
             [ops, *arrays, old, at, micros.view(pa.timestamp("us", "UTC"))],
             names=[OP, *columns, OLD, VERSION, TIME],
         )
+
+    def _after(
+        self,
+        keys: list[bytes],
+        values: tuple[bytes | None, ...],
+        olds: tuple[bytes | None, ...],
+        columns: list[str],
+    ) -> tuple[pa.Array, list[pa.Array], pa.Schema]:
+        """The operations, the rows as they are since then, and the schema of these."""
+        deleted = None in values
+        rows = list(map(_either, values, olds)) if deleted else [v for v in values if v is not None]
+        now = arrow_rows.decode_batch(self.table, keys, rows, columns)
+        if not deleted:
+            inserts = olds.count(None)
+            if inserts in (0, len(olds)):
+                code = _INSERT if inserts else _UPDATE
+                return pa.repeat(_OPS[code], len(olds)), now.columns, now.schema
+        codes = [
+            _DELETE if value is None else _INSERT if old is None else _UPDATE
+            for value, old in zip(values, olds, strict=True)
+        ]
+        arrays = now.columns
+        if deleted:
+            gone = pa.array([code == _DELETE for code in codes])
+            own = {"key"} if self.table.plain else set(self.table.primary_key)
+            arrays = [
+                array if name in own else pc.if_else(gone, pa.scalar(None, array.type), array)
+                for name, array in zip(columns, arrays, strict=True)
+            ]
+        return _OPS.take(pa.array(codes)), arrays, now.schema
+
     def _before(
-        self, changes: list[Change], keys: list[bytes], columns: list[str], schema: pa.Schema
+        self,
+        keys: list[bytes],
+        values: tuple[bytes | None, ...],
+        olds: tuple[bytes | None, ...],
+        columns: list[str],
+        schema: pa.Schema,
     ) -> pa.Array:
         """The rows as they were, structs; NULL of an insert."""
-        kind = pa.struct(list(schema))
-        missing = [old is None for *_, old in changes]
-        if all(missing):
-            return pa.nulls(len(changes), kind)
-        rows = [_either(old, value) for _, value, _, old in changes]
+        missing = olds.count(None)
+        if missing == len(olds):
+            return pa.nulls(len(olds), pa.struct(list(schema)))
+        rows = list(map(_either, olds, values)) if missing else [v for v in olds if v is not None]
         was = arrow_rows.decode_batch(self.table, keys, rows, columns)
-        return pa.StructArray.from_arrays(was.columns, fields=list(schema), mask=pa.array(missing))
+        mask = pa.array([old is None for old in olds]) if missing else None
+        return pa.StructArray.from_arrays(was.columns, fields=list(schema), mask=mask)
 
 
 def _either(wanted: bytes | None, other: bytes | None) -> bytes:
@@ -263,12 +298,9 @@ def _changes(session: Session, wanted: Some) -> list[Change]:
     while flying is not None:
         rows, at, cursor = session.run(_of(flying))
         flying = begin(at, cursor) if at < wanted.end else None
-        found += [
-            (key[_PREFIX_BYTES:], value, version, old)
-            for key, value, version, old in rows
-            if value is not None or old is not None  # nothing was deleted
-        ]
-    found.sort(key=itemgetter(2, 0))
+        # Of a deletion of nothing both are None: it is no change.
+        found += [row for row in rows if row[1] is not None or row[3] is not None]
+    found.sort(key=itemgetter(2))  # they came by key, so those of one version stay so
     return found
 
 
@@ -284,7 +316,7 @@ def _rows_at(session: Session, wanted: Some) -> Iterator[list[Change]]:
     at: bytes | None = wanted.start
     while at is not None and at < wanted.end:
         page = session.run(session.definite(partial(ask, at)))
-        yield [(key[_PREFIX_BYTES:], value, version, None) for key, value, version in page.items]
+        yield [(key, value, version, None) for key, value, version in page.items]
         at = page.resume
         if wanted.pin is not None:
             wanted.pin.renew(session)

@@ -93,7 +93,7 @@ class KvorumReader(DataSourceReader):
         with Session(self.options, self.table) as session:
             try:
                 found = pages(session, partition, self.pin, rows=rows, keys=decode.wants_keys)
-                yield from _in_batches(map(decode, found))
+                yield from in_batches(map(decode, found))
             except SnapshotTooOld as e:
                 raise too_old(e, self.pin.at) from e
             finally:
@@ -162,7 +162,7 @@ async def _of(flying: asyncio.Task[Any]) -> Any:
     return await flying
 
 
-def _in_batches(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def in_batches(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Several pages in one: each batch costs Spark as much as a few hundred rows."""
     some: list[pa.RecordBatch] = []
     rows = 0

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Decimal, DecimalException
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from sqlproxy.schema import Column, Table
 from sqlproxy.types import ARRAY, TIME_DIGITS_MAX, Type
 
 _ARRAY32: Final = b"\xdd"  # msgpack: an array, its length in the next four bytes
+_first = itemgetter(0)
 _decode_rows: Final = msgspec.msgpack.Decoder(list[list[Any]]).decode
 _NUMERIC_DEFAULT: Final = (38, 18)  # as Spark reads PostgreSQL's numeric without precision
 _ARROW: Final = {
@@ -160,7 +162,7 @@ def decode_batch(
     wanted = [table.column(name) for name in schema.names]
     slots = _slots(table, keys, values)
     arrays = [
-        _from_stored(column.resolved, [slot[column.id] for slot in slots], field.type)
+        _from_stored(column.resolved, list(map(itemgetter(column.id), slots)), field.type)
         for column, field in zip(wanted, schema, strict=True)
     ]
     if not arrays:  # a count: no columns, but rows
@@ -179,7 +181,7 @@ def stored_columns(
     """
     slots = _slots(table, keys, values)
     return [
-        _from_stored(column.resolved, [slot[column.id] for slot in slots], wanted)
+        _from_stored(column.resolved, list(map(itemgetter(column.id), slots)), wanted)
         for column, wanted in columns
     ]
 
@@ -461,8 +463,12 @@ def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list
     except msgspec.DecodeError:
         found = []
     slots = codec.slots
-    if len(found) == len(values) and all(
-        len(row) == slots and row[0] == rows.ROW_FORMAT for row in found
+    # Counted in C: a look at each row in Python costs as much as decoding it.
+    count = len(values)
+    if (
+        len(found) == count
+        and list(map(len, found)).count(slots) == count
+        and list(map(_first, found)).count(rows.ROW_FORMAT) == count
     ):
         return found
     # Rows of another version of the descriptor, or a damaged one, which this finds and names.

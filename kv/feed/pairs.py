@@ -118,18 +118,12 @@ def _walk(
                     version = from_u64(verified("cur", key, record))
                     if version <= upto:
                         page.add(key, version, record, None)
-                        if page.left <= 0 or page.room <= 0:
-                            return make_cursor(key + b"\x00", 0)
-                    continue
-                if not (below and key == at) and older.one(page, key, record, above, upto):
-                    if page.left <= 0 or page.room <= 0:
-                        return make_cursor(key + b"\x00", 0)
-                    continue
-                first = below - 1 if below and key == at else MAX64
-                rest = _versions(page, older, key, record, above, min(upto, first))
-                if rest is not None:
-                    return rest
-                if page.full:
+                elif (below and key == at) or not older.one(page, key, record, above, upto):
+                    first = below - 1 if below and key == at else MAX64
+                    rest = _versions(page, older, key, record, above, min(upto, first))
+                    if rest is not None:
+                        return rest
+                if page.left <= 0 or page.room <= 0:
                     return make_cursor(key + b"\x00", 0)
         at, below = rows[-1][0] + b"\x00", 0
         if end and at >= end:
