@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from sqlproxy.change.presence import Use
 from sqlproxy.errors import SqlError, from_store
 from sqlproxy.fast.short import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.fast.writing import DeletePlan
-from sqlproxy.session.environment import environment
+from sqlproxy.session.environment import Numbers, SessionEnv, moment
 from sqlproxy.session.names import Declared
 
 if TYPE_CHECKING:
@@ -65,6 +66,30 @@ def start(
         session.transaction_us = 0  # of now(): each is a transaction of its own
 
 
+class _Env(SessionEnv):
+    """Nearly no statement of one row asks for the time, and one that does is a transaction by
+    itself: it is what it is when it is asked for first.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, session: SqlSession, values: Sequence[Any], numbers: Numbers) -> None:
+        self.params = values
+        self.slept = 0.0
+        self._session, self._numbers = session, numbers
+        self._began_us = 0
+
+    @property
+    def now(self) -> datetime:  # type: ignore[override]
+        if not self._began_us:
+            self._began_us = self._session.services.clock.now_ms() * 1000
+        return moment(self._began_us)
+
+    @property
+    def statement_now(self) -> datetime:  # type: ignore[override]
+        return self.now
+
+
 class Declined(Exception):
     """It has to go the usual way."""
 
@@ -87,7 +112,8 @@ class _Run(Use, Receiver):
     ) -> None:
         super().__init__(session.services.catalogs.presence, declared.database, declared.version)
         self.session, self.declared, self.prepared, self.finish = session, declared, prepared, done
-        self.env, self.numbers = environment(session, values)
+        self.numbers = Numbers(session.currvals)
+        self.env = _Env(session, values, self.numbers)
         self.then: Then | None = None
         self.answer: Answered | None = None
 
