@@ -118,8 +118,12 @@ class Sinks:
         except BaseException:
             self._portal.close()
             raise
+        self._url = url
         self._paths: dict[int, str] = {}
         self._beating: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<kvorum sinks of {self._url}>"
 
     async def _procedures(self) -> ProcedureClient:
         timers = LoopTimers(asyncio.get_running_loop())
@@ -212,9 +216,14 @@ class Sinks:
     # -- what is done about it
 
     def abort(self, attempt: str) -> None:
-        """Nothing more is staged by it, and it is not committed. Raises Refused while it is being
-        committed.
+        """Nothing more is staged by it, and it is not committed. Raises NotFound, Refused while it
+        is being committed.
         """
+        if all(attempt != one.attempt for one in self.attempts()):
+            raise NotFound(
+                f"there is no attempt {attempt!r}: see kvorum spark sinks",
+                code="SINK_ATTEMPT_NOT_FOUND",
+            )
         self._portal.call(self._backend.kv.call_node(SINK_ABORT, attempt))
 
     def commit_job(self, job: int) -> Any:

@@ -34,6 +34,7 @@ _DATABASE = re.compile(
 )
 _OPTIONS: Final = frozenset({"table", "sslmode", "connect_timeout", "application_name"})
 _PORT: Final = "5432"
+_DATABASES: Final = ("jdbc:", "mysql:", "mariadb:", "oracle:", "sqlserver:", "mssql:", "db2:")
 
 
 def check_place(target: str, *, here: bool, listed: Sequence[str] | None = None) -> None:
@@ -42,6 +43,12 @@ def check_place(target: str, *, here: bool, listed: Sequence[str] | None = None)
     at every node, it is not listed, or it has keys in it.
     """
     check_no_keys(target)
+    if target.lower().startswith(_DATABASES):
+        raise InvalidArgument(
+            f"{target!r}: of databases PostgreSQL's are read (postgresql://USER@HOST/DB?table=…);"
+            " of others by Spark, which brings their drivers: spark.read.jdbc(…), written with"
+            " format kvorum (docs/guides/import-export.md)"
+        )
     if not here:
         _check_node(target, listed)
     try:

@@ -349,6 +349,9 @@ def test_o7_prepared_jobs_are_listed_and_decided(
         assert "was aborted" in done.stderr
         assert sql.execute("SELECT id FROM t ORDER BY 1").fetchall() == [(2,), (3,)]
         assert cli(node, "abort", str(jobs[3])).returncode == 0
+        misspelt = cli(node, "abort", first.attempt + "x")
+        assert misspelt.returncode == 1
+        assert "there is no attempt" in misspelt.stderr
         assert [job.id for job in sinks.jobs() if job.app == app] == []
         (ledger,) = [one for one in sinks.ledgers() if one.app == app]
         assert (ledger.version, ledger.table) == (3, "")

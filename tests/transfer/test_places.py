@@ -48,6 +48,16 @@ def test_files_are_written_read_listed_and_removed(place: Place) -> None:
             ask("data/2")
 
 
+def test_u3_one_file_is_found_without_the_others(place: Place) -> None:
+    """A piece of an import reads of another file than the listing told of, and does not notice."""
+    place.write("a/one", b"1")
+    place.write("two", b"22")
+    assert [place.found(one.name) for one in place.files()] == place.files()
+    assert place.found("two").size == 2
+    with pytest.raises(NotFound):
+        place.found("three")
+
+
 def test_u3_a_changed_file_has_other_facts(place: Place) -> None:
     """An import would go on in the middle of another file of the same name."""
     place.write("a", b"one")
@@ -215,6 +225,14 @@ def test_u3_nodes_use_only_listed_places(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument):
             check_place(odd, here=False, listed=listed)
     check_place("file:///anywhere", here=False, listed=["file:///"])
+
+
+@pytest.mark.parametrize("source", ["jdbc:mysql://db/shop", "mysql://db/shop", "JDBC:oracle:x"])
+@pytest.mark.parametrize("here", [True, False])
+def test_u3_other_databases_are_named(source: str, here: bool) -> None:
+    """Whoever imports from MySQL is told of object stores, or that there is no such file."""
+    with pytest.raises(InvalidArgument, match=r"spark\.read\.jdbc"):
+        check_place(source, here=here, listed=())
 
 
 def test_u3_nodes_ask_only_listed_databases() -> None:
