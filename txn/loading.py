@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from kv.base.errors import KvorumError, TxnAborted
@@ -171,26 +170,21 @@ class Load:
             self._background.spawn(self._resolve(keys, version), f"load-{self.start_ts}")
 
     async def _resolve(self, keys: Sequence[bytes], version: int) -> None:
-        """One chunk after the other, while others use the loop at a fifth of it; after some time a
-        few at once, whoever waits: what is locked takes memory.
+        """One chunk after the other; while others use the loop for a fifth of the time, and for
+        half of it when that has lasted: what is locked takes memory. A scan of this range waits
+        while a chunk is under way, so of these there is one.
         """
-        waiting, timers = iter(keys), self._bulk.timers
+        timers, left = self._bulk.timers, LOAD_IN_FLIGHT_MAX
         yields = Deadline(timers, LOAD_YIELDS_MS)
-        with suppress(KvorumError):
-            for key in waiting:
-                began = timers.monotonic()
+        for key in keys:
+            began = timers.monotonic()
+            try:
                 await self._bulk.resolve([key], self.start_ts, version)
-                rest_s = min(_RESTS * (timers.monotonic() - began), LOAD_REST_MS_MAX / 1000)
-                if await others_use(timers, self._loop_s, LOOP_LOOK_MS):
-                    await sleep(timers, rest_s)
-                if yields.passed:
-                    break
-
-        async def work() -> None:
-            with suppress(KvorumError):
-                for key in waiting:
-                    await self._bulk.resolve([key], self.start_ts, version)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(LOAD_IN_FLIGHT_MAX):
-                group.create_task(work())
+            except KvorumError:
+                left -= 1
+                if not left:
+                    return
+            rest_s = timers.monotonic() - began
+            if await others_use(timers, self._loop_s, LOOP_LOOK_MS):
+                rest_s *= 1 if yields.passed else _RESTS
+                await sleep(timers, min(rest_s, LOAD_REST_MS_MAX / 1000))
