@@ -50,6 +50,14 @@ DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 UPSERT, INSERT, DELETE = OPS = ("upsert", "insert", "delete")
 DUPLICATES = ("error", "last")
 READ, BATCH, STREAM = "a read", "a batch write", "a stream's write"
+_SPELT = {
+    name.lower(): name
+    for name in (
+        "keyFrom", "keyTo", "pageRows", "appId", "txnAppId", "txnVersion", "timeoutMs", "opColumn",
+        "resetTxnApp", "dedupeBy", "replaceWhere", "asOf", "startingVersion", "maxRowsPerBatch",
+        "holdHistory",
+    )
+}  # fmt: skip
 _OF_STREAMS = {"appid", "resettxnapp", "delivery"}
 _OF_BATCHES = {"txnappid", "txnversion"}
 _WRITING = {"op", "opcolumn", "duplicates", "dedupeby", "replacewhere", "bulk"}
@@ -109,8 +117,8 @@ class Options:
             instead = _SAID.get((name.lower(), use))
             told = f"; give {instead}" if instead else ""
             raise InvalidArgument(
-                f"option {name} is for {' or '.join(meant)}, and this is {use}, which would ignore"
-                f" it{told}"
+                f"option {_spelt(name)} is for {' or '.join(meant)}, and this is {use}, which would"
+                f" ignore it{told}"
             )
 
     def check_named(self) -> None:
@@ -147,7 +155,7 @@ class Options:
         if unknown:
             raise InvalidArgument(
                 f"unknown option {unknown[0]!r} for format kvorum; known:"
-                f" {', '.join(sorted((_KNOWN | READING) - _HIDDEN))}"
+                f" {', '.join(map(_spelt, sorted((_KNOWN | READING) - _HIDDEN)))}"
             )
         if given.get("path"):
             raise InvalidArgument(
@@ -193,6 +201,11 @@ class Options:
             job=_number(given, "jobid", 0, 0, 2**63 - 1),
             ordinal=_number(given, "jobordinal", 0, 0, limits.SINK_PARTS_MAX - 1),
         )
+
+
+def _spelt(name: str) -> str:
+    """As the documentation writes it; Spark's map is of lower case."""
+    return _SPELT.get(name.lower(), name)
 
 
 def _check_replacing(options: Options) -> None:

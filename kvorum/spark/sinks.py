@@ -182,7 +182,7 @@ class Sinks:
                     tasks=len(sealed),
                     rows=sum(one.rows for one in sealed),
                     procedure=attempt.procedure if attempt else 0,
-                    left_ms=attempt.lease_until_ms - now if attempt and leased else None,
+                    left_ms=max(0, attempt.lease_until_ms - now) if attempt and leased else None,
                     since_ms=now - attempt.lease_until_ms if attempt and prepared else None,
                 )
             )

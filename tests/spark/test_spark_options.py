@@ -60,6 +60,7 @@ BAD = [
     ({**GOOD, "duplicates": "first"}, "error or last"),
     ({**GOOD, "resetTxnApp": "yes"}, "false or true"),
     ({**GOOD, "tabel": "x"}, "unknown option 'tabel'"),
+    ({**GOOD, "tabel": "x"}, "txnAppId, txnVersion, where"),
 ]
 
 
@@ -191,6 +192,7 @@ def test_o14_conditions_compare_as_sql_does() -> None:
         (READ, {"op": "delete"}, "for a batch write or a stream's write"),
         (READ, {"dedupeBy": "x"}, "option dedupeBy"),
         (READ, {"txnAppId": "x", "txnVersion": "1"}, "option txnAppId is for a batch write"),
+        (READ, {"txnappid": "x", "txnversion": "1"}, "option txnAppId is for a batch write"),
     ],
 )  # fmt: skip
 def test_o14_options_of_another_use_are_refused(use: str, given: dict[str, str], text: str) -> None:
