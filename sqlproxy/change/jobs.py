@@ -13,6 +13,7 @@ KINDS: Final[Mapping[str, str]] = {
     "AddConstraint": "add constraint",
     "AddColumn": "add column",
     "ChangeType": "alter column type",
+    "AlterType": "alter column type",
     "DropColumn": "drop column",
     "AlterTable": "alter table",
 }

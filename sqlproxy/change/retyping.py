@@ -1,10 +1,11 @@
 """ALTER COLUMN … TYPE where values have to be stored in another form (dual write).
 
     ChangeType  {namespace, name, column, type, sql, uses: [column, …], default_stored?,
-                 default_sql?}                       → {table_id, version, rows}
+                 default_sql?, indexes?: [name, …]}  → {table_id, version, rows}
+    AlterType   the same                             → {table_id, version}
 
-    declare ─▶ settled ─(wait)─▶ fill… ─▶ freeze ─▶ swap ─(wait)─▶ thaw ─(wait)─▶ done
-     │undo: withdraw                        │undo: melt    └ point of no return
+    declare ─▶ settled ─(wait)─▶ fill… ─▶ clear ─▶ freeze ─▶ swap ─(wait)─▶ thaw ─(wait)─▶ done
+     │undo: withdraw                                │undo: melt  └ point of no return
 
 A hidden column of the new type is generated from the old row by `sql` (USING, or the old column):
 writers keep it, the rows that were there are filled. Then it takes the place and the name of the
@@ -12,41 +13,61 @@ old one. For that moment nobody writes the table (`frozen`, between two waits): 
 column and who reads the new one see the same, and neither needs a way back from the new values.
 Statements wait until it is over; docs/decisions/1024.
 
-ctx.state: table, column (the new one's id), old (the old one's id), at (key), rows.
+Plain indexes with the column (`indexes`) go by a DropIndex when all values are there (`clear`), so
+that a value which cannot be changed costs none. AlterType is what SQL asks for where there are
+some: ChangeType, then a CreateIndex for each, while their names are locked; whoever asked may be
+gone by then. An index that cannot be made again, as its keys are too long now, fails it: the type
+has changed then and all of these indexes are gone.
+
+ctx.state: table, column (the new one's id), old (the old one's id), at (key), rows, indexes
+(names). Of AlterType: again (indexes, as CreateIndex takes them).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
 from procedures.engine.context import StepContext
-from procedures.engine.procedure import Outcome, done
+from procedures.engine.procedure import Lock, Outcome, children, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import relations
+from sqlproxy import catalog, relations
 from sqlproxy.change.adding import FillsColumn
 from sqlproxy.change.altering import check_type_readers, column_of, stored_in, with_column
-from sqlproxy.change.states import ChangeServices
+from sqlproxy.change.indexes import usable
+from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.refusals import refusal
-from sqlproxy.schema import PUBLIC, WRITE_ONLY, Column, Table, with_columns
-from sqlproxy.steps import CatalogTxn, name_in, names_in, table_locks
+from sqlproxy.schema import PUBLIC, WRITE_ONLY, Column, Index, Table, with_columns
+from sqlproxy.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
 from sqlproxy.types import resolve
 
 _FIELDS: Final = frozenset(
-    {"namespace", "name", "column", "type", "sql", "uses", "default_stored", "default_sql"}
-)
+    {
+        "namespace", "name", "column", "type", "sql", "uses", "default_stored", "default_sql",
+        "indexes",
+    }
+)  # fmt: skip
 _NEW: Final = "_new_{}"  # the name of the column with this id, until it has its own
 
 
 def register(registry: Registry, services: ChangeServices) -> None:
-    """Serve the procedure of this module."""
+    """Serve the procedures of this module."""
     registry.add(ChangeType, make=lambda: ChangeType(services))
+    registry.add(AlterType, make=lambda: AlterType(services))
 
 
-@procedure("ChangeType", locks=table_locks)
+def _locks(args: Any) -> list[Lock]:
+    """The table, and the names of the indexes that go and come again."""
+    namespace, locks = name_in(args, "namespace"), table_locks(args)
+    wanted = args.get("indexes", []) if isinstance(args, Mapping) else []
+    names = dict.fromkeys(name for name in wanted if isinstance(name, str) and name)
+    return [*locks, *(exclusive(f"table/{namespace}/{name}") for name in names)]
+
+
+@procedure("ChangeType", locks=_locks)
 class ChangeType(FillsColumn):
     """See the module."""
 
@@ -56,7 +77,10 @@ class ChangeType(FillsColumn):
         args, t, table = await self.named(ctx, _FIELDS)
         old = column_of(table, args)
         await check_type_readers(t, table, old)
-        check_users(table, old, (await relations.list_relations(t, table.namespace)).tables)
+        plain = _plain(table, args)
+        kept = replace(table, indexes=tuple(i for i in table.indexes if i not in plain))
+        check_users(kept, old, (await relations.list_relations(t, table.namespace)).tables)
+        ctx.state["indexes"] = [index.name for index in plain]
         name = _NEW.format(table.next_column_id)
         wider = with_columns(table, [Column(0, name, resolve(name_in(args, "type")).name)])
         new = replace(
@@ -79,7 +103,16 @@ class ChangeType(FillsColumn):
 
     @step
     async def fill(self, ctx: StepContext) -> Outcome:
-        return await self.filled(ctx, then="freeze")
+        return await self.filled(ctx, then="clear")
+
+    @step
+    async def clear(self, ctx: StepContext) -> Outcome:
+        """Indexes go the way of DROP INDEX, which waits by itself."""
+        names = ctx.state["indexes"]
+        if not names:
+            return go_on("freeze")
+        call = {"namespace": ctx.args["namespace"], "names": names, "if_exists": True}
+        return children([("DropIndex", call)], then="freeze")
 
     @step(undo="melt")
     async def freeze(self, ctx: StepContext) -> Outcome:
@@ -126,6 +159,57 @@ class ChangeType(FillsColumn):
         return done({**told, "rows": ctx.state["rows"]})
 
 
+@procedure("AlterType", locks=_locks)
+class AlterType(Change):
+    """See the module. It has no point of no return: what cannot be made again fails it."""
+
+    @step(first=True)
+    async def look(self, ctx: StepContext) -> Outcome:
+        """Raises NotFound, InvalidArgument."""
+        args = known_fields(ctx.args, _FIELDS)
+        t = await CatalogTxn.of(ctx)
+        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        ctx.state["again"] = [_again(table, index) for index in _plain(table, args)]
+        return children([("ChangeType", args)], then="make")
+
+    @step
+    async def make(self, ctx: StepContext) -> Outcome:
+        """The indexes that went, over the new values."""
+        of = {"namespace": ctx.args["namespace"], "name": ctx.args["name"]}
+        calls = [("CreateIndex", {**of, "index": index}) for index in ctx.state["again"]]
+        return children(calls, then="ended") if calls else go_on("ended")
+
+    @step
+    async def ended(self, ctx: StepContext) -> Outcome:
+        table = await catalog.lookup(
+            await CatalogTxn.of(ctx), ctx.args["namespace"], ctx.args["name"]
+        )
+        return done({"table_id": table.id, "version": table.version})
+
+
+def _plain(table: Table, args: Mapping[str, Any]) -> list[Index]:
+    """The indexes that go and come again."""
+    names, column = names_in(args, "indexes"), column_of(table, args)
+    return [i for i in table.indexes if i.name in names and not i.unique and _has(i, column)]
+
+
+def _has(index: Index, column: Column) -> bool:
+    return column.id in (*index.column_ids, *index.include)
+
+
+def _again(table: Table, index: Index) -> dict[str, Any]:
+    """An index as it is, for CreateIndex."""
+    columns = [
+        {
+            "name": table.by_id(part.column).name, "descending": part.descending,
+            "nulls_first": part.nulls_first,
+        }
+        for part in index.columns
+    ]  # fmt: skip
+    include = [table.by_id(number).name for number in index.include]
+    return {"name": index.name, "columns": columns, "include": include}
+
+
 def check_users(table: Table, column: Column, tables: Iterable[Table]) -> None:
     """`tables`: all of the database. Raises Refused: what would have to be made again with the
     column.
@@ -133,7 +217,7 @@ def check_users(table: Table, column: Column, tables: Iterable[Table]) -> None:
     users: list[str] = []
     if column.name in table.primary_key:
         users.append("the primary key")
-    users += [f"index {i.name}" for i in table.indexes if column.id in (*i.column_ids, *i.include)]
+    users += [f"index {i.name}" for i in table.indexes if _has(i, column)]
     users += [f"constraint {c.name}" for c in table.checks if column.id in c.columns]
     users += [f"constraint {k.name}" for k in table.foreign_keys if column.id in k.columns]
     for other in tables:

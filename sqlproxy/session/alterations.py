@@ -7,12 +7,10 @@ key, plain indexes over a column whose type changes, what CASCADE takes along.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kv.base.errors import KvorumError
 from sqlproxy.change.altering import same_form
-from sqlproxy.change.retyping import check_users
 from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
@@ -23,7 +21,7 @@ from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Parameters, Scope
 from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Column, Index, Table, View
+from sqlproxy.schema import Column, Table, View
 from sqlproxy.session.definitions import (
     check_args,
     column_args,
@@ -147,27 +145,8 @@ async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
         changes |= {"default_sql": column.default_sql, "default_stored": value}
     plain = [i for i in there.indexes if column.id in (*i.column_ids, *i.include) and not i.unique]
     if plain:
-        kept = replace(there, indexes=tuple(i for i in there.indexes if i not in plain))
-        check_users(kept, column, (await session.declared()).tables)  # before they go
-        await run(session, "DropIndex", {"names": [index.name for index in plain]})
-    try:
-        await run(session, "ChangeType", {"name": table, **changes})
-    finally:
-        for index in plain:
-            await run(session, "CreateIndex", {"name": table, "index": _again(there, index)})
-
-
-def _again(table: Table, index: Index) -> dict[str, Any]:
-    """An index as it was, for CreateIndex."""
-    columns = [
-        {
-            "name": table.by_id(part.column).name, "descending": part.descending,
-            "nulls_first": part.nulls_first,
-        }
-        for part in index.columns
-    ]  # fmt: skip
-    include = [table.by_id(number).name for number in index.include]
-    return {"name": index.name, "columns": columns, "include": include}
+        changes["indexes"] = [index.name for index in plain]
+    await run(session, "AlterType" if plain else "ChangeType", {"name": table, **changes})
 
 
 async def _default_as(session: SqlSession, column: Column, kind: str) -> Any:

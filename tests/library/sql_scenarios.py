@@ -13,7 +13,7 @@ from kv.base.keys import table_prefix, table_range
 from sqlproxy import catalog, relations, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows import codec
-from sqlproxy.schema import DROPPING, Table
+from sqlproxy.schema import DROPPING, Index, Table
 from tests.library.world import Place
 
 NS: Final = {"namespace": "default"}
@@ -232,16 +232,22 @@ async def _is_indexed(place: Place, args: Any, happened: bool) -> Any:
         return f"{table.indexes}"
     if (count := len(await place.map())) != place.before["ranges"] + happened:
         return f"{count} partitions"
-    if index is not None:
-        rows = (await place.txn.scan(*table_range(table.id), limit=100)).items
-        wanted = {
-            index_codec(table, index).entry(codec(table).decode_row(key[4:], value))
-            for key, value, _ in rows
-        }
-        there = (await place.txn.scan(*table_range(index.id), limit=100)).items
-        if {(key[4:], value) for key, value, _ in there} != wanted or len(rows) != 5:
-            return f"{there} for {rows}"
+    if index is not None and (wrong := await _unlike(place, table, index)):
+        return wrong
     return await has(place, NAMES | ({name} if happened else set()))
+
+
+async def _unlike(place: Place, table: Table, index: Index) -> str:
+    """How an index is not its table."""
+    rows = (await place.txn.scan(*table_range(table.id), limit=100)).items
+    wanted = {
+        index_codec(table, index).entry(codec(table).decode_row(key[4:], value))
+        for key, value, _ in rows
+    }
+    there = (await place.txn.scan(*table_range(index.id), limit=100)).items
+    if {(key[4:], value) for key, value, _ in there} != wanted or len(rows) != 5:
+        return f"{there} for {rows}"
+    return ""
 
 
 async def _plain(place: Place) -> Any:
@@ -315,7 +321,6 @@ async def _is_numbered(place: Place, args: Any, happened: bool) -> Any:
 
 async def _to_retype(place: Place) -> Any:
     await _to_index(place)
-    await place.run("DropIndex", {**NS, "names": ["people_age_idx"]})
     action = {"kind": "drop_constraint", "constraint": "people_age_check"}
     await place.run("AlterTable", {**NS, "name": "people", "action": action})
     return {
@@ -325,19 +330,39 @@ async def _to_retype(place: Place) -> Any:
         "type": "text",
         "sql": "age::text",
         "uses": ["age"],
+        "indexes": ["people_age_idx"],
     }
 
 
 async def _is_retyped(place: Place, args: Any, happened: bool) -> Any:
-    """All rows have the new values, or all the old ones, and everybody may write again."""
+    """All rows have the new values, or all the old ones, and everybody may write again; so has the
+    index, which a failure may leave dropped."""
+    index = (await people(place)).index("people_age_idx")
+    if happened and index is None:
+        return "no index"
+    return await _values(place, (happened,) if index or happened else (True, False))
+
+
+async def _is_retyped_alone(place: Place, args: Any, happened: bool) -> Any:
+    """The same without the index, which others make again."""
+    index = (await people(place)).index("people_age_idx")
+    return f"{index}" if happened and index else await _values(place, (happened,))
+
+
+async def _values(place: Place, may: tuple[bool, ...]) -> Any:
+    """Whether the values are those of before or behind, and the index's entries with them."""
     table = await people(place)
     rows = (await place.txn.scan(*table_range(table.id), limit=100)).items
     ages = [codec(table).decode_row(key[4:], value)[2] for key, value, _ in rows]
-    wanted = [10, 20, None, 40, 50]
-    new = [None if age is None else str(age) for age in wanted]
-    if ages != (new if happened else wanted) or table.frozen or len(table.columns) != 3:
+    old = [10, 20, None, 40, 50]
+    new = [None if age is None else str(age) for age in old]
+    wanted = [new if happened else old for happened in may]
+    if ages not in wanted or table.frozen or len(table.columns) != 3:
         return f"{ages}, {table.frozen}, {table.columns}"
-    return await has(place, NAMES - {"people_age_idx"})
+    index = table.index("people_age_idx")
+    if index is None:
+        return await has(place, NAMES - {"people_age_idx"})
+    return await _unlike(place, table, index) or await has(place, NAMES)
 
 
 SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
@@ -353,7 +378,8 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "AlterTable": (_plain, _has_city, "ALREADY_EXISTS"),
     "AddConstraint": (_unbound, _is_bound, "ALREADY_EXISTS"),
     "AddColumn": (_to_number, _is_numbered, "ALREADY_EXISTS"),
-    "ChangeType": (_to_retype, _is_retyped),
+    "ChangeType": (_to_retype, _is_retyped_alone),
+    "AlterType": (_to_retype, _is_retyped),
     "DropColumn": (_aged, _is_ageless, "NOT_FOUND"),
     "CreateIndex": (_to_index, _is_indexed, "ALREADY_EXISTS"),
 }

@@ -120,6 +120,28 @@ def test_p4_types_change_with_their_values(db: psycopg.Connection) -> None:
     assert db.execute("INSERT INTO t VALUES (0, 1, 'x', 'y') RETURNING b, d").fetchone() == (1, "y")
 
 
+def test_p4_plain_indexes_outlive_a_change_of_type(db: psycopg.Connection) -> None:
+    """An index over the column was gone, for good values or because of a bad one."""
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b text, c int)")
+    db.execute("INSERT INTO t SELECT g, g::text, g FROM generate_series(1, 20) g")
+    db.execute("CREATE INDEX ON t (b)")
+    db.execute("CREATE INDEX kept ON t (c DESC NULLS LAST) INCLUDE (b)")
+    listed = "SELECT indexdef FROM pg_indexes WHERE tablename = 't' ORDER BY indexname"
+    indexes = db.execute(listed).fetchall()
+    assert len(indexes) == 3
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        db.execute("ALTER TABLE t ALTER b TYPE int USING (b || 'x')::int")
+    assert db.execute(listed).fetchall() == indexes
+    db.execute("ALTER TABLE t ALTER b TYPE int USING b::int")
+    assert db.execute(listed).fetchall() == indexes
+    plan = db.execute("EXPLAIN SELECT a FROM t WHERE b = 7").fetchone()
+    assert plan == ("Index Scan using t_b_idx on t",)
+    assert db.execute("SELECT a FROM t WHERE b = 7").fetchall() == [(7,)]
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded):  # entries would be too long
+        db.execute("ALTER TABLE t ALTER b TYPE text USING repeat('x', 9000)")
+    assert db.execute("SELECT length(b) FROM t WHERE a = 1").fetchone() == (9000,)
+
+
 def test_p5_a_primary_key_comes_and_goes(db: psycopg.Connection) -> None:
     """Tools load first and add the key then."""
     db.execute("CREATE TABLE t (a int, b int)")
