@@ -481,6 +481,7 @@ async def test_rpc_a_doubted_node_is_asked_again_once_it_speaks(
 ) -> None:
     """A client of one node would never come back to it, though it only stood still for a moment."""
     monkeypatch.setattr(connection_module, "_PING_AFTER_S", 0.04)
+    monkeypatch.setattr(connection_module, "_LOSE_SHARE", 1e6)  # however slow this machine is
     asleep = True
 
     def script(server: FaultyServer, rows: list[Any], transport: Any) -> None:
@@ -493,9 +494,15 @@ async def test_rpc_a_doubted_node_is_asked_again_once_it_speaks(
         for transport in server.transports:
             reply(transport, [server.seen[-1][0], 0, 1])
 
+    doubt = connection_module.MuxConnection._doubt
+
+    def doubts(link: connection_module.MuxConnection, why: str) -> None:
+        doubt(link, why)
+        asyncio.get_running_loop().call_soon(wake)
+
+    monkeypatch.setattr(connection_module.MuxConnection, "_doubt", doubts)
     async with FaultyServer(script) as server:
         client = await server.client()
-        asyncio.get_running_loop().call_later(0.1, wake)
         assert await asyncio.gather(*(get(client, A) for _ in range(5))) == [[b"v", 9]] * 5
         assert server.connections == 1
         client.close()
