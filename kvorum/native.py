@@ -187,12 +187,26 @@ class NativeBackend(NativeAdmin):
             raise InvalidArgument("a fence needs a batch: multi_write writes each op by itself")
         lost = await self._closed_tables(ops)
         known = [(i, op) for i, op in enumerate(ops) if (op.ns, op.table) not in lost]
-        written = await self._txn.multi_write(await self._storage_ops([op for _, op in known]))
+        storage_ops = await self._storage_ops([op for _, op in known])
+        written = await self._txn.multi_write(storage_ops)
         results: list[int | KvorumError] = [lost.get((op.ns, op.table), 0) for op in ops]
-        for (i, _), result in zip(known, written, strict=True):
+        again: list[int] = []  # nothing was done: their table is another one by now
+        for (i, op), sent, result in zip(known, storage_ops, written, strict=True):
             if isinstance(result, KvorumError):
-                result = self._names.told(result, op=i)
+                try:
+                    if await self._moved(result, op.ns, op.table, sent.key[:PREFIX_BYTES]):
+                        again.append(i)
+                        continue
+                    result = self._names.told(result, op=i)
+                except NotFound as e:
+                    result = e  # of this table alone: what the others say stands
             results[i] = result
+        if again:
+            anew = await self.multi_write([ops[i] for i in again])
+            for i, result in zip(again, anew, strict=True):
+                if isinstance(result, KvorumError) and "op" in result.details:
+                    result.details["op"] = i
+                results[i] = result
         return results
 
     async def _closed_tables(self, ops: Sequence[BatchOp]) -> dict[tuple[str, str], KvorumError]:

@@ -224,7 +224,8 @@ class Turns:
                     change, ops = await self.changed(record, outcome, ran, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
-            held = error.details.get("key") in txn.held
+            changed = isinstance(error, ConditionFailed)  # else looking again finds the same
+            held = changed and error.details.get("key") in txn.held
             known = core.error_failure(txn.told(error))
             if error.disposition != "no" or held or self._changed_since(error, txn):
                 return self._retry(live, known)
