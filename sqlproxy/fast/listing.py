@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from sqlproxy.fast.rules import Row
@@ -49,7 +50,9 @@ def _more(select: Select) -> bool:
 
 
 class ListingPlan:
-    """`sequences`: what its expressions take numbers from; `count`: so many rows at most."""
+    """`sequences`: what its expressions take numbers from, and how many at most; `count`: so
+    many rows at most.
+    """
 
     def __init__(self, select: Select, inner: Select) -> None:
         assert inner.values is not None
@@ -57,8 +60,8 @@ class ListingPlan:
         self._rows: list[list[Fn]] = [[one.fn for one in row] for row in compiled]
         outer = [] if inner is select else [compile(target.expr) for target in select.targets]
         self._targets: list[Fn] = [one.fn for one in outer]
-        every = [one for row in compiled for one in row] + outer
-        self.sequences = frozenset(name for one in every for name in one.sequences)
+        every = [one for row in compiled for one in row] + outer * len(compiled)
+        self.sequences = Counter(name for one in every for name in one.taken)
         self.count = len(self._rows)
         self._where = None if select.where is None else compile(select.where).fn
         self._key: Callable[[Row, Env], bytes] | None = None

@@ -8,6 +8,7 @@ DuckDB sorts them, which is quicker, also where a LIMIT keeps few.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
@@ -247,8 +248,7 @@ class ConstantPlan:
         self._where = None if select.where is None else compile(select.where).fn
         compiled = [compile(target.expr) for target in select.targets]
         self._targets: list[Fn] = [one.fn for one in compiled]
-        self.sequences = frozenset(name for one in compiled for name in one.sequences)
-        self.count = 1
+        self.sequences = Counter(name for one in compiled for name in one.taken)
         self._limit = None if select.limit is None else compile(select.limit).fn
         self._offset = None if select.offset is None else compile(select.offset).fn
 

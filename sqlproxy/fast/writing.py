@@ -124,10 +124,11 @@ class InsertPlan:
         self._conflict = None if insert.conflict is None else _OnConflict(table, insert.conflict)
         compiled = [one for row in self._rows for one in row if one is not None]
         self.sequences = frozenset(name for one in compiled for name in one.sequences)
-        # how many values of a row's text take a number of each sequence
+        # how many numbers of each sequence a row's text takes
         self.calls = {
             name: max(
-                sum(one is not None and name in one.sequences for one in row) for row in self._rows
+                sum(0 if one is None else one.taken.count(name) for one in row)
+                for row in self._rows
             )
             for name in self.sequences
         }

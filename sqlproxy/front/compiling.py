@@ -78,17 +78,21 @@ class CannotCompile(SqlError):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`sequences`: names whose values are taken; reserve them before. `constant`: whether `fn`
-    needs neither row nor env; `value` is then its value.
+    """`taken`: the sequence of each call of nextval(); reserve them before. `constant`: whether
+    `fn` needs neither row nor env; `value` is then its value.
     """
 
     oid: int
     typmod: int
     fn: Fn
-    sequences: frozenset[str] = frozenset()
+    taken: tuple[str, ...] = ()
     volatile: bool = False
     constant: bool = False
     value: Any = None
+
+    @property
+    def sequences(self) -> frozenset[str]:
+        return frozenset(self.taken)
 
     @property
     def type(self) -> PgType:
@@ -105,7 +109,7 @@ def compile(expr: Expr) -> Compiled:
         expr.oid,
         expr.typmod,
         part.fn,
-        frozenset(compiler.sequences),
+        tuple(compiler.taken),
         compiler.volatile,
         part.kind == "con",
         part.at if part.kind == "con" else None,
@@ -127,7 +131,7 @@ def fold(expr: Expr) -> Expr:
 
 class _Compiler:
     def __init__(self) -> None:
-        self.sequences: set[str] = set()
+        self.taken: list[str] = []
         self.volatile = False
         # The value of CaseValue, innermost last: a cell that the node around fills.
         self.cells: list[list[Any]] = []
@@ -182,7 +186,7 @@ class _Compiler:
         self.volatile = self.volatile or proc.volatile == "v"
         args = [self.part(a) for a in expr.args]
         if proc.source in _SEQUENCE_CALLS and args[0].kind == "con":
-            self.sequences.add(str(args[0].at))
+            self.taken.append(str(args[0].at))
         types = tuple(a.oid for a in expr.args)
         if (of_types := WITH_TYPES.get(proc.source)) is not None:
             function = of_types(types, expr.oid, expr.variadic)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sqlproxy.advisory import Key
-from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
+from sqlproxy.errors import NOT_IN_SEQUENCE, UNSUPPORTED, SqlError
 from sqlproxy.front.env import Env
 from sqlproxy.pg.style import Style
 from sqlproxy.session.advising import Request
@@ -41,7 +41,14 @@ class Numbers:
             left.extend(values)
 
     def nextval(self, name: str) -> int:
-        value = self._left[name].popleft()
+        left = self._left.get(name)
+        if not left:
+            raise SqlError(
+                UNSUPPORTED,
+                f'a value of sequence "{name}" both by nextval() and by the default of another '
+                "column is not supported",
+            )
+        value = left.popleft()
         self._currvals[name] = value
         self._currvals[""] = value  # of lastval()
         return value

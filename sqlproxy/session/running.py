@@ -138,9 +138,9 @@ async def _constant(
     answers: list[bool] = []
     try:
         while True:
-            for name in sorted(plan.sequences):
+            for name, count in sorted(plan.sequences.items()):
                 session.check_writable("nextval()")
-                await reserve(session, prepared.declared, numbers, name, plan.count)
+                await reserve(session, prepared.declared, numbers, name, count)
             session.advising.begin(answers)
             try:
                 return plan.rows(env)

@@ -168,6 +168,10 @@ def test_p13_numbers_defaults_and_generated_columns(db: psycopg.Connection) -> N
     db.execute("CREATE SEQUENCE q START 10 INCREMENT 5")
     assert db.execute("SELECT nextval('q')").fetchone() == (10,)
     assert db.execute("SELECT nextval('q')").fetchone() == (15,)
+    # each call of one row takes a number of its own
+    assert db.execute("SELECT nextval('q'), nextval('q') + nextval('q')").fetchone() == (20, 55)
+    rows = db.execute("VALUES (nextval('q'), nextval('q')), (0, nextval('q'))").fetchall()
+    assert rows == [(35, 40), (0, 45)]
     ids = [db.execute("INSERT INTO g DEFAULT VALUES RETURNING id").fetchone() for _ in range(20)]
     assert len(set(ids)) == 20
     with pytest.raises(psycopg.errors.UndefinedTable):
