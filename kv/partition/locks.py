@@ -44,11 +44,13 @@ class LockMirror:
             return
         if lock.payload is not None and len(lock.payload) > LOCK_INLINE_BYTES_MAX:
             lock = lock._replace(payload=None)
-        if key not in self.by_key:
-            self._new.append(key)
-            if len(self._new) > len(self.by_key) + _NEW_MAX:
-                self._settle()
-        self.by_key[key] = lock
+        if key in self.by_key:
+            self.by_key[key] = lock
+            return
+        self.by_key[key] = lock  # first: settling forgets the order of what is not locked
+        self._new.append(key)
+        if len(self._new) > len(self.by_key) + _NEW_MAX:
+            self._settle()
 
     def set_all(self, locks: Mapping[bytes, Lock | None]) -> None:
         """`set` of each; little is done per key where a chunk intent brings or takes many."""
