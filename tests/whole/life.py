@@ -20,6 +20,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from enum import Enum
 from typing import Any
@@ -174,6 +175,11 @@ def _put_away(loop: LivesLoop) -> None:
                 coro.close()
             except BaseException:  # noqa: BLE001 - whatever it says, nobody is left to hear it
                 continue
+    for rows in list(loop._asyncgens):  # type: ignore[attr-defined]
+        # Closing who reads a generator does not reach what the generator waits for (CPython 3.11).
+        with suppress(BaseException):
+            if inspect.iscoroutine(rows.ag_await):
+                rows.ag_await.close()
     loop._scheduled.clear()  # type: ignore[attr-defined]
     loop._ready.clear()
 
