@@ -61,6 +61,10 @@ def resource_of(database: str, key: Key) -> str:
     return name
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 def rows(procedures: Sequence[Mapping[str, Any]], waiting: Collection[str]) -> list[dict[str, Any]]:
     """The locks of all databases for pg_locks, of a list of procedures. `waiting`: the ids of those
     that wait for theirs.
@@ -72,8 +76,9 @@ def rows(procedures: Sequence[Mapping[str, Any]], waiting: Collection[str]) -> l
         for lock in one["locks"]:
             word, _, rest = lock["resource"].partition("/")
             parts = rest.rsplit("/", 3)
-            if word == _WORD and len(parts) == 4:
-                database, *numbers = parts
+            database, *numbers = parts
+            # A lock of somebody else's may have any name.
+            if word == _WORD and len(numbers) == 3 and all(map(_is_number, numbers)):
                 classid, objid, objsubid = map(int, numbers)
                 found.append(
                     {

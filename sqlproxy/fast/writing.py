@@ -406,7 +406,9 @@ class _Assignments:
         self._assigned = frozenset(at)
         unique = {number for _, ids in table.unique_sets() for number in ids}
         unique |= {n for i in table.indexes if i.unique for n in i.column_ids}
-        computed = {c.id for c in table.columns if c.generated is not None}
+        computed = {
+            c.id for c in table.columns if c.generated is not None or c.on_update is not None
+        }
         self.moves = bool(unique & (self.changed | computed))
 
     @staticmethod

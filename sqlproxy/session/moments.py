@@ -3,6 +3,9 @@
 '-10s', '-5m', '-2h', '-1d'       so long ago
 '2026-01-31 12:00:00+00'          a time (UTC unless it says so)
 1234567890123456789               a version, as replies and `kvorum_version` columns show it
+
+So long ago is counted from the oracle's present: behind a change of its leader timestamps are
+seconds ahead of the clocks, and by a clock a row that was written before would not be there yet.
 """
 
 from __future__ import annotations
@@ -18,10 +21,15 @@ _AGO: Final = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+def is_relative(text: str) -> bool:
+    """Whether it counts from the present."""
+    return _AGO.fullmatch(text.strip()) is not None
+
+
 def timestamp_of(text: str, now_ms: int) -> int:
-    """Raises SqlError (22007)."""
+    """`now_ms`: of the oracle where it `is_relative`. Raises SqlError (22007)."""
     text = text.strip()
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return int(text)
     if found := _AGO.fullmatch(text):
         return compose(now_ms - round(float(found[1]) * _MS[found[2]]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS
+from kv.base.timestamps import physical_ms
 from sqlproxy.answers import Row
 from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.fast.deferring import Deferred
@@ -20,7 +21,7 @@ from sqlproxy.front.env import Env
 from sqlproxy.session.advising import Unanswered
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.modifying import carried_out, changes_in
-from sqlproxy.session.moments import timestamp_of
+from sqlproxy.session.moments import is_relative, timestamp_of
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
@@ -179,7 +180,10 @@ async def _moment(session: SqlSession, select: s.Select, values: Sequence[Any]) 
         raise SqlError(INVALID_PARAMETER, "FOR UPDATE cannot read the past")
     if told.startswith("$"):
         told = str(values[int(told[1:]) - 1])
-    return timestamp_of(told.strip("'"), session.services.clock.now_ms())
+    told = told.strip("'")
+    if is_relative(told):
+        return timestamp_of(told, physical_ms(await session.services.client.now()))
+    return timestamp_of(told, session.services.clock.now_ms())
 
 
 async def change(

@@ -38,7 +38,7 @@ class Raw:
 
     async def receive(self) -> list[Any] | None:
         """The next message, None when the server closed the connection."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):  # a machine under load
             while (message := self._decoder.pull()) is None:
                 data = await self.reader.read(65_536)
                 if not data:

@@ -100,10 +100,12 @@ def test_p10_numbers_of_advisory_locks_are_those_of_pg_locks() -> None:
     assert Key.of([-1, 7]) == (2**32 - 1, 7, 2)
     lock = {"mode": "shared", "resource": resource_of("a/b", Key(1, 2, 2))}
     other = {"mode": "shared", "resource": "job/nightly"}
+    foreign = {"mode": "shared", "resource": lock["resource"] + "x"}  # anybody may name his locks
     told = [
         {"id": "1", "name": "kvorum.lock", "state": "WAITING", "owner": "o", "locks": [lock]},
         {"id": "2", "name": "kvorum.lock", "state": "SUCCESS", "owner": "o", "locks": [lock]},
         {"id": "3", "name": "kvorum.lock", "state": "WAITING", "owner": "o", "locks": [other]},
+        {"id": "4", "name": "kvorum.lock", "state": "WAITING", "owner": "o", "locks": [foreign]},
     ]
     (row,) = rows(told, {"1"})
     assert (row["database"], row["classid"], row["objid"], row["objsubid"]) == ("a/b", 1, 2, 2)
