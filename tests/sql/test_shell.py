@@ -162,9 +162,7 @@ def test_p10_ctrl_c_cancels_what_runs_and_nothing_else(terminal: Terminal, sql: 
     time.sleep(1.0)
     terminal.wait("pg_sleep")
     began = time.monotonic()
-    for _ in range(
-        6
-    ):  # before the server has the statement there is nothing to cancel
+    for _ in range(6):  # before the server has the statement there is nothing to cancel
         terminal.type(CTRL_C)
         with contextlib.suppress(AssertionError):
             terminal.wait("given up", patience_s=5)
