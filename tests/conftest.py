@@ -8,6 +8,7 @@ loses its Spark tests says "all passed" about a promise that nobody checked.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -42,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts its background jobs so, and their children, too: Ctrl-C is tested here.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("write_durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(turns.Durations())
 
