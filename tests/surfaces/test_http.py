@@ -156,19 +156,19 @@ def test_txn_routes(http: httpx.Client) -> None:
     begun = http.post("/v1/txn", json={"ttl_ms": 20_000}).json()
     assert set(begun) == {"txn", "start_ts"}
     txn = f"/v1/txn/{begun['txn']}"
-    key = {"ns": "default", "table": "web", "key": "x1"}
+    key = {"ns": "default", "table": "web", "key": "life1"}
     assert http.post(f"{txn}/get", json=key).json() == {"value": None, "version": None}
     assert http.post(f"{txn}/put", json={**key, "value": "v"}).status_code == 200
     assert http.post(f"{txn}/get", json=key).json() == {"value": "v", "version": None}
-    scanned = http.post(f"{txn}/scan", json={"ns": "default", "table": "web", "prefix": "x"})
-    assert scanned.json()["items"] == [{"key": "x1", "value": "v", "version": None}]
+    scanned = http.post(f"{txn}/scan", json={"ns": "default", "table": "web", "prefix": "life"})
+    assert scanned.json()["items"] == [{"key": "life1", "value": "v", "version": None}]
     assert http.post(f"{txn}/heartbeat", json={}).status_code == 200
     assert http.get(txn).json() == {"status": "pending"}
-    assert http.get("/v1/kv/default/web/x1").status_code == 404
+    assert http.get("/v1/kv/default/web/life1").status_code == 404
     version = http.post(f"{txn}/commit", json={}).json()["version"]
     assert http.post(f"{txn}/commit").json() == {"version": version}
     assert http.get(txn).json() == {"status": "committed", "commit_ts": version}
-    assert http.get("/v1/kv/default/web/x1").headers["etag"] == f'"{version}"'
+    assert http.get("/v1/kv/default/web/life1").headers["etag"] == f'"{version}"'
     error = error_of(http.post(f"{txn}/put", json={**key, "value": "w"}), 409, "TXN_COMMITTED")
     assert error["details"]["commit_ts"] == version
 
