@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from raft.errors import BadConfig
 from raft.link import Link
+from raft.listener import stop_listening
 from raft.mux import Dial, Mux
 from raft.peers import Address, Peer
 
@@ -81,7 +82,7 @@ class MuxTransport(Mux):
         """
         if self._server is None:
             return
-        self._server.close()
+        await stop_listening(self._server)
         self.stop()
         patience = round(_GOODBYE_S / _GOODBYE_LOOK_S)
         while self._leaving and patience:

@@ -48,6 +48,7 @@ from kv.base.rpc import (
 )
 from kv.server.counters import Counters
 from kv.server.express import Express
+from raft.listener import stop_listening
 
 _FIRST_REPLY_BYTES: Final = 256 * KiB  # assumed of a new connection: 256 requests at first
 _SWEEP_S: Final = 1.0
@@ -414,7 +415,7 @@ class SocketServer:
         """Stop listening and end every connection; replies that were flushed before are sent."""
         self._closing = True
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None

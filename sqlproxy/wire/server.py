@@ -15,6 +15,7 @@ from typing import Final
 
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
+from raft.listener import stop_listening
 from sqlproxy.answers import Sessions
 from sqlproxy.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
 from sqlproxy.wire.codec import Fatal
@@ -91,7 +92,7 @@ class SqlServer:
         """
         self._stopping = True
         if self._listener is not None:
-            self._listener.close()
+            await stop_listening(self._listener)
         self._all_gone = asyncio.Event()
         for connection in list(self._connections):
             connection.end(

@@ -25,6 +25,7 @@ from kvorum.database import AsyncDatabase
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 from kvorum.sdk import aconnect
+from raft.listener import stop_listening
 from raft.transport import MuxTransport
 from tests.machine import free_port_base
 
@@ -116,7 +117,7 @@ class Trio:
         assert isinstance(peers, MuxTransport)
         for door in (peers._server, native._server):
             assert door is not None
-            door.close()
+            await stop_listening(door)
         peers.stop()
         native.cut(range(1 << 16))
         for connection in list(native._connections):
