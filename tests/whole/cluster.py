@@ -43,7 +43,8 @@ SECRET = "sixteen characters"
 METHODS = {
     getattr(methods, name): name
     for name in (
-        *("CHECK", "COMMIT", "FINISH", "HEARTBEAT", "RECOVER", "RESOLVE", "ROLLBACK", "SETTLE"),
+        *("CHECK", "COMMIT", "FINISH", "HEARTBEAT", "PREWRITE_ROWS", "RECOVER"),
+        *("RESOLVE", "ROLLBACK", "SETTLE"),
     )
 }
 CLIENTS_FROM = 100

@@ -17,6 +17,7 @@ import kv.mvcc.prewrite
 import kv.mvcc.scan
 import kv.mvcc.validate
 import kv.partition.evaluator
+import kv.partition.locks
 import kv.partition.reader
 import kv.partition.writes
 from kv.base.errors import KvorumError, TxnAborted
@@ -39,8 +40,10 @@ SEEDS_MAX: Final = 100
 """Within so many each is noticed."""
 Patch = tuple[Any, str, Any]
 """(where, name, what to put there instead)"""
+locks: Any = kv.partition.locks
 reader: Any = kv.partition.reader
 writes: Any = kv.partition.writes
+_set_lock: Any = kv.partition.locks.LockMirror.set
 
 
 def _nothing(_plan: Plan) -> None:
@@ -81,6 +84,31 @@ def _forgetful(verb: Any) -> Any:
         return verb(view, ops[1:] if start_ts % 5 == 0 else ops, start_ts=start_ts, **how)
 
     return without_one_intent
+
+
+def _blind_rows(verb: Any) -> Any:
+    def without_conflict_check(view: Any, keys: Any, values: Any, **how: Any) -> Any:
+        return verb(view, keys, values, **how | {"checked": False})
+
+    return without_conflict_check
+
+
+def _forgetful_rows(verb: Any) -> Any:
+    def without_the_last_row(view: Any, keys: Any, values: Any, **how: Any) -> Any:
+        return verb(view, keys[:-1], values[:-1], **how)
+
+    return without_the_last_row
+
+
+def _settling_too_early(self: Any, key: bytes, lock: Any) -> None:
+    """`LockMirror.set` as it once was."""
+    if lock is None or key in self.by_key:
+        _set_lock(self, key, lock)
+        return
+    self._new.append(key)
+    if len(self._new) > len(self.by_key) + locks._NEW_MAX:
+        self._settle()
+    self.by_key[key] = lock
 
 
 def _unconditional(verb: Any) -> Any:
@@ -387,6 +415,27 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         breaks="what is committed is seen, resolved or not",
         patches=lambda: [(Resolver, "met_by_read", _step_over)],
         tune=_set(workload="list-append"),
+        needed=2,
+    ),
+    "blind-chunks": Mutation(
+        what="a chunk of intents is laid whatever was committed since the snapshot",
+        breaks="the first committer wins",
+        patches=lambda: [(writes, "prewrite_rows", _blind_rows(writes.prewrite_rows))],
+        tune=_set(workload="list-append", limits=1.0),
+        needed=1,
+    ),
+    "forget-a-row": Mutation(
+        what="a chunk of intents lacks the last of its rows",
+        breaks="a transaction is whole",
+        patches=lambda: [(writes, "prewrite_rows", _forgetful_rows(writes.prewrite_rows))],
+        tune=_set(workload="list-append", limits=1.0),
+        needed=1,
+    ),
+    "intents-out-of-order": Mutation(
+        what="an intent that fills the list of new keys is left out of the order of keys",
+        breaks="a scan meets every intent",
+        patches=lambda: [(locks.LockMirror, "set", _settling_too_early)],
+        tune=_set(workload="list-append", limits=1.0),
         needed=2,
     ),
     "unknown-is-failure": Mutation(

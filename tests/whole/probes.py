@@ -30,6 +30,7 @@ RARE: tuple[str, ...] = (
     "log cut",
     "request: COMMIT",
     "request: HEARTBEAT",
+    "request: PREWRITE_ROWS",
     "request: RECOVER",
     "request: ROLLBACK",
     "request: SETTLE",
