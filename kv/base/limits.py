@@ -21,7 +21,8 @@ MULTI_KEYS_MAX: Final = 10_000
 MULTI_GET_BYTES_MAX: Final = 24 * MiB  # of values that one partition returns at once
 SCAN_ROWS_MAX: Final = 10_000  # per page
 SCAN_PAGE_BYTES_MAX: Final = 4 * MiB
-SCAN_STEP_ROWS_MAX: Final = 1_000  # rows looked at in one synchronous step of the loop
+SCAN_STEP_ROWS_MAX: Final = 1_000  # rows looked at in one synchronous step of the loop …
+SCAN_SEALED_ROWS_MAX: Final = 2_000  # … or copied only
 RANGE_PARTS_MAX: Final = 256  # into which one PARTS would cut a range of a partition
 TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 SPLIT_KEYS_MAX: Final = 1_000
@@ -527,6 +528,7 @@ SQL_BACKFILL_ROWS: Final = 2_000  # of one step of CREATE INDEX, …
 SQL_SLICE_ROWS: Final = 96  # … done in transactions of so many: below a millisecond in one go, …
 SQL_SLICE_ROWS_MAX: Final = 250  # … or of so many, while nobody else uses the loop
 SQL_SLICES_IN_FLIGHT: Final = 4  # … of which so many are under way at once
+SQL_PARTS_MAX: Final = 1_000  # that one ALTER TABLE adds, each by a procedure of its own
 SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
 SQL_REST_MS_MAX: Final = 50  # between the beginnings of two slices, on a node that others use
@@ -552,6 +554,7 @@ assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
 assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
+assert SQL_PARTS_MAX <= PROCEDURE_ROUNDS_MAX
 assert SQL_BACKFILL_ROWS_MIN <= SQL_SLICE_ROWS <= SQL_SLICE_ROWS_MAX
 assert SQL_SLICE_ROWS_MAX * SQL_SLICES_IN_FLIGHT <= SQL_BACKFILL_ROWS, "a step has work for all"
 assert SQL_SLICE_ROWS_MAX < PARALLEL_KEYS_MAX, "a slice waits for one sync, not for two in a row"
@@ -568,6 +571,7 @@ assert BATCH_BYTES_MAX + BATCH_OPS_MAX * 64 < ENTRY_BYTES_MAX, (
 assert 2 * SCAN_PAGE_BYTES_MAX + PREWRITE_BYTES_MAX + VALUE_BYTES_MAX < FRAME_BYTES_MAX, (
     "a page that reads through chunks: records, chunks, and the chunk that fills it"
 )
+assert SCAN_STEP_ROWS_MAX <= SCAN_SEALED_ROWS_MAX <= SCAN_ROWS_MAX
 assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, (
     "a page must fit a reply"
 )

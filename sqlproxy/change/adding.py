@@ -1,16 +1,21 @@
-"""ADD COLUMN whose value differs from row to row, while everybody reads and writes: serial and
-identity columns, generated ones, volatile defaults.
+"""ADD COLUMN, while everybody reads and writes.
 
-    AddColumn  {namespace, name, column: as CreateTable's}      → {table_id, column, rows}
+    AddColumn  {namespace, name, column: as CreateTable's, initial_stored?}
+                                                         → {table_id, version, column, rows}
 
-    declare ─▶ settled ─(wait)─▶ fill… ─▶ publish
-     │undo: withdraw
+    declare ─▶ settled ─(wait)─▶ fill… ─▶ publish        value differs from row to row: serial and
+        │ └──────────────────────────────────↗ │undo     identity columns, generated ones, volatile
+        │undo: withdraw                        hide      defaults; else no row is looked at
 
-From `declare` on writers give the column its value (`write_only`); users do not see it. When nobody
-is left who does not, the rows that have none get theirs (`sqlproxy.change.filling`). NOT NULL comes
-behind, as a change of its own (AddConstraint): until then a row may be without.
+`initial_stored`: what rows that are there have, of a default that is no constant and the same for
+all of them. From `declare` on writers give the column its value (`write_only`); users do not see
+it. When nobody is left who does not, the rows without get theirs (`sqlproxy.change.filling`). NOT
+NULL comes behind, as a change of its own (AddConstraint): until then a row may be without. If what
+comes with it fails (`sqlproxy.change.parts`) it goes the way of DROP COLUMN; one that a view reads
+by then, or a foreign key of another table refers to, stays.
 
-ctx.state: table, column (ids), sequence (name of the one that was made), at (key), rows.
+ctx.state: table, column (ids), sequence (name of the one that was made), at (key), rows, hidden,
+kept (it stays).
 """
 
 from __future__ import annotations
@@ -26,16 +31,17 @@ from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy import catalog, relations, settling
-from sqlproxy.change.altering import added, with_column
+from sqlproxy.change.altering import added, stored_in, with_column
 from sqlproxy.change.backfill import fewer
 from sqlproxy.change.filling import fill
 from sqlproxy.change.indexes import part_done, usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, columns_in
+from sqlproxy.dropping import views_over
 from sqlproxy.schema import PUBLIC, WRITE_ONLY, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 
-_FIELDS: Final = frozenset({"namespace", "name", "column"})
+_FIELDS: Final = frozenset({"namespace", "name", "column", "initial_stored"})
 
 
 def register(registry: Registry, services: ChangeServices) -> None:
@@ -107,7 +113,12 @@ class AddColumn(FillsColumn):
         ctx.state.update(table=table.id, column=column.id)
         wider = await self._numbered(t, ctx, wider, args)
         made = replace(wider.by_id(column.id), nullable=True)
+        if "initial_stored" in args:
+            made = replace(made, initial=(stored_in(made.resolved, args, "initial_stored"),))
         await self.write(t, with_column(wider, made))
+        if "initial_stored" in args or not made.computed:
+            ctx.state["rows"] = 0
+            return go_on("publish")
         return go_on("settled")
 
     async def _numbered(self, t: CatalogTxn, ctx: StepContext, table: Table, args: Any) -> Table:
@@ -125,7 +136,11 @@ class AddColumn(FillsColumn):
 
     @undo
     async def withdraw(self, ctx: StepContext) -> None:
-        """The column goes, and the sequence that was made for it."""
+        """The column goes, once nobody sees it, and the sequence that was made for it."""
+        if ctx.state.get("kept"):
+            return
+        if ctx.state.get("hidden"):
+            await self.settle(ctx)
         forgotten = await self.forget(ctx)
         if forgotten is None:
             return
@@ -144,7 +159,7 @@ class AddColumn(FillsColumn):
     async def fill(self, ctx: StepContext) -> Outcome:
         return await self.filled(ctx, then="publish")
 
-    @step
+    @step(undo="hide")
     async def publish(self, ctx: StepContext) -> Outcome:
         """Every row has it: users see it."""
         t = await CatalogTxn.of(ctx)
@@ -153,3 +168,17 @@ class AddColumn(FillsColumn):
         changed = await self.write(t, with_column(table, column))
         told = {"table_id": table.id, "version": changed.version, "column": column.name}
         return done({**told, "rows": ctx.state["rows"]})
+
+    @undo
+    async def hide(self, ctx: StepContext) -> None:
+        """Users do not see it any more."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        column = replace(table.by_id(ctx.state["column"]), state=WRITE_ONLY)
+        there = await relations.list_relations(t, table.namespace)
+        indexed = any(column.id in (*i.column_ids, *i.include) for i in table.indexes)
+        if indexed or views_over(there, table.id, column.id):
+            ctx.state["kept"] = True
+            return
+        await self.write(t, with_column(table, column))
+        ctx.state["hidden"] = True

@@ -4,7 +4,7 @@
                     | validate: constraint,  not_valid?}          → {table_id, constraint, rows}
 
     declare ─▶ settled ─(wait)─▶ look… ─▶ publish
-     │undo: withdraw
+     │undo: withdraw                       │undo: doubt
 
 From `declare` on whoever hears of a constraint enforces it (`write_only`: new rows obey it, users
 do not see it). When nobody is left who does not, the rows are read in chunks; each chunk is a
@@ -55,7 +55,7 @@ def register(registry: Registry, services: ChangeServices) -> None:
     registry.add(AddConstraint, make=lambda: AddConstraint(services))
 
 
-def _locks(args: Any) -> list[Lock]:
+def locks(args: Any) -> list[Lock]:
     """The table, and the one that it shall refer to."""
     namespace, names = name_in(args, "namespace"), [name_in(args, "name")]
     if args.get("foreign_key"):
@@ -63,7 +63,7 @@ def _locks(args: Any) -> list[Lock]:
     return [exclusive(f"table/{namespace}/{one}") for one in dict.fromkeys(names)]
 
 
-@procedure("AddConstraint", locks=_locks)
+@procedure("AddConstraint", locks=locks)
 class AddConstraint(Change):
     """See the module."""
 
@@ -159,7 +159,7 @@ class AddConstraint(Change):
         ctx.state["at"] = page.resume
         return again()
 
-    @step
+    @step(undo="doubt")
     async def publish(self, ctx: StepContext) -> Outcome:
         """Every row obeys it."""
         t = await CatalogTxn.of(ctx)
@@ -173,6 +173,18 @@ class AddConstraint(Change):
             table = with_state(table, name, PUBLIC)
         await self.write(t, table)
         return done(self._told(ctx, ctx.state["rows"]))
+
+    @undo
+    async def doubt(self, ctx: StepContext) -> None:
+        """It is not said of the rows any more, as before. The check that NOT NULL was is gone."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        if "not_null" in ctx.args:
+            column = column_of(table, {"column": ctx.args["not_null"]})
+            table = with_column(table, replace(column, nullable=True))
+        else:
+            table = with_state(table, ctx.state["constraint"], WRITE_ONLY)
+        await self.write(t, table)
 
     @staticmethod
     def _told(ctx: StepContext, count: int) -> dict[str, Any]:
@@ -245,7 +257,9 @@ async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Fo
 def _plain_columns(table: Table) -> Any:
     """Without defaults and the like, which need not be compiled."""
     return tuple(
-        replace(c, default_sql=None, generated=None, on_update=None, sequence=0, uses=())
+        replace(
+            c, default_sql=None, generated=None, on_update=None, sequence=0, identity="", uses=()
+        )
         for c in table.columns
     )
 

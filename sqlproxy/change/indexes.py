@@ -4,15 +4,17 @@
                   if_not_exists?}             → {table_id, index, rows}; {exists} if it is there
 
     reserve ─▶ partitions ─▶ delete_only ─(wait)─▶ write_only ─(wait)─▶ backfill… ─▶ publish
-       │undo       │undo         │undo                 │undo
-    release   drop_partitions  withdraw            stop_adding
+       │undo       │undo         │undo                 │undo                      │undo
+    release   drop_partitions  withdraw            stop_adding                  hide
 
 The index has its own key range and partitions before the first writer hears of it. A failure (a
 duplicate, under a unique index) goes back the same way, with the same waits: entries stop being
-added, then nobody touches them, then the range goes.
+added, then nobody touches them, then the range goes. So does one that is there when the procedure
+that asked for it fails (`sqlproxy.change.parts`), once nobody reads it; but one that a foreign key
+needs by then stays.
 
 ctx.state: table, index (ids), partitions (descriptor rows), at (the key from which on rows are
-still to be filled), rows (filled so far).
+still to be filled), rows (filled so far), hidden (on the way back from public), kept (it stays).
 """
 
 from __future__ import annotations
@@ -45,7 +47,16 @@ from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.declaring import with_parts
 from sqlproxy.naming import first_free, joined_columns
 from sqlproxy.refusals import refusal
-from sqlproxy.schema import DELETE_ONLY, PUBLIC, USABLE, WRITE_ONLY, Index, Table, placement
+from sqlproxy.schema import (
+    DELETE_ONLY,
+    PUBLIC,
+    USABLE,
+    WRITE_ONLY,
+    ForeignKey,
+    Index,
+    Table,
+    placement,
+)
 from sqlproxy.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
 from txn.results import ScanPage
 
@@ -57,7 +68,7 @@ def register(registry: Registry, services: ChangeServices) -> None:
     registry.add(CreateIndex, make=lambda: CreateIndex(services))
 
 
-def _locks(args: Any) -> list[Lock]:
+def locks(args: Any) -> list[Lock]:
     """The table, and the name of the index, if it has one: who drops an index locks its name."""
     namespace = name_in(args, "namespace")
     wanted = args.get("index")
@@ -66,7 +77,7 @@ def _locks(args: Any) -> list[Lock]:
     return [exclusive(f"table/{namespace}/{one}") for one in names if one]
 
 
-@procedure("CreateIndex", locks=_locks)
+@procedure("CreateIndex", locks=locks)
 class CreateIndex(Change):
     """See the module."""
 
@@ -180,7 +191,7 @@ class CreateIndex(Change):
         pace = Pace(self.services.timers, self.services.loop_s, tries)
         return await in_slices(store, pace, table, index, at)
 
-    @step
+    @step(undo="hide")
     async def publish(self, ctx: StepContext) -> Outcome:
         """Everybody writes it and every row has its entry: it may be read, by snapshots from now
         on.
@@ -204,14 +215,33 @@ class CreateIndex(Change):
     # -- the way back
 
     @undo
+    async def hide(self, ctx: StepContext) -> None:
+        """Public → write-only."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        columns = set(index_of(table, ctx.state["index"]).column_ids)
+        there = await relations.list_relations(t, table.namespace)
+        if any(k.table == table.id and set(k.referenced) == columns for k in _keys(there)):
+            ctx.state["kept"] = True
+            return
+        await self._switch(ctx, WRITE_ONLY)
+        ctx.state["hidden"] = True
+
+    @undo
     async def stop_adding(self, ctx: StepContext) -> None:
-        """Write-only → delete-only."""
+        """Write-only → delete-only, once nobody reads it."""
+        if ctx.state.get("kept"):
+            return
+        if ctx.state.get("hidden"):
+            await self.settle(ctx)
         await self._switch(ctx, DELETE_ONLY)
         ctx.state["stopped"] = True
 
     @undo
     async def withdraw(self, ctx: StepContext) -> None:
         """Delete-only → absent, once nobody adds entries."""
+        if ctx.state.get("kept"):
+            return
         if ctx.state.get("stopped"):
             await self.settle(ctx)
         t = await CatalogTxn.of(ctx)
@@ -226,6 +256,8 @@ class CreateIndex(Change):
         """The range, once nobody touches it: closed, with all that were split off meanwhile, and
         forgotten by the map. What no writer ever heard of just goes. Raises Busy.
         """
+        if ctx.state.get("kept"):
+            return
         ranges = RangeProcedure(self.services.ddl)
         if not ctx.state.get("withdrawn"):
             await self.services.partitions.drop(made_in(ctx))
@@ -238,7 +270,7 @@ class CreateIndex(Change):
     @undo
     async def release(self, ctx: StepContext) -> None:
         """The replicas, the name and the rows of the map."""
-        if "name" not in ctx.state:
+        if "name" not in ctx.state or ctx.state.get("kept"):
             return  # it was there already
         made = made_in(ctx)
         if ctx.state.get("closed"):
@@ -246,6 +278,10 @@ class CreateIndex(Change):
         t = await CatalogTxn.of(ctx)
         delete_rows(t, made)
         await relations.drop_name(t, ctx.args["namespace"], ctx.state["name"])
+
+
+def _keys(there: relations.Relations) -> list[ForeignKey]:
+    return [key for table in there.tables for key in table.foreign_keys]
 
 
 def made_in(ctx: StepContext) -> list[PartitionDescriptor]:

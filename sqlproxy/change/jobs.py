@@ -12,6 +12,7 @@ KINDS: Final[Mapping[str, str]] = {
     "DropIndex": "drop index",
     "AddConstraint": "add constraint",
     "AddColumn": "add column",
+    "AddParts": "alter table",
     "ChangeType": "alter column type",
     "AlterType": "alter column type",
     "DropColumn": "drop column",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from procedures.engine.registry import Registry
-from sqlproxy.change import adding, altering, columns, indexes, retyping
+from sqlproxy.change import adding, altering, columns, indexes, parts, retyping
 from sqlproxy.change import constraints as constraining
 from sqlproxy.change.states import ChangeServices
 
@@ -16,3 +16,4 @@ def register(registry: Registry, services: ChangeServices) -> None:
     altering.register(registry, services)
     columns.register(registry, services)
     constraining.register(registry, services)
+    parts.register(registry, services)

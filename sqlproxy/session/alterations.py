@@ -1,20 +1,21 @@
 """ALTER TABLE, one action after the other: each is a procedure of its own (sqlproxy.change).
 
-What a definition needs besides goes before or behind it, each by itself: NOT NULL of a new primary
-key, plain indexes over a column whose type changes, what CASCADE takes along.
+Additions next to each other are one of them (sqlproxy.session.additions). What another definition
+needs besides goes before or behind it, each by itself: NOT NULL of a primary key that is made of an
+index, what CASCADE takes along.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from kv.base.errors import KvorumError
 from sqlproxy.change.altering import same_form
-from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError
+from sqlproxy.errors import SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
-from sqlproxy.front.compiling import compile, fold
+from sqlproxy.front.compiling import fold
 from sqlproxy.front.exprs import Const
 from sqlproxy.front.registry import format_type
 from sqlproxy.front.resolve import ASSIGNMENT
@@ -22,27 +23,32 @@ from sqlproxy.front.scope import Parameters, Scope
 from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column, Table, View
+from sqlproxy.session.additions import add, is_addition
 from sqlproxy.session.definitions import (
-    check_args,
-    column_args,
-    foreign_key_args,
-    index_args,
     known_options,
     run,
     sequence_options,
 )
-from sqlproxy.session.environment import environment
 from sqlproxy.types import resolve
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
 
-async def apply(session: SqlSession, table: str, action: d.Action) -> None:
-    """Raises SqlError, KvorumError."""
+async def apply(session: SqlSession, table: str, actions: Sequence[d.Action]) -> None:
+    """Those next to each other that add something are one addition: all of it or nothing. Raises
+    SqlError, KvorumError.
+    """
+    for adds, some in groupby(actions, key=is_addition):
+        if adds:
+            await add(session, table, list(some))
+            continue
+        for action in some:
+            await _apply(session, table, action)
+
+
+async def _apply(session: SqlSession, table: str, action: d.Action) -> None:
     match action:
-        case d.AddColumn():
-            await _add_column(session, table, action)
         case d.DropColumn(name, missing_ok, cascade):
             told = await _drop_column(session, table, name, cascade, missing_ok)
             for one in told.get("missing", ()):
@@ -50,7 +56,8 @@ async def apply(session: SqlSession, table: str, action: d.Action) -> None:
             for one in told.get("cascaded", ()):
                 session.notice(f"drop cascades to {one}")
         case d.AddConstraint(constraint, index):
-            await _add_constraint(session, table, constraint, index)
+            assert isinstance(constraint, d.KeyDef)
+            await _use_index(session, table, constraint, index)
         case d.DropConstraint(name, missing_ok, cascade):
             await _drop_constraint(session, table, name, missing_ok, cascade)
         case d.ValidateConstraint(name):
@@ -66,19 +73,17 @@ async def _alter_column(session: SqlSession, table: str, action: Any) -> None:
     """ALTER COLUMN."""
     match action:
         case d.SetDefault(column, default, sql):
-            there = await _table(session, table)
+            there = await table_now(session, table)
             stored = None if default is None else there.column(column).resolved.to_stored(default)
             changes = {"column": column, "default_stored": stored, "default_sql": sql}
             await _alter(session, table, "set_default", **changes)
         case d.SetNullable(column, nullable):
-            if nullable:
-                await _alter(session, table, "drop_not_null", column=column)
-            else:
-                await run(session, "AddConstraint", {"name": table, "not_null": column})
+            assert nullable, "SET NOT NULL is an addition"
+            await _alter(session, table, "drop_not_null", column=column)
         case d.SetType():
             await _set_type(session, table, action)
         case d.DropExpression(column, missing_ok):
-            there = await _table(session, table)
+            there = await table_now(session, table)
             if missing_ok and there.column(column).generated is None:
                 session.notice(
                     f'column "{column}" of relation "{table}" is not a stored generated column, '
@@ -94,7 +99,7 @@ async def _alter_column(session: SqlSession, table: str, action: Any) -> None:
 
 async def _set_identity(session: SqlSession, table: str, action: d.SetIdentity) -> None:
     """ADD, SET and DROP of an identity, and options of its sequence. Raises SqlError."""
-    there = await _table(session, table)
+    there = await table_now(session, table)
     column = there.column(action.column)
     named = f'column "{column.name}" of relation "{table}"'
     if action.add:
@@ -130,7 +135,7 @@ async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
     """At once if values stay as they are stored; else by a column that takes its place, and plain
     indexes with it are made again.
     """
-    there = await _table(session, table)
+    there = await table_now(session, table)
     column, kind = there.column(action.column), resolve(action.type)
     if action.using is None and same_form(column.resolved, kind):
         await _alter(session, table, "set_type", column=column.name, type=action.type)
@@ -170,23 +175,7 @@ async def _default_as(session: SqlSession, column: Column, kind: str) -> Any:
     return resolve(kind).to_stored(folded.value)
 
 
-async def _constant(session: SqlSession, column: d.ColumnDef) -> tuple[Any] | None:
-    """What rows that are there get: the default's value now, as PostgreSQL takes it, if it is the
-    same for all rows; None: it differs. Raises SqlError.
-    """
-    assert column.default_sql is not None
-    of, typmod = by_name(column.type)
-    binder = Binder(await session.declared(), Parameters(allowed=False), session.style)
-    expr = binder.expr(parse_expression(column.default_sql), Scope())
-    found = binder.casts.to(expr, of.oid, typmod, ASSIGNMENT, 0)
-    assert found is not None, "it was checked when it was bound"
-    compiled = compile(found)
-    if compiled.volatile or compiled.sequences:
-        return None
-    return (compiled.fn((), environment(session, ())[0]),)
-
-
-async def _table(session: SqlSession, name: str) -> Table:
+async def table_now(session: SqlSession, name: str) -> Table:
     """As it is now: an action before may have changed it."""
     found: Table | None = (await session.declared()).table(name)
     if found is None:
@@ -198,32 +187,14 @@ async def _alter(session: SqlSession, table: str, kind: str, **more: Any) -> Any
     return await run(session, "AlterTable", {"name": table, "action": {"kind": kind, **more}})
 
 
-async def _add_constraint(session: SqlSession, table: str, constraint: Any, index: str) -> None:
-    if index:
-        await _use_index(session, table, constraint, index)
-        return
-    match constraint:
-        case d.KeyDef(primary=True):
-            await _add_primary_key(session, table, constraint)
-        case d.KeyDef():
-            await run(session, "CreateIndex", {"name": table, "index": index_args(constraint)})
-        case d.CheckDef():
-            args = {"check": check_args(constraint), "not_valid": not constraint.validated}
-            await run(session, "AddConstraint", {"name": table, **args})
-        case _:
-            key = {"foreign_key": foreign_key_args(constraint)}
-            await run(
-                session,
-                "AddConstraint",
-                {"name": table, **key, "not_valid": not constraint.validated},
-            )
-
-
 async def _use_index(session: SqlSession, table: str, key: d.KeyDef, index: str) -> None:
-    there = await _table(session, table)
+    there = await table_now(session, table)
     found = there.index(index)
     if key.primary and found is not None:
-        await _not_null(session, there, [there.by_id(n).name for n in found.column_ids])
+        for number in found.column_ids:
+            if there.by_id(number).nullable:
+                name = there.by_id(number).name
+                await run(session, "AddConstraint", {"name": table, "not_null": name})
     if (name := key.name or index) != index:
         session.notice(
             f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{index}" to "{name}"'
@@ -231,35 +202,11 @@ async def _use_index(session: SqlSession, table: str, key: d.KeyDef, index: str)
     await _alter(session, table, "use_index", index=index, constraint=name, primary=key.primary)
 
 
-async def _not_null(session: SqlSession, table: Table, columns: Sequence[str]) -> list[str]:
-    """Those that were nullable."""
-    found = [name for name in columns if table.column(name).nullable]
-    for name in found:
-        await run(session, "AddConstraint", {"name": table.name, "not_null": name})
-    return found
-
-
-async def _add_primary_key(session: SqlSession, table: str, key: d.KeyDef) -> None:
-    """Rows go on lying by their numbers: it is an index, and its columns are NOT NULL."""
-    there = await _table(session, table)
-    if there.declared_key:
-        raise SqlError(
-            INVALID_TABLE_DEFINITION, f'multiple primary keys for table "{table}" are not allowed'
-        )
-    changed = await _not_null(session, there, [part.column for part in key.parts])
-    try:
-        await run(session, "CreateIndex", {"name": table, "index": index_args(key)})
-    except (SqlError, KvorumError):
-        for name in changed:
-            await _alter(session, table, "drop_not_null", column=name)
-        raise
-
-
 async def _drop_constraint(
     session: SqlSession, table: str, name: str, missing_ok: bool, cascade: bool
 ) -> None:
     if cascade:
-        there = await _table(session, table)
+        there = await table_now(session, table)
         for own, columns in there.unique_sets():
             if own == name:
                 await _drop_references(session, there, set(columns), exactly=True)
@@ -284,7 +231,7 @@ async def _drop_column(
     session: SqlSession, table: str, name: str, cascade: bool, missing_ok: bool
 ) -> Any:
     """With CASCADE, views over it and foreign keys to it go first, each by itself."""
-    there = await _table(session, table)
+    there = await table_now(session, table)
     if cascade and (column := next((c for c in there.visible if c.name == name), None)):
         declared = await session.declared()
         views = [
@@ -303,31 +250,3 @@ async def _drop_column(
 
 def _columns_read(view: View) -> set[tuple[int, int]]:
     return {(relation, column) for relation, columns in view.uses for column in columns}
-
-
-async def _add_column(session: SqlSession, table: str, action: d.AddColumn) -> None:
-    column = action.column
-    there = await _table(session, table)
-    if any(c.name == column.name for c in there.columns):
-        if action.if_not_exists:
-            session.notice(f'column "{column.name}" of relation "{table}" already exists, skipping')
-            return
-        raise SqlError(
-            DUPLICATE_COLUMN, f'column "{column.name}" of relation "{table}" already exists'
-        )
-    args = {**column_args(column), "nullable": True}
-    required = not column.nullable or bool(column.identity) or column.serial
-    more: dict[str, Any] = {}
-    differs = bool(column.identity or column.serial or column.generated is not None)
-    if column.default_sql is not None and column.default is None and not differs:
-        found = await _constant(session, column)
-        differs = found is None
-        if found is not None:
-            kind = resolve(column.type)
-            more["initial_stored"] = None if found[0] is None else kind.to_stored(found[0])
-    if differs:
-        await run(session, "AddColumn", {"name": table, "column": args})
-    else:
-        await _alter(session, table, "add_column", column=args, **more)
-    if required:
-        await run(session, "AddConstraint", {"name": table, "not_null": column.name})

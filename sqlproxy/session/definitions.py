@@ -321,8 +321,7 @@ async def alter_table(session: SqlSession, bound: d.AlterTable) -> str:
         return "ALTER TABLE"
     from sqlproxy.session.alterations import apply
 
-    for action in bound.actions:
-        await apply(session, bound.name, action)
+    await apply(session, bound.name, bound.actions)
     return "ALTER TABLE"
 
 

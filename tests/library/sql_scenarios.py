@@ -307,6 +307,39 @@ async def _to_number(place: Place) -> Any:
     return {**NS, "name": "people", "column": {"name": "n", "type": "int8", "sequence": {}}}
 
 
+async def _to_enlarge(place: Place) -> Any:
+    """A column that is filled, what it must be, an index over it: each is undone its own way."""
+    args = await _to_number(place)
+    index = {"name": "people_n_idx", "columns": ["n"], "unique": True}
+    return {
+        **NS,
+        "name": "people",
+        "parts": [
+            ["AddColumn", {"column": args["column"]}],
+            ["AddConstraint", {"not_null": "n"}],
+            ["CreateIndex", {"index": index}],
+            ["AddConstraint", {"check": {"name": "few", "sql": "n < 100", "columns": ["n"]}}],
+            ["AddColumn", {"column": {"name": "city", "type": "text"}}],
+        ],
+    }
+
+
+async def _is_enlarged(place: Place, args: Any, happened: bool) -> Any:
+    """All parts are there and every row has them, or nothing is."""
+    table = await people(place)
+    found = [(c.name, c.nullable, c.state) for c in table.columns[3:]]
+    if found != ([("n", False, "public"), ("city", True, "public")] if happened else []):
+        return f"{found}"
+    if [c.state for c in table.checks] != ["public"] * (1 + happened):
+        return f"{table.checks}"
+    index = table.index("people_n_idx")
+    if index is not None and (wrong := await _unlike(place, table, index)):
+        return wrong
+    if (count := len(await place.map())) != place.before["ranges"] + happened:
+        return f"{count} partitions"
+    return await has(place, NAMES | ({"people_n_seq", "people_n_idx"} if happened else set()))
+
+
 async def _is_numbered(place: Place, args: Any, happened: bool) -> Any:
     """Every row has a number of its own; or neither the column nor its sequence is there."""
     table = await people(place)
@@ -380,6 +413,7 @@ SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
     "AlterTable": (_plain, _has_city, "ALREADY_EXISTS"),
     "AddConstraint": (_unbound, _is_bound, "ALREADY_EXISTS"),
     "AddColumn": (_to_number, _is_numbered, "ALREADY_EXISTS"),
+    "AddParts": (_to_enlarge, _is_enlarged, "ALREADY_EXISTS"),
     "ChangeType": (_to_retype, _is_retyped_alone),
     "AlterType": (_to_retype, _is_retyped),
     "DropColumn": (_aged, _is_ageless, "NOT_FOUND"),
