@@ -143,7 +143,8 @@ async def create_namespace(
     check_name("namespace", name)
     check_placement(f"namespace {name}", replicas, tags)
     if (await t.get(namespace_key(name)))[0] is not None:
-        raise AlreadyExists(f"namespace {name} exists", details={"namespace": name})
+        told = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
+        raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **told})
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
     return _write_namespace(t, Namespace(name, t.start_ts, replicas, tags, owner=owner))
 

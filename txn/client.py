@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from kv.base.adapters import temporary_file
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
+from kv.base.ids import PartitionId
 from kv.base.limits import (
     DEADLINE_MS_DEFAULT,
     RETRY_WAIT_MS_FIRST,
@@ -117,6 +118,18 @@ class TxnClient:
         """
         read = self.reader.get_past if at else self.reader.get
         return read(key, at, budget_ms or self._budget_ms)
+
+    async def partitions_in(self, start: bytes, end: bytes, most: int) -> list[PartitionId]:
+        """The first `most` partitions of a range of keys, as this client knows them."""
+        found: list[PartitionId] = []
+        at = start
+        while len(found) < most:
+            here = await self._kv.locate(at)
+            found.append(here.id)
+            if not here.end or here.end >= end:
+                break
+            at = here.end
+        return found
 
     async def multi_get(
         self, keys: Sequence[bytes], at: int = 0, *, budget_ms: int = 0

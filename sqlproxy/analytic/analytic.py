@@ -48,9 +48,10 @@ class DuckAnalytic:
         values: Sequence[Any],
         reads: Reads,
         env: Env,
+        touched: Touched,
     ) -> AsyncIterator[Sequence[Row]]:
         """The rows of a SELECT, as DuckDB makes them. Raises SqlError."""
-        return self.rows(prepared.bound, reads, env, Touched())
+        return self.rows(prepared.bound, reads, env, touched)
 
     async def rows(
         self, select: Select, reads: Reads, env: Env, touched: Touched

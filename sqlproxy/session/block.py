@@ -38,7 +38,9 @@ SERIALIZABLE: Final = "serializable"
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How a transaction reads and waits. `at`: a timestamp of the past, 0 = its own begin."""
+    """How a transaction reads and waits. `isolation`: as it was asked for; what is not serializable
+    is repeatable read. `at`: a timestamp of the past, 0 = its own begin.
+    """
 
     isolation: str = "repeatable read"
     read_only: bool = False
@@ -110,7 +112,8 @@ class Block:
 
     def change(self, modes: Modes) -> None:
         """SET TRANSACTION. Raises SqlError behind the first statement."""
-        if modes.isolation != self.modes.isolation and self._t is not None:
+        was, told = self.modes.isolation == SERIALIZABLE, modes.isolation == SERIALIZABLE
+        if was != told and self._t is not None:
             raise SqlError(
                 ACTIVE_TRANSACTION,
                 "SET TRANSACTION ISOLATION LEVEL must be called before any query",
@@ -216,12 +219,11 @@ class Block:
 def with_changes(
     modes: Modes, isolation: str | None = None, read_only: bool | None = None
 ) -> Modes:
-    """The modes that BEGIN or SET TRANSACTION asks for. READ COMMITTED and below are raised to
-    repeatable read, which keeps all that they promise.
+    """The modes that BEGIN or SET TRANSACTION asks for. READ COMMITTED and below keep their names
+    and behave as repeatable read, which keeps all that they promise.
     """
     if isolation is not None:
-        raised = SERIALIZABLE if isolation == SERIALIZABLE else "repeatable read"
-        modes = replace(modes, isolation=raised)
+        modes = replace(modes, isolation=isolation)
     if read_only is not None:
         modes = replace(modes, read_only=read_only)
     return modes

@@ -1,9 +1,12 @@
 """EXPLAIN: how a statement reaches its rows, and with ANALYZE what that took.
 
 Index Scan using t_a_idx on t           (the words are PostgreSQL's)
-  Index Cond: key range [2000…, 2000…)  one line per range of keys, with the partitions it is in
-  Filter: applied to every row
-  Rows Read: 12   Gets: 3   Pages: 1
+  Key Range: [2000…, 2000…)             one line per range of keys; a Seq Scan has all of them
+  Filter: the whole WHERE
+Rows: 12                                with ANALYZE, of what DuckDB runs, too: what came out,
+Read: 3 gets, 12 rows in 1 pages        what was read of all tables and indexes,
+Partitions: 7, 9 of t_a_idx             where the ranges and keys lie, by their ids; the rows that
+Execution Time: 1.234 ms                an index leads to are not told
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kv.base.keys import table_prefix, table_range
 from sqlproxy.errors import unsupported
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import TableReader, Touched
@@ -19,6 +23,7 @@ from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
+from sqlproxy.schema import Table
 from sqlproxy.session import running
 from sqlproxy.session.environment import environment
 from sqlproxy.session.plan_trees import as_json
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
 _RANGES_SHOWN = 8
+_PARTITIONS_SHOWN = 32
 
 
 async def explained(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Batches:
@@ -149,8 +155,52 @@ async def _analyzed(
     else:
         count = (await running.change(session, inner, values, touched)).count
     ms = (clock.monotonic() - began) * 1000
+    env, _ = environment(session, values)
     return [
         f"Rows: {count}",
         f"Read: {touched.gets} gets, {touched.scanned} rows in {touched.pages} pages",
+        *[await _partitions(session, scan, env) for scan in _scans(session, bound, plan, env)],
         f"Execution Time: {ms:.3f} ms",
     ]
+
+
+def _scans(
+    session: SqlSession, bound: Any, plan: Any, env: Env
+) -> list[tuple[Table, TableReader | None]]:
+    """What a statement reads: tables with their ways; None: a plain table, whole."""
+    match plan:
+        case SelectPlan():
+            return [(plan.reader.table, plan.reader)]
+        case UpdatePlan() | DeletePlan():
+            assert plan.meant is not None
+            return [(plan.table, plan.meant.reader)]
+        case InsertPlan() if bound.select is not None:
+            return _scans(session, bound.select, plan_of(bound.select), env)
+        case None if session.services.analytic is not None:
+            return [
+                (table, None if access is None else TableReader(table, access))
+                for table, access in session.services.analytic.describe(bound, env)
+            ]
+        case _:
+            return []
+
+
+async def _partitions(session: SqlSession, scan: tuple[Table, TableReader | None], env: Env) -> str:
+    """Where a scan looked: the client knows the partitions, as it has just read them."""
+    table, reader = scan
+    index = reader.access.index if reader is not None else None
+    prefix, (start, last) = table_prefix((index or table).id), table_range((index or table).id)
+    ranges = [(start, last)]
+    if reader is not None:
+        spans = reader.spans(env)
+        ranges = [(prefix + key, prefix + key + b"\0") for key in spans.points]
+        ranges += [(prefix + r.start, prefix + r.end if r.end else last) for r in spans.ranges]
+    found: dict[int, None] = {}
+    for start, end in ranges:
+        if len(found) > _PARTITIONS_SHOWN:
+            break
+        ids = await session.services.client.partitions_in(start, end, _PARTITIONS_SHOWN + 1)
+        found.update(dict.fromkeys(ids))
+    shown = [str(number) for number in found][:_PARTITIONS_SHOWN]
+    more = ", …" if len(found) > _PARTITIONS_SHOWN else ""
+    return f"Partitions: {', '.join(shown) or 'none'}{more} of {(index or table).name}"

@@ -47,7 +47,7 @@ def as_json(lines: Sequence[str], analyzed: Sequence[str] = ()) -> str:
             case "Execution Time":
                 whole[name] = float(value.removesuffix(" ms"))
             case _:
-                plan[name] = value
+                _tell(plan, name, value)
     return json.dumps([whole], indent=2)
 
 

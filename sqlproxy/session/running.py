@@ -124,7 +124,8 @@ async def query(
     analytic = session.services.analytic
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
-    return await analytic.query(session, prepared, values, await reads_of(session, at), env)
+    reads = await reads_of(session, at)
+    return await analytic.query(session, prepared, values, reads, env, touched)
 
 
 async def _constant(

@@ -20,7 +20,7 @@ from txn.client import TxnClient
 if TYPE_CHECKING:
     from sqlproxy.advisory import AdvisoryLocks
     from sqlproxy.fast.access import Access
-    from sqlproxy.fast.reading import Reads
+    from sqlproxy.fast.reading import Reads, Touched
     from sqlproxy.fast.writing import Outcome
     from sqlproxy.front.env import Env
     from sqlproxy.schema import Table
@@ -70,6 +70,7 @@ class Analytic(Protocol):
         values: Sequence[Any],
         reads: Reads,
         env: Env,
+        touched: Touched,
     ) -> Batches:
         """The rows of a SELECT. Raises SqlError."""
         ...

@@ -204,7 +204,7 @@ def _isolation(name: str, value: str) -> str:
     found = " ".join(value.lower().split())
     if found not in ISOLATION_LEVELS:
         raise _bad(name, value, ", ".join(ISOLATION_LEVELS))
-    return "serializable" if found == "serializable" else "repeatable read"
+    return found
 
 
 def _as_of(name: str, value: str) -> str:
@@ -246,7 +246,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("default_transaction_deferrable", "off", boolean, "Decides nothing here."),
         Setting(
             "default_transaction_isolation", "repeatable read", _isolation,
-            "serializable or repeatable read; lower levels are raised to the latter.",
+            "serializable or repeatable read; lower levels behave as the latter.",
         ),
         Setting("default_transaction_read_only", "off", boolean, "Of new transactions.", True),
         Setting("escape_string_warning", "on", boolean, "Decides nothing here."),

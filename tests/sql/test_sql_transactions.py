@@ -506,7 +506,7 @@ def test_p1_explain_says_how_execute_declare_and_create_table_as_read(
     t.execute("PREPARE more(int) AS UPDATE t SET v = v + 1 WHERE id = $1")
 
     def first(text: str) -> str:
-        rows = t.execute(text).fetchall()  # type: ignore[call-overload]
+        rows = t.execute(text).fetchall()
         return str(rows[0][0])
 
     assert first("EXPLAIN EXECUTE one(1)") == "Index Scan using t_pkey on t"
@@ -525,3 +525,23 @@ def test_p1_explain_says_how_execute_declare_and_create_table_as_read(
     ):
         with pytest.raises(error):
             t.execute(text)
+
+
+def test_p10_a_lower_isolation_level_is_taken_and_shown(sql: Sql) -> None:
+    """Pools that set READ COMMITTED and ask whether it is set gave up."""
+    with sql.connect() as conn:
+        conn.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        assert conn.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert conn.execute("SHOW transaction_isolation").fetchone() == ("repeatable read",)
+        conn.execute("CREATE TABLE t (a int)")
+        conn.execute("SELECT * FROM t")
+        with pytest.raises(psycopg.errors.ActiveSqlTransaction):
+            conn.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+
+
+def test_p10_a_second_database_of_one_name_is_a_duplicate_database(db: psycopg.Connection) -> None:
+    """Tools that make a database unless it is there look for 42P04."""
+    name = db.info.dbname
+    with pytest.raises(psycopg.errors.DuplicateDatabase, match=f'database "{name}" already exists'):
+        db.execute(f"CREATE DATABASE {name}")

@@ -5,6 +5,7 @@ cancels, tables that do not stay in memory.
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from pathlib import Path
@@ -110,6 +111,18 @@ def test_p1_explain_names_tables_and_ranges(filled: psycopg.Connection) -> None:
     assert lines[0] == "DuckDB (Select)"
     assert "  Index Scan using o_cid on o" in lines
     assert "  Seq Scan on c" in lines
+
+
+def test_p1_explain_analyze_counts_what_duckdb_reads(filled: psycopg.Connection) -> None:
+    """It said that an aggregate over a table reads nothing, and from nowhere."""
+    rows = filled.execute("select count(*) from o").fetchone()
+    lines = [row[0] for row in filled.execute("explain analyze select count(*) from o")]
+    assert any(f"Read: 0 gets, {rows[0]} rows in " in line for line in lines)  # type: ignore[index]
+    (told,) = [line for line in lines if line.startswith("Partitions: ")]
+    assert re.fullmatch(r"Partitions: [0-9]+ of o", told)
+    text = "explain (analyze, format json) select count(*) from o join c on o.cid = c.id"
+    plan = filled.execute(text).fetchone()[0][0]["Plan"]  # type: ignore[index]
+    assert [line.partition(" of ")[2] for line in plan["Partitions"]] == ["o", "c"]
 
 
 def test_n4_a_large_table_goes_to_a_file_and_comes_back(
