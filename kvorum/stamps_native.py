@@ -55,6 +55,7 @@ _PLACES.update(
         m.READ_NOW: (_many(0), -1, 1, -1),
         m.SCAN: (_one, -1, 2, -1),
         m.SCAN_VALUES: (_one, -1, 2, -1),
+        m.SCAN_SEALED: (_one, -1, 2, -1),
         m.PAIRS: (_one, -1, 2, -1),
         m.PARTS: (_one, -1, -1, -1),
         m.CHANGES: (_one, -1, 2, -1),
@@ -75,8 +76,10 @@ _Found = tuple[Sequence[Key], Sequence[int | str], int, int, int, int, int, int]
 _NOTHING: Final[_Found] = ((), (), 0, 0, 0, 0, 0, 0)
 _NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
 _VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE, m.WRITE_ROWS})
-_READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.SCAN_VALUES, m.READ_NOW})
-_RANGES: Final = frozenset({m.SCAN, m.SCAN_VALUES, m.CHANGES, m.PAIRS, m.PARTS, m.AWAIT_CHANGES})
+_READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.SCAN_VALUES, m.SCAN_SEALED, m.READ_NOW})
+_RANGES: Final = frozenset(
+    {m.SCAN, m.SCAN_VALUES, m.SCAN_SEALED, m.CHANGES, m.PAIRS, m.PARTS, m.AWAIT_CHANGES}
+)
 _PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
 _MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
 

@@ -47,10 +47,11 @@ from kv.base.methods import PAIRS
 from kv.base.timestamps import LOGICAL_BITS
 from kv.feed.changes import parse_cursor
 from pyspark_kvorum.options import Options
+from pyspark_kvorum.paging import in_batches
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.planning import Planner, behind
 from pyspark_kvorum.read_options import EARLIEST, LATEST, ReadOptions
-from pyspark_kvorum.reader import in_batches, table_bounds
+from pyspark_kvorum.reader import table_bounds
 from pyspark_kvorum.session import Session
 from sqlproxy import arrow_rows
 from sqlproxy.schema import Table

@@ -65,7 +65,7 @@ _ARROW: Final = {
     "jsonb": pa.string(),
 }
 # Arrow's own integers behind the types that we store as integers.
-_STORED_INT: Final = {
+STORED_INT: Final = {
     "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "oid": pa.int64(),
     "date": pa.int32(),
     "time": pa.int64(), "timestamp": pa.int64(), "timestamptz": pa.int64(),
@@ -162,7 +162,7 @@ def decode_batch(
     wanted = [table.column(name) for name in schema.names]
     slots = _slots(table, keys, values)
     arrays = [
-        _from_stored(column.resolved, list(map(itemgetter(column.id), slots)), field.type)
+        from_stored(column.resolved, list(map(itemgetter(column.id), slots)), field.type)
         for column, field in zip(wanted, schema, strict=True)
     ]
     if not arrays:  # a count: no columns, but rows
@@ -181,7 +181,7 @@ def stored_columns(
     """
     slots = _slots(table, keys, values)
     return [
-        _from_stored(column.resolved, list(map(itemgetter(column.id), slots)), wanted)
+        from_stored(column.resolved, list(map(itemgetter(column.id), slots)), wanted)
         for column, wanted in columns
     ]
 
@@ -223,7 +223,7 @@ def _column_array(table: Table, batch: pa.RecordBatch, column: Column) -> pa.Arr
         )
     elif column.default is not None or column.nullable:
         stored = [rows.stored_default(column)] * batch.num_rows
-        return _from_stored(column.resolved, stored, kind)
+        return from_stored(column.resolved, stored, kind)
     else:
         raise InvalidArgument(
             f"the batch for table {table.path} lacks column {column.name!r}, which is not nullable "
@@ -293,8 +293,8 @@ def _refuse_nulls(table: Table, name: str, array: pa.Array) -> None:
 def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
     """The column in stored form, one Python object per row."""
     base = column.resolved.base
-    if base in _STORED_INT and not _rounded(column.resolved):
-        numbers = array.view(_STORED_INT[base])
+    if base in STORED_INT and not _rounded(column.resolved):
+        numbers = array.view(STORED_INT[base])
         if base in _RANGE:
             _check_range(table, column, numbers)
         return _ints(numbers)
@@ -411,7 +411,7 @@ def _matrix(base: str, array: pa.Array) -> np.ndarray[Any, Any]:
     elif base in ("float4", "float8"):
         body = _big_endian(_float_bits(array.to_numpy()))
     else:
-        numbers = array.view(_STORED_INT[base]).to_numpy().astype(np.int64, copy=False)
+        numbers = array.view(STORED_INT[base]).to_numpy().astype(np.int64, copy=False)
         body = _big_endian(numbers.view(np.uint64) ^ np.uint64(key_codec.SIGN64))
     return np.hstack((tag, body))
 
@@ -475,9 +475,9 @@ def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list
     return [codec.decode_slots(k, v) for k, v in zip(keys, values, strict=True)]
 
 
-def _from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
-    if kind.base in _STORED_INT:
-        return pa.array(stored, _STORED_INT[kind.base]).view(wanted)
+def from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
+    if kind.base in STORED_INT:
+        return pa.array(stored, STORED_INT[kind.base]).view(wanted)
     if kind.base == "uuid":
         return pa.array([None if v is None else str(UUID(bytes=v)) for v in stored], wanted)
     if kind.base == "numeric" and pa.types.is_string(wanted):

@@ -27,7 +27,7 @@ from kv.base.limits import (
     SCAN_PAGE_BYTES_MAX,
     SCAN_ROWS_MAX,
 )
-from kv.base.methods import GET, MGET, READ_NOW, SCAN, SCAN_VALUES
+from kv.base.methods import GET, MGET, READ_NOW, SCAN, SCAN_SEALED, SCAN_VALUES
 from kv.base.ports import Timers
 from kv.base.timestamps import MAX
 from kv.client.calls import Started
@@ -315,6 +315,30 @@ class Reader:
                 )
             except Moved:
                 await reading.moved()
+
+    async def scan_sealed(
+        self, start: bytes, end: bytes, read_ts: int, *, limit: int, budget_ms: int
+    ) -> tuple[bytes, bytes, bytes | None] | None:
+        """The next records of `[start, end)` as they are stored, lengths and rows (SCAN_SEALED),
+        and where to go on. None: an intent is in the way; `scan_values` deals with it.
+        """
+        reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
+        while True:
+            here = await self._kv.locate(start)
+            high = min(end, here.end) if end and here.end else end or here.end
+            try:
+                (lengths, rows), resume = await self._kv.call(
+                    SCAN_SEALED, start, start, high, read_ts, limit, False, None,
+                    budget_ms=reading.budget_ms(),
+                )  # fmt: skip
+            except KeyLocked:
+                return None
+            except Moved:
+                await reading.moved()
+                continue
+            if resume is None and high != end:
+                resume = high
+            return lengths, rows, resume
 
     async def _scan_partition(
         self,

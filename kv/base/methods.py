@@ -94,6 +94,10 @@ PARTS: Final = 22
 # keys, values, start_ts, flags[, options] → version. WRITE of many puts without times to live; keys
 # rise; option absent: none may be there. Its anchor is the first key
 WRITE_ROWS: Final = 23
+# start, end, read_ts, limit, reverse (false), ignore → [lengths, rows], resume | None. SCAN for who
+# reads whole tables and looks at the records itself: key, record, key, record, … in one piece, as
+# they are stored (kv/mvcc/scan.py), and the length of each, 4 bytes little-endian
+SCAN_SEALED: Final = 24
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
 NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS})
@@ -298,7 +302,7 @@ MASTER_METHODS: Final = frozenset(
 # idempotent
 REPEATABLE: Final = frozenset(
     {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
-    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS, PARTS}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, SCAN_SEALED, PAIRS, PARTS}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}
     | {PING, LOOKUP, TSO}
@@ -317,7 +321,7 @@ REPEATABLE: Final = frozenset(
 # on that others decided
 QUERIES: Final = frozenset(
     {GET, MGET, SCAN, CHECK, RESOLVE, HEARTBEAT, PING, LOOKUP, TSO, STATS, FIND_TXN, SAFEPOINT}
-    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, PAIRS, PARTS}
+    | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, SCAN_SEALED, PAIRS, PARTS}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST}
     | {LOCK_BEAT, LOCK_END}

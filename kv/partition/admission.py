@@ -21,6 +21,7 @@ from kv.base.methods import (
     PUT,
     READ_NOW,
     SCAN,
+    SCAN_SEALED,
     SCAN_VALUES,
     WRITE,
 )
@@ -29,7 +30,7 @@ from kv.partition.ports import Connection
 from kv.partition.request_writes import outer_reads
 from kv.partition.requests import check_request, first_and_last, plain
 
-_RANGES: Final = frozenset({SCAN, SCAN_VALUES, CHANGES, PAIRS, PARTS, AWAIT_CHANGES})
+_RANGES: Final = frozenset({SCAN, SCAN_VALUES, SCAN_SEALED, CHANGES, PAIRS, PARTS, AWAIT_CHANGES})
 READS: Final = frozenset({GET, MGET, READ_NOW}) | _RANGES
 READ_AHEAD_BYTES: Final = 16 * MiB
 _KEYS_AT_ONCE: Final = 64  # any of their records may be the largest

@@ -17,12 +17,22 @@ from typing import Any, Final
 from kv.base import methods
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_STEP_ROWS_MAX
-from kv.base.methods import CHANGES, GET, MGET, PAIRS, PARTS, READ_NOW, SCAN, SCAN_VALUES
+from kv.base.methods import (
+    CHANGES,
+    GET,
+    MGET,
+    PAIRS,
+    PARTS,
+    READ_NOW,
+    SCAN,
+    SCAN_SEALED,
+    SCAN_VALUES,
+)
 from kv.base.timestamps import MAX
 from kv.feed import pairs, serve
 from kv.feed.recent import Recent
 from kv.mvcc.get import get, multi_get
-from kv.mvcc.scan import scan, scan_values
+from kv.mvcc.scan import scan, scan_sealed, scan_values
 from kv.mvcc.through import through_chunks
 from kv.partition.entry import Entry
 from kv.partition.evaluated import Evaluated
@@ -30,7 +40,7 @@ from kv.partition.parts import parts
 from kv.partition.ports import AppliedState
 
 _SCAN_FIELDS = 11  # of a SCAN without options
-_SCANS: Final = frozenset({SCAN, SCAN_VALUES})
+_SCANS: Final = frozenset({SCAN, SCAN_VALUES, SCAN_SEALED})
 
 
 def read_ts_of(r: list[Any]) -> int:
@@ -66,7 +76,7 @@ def bytes_of(r: list[Any], result: list[Any]) -> int:
         return pairs.bytes_of(result)
     if r[1] == PARTS:
         return sum(map(len, result[0]))
-    if r[1] == SCAN_VALUES:
+    if r[1] == SCAN_VALUES or r[1] == SCAN_SEALED:
         return sum(map(len, result[0]))
     return sum(len(key) + len(value) for key, value, _ in result[0])
 
@@ -132,6 +142,12 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
         found = multi_get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)
         rows = [None if value is None else [value, version] for value, version in found]
         return [rows] if r[1] == MGET else [rows, r[6]]
+    if r[1] == SCAN_SEALED:
+        start, end, read_ts, limit, _, ignore = r[5:_SCAN_FIELDS]
+        sealed = scan_sealed(
+            state, start, end, read_ts=read_ts, limit=limit, ignore=ignore, now_ms=now_ms
+        )
+        return [[sealed.lengths, sealed.rows], sealed.resume]
     if r[1] == SCAN_VALUES:
         start, end, read_ts, limit, reverse, ignore = r[5:_SCAN_FIELDS]
         values = None

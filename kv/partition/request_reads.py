@@ -64,6 +64,15 @@ def scan_values(r: list[Any]) -> Keys:
     return NO_KEYS
 
 
+def scan_sealed(r: list[Any]) -> Keys:
+    _check_scan(r)
+    if r[9]:
+        raise InvalidArgument("SCAN_SEALED goes forward only: reverse must be false")
+    if not r[7]:
+        raise InvalidArgument("SCAN_SEALED reads at a timestamp: read_ts must not be 0")
+    return NO_KEYS
+
+
 def _check_scan(r: list[Any]) -> None:
     _check_bounds(r)
     check_int(r[8], "limit", SCAN_ROWS_MAX, 1)

@@ -38,6 +38,7 @@ from kv.base.methods import (
     RESOLVE,
     ROLLBACK,
     SCAN,
+    SCAN_SEALED,
     SCAN_VALUES,
     SETTLE,
     WRITE,
@@ -60,6 +61,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     READ_NOW: (3, reads.mget),
     SCAN: (6, reads.scan),
     SCAN_VALUES: (6, reads.scan_values),
+    SCAN_SEALED: (6, reads.scan_sealed),
     CHANGES: (8, reads.changes),
     PAIRS: (8, reads.pairs),
     PARTS: (3, reads.parts),
@@ -128,7 +130,7 @@ def first_key(r: list[Any]) -> bytes | None:
         needed = check_request(r)
     except (InvalidArgument, TooLarge):
         return None
-    if r[1] in (SCAN, SCAN_VALUES, CHANGES, PAIRS, PARTS, AWAIT_CHANGES):
+    if r[1] in (SCAN, SCAN_VALUES, SCAN_SEALED, CHANGES, PAIRS, PARTS, AWAIT_CHANGES):
         return bytes(r[5])
     outer = first_and_last(r, needed)
     if outer is None and r[1] in (WRITE, PREWRITE) and (read := outer_reads(r)) is not None:

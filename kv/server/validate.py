@@ -184,6 +184,7 @@ _KEY_AT: Final[dict[int, tuple[int, ...]]] = {
     methods.READ_NOW: (5, 0),
     methods.SCAN: (5,),
     methods.SCAN_VALUES: (5,),
+    methods.SCAN_SEALED: (5,),
     methods.PAIRS: (5,),
     methods.PARTS: (5,),
     methods.CHANGES: (5,),

@@ -1,14 +1,16 @@
-"""PAIRS, SCAN_VALUES and PARTS at one partition: what readers of whole tables ask."""
+"""PAIRS, SCAN_VALUES, SCAN_SEALED and PARTS at one partition: what readers of whole tables ask."""
 
 from __future__ import annotations
 
 import random
+import struct
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
 
 from kv.base import methods
-from kv.base.errors import InvalidArgument, SnapshotTooOld
+from kv.base.errors import InvalidArgument, KeyLocked, SnapshotTooOld
 from kv.base.limits import FEED_ROWS_MAX, RANGE_PARTS_MAX
 from kv.base.methods import OP_DELETE, OP_PUT
 from tests.partition.node import Node
@@ -150,6 +152,46 @@ def test_o14_values_alone_are_those_of_a_scan() -> None:
             page, rest = node.call(methods.SCAN, LOW, LOW, HIGH, at, 1000, False, None)
             assert rest is None
             assert values == [value for _, value, _ in page]
+
+
+def test_o14_sealed_pages_are_records_as_they_lie() -> None:
+    """Who checks records himself misses one, gets one twice, or one that is not what is stored."""
+    node = Node()
+    model = Model(node, 7)
+    at = [model.write() for _ in range(30)][-1]
+    whole = [bytes(part) for row in node.engine.scan("cur", LOW, HIGH) for part in row]
+    assert whole
+    for limit in (1, 4, 1000):
+        resume: bytes | None = LOW
+        found: list[bytes] = []
+        while resume is not None:
+            args = (resume, HIGH, at, limit, False, None)
+            (lengths, rows), resume = node.call(methods.SCAN_SEALED, resume, *args)
+            edges = [0, *accumulate(struct.unpack(f"<{len(lengths) // 4}I", lengths))]
+            assert len(edges) <= 2 * limit + 1
+            found += [rows[a:b] for a, b in pairwise(edges)]
+        assert found == whole
+    for wrong in ((LOW, HIGH, 0, 4, False, None), (LOW, HIGH, at, 4, True, None)):
+        with pytest.raises(InvalidArgument):
+            node.call(methods.SCAN_SEALED, LOW, *wrong)
+
+
+def test_o14_an_intent_stands_in_the_way_of_sealed_pages() -> None:
+    """A reader that looks at records alone misses what a transaction committed below it."""
+    node = Node()
+    node.put(b"tab.a", b"v")
+    start = node.oracle(1)
+    node.call(methods.PREWRITE_ROWS, b"tab.b", start, b"tab.z", 1_000, [b"tab.b"], [b"w"])
+    at = node.oracle(1)
+    for low, met in ((b"tab.a\x00", True), (LOW, False)):  # a page ends with its last record
+        args = (low, HIGH, at, 10, False)
+        rid = node.send(methods.SCAN_SEALED, low, *args, None)
+        if met:
+            assert isinstance(node.error(rid), KeyLocked)
+        else:
+            assert node.reply(rid)[1] == b"tab.a\x00"
+        assert node.call(methods.SCAN_SEALED, low, *args, [start])
+    node.call(methods.SCAN_SEALED, b"tab.a\x00", b"tab.a\x00", HIGH, start - 1, 10, False, None)
 
 
 def test_o14_parts_are_cuts_of_the_range() -> None:
