@@ -74,12 +74,17 @@ class Notice:
 @dataclass(slots=True)
 class Channel:
     """What a session tells its client out of turn; the wire sends it before the next reply, or at
-    once after `tell`. Parameters that the wire itself obeys: TimeZone (of text formats).
+    once after `tell`. Parameters that the wire itself obeys: TimeZone (of text formats). And by
+    which number the client knows the session, and how others end what runs in it, or it (the
+    wire's, too).
     """
 
     notices: list[Notice] = field(default_factory=list)
     parameters: dict[str, str] = field(default_factory=dict)  # changed settings to report
     wake: Callable[[], None] | None = None  # the wire's
+    process: int = 0
+    cancel: Callable[[], None] | None = None
+    terminate: Callable[[], None] | None = None
 
     def tell(self, notice: Notice) -> None:
         """A notice that should not wait for the statement's end, e.g. of progress."""

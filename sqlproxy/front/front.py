@@ -71,6 +71,8 @@ _CATALOG_FUNCTIONS: Final = frozenset((
     "has_any_column_privilege", "pg_has_role", "current_schemas", "pg_encoding_to_char", "version",
     "pg_is_in_recovery",
     "pg_get_serial_sequence", "current_setting", "set_config", "pg_backend_pid", "inet_server_addr",
+    "pg_cancel_backend", "pg_terminate_backend", "current_query", "txid_current_if_assigned",
+    "pg_current_xact_id", "pg_current_xact_id_if_assigned",
     "pg_size_pretty", "txid_current", "pg_get_keywords", "pg_my_temp_schema",
     "pg_postmaster_start_time",
 ))  # fmt: skip

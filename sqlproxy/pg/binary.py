@@ -158,6 +158,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.INT8: _I8.pack,
     oids.OID: _U4.pack,
     oids.XID: _U4.pack,
+    oids.XID8: _I8.pack,  # a timestamp, far below 2⁶³
     oids.CID: _U4.pack,
     oids.TEXT: _text,
     oids.VARCHAR: _text,
@@ -378,6 +379,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.INT8: _sized(_I8, "bigint"),
     oids.OID: _sized(_U4, "oid"),
     oids.XID: _sized(_U4, "xid"),
+    oids.XID8: _sized(_I8, "xid8"),
     oids.CID: _sized(_U4, "cid"),
     oids.TEXT: read_text,
     oids.VARCHAR: read_text,

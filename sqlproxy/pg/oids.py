@@ -63,6 +63,7 @@ REGCONFIG: Final = 3734
 JSONB: Final = 3802
 REGNAMESPACE: Final = 4089
 REGROLE: Final = 4096
+XID8: Final = 5069
 
 Kind = Literal["base", "array", "pseudo"]
 
@@ -99,6 +100,7 @@ _BASE: Final[tuple[tuple[int, str, int, int, str, str, str], ...]] = (
     (OID, "oid", 1028, 4, "N", "", ""),
     (TID, "tid", 1010, 6, "U", "", ""),
     (XID, "xid", 1011, 4, "U", "", ""),
+    (XID8, "xid8", 271, 8, "U", "", ""),
     (CID, "cid", 1012, 4, "U", "", ""),
     (JSON, "json", 199, -1, "U", "", ""),
     (PG_NODE_TREE, "pg_node_tree", 0, -1, "Z", "", ""),

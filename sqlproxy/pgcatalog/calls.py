@@ -24,6 +24,10 @@ FACTS: Final = {
     "schemas_all": "CAST($schemas_all AS VARCHAR[])",
     "visible": "CAST($visible AS BIGINT[])",
     "pid": "CAST($pid AS INTEGER)",
+    "pids": "CAST($pids AS INTEGER[])",
+    "query": "CAST($query AS VARCHAR)",
+    "txid": "CAST($txid AS BIGINT)",
+    "txid_known": "CAST($txid_known AS BIGINT)",
     "now": "make_timestamptz(CAST($now AS BIGINT))",
     "started": "make_timestamptz(CAST($started AS BIGINT))",
 }

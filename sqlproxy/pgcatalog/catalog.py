@@ -127,6 +127,8 @@ _OURS: Final = (
             *MANY,
             "format_type",
             "set_config",
+            "pg_cancel_backend",
+            "pg_terminate_backend",
             "current_setting",
             "to_regclass",
             "to_regtype",
@@ -146,7 +148,7 @@ class Change:
     """What set_config() asked for."""
 
     name: str
-    value: str
+    value: str | None
     local: bool
 
 
@@ -320,6 +322,10 @@ class SystemCatalog:
             "schemas_all": every,
             "visible": [known[name] for name in every],
             "pid": session.pid,
+            "pids": [one["pid"] for one in session.activity],
+            "query": session.query,
+            "txid": session.txid,
+            "txid_known": session.txid,
             "now": session.now_us,
             "started": session.started_us,
         }
@@ -359,29 +365,12 @@ class SystemCatalog:
         listed = told.get(name, ())
         if name == "pg_timezone_names":
             listed = _zones(_EPOCH + timedelta(microseconds=session.now_us))
-        if name == "pg_stat_activity" and not listed:
-            listed = [self._myself(session)]
+        if name == "pg_stat_activity":
+            listed = session.activity
         return _table(layout, [tuple(one.get(n) for n, _ in layout) for one in listed])
 
     def _held(self, oid: int) -> str:
         return kinds.held(oid, self._static.element_of(oid))
-
-    def _myself(self, session: Session) -> Told:
-        now = _EPOCH + timedelta(microseconds=session.now_us)
-        return {
-            "datid": oids.database(session.database),
-            "datname": session.database,
-            "pid": session.pid,
-            "usesysid": oids.BOOTSTRAP_ROLE,
-            "usename": session.user,
-            "application_name": session.settings.get("application_name", ""),
-            "backend_start": now,
-            "query_start": now,
-            "state_change": now,
-            "state": "active",
-            "query": "",
-            "backend_type": "client backend",
-        }
 
     def _settings(self, session: Session, feed: str) -> pa.Table:
         source = self._static.feeds["pg_show_all_settings"]

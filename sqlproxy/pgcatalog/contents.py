@@ -5,7 +5,9 @@ values: the catalog never asks the store.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlproxy.privileges import Place
 from sqlproxy.schema import Sequence, Table, View
@@ -50,7 +52,9 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who asks. `settings`: as SHOW tells them. Times in µs since 1970."""
+    """Who asks. `settings`: as SHOW tells them. Times in µs since 1970. `txid`: of the transaction;
+    None: there is none. `activity`: rows of pg_stat_activity.
+    """
 
     user: str = "kvorum"
     database: str = "postgres"
@@ -59,3 +63,6 @@ class Session:
     pid: int = 0
     now_us: int = 0
     started_us: int = 0
+    query: str = ""
+    txid: int | None = None
+    activity: Items[Mapping[str, Any]] = ()

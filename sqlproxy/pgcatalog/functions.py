@@ -66,7 +66,6 @@ _NOTHING: Final = [
     "pg_current_wal_insert_lsn",
     "pg_current_logfile",
     "pg_get_viewdef_missing",
-    "pg_current_xact_id_if_assigned",
     "_pg_index_position",
 ]
 _ZERO: Final = [
@@ -190,7 +189,7 @@ SCALAR: Final[dict[str, Spec]] = {
     "getpgusername": "$user",
     "current_schema": "$schema",
     "current_schemas": "CASE WHEN {0} THEN $schemas_all ELSE $schemas END",
-    "current_query": "''",
+    "current_query": "$query",
     "pg_backend_pid": "$pid",
     "pg_is_in_recovery": "false",
     "pg_is_wal_replay_paused": "false",
@@ -201,7 +200,10 @@ SCALAR: Final[dict[str, Spec]] = {
     "pg_client_encoding": "'UTF8'",
     "getdatabaseencoding": "'UTF8'",
     "pg_blocking_pids": "CAST([] AS INTEGER[])",
-    "txid_current": "0",
+    "txid_current": "$txid",
+    "txid_current_if_assigned": "$txid_known",
+    "pg_current_xact_id": "$txid",
+    "pg_current_xact_id_if_assigned": "$txid_known",
     "pg_jit_available": "false",
     "pg_advisory_unlock_all": "NULL",
     **dict.fromkeys(

@@ -25,7 +25,7 @@ REG: Final = {
     oids.REGOPERATOR: "regoperator",
     oids.REGCONFIG: "regconfig",
 }
-IDS: Final = frozenset({oids.OID, oids.XID, oids.CID, *REG})
+IDS: Final = frozenset({oids.OID, oids.XID, oids.XID8, oids.CID, *REG})
 INTEGERS: Final = (oids.INT2, oids.INT4, oids.INT8)
 NUMBERS: Final = (*INTEGERS, oids.NUMERIC, oids.FLOAT4, oids.FLOAT8)  # each widens to those behind
 STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.NAME, oids.CHAR})

@@ -151,6 +151,12 @@ def missing_table(name: str, position: int) -> SqlError:
     )
 
 
+SIGNAL: Final = "pg_terminate_backend()"
+"""Instead of a setting's name among what is changed: value, a session's number; local: whether all
+of it ends, not what runs in it alone.
+"""
+
+
 @dataclass(slots=True)
 class Needs:
     """What a translated statement takes from outside when it runs."""

@@ -12,7 +12,7 @@ from sqlproxy.pgcatalog.calls import Calls
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import SCALAR
 from sqlproxy.pgcatalog.kinds import quoted
-from sqlproxy.pgcatalog.model import Expr, Scope, Struct
+from sqlproxy.pgcatalog.model import SIGNAL, Expr, Scope, Struct
 
 
 class Special:
@@ -205,6 +205,22 @@ class Special:
         local = self.types.to(given[2], oids.BOOL).sql
         self.setting(name, value, local, scope, at(body))
         return Expr(value, oids.TEXT, name="set_config", strength=2)
+
+    def _call_pg_cancel_backend(self, body: Node, scope: Scope) -> Expr:
+        return self._signal("pg_cancel_backend", body, scope)
+
+    def _call_pg_terminate_backend(self, body: Node, scope: Scope) -> Expr:
+        return self._signal("pg_terminate_backend", body, scope)
+
+    def _signal(self, name: str, body: Node, scope: Scope) -> Expr:
+        """Whether there is such a session; that it ends is told as set_config()'s change is."""
+        given = self._arguments(body, scope)
+        self.calls.resolve(name, given, at(body))
+        process = self.types.to(given[0], oids.INT4).sql
+        ends = "true" if name == "pg_terminate_backend" else "false"
+        self.setting(f"'{SIGNAL}'", f"CAST({process} AS VARCHAR)", ends, scope, at(body))
+        there = self.calls.fact("list_contains($pids, {0})").replace("{0}", process)
+        return Expr(f"({there})", oids.BOOL, name=name, strength=2)
 
     def setting(self, name: str, value: str, local: str, scope: Scope, position: int) -> None:
         raise NotImplementedError

@@ -27,6 +27,7 @@ from sqlproxy.pgcatalog.calls import AGGREGATES, Calls
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.expressions import Expressions
 from sqlproxy.pgcatalog.model import (
+    SIGNAL,
     UNNAMED,
     Col,
     Cte,
@@ -130,7 +131,8 @@ class Translation(Expressions):
 
     def setting(self, name: str, value: str, local: str, scope: Scope, position: int) -> None:
         if scope is not self._top:
-            raise unsupported("set_config() inside a query", position=position)
+            what = "to end a session" if SIGNAL in name else "set_config()"
+            raise unsupported(f"{what} inside a query", position=position)
         self.changes.append((name, value, local))
 
     # -- queries

@@ -107,7 +107,7 @@ class SessionEnv(Env):
         self.params = values
         self.slept = 0.0
         self._session, self._numbers = session, numbers
-        self._began_us = session.services.clock.now_ms() * 1000
+        self._began_us = session.statement_us = session.services.clock.now_ms() * 1000
         if not session.transaction_us:
             session.transaction_us = self._began_us
         self._now_us = session.transaction_us

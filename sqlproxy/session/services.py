@@ -15,6 +15,7 @@ from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.session.names import Catalogs
+from sqlproxy.session.roster import Roster
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
@@ -132,3 +133,4 @@ class Services:
     analytic: Analytic | None = None
     advisory: AdvisoryLocks | None = None
     plans: Plans = field(default_factory=Plans)
+    roster: Roster = field(default_factory=Roster)

@@ -44,7 +44,9 @@ from sqlproxy.fast.writing import Outcome
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.pg.style import Style
+from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Session as CatalogSession
+from sqlproxy.pgcatalog.model import SIGNAL, Needs
 from sqlproxy.session import running, short
 from sqlproxy.session.advising import Advising
 from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
@@ -113,6 +115,8 @@ class SqlSession:
         self.outcomes: list[Outcome] = []  # of the transaction: what a refused condition may mean
         self.began_us = services.clock.now_ms() * 1000
         self.transaction_us = 0  # when the transaction began, for now()
+        self.last: Prepared | None = None  # the statement that runs, or ran last, …
+        self.statement_us = 0  # … and when it began; 0: nobody asked
         self._running: asyncio.Task[Any] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
         self.lone = False  # the statement under way is all of a simple query
@@ -123,6 +127,11 @@ class SqlSession:
     @property
     def status(self) -> Status:
         return self.block.status
+
+    @property
+    def busy(self) -> bool:
+        """Whether a statement runs."""
+        return self._running is not None
 
     @property
     def idle_ms_max(self) -> int:
@@ -161,6 +170,7 @@ class SqlSession:
 
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         assert isinstance(statement, Prepared)
+        self.last = statement
         self.advising.check()
         if self.block.status == "E" and not isinstance(statement.bound, (*_EXITS, s.Empty)):
             raise SqlError(
@@ -200,6 +210,7 @@ class SqlSession:
             statement = again
         if declared is None or self.advising.any or not self.permits.holds(statement):
             return False
+        self.last, self.statement_us = statement, 0
         return short.start(self, declared, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:
@@ -237,9 +248,10 @@ class SqlSession:
                 await self.advising.end_transaction()
 
     def cancel(self) -> None:
-        self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
+        self.interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
 
     async def close(self) -> None:
+        self.services.roster.remove(self)
         self.advising.close()
         await self._close_portals()
         await self.block.roll_back()
@@ -340,23 +352,46 @@ class SqlSession:
     async def ask_catalog(self, system: Any, values: Sequence[Any]) -> list[Any]:
         """The rows of a query over the system's relations. Raises SqlError."""
         services = self.services
-        declared = await self.declared()
+        declared, cluster = await self.declared(), await services.cluster()
         who = CatalogSession(
             user=self.permits.acting,
             database=self.database,
             settings={name: value for name, value, _ in self.settings.all()},
             now_us=self.transaction_us or services.clock.now_ms() * 1000,
             started_us=self.began_us,
+            pid=self.channel.process,
+            query="" if self.last is None else self.last.text,
+            **await self._told_of_sessions(system.translated.needs, cluster),
         )
-        answer = await services.system.execute(
-            system, values, who, await services.cluster(), declared.contents
-        )
+        answer = await services.system.execute(system, values, who, cluster, declared.contents)
         for change in answer.changes:
-            if change.name.lower() == "role":  # names of settings come in any case
+            if change.name == SIGNAL:
+                if change.value is not None:
+                    process = int(change.value)
+                    services.roster.signal(self, process, terminate=change.local)
+                    await asyncio.sleep(0)  # if it was this session its statement ends here
+                continue
+            if (
+                change.name.lower() == "role" and change.value is not None
+            ):  # names of settings come in any case
                 self.permits.check_role(change.value)
             self.settings.set(change.name, change.value, local=change.local)
             self.changed(change.name)
         return answer.rows
+
+    async def _told_of_sessions(self, needs: Needs, cluster: Cluster) -> dict[str, Any]:
+        """What a query of the catalog asks of sessions and transactions: most ask nothing."""
+        found: dict[str, Any] = {}
+        if "txid" in needs.facts:  # a transaction that is asked for its number has one
+            if self.block.explicit:
+                found["txid"] = (await self.block.work(self.modes())).start_ts
+            else:
+                found["txid"] = await self.services.client.now()
+        elif self.block.transaction is not None:
+            found["txid"] = self.block.transaction.start_ts
+        if "pids" in needs.facts or "pg_stat_activity" in " ".join(needs.feeds):
+            found["activity"] = self.services.roster.rows(self, cluster)
+        return found
 
     async def fill(self, table: str, columns: Sequence[str], select: s.Select) -> int:
         """INSERT INTO a table that was just made; the number of rows."""
@@ -549,9 +584,10 @@ class SqlSession:
             self._why.detail = detail
 
     def _timed_out(self) -> None:
-        self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to statement timeout"))
+        self.interrupt(SqlError(QUERY_CANCELED, "canceling statement due to statement timeout"))
 
-    def _interrupt(self, why: SqlError) -> None:
+    def interrupt(self, why: SqlError) -> None:
+        """What runs ends with this error; nothing else does."""
         if self._running is not None and not self._deaf and self._why is None:
             self._why = why
             self._running.cancel()

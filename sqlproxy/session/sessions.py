@@ -43,9 +43,11 @@ class SqlSessions:
                 detail="User does not have CONNECT privilege.",
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
-        return SqlSession(
+        session = SqlSession(
             self.services, user, database, given, dispatch.portal, stranger=role is None
         )
+        self.services.roster.add(session)
+        return session
 
     async def verifier(self, user: str) -> str | None:
         try:

@@ -37,6 +37,7 @@ from kv.base.limits import (
 )
 from sqlproxy.answers import Session
 from sqlproxy.errors import (
+    ADMIN_SHUTDOWN,
     IDLE_IN_TRANSACTION,
     IDLE_SESSION,
     INTERNAL_ERROR,
@@ -341,7 +342,9 @@ class Connection(asyncio.Protocol):
         session = self._session = greeted.session
         self._conversation = Conversation(session, self)
         self._conversation.use_zone(greeted.zone)
-        session.channel.wake = self._tell
+        channel = session.channel
+        channel.wake, channel.process = self._tell, self.process
+        channel.cancel, channel.terminate = self.cancel, self._terminated
         self.deadline = 0.0
         return True
 
@@ -422,6 +425,10 @@ class Connection(asyncio.Protocol):
             self._say_goodbye(error)
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
+
+    def _terminated(self) -> None:
+        """Another session asked for it."""
+        self.end(Fatal(ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
 
     def expired(self) -> None:
         """The deadline has passed."""

@@ -1,0 +1,151 @@
+"""Sessions as other sessions see them: their numbers, what they run, and how they are ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic, sleep
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def other(sql: Sql) -> Iterator[psycopg.Connection]:
+    with sql.connect(autocommit=True) as conn:
+        yield conn
+
+
+def patiently(holds: Callable[[], bool]) -> None:
+    """Until it does."""
+    deadline = monotonic() + 60
+    while not holds():
+        assert monotonic() < deadline
+        sleep(0.02)
+
+
+def _one(conn: psycopg.Connection, text: str, *values: Any) -> Any:
+    row = conn.execute(text, values).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_p12_a_session_knows_its_number(db: psycopg.Connection, other: psycopg.Connection) -> None:
+    """Clients that log or cancel by pg_backend_pid() had 0, all of them."""
+    assert _one(db, "SELECT pg_backend_pid()") == db.info.backend_pid > 0
+    assert _one(other, "SELECT pg_backend_pid()") == other.info.backend_pid != db.info.backend_pid
+    assert _one(db, "SELECT current_query()") == "SELECT current_query()"
+
+
+def test_p12_a_transaction_has_a_number_of_its_own(sql: Sql, db: psycopg.Connection) -> None:
+    """Every transaction had the number 0: tools that tell them apart by it saw one."""
+    first = _one(db, "SELECT txid_current()")
+    assert 0 < first < int(_one(db, "SELECT pg_current_xact_id()"))
+    with sql.connect() as conn:
+        number = _one(conn, "SELECT txid_current()")
+        assert _one(conn, "SELECT txid_current()") == number
+        assert _one(conn, "SELECT txid_current_if_assigned()") == number
+        assert _one(conn, "SELECT pg_current_xact_id()") == str(number)
+
+
+def test_u2_pg_stat_activity_lists_the_sessions_of_the_node(
+    sql: Sql, db: psycopg.Connection
+) -> None:
+    """An operator could not see who is connected, and what they do."""
+    with sql.connect(application_name="reports") as conn:
+        conn.execute("SELECT 1 AS one")
+        row = db.execute(
+            "SELECT usename, application_name, state, query, query_start >= backend_start, "
+            "xact_start IS NOT NULL FROM pg_stat_activity WHERE pid = %s",
+            [conn.info.backend_pid],
+        ).fetchone()
+        assert row == ("kvorum", "reports", "idle in transaction", "SELECT 1 AS one", True, True)
+        conn.rollback()
+        told = "SELECT state FROM pg_stat_activity WHERE datname = current_database() ORDER BY pid"
+        assert db.execute(told).fetchall() == [("active",), ("idle",)]
+        mine = "SELECT count(*) FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        assert _one(db, mine) == 1
+    patiently(lambda: _one(db, told.replace("state", "count(*)").partition(" ORDER")[0]) == 1)
+
+
+def test_p12_a_statement_is_cancelled_by_another_session(
+    db: psycopg.Connection, other: psycopg.Connection
+) -> None:
+    """pg_cancel_backend() was refused: only who had the key could cancel."""
+    failed: list[BaseException] = []
+
+    def nap() -> None:
+        try:
+            other.execute("SELECT pg_sleep(60)")
+        except psycopg.Error as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=nap)
+    thread.start()
+    where = f"FROM pg_stat_activity WHERE pid = {other.info.backend_pid}"
+    patiently(lambda: _one(db, f"SELECT state || query {where}") == "activeSELECT pg_sleep(60)")
+    assert _one(db, f"SELECT pg_cancel_backend(pid) {where}") is True
+    thread.join(30)
+    assert [type(error) for error in failed] == [psycopg.errors.QueryCanceled]
+    assert _one(other, "SELECT 1") == 1, "the session lives"
+    notices: list[str] = []
+    db.add_notice_handler(lambda told: notices.append(str(told.message_primary)))
+    assert _one(db, "SELECT pg_cancel_backend(2147483647)") is False
+    assert _one(db, "SELECT pg_cancel_backend(NULL)") is None
+    assert notices == ["PID 2147483647 is not a PostgreSQL backend process"]
+
+
+def test_p12_sessions_are_terminated_by_another_one(sql: Sql, db: psycopg.Connection) -> None:
+    """Who wants a database for himself ends all other sessions of it."""
+    idle = sql.connect(autocommit=True)
+    busy = sql.connect(autocommit=True)
+    failed: list[BaseException] = []
+
+    def nap() -> None:
+        try:
+            busy.execute("SELECT pg_sleep(60)")
+        except psycopg.Error as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=nap)
+    thread.start()
+    try:
+        here = "FROM pg_stat_activity WHERE datname = current_database()"
+        patiently(lambda: _one(db, f"SELECT count(*) {here} AND state = 'active'") == 2)
+        ended = db.execute(
+            f"SELECT pg_terminate_backend(pid) {here} AND pid <> pg_backend_pid()"
+        ).fetchall()
+        assert ended == [(True,), (True,)]
+        thread.join(30)
+        assert [type(error) for error in failed] == [psycopg.errors.AdminShutdown]
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            idle.execute("SELECT 1")
+        patiently(lambda: _one(db, f"SELECT count(*) {here}") == 1)
+    finally:
+        thread.join(30)
+        idle.close()
+        busy.close()
+
+
+def test_p12_a_role_ends_its_own_sessions_only(sql: Sql, db: psycopg.Connection) -> None:
+    """Anybody could end the administrator's statements, or read them."""
+    db.execute("CREATE ROLE ender LOGIN")
+    try:
+        with psycopg.connect(sql.dsn.replace("user=kvorum", "user=ender"), autocommit=True) as conn:
+            pid = db.info.backend_pid
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="superuser"):
+                conn.execute("SELECT pg_terminate_backend(%s)", [pid])
+            assert _one(conn, "SELECT query FROM pg_stat_activity WHERE pid = %s", pid) == (
+                "<insufficient privilege>"
+            )
+            own = "SELECT query FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            assert _one(conn, own) == own
+            with pytest.raises(psycopg.errors.AdminShutdown):
+                conn.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    finally:
+        db.execute("DROP ROLE ender")
