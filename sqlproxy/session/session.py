@@ -371,9 +371,8 @@ class SqlSession:
                     services.roster.signal(self, process, terminate=change.local)
                     await asyncio.sleep(0)  # if it was this session its statement ends here
                 continue
-            if (
-                change.name.lower() == "role" and change.value is not None
-            ):  # names of settings come in any case
+            role = change.name.lower() == "role"  # names of settings come in any case
+            if role and change.value is not None:
                 self.permits.check_role(change.value)
             self.settings.set(change.name, change.value, local=change.local)
             self.changed(change.name)

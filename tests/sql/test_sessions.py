@@ -35,14 +35,14 @@ def _one(conn: psycopg.Connection, text: str, *values: Any) -> Any:
     return row[0]
 
 
-def test_p12_a_session_knows_its_number(db: psycopg.Connection, other: psycopg.Connection) -> None:
+def test_p10_a_session_knows_its_number(db: psycopg.Connection, other: psycopg.Connection) -> None:
     """Clients that log or cancel by pg_backend_pid() had 0, all of them."""
     assert _one(db, "SELECT pg_backend_pid()") == db.info.backend_pid > 0
     assert _one(other, "SELECT pg_backend_pid()") == other.info.backend_pid != db.info.backend_pid
     assert _one(db, "SELECT current_query()") == "SELECT current_query()"
 
 
-def test_p12_a_transaction_has_a_number_of_its_own(sql: Sql, db: psycopg.Connection) -> None:
+def test_p10_a_transaction_has_a_number_of_its_own(sql: Sql, db: psycopg.Connection) -> None:
     """Every transaction had the number 0: tools that tell them apart by it saw one."""
     first = _one(db, "SELECT txid_current()")
     assert 0 < first < int(_one(db, "SELECT pg_current_xact_id()"))
@@ -73,7 +73,7 @@ def test_u2_pg_stat_activity_lists_the_sessions_of_the_node(
     patiently(lambda: _one(db, told.replace("state", "count(*)").partition(" ORDER")[0]) == 1)
 
 
-def test_p12_a_statement_is_cancelled_by_another_session(
+def test_p10_a_statement_is_cancelled_by_another_session(
     db: psycopg.Connection, other: psycopg.Connection
 ) -> None:
     """pg_cancel_backend() was refused: only who had the key could cancel."""
@@ -100,7 +100,7 @@ def test_p12_a_statement_is_cancelled_by_another_session(
     assert notices == ["PID 2147483647 is not a PostgreSQL backend process"]
 
 
-def test_p12_sessions_are_terminated_by_another_one(sql: Sql, db: psycopg.Connection) -> None:
+def test_p10_sessions_are_terminated_by_another_one(sql: Sql, db: psycopg.Connection) -> None:
     """Who wants a database for himself ends all other sessions of it."""
     idle = sql.connect(autocommit=True)
     busy = sql.connect(autocommit=True)
@@ -132,7 +132,7 @@ def test_p12_sessions_are_terminated_by_another_one(sql: Sql, db: psycopg.Connec
         busy.close()
 
 
-def test_p12_a_role_ends_its_own_sessions_only(sql: Sql, db: psycopg.Connection) -> None:
+def test_p10_a_role_ends_its_own_sessions_only(sql: Sql, db: psycopg.Connection) -> None:
     """Anybody could end the administrator's statements, or read them."""
     db.execute("CREATE ROLE ender LOGIN")
     try:
