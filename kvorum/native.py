@@ -144,6 +144,8 @@ class NativeBackend(NativeAdmin):
                 return Page([], None, await self._moment(span.at))
             page = await self._txn.scan(low, high, limit=limit, reverse=span.reverse, at=span.at)
         except KvorumError as e:
+            if await self._moved(e, ns, table, prefix):
+                return await self.scan(ns, table, spec)
             raise self._names.told(e) from None
         return user_page(page, span)
 
@@ -165,6 +167,9 @@ class NativeBackend(NativeAdmin):
         try:
             found, at = await self._txn.multi_get(wanted, at)
         except KvorumError as e:
+            moved = [await self._moved(e, *name, prefix) for name, prefix in prefixes.items()]
+            if any(moved):
+                return await self.multi_get(keys, at)
             raise self._names.told(e) from None
         return [None if r is None else Record(*r) for r in found], at
 

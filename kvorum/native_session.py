@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from kv.base import ops
-from kv.base.errors import KvorumError, Refused
+from kv.base.errors import KvorumError, Moved, Refused, RestartTxn, Unavailable
 from kvorum import cursor
 from kvorum.cursor import storage_range, table_id, user_page
 from kvorum.model import Page, Record, ScanSpec, TableKey
-from kvorum.names import Names
+from kvorum.names import PREFIX_BYTES, Names
 from txn.trace import CommitTrace
 from txn.transaction import Transaction, TxnState
 
@@ -64,7 +64,7 @@ class NativeSession:
         self._transaction = transaction
         self._names = names
         self._own = own
-        self._written: set[tuple[str, str]] = set()
+        self._written: dict[tuple[str, str], bytes] = {}  # the tables, with their key prefixes
         own.opened(transaction)
 
     @property
@@ -80,6 +80,7 @@ class NativeSession:
         try:
             value, version = await self._transaction.get(prefix + key)
         except KvorumError as e:
+            await self._check_made_anew(e, {(ns, table): prefix})
             raise self._names.told(e) from None
         return None if value is None else Record(value, version)
 
@@ -89,6 +90,8 @@ class NativeSession:
         try:
             found = await self._transaction.multi_get(wanted)
         except KvorumError as e:
+            sent = zip(keys, wanted, strict=True)
+            await self._check_made_anew(e, {(k.ns, k.table): s[:PREFIX_BYTES] for k, s in sent})
             raise self._names.told(e) from None
         return [None if record is None else Record(*record) for record in found]
 
@@ -103,6 +106,7 @@ class NativeSession:
                 low, high, limit=cursor.page_rows(spec.limit), reverse=span.reverse
             )
         except KvorumError as e:
+            await self._check_made_anew(e, {(ns, table): prefix})
             raise self._names.told(e) from None
         return user_page(page, span)
 
@@ -118,13 +122,13 @@ class NativeSession:
         names = self._names
         prefix = names.known_writable(ns, table) or await names.writable(ns, table)
         self._write(ops.put(prefix + key, value, cond, ttl_ms))
-        self._written.add((ns, table))
+        self._written[ns, table] = prefix
 
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
         names = self._names
         prefix = names.known_writable(ns, table) or await names.writable(ns, table)
         self._write(ops.delete(prefix + key, cond))
-        self._written.add((ns, table))
+        self._written[ns, table] = prefix
 
     def _write(self, op: ops.Op) -> None:
         try:
@@ -151,7 +155,26 @@ class NativeSession:
         except KvorumError as e:
             if e.disposition != "unknown_outcome":
                 self._own.aborted(self.id)
+            await self._check_made_anew(e, self._written)
             raise self._names.told(e) from None
+
+    async def _check_made_anew(
+        self, error: KvorumError, known: Mapping[tuple[str, str], bytes]
+    ) -> None:
+        """Whether that no node has the keys is because somebody dropped their table and made it
+        anew, and this client remembered the old one. What was read may be of either, so it is to be
+        run again. Raises RestartTxn (TABLE_CHANGED), NotFound.
+        """
+        if not isinstance(error, Unavailable | Moved):
+            return
+        for (ns, table), prefix in known.items():
+            if await self._names.changed(ns, table, prefix):
+                raise RestartTxn(
+                    f"table {ns}.{table} was dropped and made anew; nothing was written: run the"
+                    " transaction again",
+                    code="TABLE_CHANGED",
+                    details={"namespace": ns, "table": table},
+                ) from error
 
     async def abort(self) -> None:
         await self._transaction.abort()

@@ -53,7 +53,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import assert_never
+from typing import Final, assert_never
 
 from kv.base.errors import (
     ConditionFailed,
@@ -75,6 +75,7 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import Op
 from kv.base.timestamps import MAX, physical_ms
+from kv.client.calls import NO_PARTITION
 from kv.mvcc.records import Parts
 from kv.mvcc.refusals import read_expired
 from txn.cutting import fits_one_entry, parts
@@ -127,6 +128,7 @@ class State(Enum):
 
 
 OPEN = frozenset({State.GROUPING, State.WRITING, State.PREWRITING, State.STAMPING})
+_NOWHERE_TRIES: Final = 3  # while no node has a partition of a key: mostly its table was dropped
 
 
 class CommitCore:
@@ -150,6 +152,7 @@ class CommitCore:
         self.stage: Parts = ()  # the keys of all parts, if it may commit by its intents
         self._early = False  # … and every answer so far allows it
         self._staged = False  # … and the record may be STAGING: failures are uncertain
+        self._anchored = False  # the anchor's prewrite was executed, or may have been
         self._min_commit_ts = start_ts + 1
         self._before_ts = MAX  # something that was read expires then
         self._waiting: deque[Indexes] = deque()  # parts not sent yet
@@ -269,6 +272,7 @@ class CommitCore:
     def _on_prewritten(self, event: Prewritten) -> list[Effect]:
         part = event.request.indexes
         self._under_way.remove(part)
+        self._anchored = self._anchored or 0 in part
         if self.state is not State.PREWRITING:
             return []
         self._early = self._early and event.exact
@@ -362,7 +366,8 @@ class CommitCore:
             case Rollback():
                 if self.state not in (State.ABORTING, State.SETTLING):
                     return []
-                if _may_pass(error):
+                lost = _nowhere(error, request.attempt) and self.state is State.ABORTING
+                if _may_pass(error) and not (lost and not self._uncertain):
                     return [Rollback(request.attempt + 1)]
                 return self._on_out_of_time()
             case _:
@@ -390,7 +395,7 @@ class CommitCore:
             self.state = State.SETTLING
             self._error = connection_lost(self.start_ts)
             return [Rollback()]
-        if _may_pass(error):
+        if _may_pass(error) and not _nowhere(error, request.attempt):
             return [Write(request.attempt + 1)]
         if isinstance(error, TooLarge) and len(self.ops) > 1:
             return self._prewrite_all()
@@ -398,6 +403,8 @@ class CommitCore:
         return self._finish(self._in_our_terms(error, tuple(range(len(self.ops)))))
 
     def _prewrite_failed(self, request: Prewrite, error: KvorumError) -> list[Effect]:
+        nothing_done = isinstance(error, TryLater | Reroute)
+        self._anchored = self._anchored or (0 in request.indexes and not nothing_done)
         if self.state is not State.PREWRITING:
             self._under_way.remove(request.indexes)
             return []
@@ -405,7 +412,7 @@ class CommitCore:
             self._under_way.remove(request.indexes)
             self._groupings += 1
             return [Group(request.indexes, request.attempt + 1)]
-        if _may_pass(error):
+        if _may_pass(error) and not _nowhere(error, request.attempt):
             return [Prewrite(request.indexes, request.attempt + 1)]
         self._under_way.remove(request.indexes)
         return self._abort(self._in_our_terms(error, request.indexes))
@@ -436,7 +443,7 @@ class CommitCore:
                 return []
             case State.WRITING | State.SETTLING:
                 return self._doubt()
-            case _ if self._flipped or self._staged:
+            case _ if self._uncertain:
                 return self._doubt()
             case (
                 State.GROUPING | State.PREWRITING | State.STAMPING | State.FLIPPING | State.ABORTING
@@ -445,6 +452,14 @@ class CommitCore:
                 return self._finish(self._error or deadline_exceeded(self.start_ts))
             case _:
                 assert_never(self.state)
+
+    @property
+    def _uncertain(self) -> bool:
+        """Whether somebody may have committed it: by a flip of ours, or by its intents, which need
+        the record that only the anchor's prewrite makes.
+        """
+        anchored = self._anchored or any(0 in part for part in self._under_way)
+        return self._flipped or (self._staged and anchored)
 
     def interrupted(self, unsent: Sequence[Effect] = ()) -> KvorumError:
         """What to tell a caller whose client is closed under it, and will not send `unsent`."""
@@ -489,6 +504,11 @@ class CommitCore:
         self._cleaned = not self._under_way
         keys = tuple(sorted(set(self._touched)))
         return [Resolve(self._outcome_ts, keys)] if keys else []
+
+
+def _nowhere(error: KvorumError, attempt: int) -> bool:
+    """Whether it was said often enough that no node has a partition of the key."""
+    return error.code == NO_PARTITION and attempt + 1 >= _NOWHERE_TRIES
 
 
 def _may_pass(error: KvorumError) -> bool:

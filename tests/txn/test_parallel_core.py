@@ -22,11 +22,13 @@ from kv.base.limits import (
 from kv.base.methods import ABORTED, COMMITTED, OP_READ, PENDING
 from kv.base.ops import Op, put
 from kv.base.timestamps import compose
+from kv.client.calls import NO_PARTITION
 from tests.txn.test_txn_core import START, core, ended
-from txn.core import CommitCore, State
+from txn.core import _NOWHERE_TRIES, CommitCore, State
 from txn.messages import (
     Answered,
     Beat,
+    Effect,
     Failed,
     Finish,
     Flip,
@@ -199,3 +201,46 @@ def test_d13_only_small_transactions_are_staged(
     (group,) = made.start()
     made.step(Grouped(group, [tuple(range(i, keys, parts)) for i in range(parts)]))
     assert bool(made.stage) == stages
+
+
+NOWHERE = Unavailable("no partition of this key", code=NO_PARTITION)
+
+
+def nowhere(made: CommitCore, prewrite: Effect) -> list[Effect]:
+    """The effects when it was said often enough that no node has a partition of its keys."""
+    effects: list[Effect] = [prewrite]
+    while isinstance(sent := effects[0], Prewrite):
+        assert sent.attempt < _NOWHERE_TRIES
+        effects = made.step(Failed(sent, NOWHERE))
+    return effects
+
+
+def test_d13_a_table_that_is_gone_is_no_unknown_outcome() -> None:
+    """A transaction anchored in a table that had been dropped before it began was told after ten
+    seconds that it may be committed, though no record of it was ever made.
+    """
+    made, (a, b) = staged()
+    assert made.step(Prewritten(b, START + 5, exact=True)) == []
+    assert nowhere(made, a) == [Rollback()]
+    effects = made.step(Failed(Rollback(_NOWHERE_TRIES - 1), NOWHERE))
+    assert effects[0] == Finish(NOWHERE)
+    assert made.state is State.ABORTED
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_d13_a_record_that_may_be_there_stays_a_doubt(answered: bool) -> None:
+    """The anchor's prewrite was executed, or may have been: others may have found all intents, and
+    the commit, before the table went. "Nothing was written" would be a lie.
+    """
+    made, (a, b) = staged()
+    if answered:
+        assert made.step(Prewritten(a, START + 5, exact=True)) == []
+        assert nowhere(made, b) == [Rollback()]
+    else:
+        (again,) = made.step(Failed(a, UnknownOutcome("a reply was lost")))
+        assert nowhere(made, again) == [Rollback()]
+    assert made.step(Failed(Rollback(9), NOWHERE)) == [Rollback(10)], "it is asked again"
+    (told,) = made.step(OutOfTime())
+    assert isinstance(told, Finish)
+    assert isinstance(told.outcome, UnknownOutcome)
+    assert made.state is State.UNKNOWN
