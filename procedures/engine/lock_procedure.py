@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from kv.base import limits, methods
-from kv.base.errors import InvalidArgument, KvorumError, Refused, TxnAborted
+from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, TxnAborted
 from kv.base.ports import Timers
 from procedures.engine import plain
 from procedures.engine.context import StepContext
@@ -253,16 +253,21 @@ class LockService:
             await self._keeper.news(id, min(left_ms, _POLL_MS))
 
     async def _check_circle(self, id: int) -> None:
-        """Raises TxnAborted (DEADLOCK)."""
+        """Raises TxnAborted (DEADLOCK). It waits no more before anything else is awaited: others of
+        the circle who look meanwhile would fall, too.
+        """
         circle = self._keeper.circle(id, self._executor.in_the_way)
         if not circle:
             return
+        self._keeper.forget(id)
         parts = []
         for one in circle:
-            record = await self._executor.find(one)
+            try:
+                record = await self._executor.find(one)
+            except NotFound:  # it has just ended: it is not named
+                continue
             resource = ", ".join(name for _, name in record.locks)
             parts.append(f"{record.owner} waits for {resource}")
-        self._keeper.forget(id)
         await self._end_quietly(id, "it would have waited in a circle")
         raise TxnAborted(
             "locks are waited for in a circle: "

@@ -123,6 +123,50 @@ def test_k9_sessions_do_not_wait_in_circles() -> None:
     outside(test)
 
 
+class Slowly:
+    """An executor that takes its time to find a record."""
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+    async def find(self, id: int) -> Any:
+        await asyncio.sleep(0.001)
+        return await self._executor.find(id)
+
+
+def test_k9_one_of_a_circle_is_refused() -> None:
+    """All that looked while the first one's refusal was put into words were refused, too."""
+
+    async def test(out: Outside) -> None:
+        async with out.executor() as executor:
+            service = out.service(executor)
+
+            async def ask(resource: str, session: str) -> int:
+                args = {
+                    "resource": resource, "exclusive": True, "ttl_ms": TTL_MS, "session": session,
+                }  # fmt: skip
+                id: int = await executor.submit(Submission(LOCK, args, session))
+                return id
+
+            held = [await ask("r1", "a"), await ask("r2", "b")]
+            assert [(await service.beat(id, 0))[0] for id in held] == ["held", "held"]
+            waits = [await ask("r2", "a"), await ask("r1", "b")]
+            assert (await service.beat(waits[0], 0))[0] == "waiting"
+            waits.reverse()  # the one that closes the circle looks first, then the other one
+            slow = out.service(Slowly(executor))
+            ended = await asyncio.gather(
+                *(slow.beat(id, 0) for id in waits), return_exceptions=True
+            )
+            assert {type(one) for one in ended} == {tuple, TxnAborted}
+            (left,) = [id for id, one in zip(waits, ended, strict=True) if isinstance(one, tuple)]
+            assert (await service.beat(left, 0))[0] == "waiting"
+
+    outside(test)
+
+
 def test_k9_given_back_at_once() -> None:
     """Who gave a lock back, or left the queue, still kept others waiting."""
 
