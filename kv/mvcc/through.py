@@ -63,9 +63,10 @@ def through_chunks(
     taken = sum(len(keys) for keys, _, _ in pieces)
     if taken < len(locked):
         last = locked[taken - 1]
-    values = _merged(rows, last, pieces, read_ts)
-    if values is None:
+    merged = _merged(rows, last, pieces, read_ts, limit)
+    if merged is None:
         return None
+    values, last = merged
     resume = last + b"\0" if last else None
     if resume is not None and end and resume >= end:
         resume = None
@@ -118,13 +119,19 @@ def _values(lock: Lock, stored: Stored) -> Sequence[bytes | None]:
 
 
 def _merged(
-    rows: Sequence[tuple[bytes, bytes]], last: bytes, pieces: Sequence[_Piece], read_ts: int
-) -> list[bytes] | None:
-    """The values of both in the order of their keys, up to the key `last`."""
+    rows: Sequence[tuple[bytes, bytes]],
+    last: bytes,
+    pieces: Sequence[_Piece],
+    read_ts: int,
+    limit: int,
+) -> tuple[list[bytes], bytes] | None:
+    """The values of both in the order of their keys, up to the key `last`, but at most `limit`; and
+    up to which key it is then.
+    """
     if last:
         rows = rows[: bisect_left(rows, (last + b"\0",))]
     if not rows:
-        return [value for _, values, _ in pieces for value in values if value is not None]
+        return [v for _, values, _ in pieces for v in values if v is not None], last
     at = u64(read_ts)
     found: dict[bytes, bytes] = {}
     versions: dict[bytes, bytes] = {}
@@ -144,4 +151,8 @@ def _merged(
                 found.pop(key, None)
             else:
                 found[key] = value
-    return [found[key] for key in sorted(found)]
+    keys_found = sorted(found)
+    if len(keys_found) > limit:
+        del keys_found[limit:]
+        last = keys_found[-1]
+    return [found[key] for key in keys_found], last

@@ -56,6 +56,7 @@ def all_of(store: Store, *, through: bool, limit: int = 100) -> list[bytes]:
     start: bytes | None = b"b"
     while start is not None:
         found = page(store, start, limit=limit) if through else None
+        assert found is None or len(found.items) <= limit, "a page holds more than was asked for"
         found = found or scan_values(
             store, start, b"", read_ts=NOW, limit=limit, now_ms=store.now_ms
         )
