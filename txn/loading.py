@@ -188,3 +188,4 @@ class Load:
             if await others_use(timers, self._loop_s, LOOP_LOOK_MS):
                 rest_s *= 1 if yields.passed else _RESTS
                 await sleep(timers, min(rest_s, LOAD_REST_MS_MAX / 1000))
+        self._bulk.resolver.forget_load(self.start_ts)

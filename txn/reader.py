@@ -442,8 +442,7 @@ class _Reading:
         while True:
             ignore = list(self._ignore) or None
             if through:
-                known = self._resolver.through.items()
-                pairs = [[txn, version] for txn, version in known if version <= self.read_ts]
+                pairs = self._resolver.loads(self.read_ts)
                 behind = (pairs,) if pairs else ()
             try:
                 reply = await kv.call(

@@ -28,6 +28,7 @@ from kv.base.limits import (
     OUTCOMES_CACHED_MAX,
     RECOVERY_GRACE_MS,
     RESOLVES_IN_FLIGHT_MAX,
+    THROUGH_MS,
     THROUGH_TXNS_MAX,
 )
 from kv.base.methods import ABORTED, CHECK, COMMITTED, PENDING, RESOLVE, ROLLBACK, STAGING
@@ -80,7 +81,9 @@ class Resolver:
         self._known: dict[int, Outcome] = {}  # by start_ts, oldest first
         # this client's commits that were acknowledged and whose flip is under way
         self.flipping: dict[int, asyncio.Future[None]] = {}
-        self.through: dict[int, int] = {}  # committed loads that scans met lately: their versions
+        self._timers = timers
+        # committed loads that scans met lately: their versions, and when that will be long ago
+        self._through: dict[int, tuple[int, float]] = {}
         # whether the table of an anchor was dropped; None: it cannot be told here
         self.gone: Callable[[bytes], Awaitable[bool]] | None = None
         self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
@@ -104,7 +107,7 @@ class Resolver:
         reads_through: bool = False,
     ) -> StepOver | None:
         """A read at `read_ts` met an intent: step over it, or (None) it is gone, or may be read
-        through (`through`), if the read `reads_through` chunks: read again.
+        through (`loads`), if the read `reads_through` chunks: read again.
 
         Raises `met`, with what is known of the blocker, when the deadline passes first.
         """
@@ -123,7 +126,7 @@ class Resolver:
                 )
             return StepOver(start_ts, outcome.status != PENDING)
         if outcome.status == COMMITTED:
-            if reads_through and met.details.get("chunk") and start_ts not in self.through:
+            if reads_through and met.details.get("chunk") and start_ts not in self._through:
                 self.learn_load(start_ts, outcome.commit_ts)
                 return None
             await self._resolve(start_ts, outcome, keys, deadline.budget_ms())
@@ -132,10 +135,27 @@ class Resolver:
         return None
 
     def learn_load(self, start_ts: int, commit_ts: int) -> None:
-        """Its chunks of intents may be read through (kv/mvcc/through.py)."""
-        self.through[start_ts] = commit_ts
-        if len(self.through) > THROUGH_TXNS_MAX:
-            del self.through[next(iter(self.through))]
+        """Its chunks of intents may be read through (kv/mvcc/through.py), until they are resolved:
+        scans that look for them behind that cost more. Whose load it is knows when (`forget_load`);
+        others try without it now and then, and learn of it again where there are some left.
+        """
+        self._through[start_ts] = commit_ts, self._timers.monotonic() + THROUGH_MS / 1000
+        if len(self._through) > THROUGH_TXNS_MAX:
+            self.forget_load(next(iter(self._through)))
+
+    def forget_load(self, start_ts: int) -> None:
+        """It is resolved."""
+        self._through.pop(start_ts, None)
+
+    def loads(self, read_ts: int) -> list[list[int]]:
+        """Those whose chunks a scan at this snapshot may read through, with their versions."""
+        if not self._through:
+            return []
+        now = self._timers.monotonic()
+        for start_ts in [one for one, (_, until) in self._through.items() if until <= now]:
+            self.forget_load(start_ts)
+        known = self._through.items()
+        return [[one, version] for one, (version, _) in known if version <= read_ts]
 
     async def met_beside(
         self, met: KeyLocked, read_ts: int, deadline: Deadline

@@ -106,6 +106,7 @@ SETTLE_MS_MAX: Final = 10_000  # that dropping a table waits for transactions an
 SWEEPS_IN_FLIGHT_MAX: Final = 32  # transactions that one look asks about at once
 IGNORED_TXNS_MAX: Final = 1_000  # intents that one read may step over
 THROUGH_TXNS_MAX: Final = 8  # committed loads whose chunks of intents a scan reads through
+THROUGH_MS: Final = 60_000  # so long since it met one of them; then it has to meet another
 THROUGH_CHUNKS_MAX: Final = 4  # … of one page: each is unpacked as a whole
 OUTCOMES_CACHED_MAX: Final = 10_000  # of transactions that a client met
 BULK_TTL_MS: Final = 30_000  # of a streamed transaction, kept alive by heartbeats

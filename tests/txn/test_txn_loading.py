@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kv.base.errors import ConditionFailed, TxnAborted
-from kv.base.limits import LOAD_IN_FLIGHT_MAX, TXN_STREAM_KEYS_MIN
+from kv.base.limits import LOAD_IN_FLIGHT_MAX, THROUGH_MS, TXN_STREAM_KEYS_MIN
 from kv.base.methods import PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import check, put
 from tests.support.simloop import SimLoop
@@ -95,9 +95,17 @@ def test_p10_a_scan_behind_a_load_reads_through_what_is_not_cleaned() -> None:
         assert len(world.locked()) >= len(locked) * 4 // 5, "of five partitions"
         found, _ = await reader.reader.scan_values(b"", b"", before, limit=1_000, budget_ms=5_000)
         assert found == [], "rows of a snapshot from before"
+        assert sorted(await scanned(client)) == sorted(VALUES)
+        now = await client.now()
+        assert len(client.resolver.loads(now)) == len(reader.resolver.loads(now)) == 1
+        assert reader.resolver.loads(before) == []
         gate.opened.set()
         await client.close()
         assert world.locked() == []
+        assert client.resolver.loads(now) == [], "it has cleaned the load itself"
+        assert sorted(await scanned(reader)) == sorted(VALUES)
+        await asyncio.sleep(THROUGH_MS / 1000)
+        assert reader.resolver.loads(now) == [], "each scan would look for chunks for ever"
         assert sorted(await scanned(reader)) == sorted(VALUES)
         await reader.close()
 
