@@ -21,7 +21,12 @@ from zlib import crc32
 
 from kv.base.checksum import CRC_BYTES, CRC_OK
 from kv.base.keys import u64
-from kv.base.limits import SCAN_PAGE_BYTES_MAX, SCAN_STEP_ROWS_MAX, THROUGH_CHUNKS_MAX
+from kv.base.limits import (
+    SCAN_PAGE_BYTES_MAX,
+    SCAN_SEALED_ROWS_MAX,
+    SCAN_STEP_ROWS_MAX,
+    THROUGH_CHUNKS_MAX,
+)
 from kv.mvcc.get import check_readable
 from kv.mvcc.records import HAS_TTL, TOMBSTONE, Lock, corrupt, decode_chunk
 from kv.mvcc.scan import Values
@@ -50,14 +55,15 @@ def through_chunks(
     last = rows[-1][0] if rows else b""  # of the page; b"": all of the range
     # Not to the end: behind a cleaned chunk its keys stay in the mirror's order for a while, and to
     # pass half a million of them for each page made an aggregate take 30 s.
-    locked = list(islice(view.locked_keys(start, last + b"\0" if len(rows) == n else end), n))
+    many = n if rows else min(limit, SCAN_SEALED_ROWS_MAX)  # rows of a chunk are copied only
+    locked = list(islice(view.locked_keys(start, last + b"\0" if len(rows) == n else end), many))
     if not locked and len(rows) < n:
         return None
-    if len(locked) == n and (not last or locked[-1] < last):
+    if len(locked) == many and (not last or locked[-1] < last):
         last = locked[-1]
     if last:
         locked = locked[: bisect_left(locked, last + b"\0")]
-    pieces = _pieces(view, locked, read_ts, committed, stored)
+    pieces = _pieces(view, locked, many, read_ts, committed, stored)
     if locked and not pieces:
         return None
     taken = sum(len(keys) for keys, _, _ in pieces)
@@ -80,12 +86,14 @@ _Piece = tuple[Sequence[bytes], Sequence[bytes | None], int]
 def _pieces(
     view: ReadView,
     locked: Sequence[bytes],
+    cut_at: int,
     read_ts: int,
     committed: Mapping[int, int],
     stored: Stored,
 ) -> list[_Piece]:
-    """What the first of these keys will have: of a few chunks, and of about a page of bytes. None
-    at all, if one is not of a chunk that may be read through.
+    """What the first of these keys (there may be more, if they are `cut_at`) will have: of a few
+    chunks, and of about a page of bytes. None at all, if one is not of a chunk that may be read
+    through.
     """
     pieces: list[_Piece] = []
     at = size = 0
@@ -97,6 +105,8 @@ def _pieces(
         chunk = lock.chunk
         low = bisect_left(chunk, locked[at])
         count = min(len(chunk) - low, len(locked) - at)
+        if pieces and count < len(chunk) - low and len(chunk) <= cut_at == len(locked):
+            break  # the next page has room for it as a whole: it is unpacked once
         keys = chunk[low : low + count]
         if list(keys) != locked[at : at + count]:
             return []

@@ -29,6 +29,8 @@ from kv.partition.recorded import Recorded
 LOOK_BYTES: Final = ENTRY_TARGET_BYTES // DRAIN_ROWS_MAX
 """What a row that a write only looks at weighs in an entry, so that many of them end a drain."""
 
+_RUN: Final = 64  # keys from which on it pays to ask first whether anything lies between them
+
 
 class Evaluated:
     """Implements mvcc's `View` and `GcView`."""
@@ -88,6 +90,10 @@ class Evaluated:
             and self._flying_pending.keys().isdisjoint(keys)
         ):
             return [self.cur(key) for key in keys]
+        if len(keys) >= _RUN:  # rows appended to a table: one seek says of all that none is there
+            low, high = min(keys), max(keys) + b"\0"
+            if not self._state.scan("cur", low, high, limit=1):
+                return [None] * len(keys)
         records = self._state.multi_cur(list(keys))
         for key, record in zip(keys, records, strict=True):
             if record is not None and crc32(record, crc32(key)) != CRC_OK:
