@@ -6,9 +6,8 @@
     where                 read: a SQL condition, evaluated at the source (pyspark_kvorum.where)
     keyFrom, keyTo        read: the first primary-key column (or the key) from, and up to but not
                           including
-    at                    read: the version to read at; default: the newest
     pageRows              read: rows fetched per request, at most (default 10000)
-    asOf, owner, parts, changes, startingVersion, maxRowsPerBatch, holdHistory
+    asOf, at, owner, parts, changes, startingVersion, maxRowsPerBatch, holdHistory
                           read: pyspark_kvorum.read_options
     appId                 stream: a name; default is Spark's query id, which survives restarts
     resetTxnApp           stream: true: this query takes the place of the one that wrote under appId
@@ -33,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kv.base import limits, timestamps
+from kv.base import limits
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.read_options import KNOWN as READING
 
@@ -88,7 +87,6 @@ class Options:
     where: str = ""
     key_from: str | None = None
     key_to: str | None = None
-    at: int = 0
     page_rows: int = limits.SCAN_ROWS_MAX
     app: str = ""
     txn_app: str = ""
@@ -184,7 +182,6 @@ class Options:
             where=given.get("where", "").strip(),
             key_from=given.get("keyfrom"),
             key_to=given.get("keyto"),
-            at=_number(given, "at", 0, 0, timestamps.MAX),
             page_rows=_number(given, "pagerows", limits.SCAN_ROWS_MAX, 1, limits.SCAN_ROWS_MAX),
             app=given.get("appid", ""),
             txn_app=given.get("txnappid", ""),
@@ -239,7 +236,8 @@ def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
     """One of the words; the first if nothing is said."""
     said = given.get(name, choices[0]).strip().lower()
     if said not in choices:
-        raise InvalidArgument(f"option {name} must be {' or '.join(choices)}, got {given[name]!r}")
+        allowed = " or ".join(choices)
+        raise InvalidArgument(f"option {_spelt(name)} must be {allowed}, got {given[name]!r}")
     return said
 
 
@@ -248,5 +246,6 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int, high: i
     if text is None:
         return default
     if not text.strip().isdigit() or not low <= int(text) <= high:
-        raise InvalidArgument(f"option {name} must be between {low} and {high}, got {text!r}")
+        told = f"option {_spelt(name)} must be between {low} and {high}, got {text!r}"
+        raise InvalidArgument(told)
     return int(text)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kv.base.adapters import SystemRng
-from kv.base.errors import InvalidArgument, Refused
+from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kvorum.spark.sinks import Sinks
 from kvorum.spark.tables import ENDPOINT
 from procedures.engine.client import ENDED
@@ -54,7 +54,7 @@ def job(
 
 class Job:
     """`id` is the procedure's, known inside of `with`. `done`: this version was committed before,
-    or is now.
+    or is now; `aborted`: this program let go of it.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Job:
         self.name, self.app, self.version, self.endpoint = name, app, version, endpoint
         self.id = 0
         self.done = False
+        self.aborted = False
         self.result: Any = None
         self._spark, self._once = spark, once
         self._sinks: Sinks | None = None
@@ -70,7 +71,15 @@ class Job:
         self._prepared: set[int] = set()
 
     def __repr__(self) -> str:
-        state = "committed" if self.done else f"{self._ordinal} writes" if self.id else "not begun"
+        state = (
+            "aborted"
+            if self.aborted
+            else "committed"
+            if self.done
+            else f"{self._ordinal} writes"
+            if self.id
+            else "not begun"
+        )
         return f"<kvorum Spark job {self.name!r}, {self.app}@{self.version}, {state}>"
 
     def __enter__(self) -> Self:
@@ -112,6 +121,8 @@ class Job:
     ) -> None:
         sinks = self._open()
         try:
+            if self.aborted:
+                return
             if error is None:
                 self.commit()
             elif not self.done:
@@ -123,7 +134,10 @@ class Job:
     def _explain(self, sinks: Sinks, error: BaseException) -> None:
         """A job that nobody could resume is let go of; another says that it waits."""
         if self._once:
-            sinks.abort_job(self.id, f"its program raised {type(error).__name__}")
+            try:
+                sinks.abort_job(self.id, f"its program raised {type(error).__name__}")
+            except KvorumError as failed:  # it is let go of when it has been silent for long
+                error.add_note(f"Spark job {self.id} could not be aborted: {failed}")
             return
         error.add_note(
             f"Spark job {self.id} ({self.app}@{self.version}) keeps what it has staged: run the"
@@ -135,6 +149,8 @@ class Job:
         run. `options` are those of format("kvorum"). Spark raises what is refused.
         """
         self._open()
+        if self.aborted:
+            raise InvalidArgument("the job is aborted: a write needs one that goes on")
         ordinal, self._ordinal = self._ordinal, self._ordinal + 1
         if self.done or ordinal in self._prepared:
             return False
@@ -156,8 +172,11 @@ class Job:
         return self.result
 
     def abort(self, reason: str = "aborted by its program") -> None:
-        """Let go of everything that is staged."""
+        """Let go of everything that is staged; the end of the block commits nothing then. Raises
+        Refused if it is being committed.
+        """
         self._open().abort_job(self.id, reason)
+        self.aborted = True
 
     @property
     def progress(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum import DefaultSource
 from pyspark_kvorum.options import BATCH, READ, STREAM, Options
+from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import PLAIN, check_writable, narrowed, spark_schema
 from pyspark_kvorum.where import IN_LIST_MAX, columns_of, compile_where
 from sqlproxy.schema import Table
@@ -30,7 +31,7 @@ def test_o14_options_are_read() -> None:
     )  # fmt: skip
     assert options == Options(
         addresses=(("h1", 7600), ("::1", 7601)), namespace="ns", table="t", columns=("b", "a"),
-        where="x = 1", key_from="1", key_to=None, at=7, page_rows=10, app="me", txn_app="job",
+        where="x = 1", key_from="1", key_to=None, page_rows=10, app="me", txn_app="job",
         txn_version=3, timeout_ms=5_000,
     )  # fmt: skip
     assert Options.parse(GOOD).page_rows == limits.SCAN_ROWS_MAX
@@ -45,10 +46,8 @@ BAD = [
     ({**GOOD, "endpoint": "h:0"}, "HOST:BASE"),
     ({**GOOD, "endpoint": "h:70000"}, "HOST:BASE"),
     ({**GOOD, "endpoint": "h:1,"}, "HOST:BASE"),
-    ({**GOOD, "at": "-1"}, "option at"),
-    ({**GOOD, "at": "x"}, "option at"),
-    ({**GOOD, "pageRows": str(limits.SCAN_ROWS_MAX + 1)}, "option pagerows"),
-    ({**GOOD, "timeoutMs": "1"}, "option timeoutms"),
+    ({**GOOD, "pageRows": str(limits.SCAN_ROWS_MAX + 1)}, "option pageRows"),
+    ({**GOOD, "timeoutMs": "1"}, "option timeoutMs"),
     ({**GOOD, "txnAppId": "job"}, "belong together"),
     ({**GOOD, "txnAppId": "job", "txnVersion": "1", "jobId": "7"}, "not for a write of a job"),
     ({**GOOD, "txnVersion": "1"}, "belong together"),
@@ -70,6 +69,15 @@ def test_o14_wrong_options_are_named(given: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"option|kvorum") as caught:
         Options.parse(given)
     assert text in caught.value.message
+
+
+def test_o14_at_is_as_of() -> None:
+    """`at` is told to be the same as asOf, and refused a time."""
+    moment = "2026-11-22T16:00:00Z"
+    Options.parse({**GOOD, "at": moment})
+    assert ReadOptions.parse({"at": moment}).at == ReadOptions.parse({"asOf": moment}).at > 0
+    with pytest.raises(InvalidArgument, match="asOf must be a version or a time"):
+        ReadOptions.parse({"at": "-1"})
 
 
 def test_o14_name_for_discovery() -> None:

@@ -152,6 +152,11 @@ def test_o10_a_job_is_aborted(
     assert load(spark, options(table)) == []
     with kvorum.spark.job(spark, "j", "j", 1, endpoint=f"127.0.0.1:{node.base}") as job:
         assert job.write(frame, f"{NAMESPACE}.{table}"), "a new job of the same version"
+        job.abort()  # by itself: the end of the block is no error then
+        assert "aborted" in message(lambda: job.write(frame, f"{NAMESPACE}.{table}"))
+    assert load(spark, options(table)) == []
+    with kvorum.spark.job(spark, "j", "j", 1, endpoint=f"127.0.0.1:{node.base}") as job:
+        assert job.write(frame, f"{NAMESPACE}.{table}"), "another one"
     assert load(spark, options(table)) == [(1, "a")]
 
 
