@@ -84,6 +84,17 @@ async def _ended(
         heard = timers.monotonic()
         if info["state"] in ENDED:
             return info
-        if (text := told(info)) and text != said:
+        if (text := await _where(procedures, info)) and text != said:
             tell(text)
         said, wait_ms = text, SQL_NOTICE_MS
+
+
+async def _where(procedures: Procedures, info: ProcedureInfo) -> str:
+    """Where it is, or the part of it that runs."""
+    text, rounds = told(info), info.get("children")
+    if text or not rounds:
+        return text
+    try:
+        return told(await procedures.get(int(rounds[-1]["first"])))
+    except KvorumError:
+        return ""  # it has just ended, or nobody can be asked for a moment

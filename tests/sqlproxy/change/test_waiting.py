@@ -98,6 +98,22 @@ def test_q1_what_nobody_tells_is_not_known(error: KvorumError) -> None:
     assert "SHOW JOBS" in told.detail
 
 
+def test_q3_who_waits_for_several_parts_is_told_of_the_one_that_runs() -> None:
+    """ADD COLUMN … NOT NULL of a large table would be silent for minutes."""
+    parts = {**ENDED, "state": "WAITING", "children": [{"first": "8", "count": 1}] * 2}
+    part = {**RUNNING, "name": "AddColumn", "progress": {"part": 0.5, "text": "500 rows"}}
+    part["step"] = "fill"
+    heard: list[str] = []
+
+    async def main(loop: SimLoop) -> None:
+        gone = NotFound("it has just ended")
+        master = Master(parts, part, parts, gone, parts, part, ENDED)
+        await carried_out(master, LoopTimers(loop), "AddParts", {}, nonce="n", tell=heard.append)
+
+    run(main, 1)
+    assert heard == ["add column: fill, 500 rows, about 50%"] * 2
+
+
 def test_q1_what_ended_it_is_told() -> None:
     """A definition that was rolled back is a failure with the code of its step."""
     failed = {**ENDED, "state": "ROLLED_BACK", "error": {"code": "NO_ROOM", "message": "full"}}
