@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
 from kv.base.errors import (
@@ -32,6 +33,7 @@ from kv.base.errors import (
 )
 from kv.base.limits import (
     BULK_PART_BUDGET_MS,
+    BULK_PIECES_IN_FLIGHT_MAX,
     BULK_TTL_MS,
     PREWRITE_KEYS_MAX,
     PREWRITES_IN_FLIGHT_MAX,
@@ -177,14 +179,26 @@ class BulkTransactions:
         faster), so go over the rows.
         """
         whole = True
-        for first, rows in laid:
-            try:
-                resolved, _ = await self.kv.call(
-                    RESOLVE, first, start_ts, commit_ts, [first], budget_ms=BULK_PART_BUDGET_MS
-                )
-            except (Reroute, TryLater, UnknownOutcome):
-                resolved = 0
-            whole = whole and resolved == rows
+        waiting = deque(laid)
+
+        async def some() -> None:
+            nonlocal whole
+            while waiting:
+                first, rows = waiting.popleft()
+                try:
+                    resolved, _ = await self.kv.call(
+                        RESOLVE, first, start_ts, commit_ts, [first], budget_ms=BULK_PART_BUDGET_MS
+                    )
+                except (Reroute, TryLater, UnknownOutcome):
+                    resolved = 0
+                whole = whole and resolved == rows
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(BULK_PIECES_IN_FLIGHT_MAX):
+                    tasks.create_task(some())
+        except* KvorumError as failed:
+            raise failed.exceptions[0] from None
         return whole
 
 
@@ -238,6 +252,33 @@ class BulkTransaction:
                         tasks.create_task(self.send_rows(part_keys, part_values, laid=laid))
             except* KvorumError as failed:
                 raise failed.exceptions[0] from None
+
+    async def prewrite_pieces(
+        self,
+        pieces: AsyncGenerator[tuple[Sequence[bytes], Sequence[bytes | None]], None],
+        laid: list[tuple[bytes, int]],
+        arrived: Callable[[int], object],
+        *,
+        at_once: int,
+    ) -> None:
+        """`prewrite_rows` of each piece; `arrived` is told how many rows it had. `at_once` of them
+        are under way, so that the next is read and evaluated while the disk has the one before; 1
+        if two may have one key, of which the first is to stay. Raises what `pieces` raises, too.
+        """
+        room = asyncio.Semaphore(at_once)
+
+        async def lay(keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+            await self.prewrite_rows(keys, values, laid)
+            arrived(len(keys))
+            room.release()
+
+        try:
+            async with asyncio.TaskGroup() as tasks, aclosing(pieces):
+                async for keys, values in pieces:
+                    await room.acquire()
+                    tasks.create_task(lay(keys, values))
+        except* Exception as failed:  # noqa: BLE001 - raised as it is, without the group
+            raise failed.exceptions[0] from None
 
     async def send_rows(
         self,

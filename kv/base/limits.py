@@ -54,13 +54,15 @@ SPILL_BLOCK_BYTES: Final = 64 * KiB  # that are read of such a file at once
 LARGE_IN_FLIGHT_MAX: Final = 4  # requests of the commit of a spilled transaction
 LOAD_IN_FLIGHT_MAX: Final = 4  # requests of rows that are loaded as one transaction
 LOAD_YIELDS_MS: Final = 30_000  # so long its cleaning leaves others four fifths of the time …
-LOAD_REST_MS_MAX: Final = 1_000  # … by rests of up to so much between two chunks
+LOAD_REST_MS_MAX: Final = 1_000  # … by rests of up to so much between two chunks, …
+LOAD_SCANS_LOOK_MS: Final = 50  # … and all of it to scans that ask for pages within so long
 LOOP_LOOK_MS: Final = 2  # so long work that can wait looks whether others use the loop
 PREWRITE_KEYS_MAX: Final = 2_000  # per request; a larger part is sent in several
 PREWRITE_BYTES_MAX: Final = 4 * MiB
 RESOLVE_CHUNK_ROWS: Final = 2_000  # no further chunk intent is begun in a request after so many
 RESOLVE_BYTES: Final = 4 * MiB  # … and no further intent after so much, with what it replaces
 PREWRITES_IN_FLIGHT_MAX: Final = 16  # requests of one transaction
+BULK_PIECES_IN_FLIGHT_MAX: Final = 2  # one is made while the disk has the other
 PARALLEL_PARTS_MAX: Final = 16  # a transaction of more is committed in two phases …
 PARALLEL_KEYS_MAX: Final = 256  # … and one of more keys: its record lists them all
 PARALLEL_KEY_BYTES_MAX: Final = 64 * KiB  # … or of more bytes of keys
@@ -573,6 +575,9 @@ assert 2 * SCAN_PAGE_BYTES_MAX + PREWRITE_BYTES_MAX + VALUE_BYTES_MAX < FRAME_BY
     "a page that reads through chunks: records, chunks, and the chunk that fills it"
 )
 assert SCAN_STEP_ROWS_MAX <= SCAN_SEALED_ROWS_MAX <= SCAN_ROWS_MAX
+assert 2 * (SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX) < FRAME_BYTES_MAX, (
+    "a slice of cur and of hist fits a reply"
+)
 assert SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < FRAME_BYTES_MAX, (
     "a page must fit a reply"
 )

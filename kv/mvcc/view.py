@@ -190,11 +190,17 @@ class Mutations:
     def set_chunk(self, lock: Lock, values: Sequence[bytes | None]) -> None:
         """One record for all keys of a chunk intent."""
         self.others.append(("lock", lock.chunk[0], encode_chunk(lock, values)))
-        self.locks.update(dict.fromkeys(lock.chunk, lock))
+        if self.locks:
+            self.locks.update(dict.fromkeys(lock.chunk, lock))
+        else:
+            self.locks = dict.fromkeys(lock.chunk, lock)
 
     def drop_chunk(self, lock: Lock) -> None:
         self.others.append(("lock", lock.chunk[0], None))
-        self.locks.update(dict.fromkeys(lock.chunk))
+        if self.locks:
+            self.locks.update(dict.fromkeys(lock.chunk))
+        else:
+            self.locks = dict.fromkeys(lock.chunk)
 
     def set_guard(self, guard: Guard) -> None:
         at = (guard.start, guard.start_ts)

@@ -111,8 +111,10 @@ class Entry:
                 size += len(old)  # not shipped, but it waits in memory until it is written
         self.rows += m.rows
         self.others += m.others
-        if m.locks:
+        if self.locks:
             self.locks.update(m.locks)
+        elif m.locks:
+            self.locks = m.locks  # those of the entry's first command with any: it is done
         if m.txns:
             self.txns.update(m.txns)
         if m.guards:

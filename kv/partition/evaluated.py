@@ -1,14 +1,15 @@
 """What commands decide on: the applied state with everything in flight on top. Evaluation order is
 log order, so this is exactly the state that a command will find when it is applied.
 
-The open entry and the one in flight keep their newest records in a dict each; both are dropped
-whole. Intents in flight, set or removed, have one dict over the applied ones: it is nearly always
-empty, and a transaction of a million rows is not remembered twice.
+The open entry and the one in flight keep their newest records, and the intents that they set or
+remove, in dicts of their own, which are dropped whole: nothing is done per key when one of them
+lands, and a transaction of a million rows is not remembered twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 from zlib import crc32
 
@@ -44,7 +45,7 @@ class Evaluated:
         self.open = Entry(1)
         self.flying: Entry | None = None
         self._applied_locks: Mapping[bytes, Lock] = {}  # the mirror's
-        self._locks: dict[bytes, Lock | None] = {}  # what entries in flight change; None = removed
+        self._flying_locks: dict[bytes, Lock | None] = {}  # what that entry changes; None = removed
         self.ahead: dict[bytes, bytes | None] = {}
         """Records read ahead for this drain with one sorted multi-get; emptied at its end."""
         self.known: dict[bytes, bytes] = {}
@@ -101,8 +102,9 @@ class Evaluated:
         return records
 
     def lock(self, key: bytes) -> Lock | None:
-        if key in self._locks:
-            return self._locks[key]
+        for changed in (self.open.locks, self._flying_locks):
+            if key in changed:
+                return changed[key]
         return self._applied_locks.get(key)
 
     def intent(self, key: bytes) -> Lock:
@@ -116,7 +118,8 @@ class Evaluated:
         return decode_lock(key, record)
 
     def locked(self, keys: Sequence[bytes]) -> Sequence[bytes]:
-        if self._locks.keys().isdisjoint(keys) and self._applied_locks.keys().isdisjoint(keys):
+        tables = (self.open.locks, self._flying_locks, self._applied_locks)
+        if all(locks.keys().isdisjoint(keys) for locks in tables if locks):
             return ()
         return [key for key in keys if self.lock(key) is not None]
 
@@ -157,7 +160,7 @@ class Evaluated:
         return found
 
     def locks_in_flight(self, start: bytes, end: bytes) -> list[bytes]:
-        return _between(self._locks, start, end)
+        return _between(chain(self._flying_locks, self.open.locks), start, end)
 
     def look(self, rows: int) -> None:
         self.open.size += rows * LOOK_BYTES
@@ -178,14 +181,11 @@ class Evaluated:
             table.set(at, guard)
         self.guards = table if table.by_at else None
 
-    def add_locks(self, locks: dict[bytes, Lock | None]) -> None:
-        self._locks.update(locks)
-
     def fly(self) -> Entry:
         """The open entry was proposed; the next one opens on top of it."""
         assert self.flying is None, "one entry in flight"
         entry = self.flying = self.open
-        self._flying_pending = entry.pending
+        self._flying_pending, self._flying_locks = entry.pending, entry.locks
         self._begin(entry.number + 1)
         return entry
 
@@ -197,13 +197,7 @@ class Evaluated:
             for key in entry.pending:
                 known.pop(key, None)
         if self.flying is entry:
-            self.flying, self._flying_pending = None, {}
-            mine = self._locks
-            for key, lock in entry.locks.items():
-                if mine.get(key, self) is lock:
-                    del mine[key]
-            if not mine:
-                mine.clear()  # else it keeps the size that it once had
+            self.flying, self._flying_pending, self._flying_locks = None, {}, {}
 
     def reset(self) -> Entry:
         """Forget the open entry (returned): what it was evaluated on is lost, or another node's."""
@@ -211,7 +205,7 @@ class Evaluated:
         self._begin(entry.number + 1)
         self.recorded.forget()
         self.known.clear()
-        self._locks, self._applied_locks = {}, self._state.locks.by_key
+        self._flying_locks, self._applied_locks = {}, self._state.locks.by_key
         self.guards = self._state.guards.copy() if self._state.guards.by_at else None
         return entry
 

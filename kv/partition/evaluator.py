@@ -170,8 +170,6 @@ class Evaluator:
         entry.add(m, size)
         if m.txns:
             self.view.recorded.add(m.txns)
-        if m.locks:
-            self.view.add_locks(m.locks)
         if m.guards:
             self.view.add_guards(m.guards)
         self.top_ts = max(self.top_ts, m.top_ts)

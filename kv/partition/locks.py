@@ -12,8 +12,9 @@ asks for a range. Timsort merges a short tail into a long run in linear time, so
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import filterfalse, islice
+from itertools import islice, repeat
 from typing import Final
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
@@ -61,8 +62,7 @@ class LockMirror:
             return
         by_key = self.by_key
         if gone:
-            for key in gone[1:]:
-                by_key.pop(key, None)
+            deque(map(by_key.pop, gone[1:], repeat(None)), maxlen=0)
             self.set(gone[0], None)
             return
         kept = {
@@ -70,8 +70,7 @@ class LockMirror:
             for key, lock in locks.items()
             if lock is not None and lock.payload and len(lock.payload) > LOCK_INLINE_BYTES_MAX
         }
-        # Not by_key.keys(): a difference goes over all that is locked, a million in a large batch.
-        self._new += filterfalse(by_key.__contains__, locks)
+        self._new += locks  # those that were locked before twice, until they are sorted in
         by_key.update(locks)  # type: ignore[arg-type]  # there is no None among them
         by_key.update(kept)
         if len(self._new) > len(by_key) + _NEW_MAX:

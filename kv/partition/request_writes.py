@@ -119,10 +119,14 @@ def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_m
     if set(map(type, keys)) != {bytes} or not set(map(type, values)) <= kinds:
         nil = " or nil" if type(None) in kinds else ""
         raise InvalidArgument(f"keys must be bytes, values bytes{nil}")
-    check_key(min(keys, key=len))
-    check_key(max(keys, key=len))
-    check_value(max(filter(None, values), key=len, default=b""))
-    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+    lengths = list(map(len, keys))
+    check_key(keys[lengths.index(min(lengths))])
+    check_key(keys[lengths.index(max(lengths))])
+    size = sum(lengths)
+    lengths = list(map(len, filter(None, values)))
+    if lengths and max(lengths) > VALUE_BYTES_MAX:
+        check_value(max(filter(None, values), key=len))
+    size += sum(lengths)
     if size > bytes_max:
         raise too_large("bytes of keys and values", bytes_max, size)
     if not all(map(lt, keys, islice(keys, 1, None))):

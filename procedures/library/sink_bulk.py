@@ -10,7 +10,7 @@ Every part may be done again after a crash: intents that are there are there (`t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -103,10 +103,18 @@ async def _prewrite_rows(
         else:
             doubts = sink_rows.Doubts()
     written = 0
-    async for keys, values in rows_of(part, bulk, doubts):
-        await transaction.prewrite_rows(keys, values, laid)
-        written += len(keys)
+
+    def arrived(rows: int) -> None:
+        nonlocal written
+        written += rows
         ctx.progress(min(1.0, written / max(1, part.rows)), f"{written} of {part.rows} rows")
+
+    await transaction.prewrite_pieces(
+        rows_of(part, bulk, doubts),
+        laid,
+        arrived,
+        at_once=limits.BULK_PIECES_IN_FLIGHT_MAX if part.twice == REFUSE else 1,
+    )
     if doubts is not None:
         await sink_rows.compare(part, bulk.read, show, doubts, prefix)
     return laid
@@ -161,7 +169,7 @@ def moderate(part: Part) -> bool:
 
 async def rows_of(
     part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None = None
-) -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
+) -> AsyncGenerator[tuple[list[bytes], list[bytes | None]], None]:
     """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
 
     A moderate batch is one piece, so that its tasks share messages. Of rows with one key the last
@@ -172,7 +180,7 @@ async def rows_of(
     merged: dict[bytes, bytes | None] = {}
     one = moderate(part)
     async for piece in sink_rows.chunks(part, bulk.read, backwards=True):
-        keys = [prefix + key for key in piece.keys]
+        keys = list(map(prefix.__add__, piece.keys))
         if doubts is not None:
             doubts.add_run(keys)
         if one:
