@@ -242,7 +242,9 @@ class TxnClient:
     async def load(self, terms: Terms = USUAL) -> Load:
         """A transaction that only writes, of any number of rows, sent while they come."""
         start_ts = await self.reader.now()
-        return Load(self.bulk, self._background, start_ts, terms, self._loop_s)
+        load = Load(self.bulk, self._background, start_ts, terms, self._loop_s)
+        load.pages = lambda: self.resolver.pages_through
+        return load
 
     async def begin(
         self,

@@ -26,6 +26,7 @@ from kv.base.errors import KvorumError, TxnAborted
 from kv.base.limits import (
     LOAD_IN_FLIGHT_MAX,
     LOAD_REST_MS_MAX,
+    LOAD_SCANS_LOOK_MS,
     LOAD_YIELDS_MS,
     LOOP_LOOK_MS,
     TXN_LIFETIME_MS_MAX,
@@ -55,6 +56,7 @@ class Load:
         self._bulk, self._background, self._terms = bulk, background, terms
         self._loop_s = loop_s
         self.start_ts = start_ts
+        self.pages: Callable[[], int] = int  # that scans of this client have read through loads
         self._txn: BulkTransaction | None = None
         self._life = Deadline(bulk.timers, TXN_LIFETIME_MS_MAX)
         self._firsts: list[bytes] = []  # a key of every chunk
@@ -172,11 +174,14 @@ class Load:
     async def _resolve(self, keys: Sequence[bytes], version: int) -> None:
         """One chunk after the other; while others use the loop for a fifth of the time, and for
         half of it when that has lasted: what is locked takes memory. A scan of this range waits
-        while a chunk is under way, so of these there is one.
+        while a chunk is under way, so of these there is one; and none while scans of this client
+        go on, so long: they have somebody who waits.
         """
-        timers, left = self._bulk.timers, LOAD_IN_FLIGHT_MAX
+        timers, left, pages = self._bulk.timers, LOAD_IN_FLIGHT_MAX, 0
         yields = Deadline(timers, LOAD_YIELDS_MS)
         for key in keys:
+            while pages != (pages := self.pages()) and not yields.passed:
+                await sleep(timers, LOAD_SCANS_LOOK_MS / 1000)
             began = timers.monotonic()
             try:
                 await self._bulk.resolve([key], self.start_ts, version)

@@ -84,6 +84,7 @@ class Resolver:
         self._timers = timers
         # committed loads that scans met lately: their versions, and when that will be long ago
         self._through: dict[int, tuple[int, float]] = {}
+        self.pages_through = 0  # that scans asked for while there were such
         # whether the table of an anchor was dropped; None: it cannot be told here
         self.gone: Callable[[bytes], Awaitable[bool]] | None = None
         self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
@@ -151,6 +152,7 @@ class Resolver:
         """Those whose chunks a scan at this snapshot may read through, with their versions."""
         if not self._through:
             return []
+        self.pages_through += 1
         now = self._timers.monotonic()
         for start_ts in [one for one, (_, until) in self._through.items() if until <= now]:
             self.forget_load(start_ts)

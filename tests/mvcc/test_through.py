@@ -105,6 +105,28 @@ def test_p10_a_page_through_chunks_has_its_bounds() -> None:
     assert found == Values([b"v79"], None)
 
 
+def test_p10_a_page_through_chunks_ends_with_a_chunk() -> None:
+    """Pages that begin within chunks would unpack each of them twice."""
+    store, asked = begun(), list[bytes]()
+    for first in range(0, 240, 60):
+        store.prewrite_rows(numbered(*range(first, first + 60)), start=at(0), anchor=ANCHOR)
+
+    def stored(key: bytes) -> bytes | None:
+        asked.append(key)
+        return store.rows["lock"].get(key)
+
+    ends, start = list[int](), key(30)
+    while start:
+        found = through_chunks(
+            store, start, b"", read_ts=NOW, limit=100, committed={at(0): DONE}, stored=stored
+        )
+        assert found is not None
+        start = found.resume or b""
+        ends.append(int(found.items[-1][1:]))
+    assert ends == [119, 179, 239]
+    assert asked == [key(first) for first in range(0, 240, 60)]
+
+
 def test_p10_what_is_not_simple_is_left_to_the_usual_way() -> None:
     """Intents of somebody else, of a later commit, or chunks that lie in each other would be read
     wrongly.

@@ -86,3 +86,22 @@ def test_b7_rows_after_a_power_loss(seed: int) -> None:
     version = node.call(WRITE_ROWS, keys[0], keys, [b"v"] * 500, node.oracle(1), 0)[0]
     after = node.crash(seed)
     assert [after.get(key) for key in keys] == [(b"v", version)] * 500
+
+
+@pytest.mark.parametrize("there", [0, 150, 299, None])
+def test_b7_a_row_among_many_new_ones_is_found(there: int | None) -> None:
+    """One seek says that nothing lies between many keys; a row at either end, or beside them, would
+    be passed over.
+    """
+    node = Node(sync_s=0.01)
+    keys = [k(f"{i:04d}") for i in range(300)]
+    for other in (k("!"), keys[-1] + b"!") if there is None else (keys[there],):
+        node.reply(node.send(WRITE_ROWS, other, [other], [b"0"], 0, 0))
+    done = node.send(WRITE_ROWS, keys[0], keys, [b"1"] * 300, 0, 0, {"absent": True})
+    if there is None:
+        node.reply(done)
+        assert node.get(keys[299])[0] == b"1"
+    else:
+        error = node.error(done)
+        assert isinstance(error, ConditionFailed)
+        assert error.details["key"] == keys[there]

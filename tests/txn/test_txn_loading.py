@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kv.base.errors import ConditionFailed, TxnAborted
-from kv.base.limits import LOAD_IN_FLIGHT_MAX, THROUGH_MS, TXN_STREAM_KEYS_MIN
+from kv.base.limits import LOAD_IN_FLIGHT_MAX, LOAD_YIELDS_MS, THROUGH_MS, TXN_STREAM_KEYS_MIN
 from kv.base.methods import PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import check, put
 from tests.support.simloop import SimLoop
@@ -130,6 +130,39 @@ def test_p10_the_cleaning_of_a_load_leaves_the_loop_to_others() -> None:
     for share in (0.01, 0.5):
         play(partial(scene, share=share))
     assert took[0.01] * 2 < took[0.5] < took[0.01] * 6, took
+
+
+def test_p10_the_cleaning_of_a_load_waits_for_scans_but_not_for_ever() -> None:
+    """A query right behind a COPY would share the interpreter with the cleaning; or who asks one
+    query after the other would keep a million keys locked in memory.
+    """
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        client = world.client(Wire(loop, world.kv(), latency_ms=1))
+        load, pages = await client.load(), 0
+
+        def one_more() -> int:
+            nonlocal pages
+            pages += 1
+            return pages
+
+        load.pages = one_more
+        await loaded(load)
+        began, locked = loop.time(), len(world.locked())
+        await asyncio.sleep(LOAD_YIELDS_MS / 2_000)
+        assert len(world.locked()) == locked, "scans go on"
+        while world.locked():  # noqa: ASYNC110 - cleaned behind the answer; nobody tells
+            await asyncio.sleep(0.1)
+        assert loop.time() - began > LOAD_YIELDS_MS / 1_000
+        behind = await client.load()
+        assert behind.pages() == client.resolver.pages_through == 0
+        client.resolver.learn_load(1, 2)
+        await client.reader.scan_values(b"", b"", await client.now(), limit=9, budget_ms=5_000)
+        assert behind.pages() == 1, "a scan that may read through a load"
+        await behind.abort()
+        await client.close()
+
+    play(scene)
 
 
 @pytest.mark.parametrize("there", [0, 7, ROWS - 1])
