@@ -21,19 +21,16 @@ neither deletion nor update: say in Spark what you mean), and expiry, which is n
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -42,10 +39,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kv.base.errors import InvalidArgument, Refused, SnapshotTooOld
-from kv.base.limits import FEED_BYTES_MAX, FEED_ROWS_MAX
-from kv.base.methods import PAIRS
-from kv.base.timestamps import LOGICAL_BITS
-from kv.feed.changes import parse_cursor
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.paging import in_batches
 from pyspark_kvorum.pins import Pin
@@ -53,25 +46,17 @@ from pyspark_kvorum.planning import Planner, behind
 from pyspark_kvorum.read_options import EARLIEST, LATEST, ReadOptions
 from pyspark_kvorum.reader import table_bounds
 from pyspark_kvorum.session import Session
-from sqlproxy import arrow_rows
+from pyspark_kvorum.telling import OLD, OP, OWN, TIME, VERSION, Change, Changes, Teller
 from sqlproxy.schema import Table
 from txn.results import ScanPage
 
-OP, OLD, VERSION, TIME = "_op", "_old", "_commit_version", "_commit_time"
-_OWN: Final = (OP, OLD, VERSION, TIME)
-_OPS: Final = pa.array(["insert", "update", "delete"])
-_INSERT, _UPDATE, _DELETE = range(3)
 _DECODE_ROWS: Final = 1_000
-_PREFIX_BYTES: Final = 4
 _SCAN_BUDGET_MS: Final = 30_000
-
-Change = tuple[bytes, bytes | None, int, bytes | None]
-"""(storage key, value or None = deleted, version, old value or None)"""
 
 
 def changes_schema(table: T.StructType) -> T.StructType:
     """The columns of the stream. Raises InvalidArgument if the table has one of our names."""
-    if taken := [f.name for f in table.fields if f.name in _OWN]:
+    if taken := [f.name for f in table.fields if f.name in OWN]:
         raise InvalidArgument(
             f"the table has a column {taken[0]!r}, which a stream of changes has itself; choose"
             " others by option columns"
@@ -188,121 +173,20 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partition.pin.renew(session)
             gc.disable()  # a batch of small objects, none of which is garbage before its end
             try:
-                if partition.above < 0:
-                    yield from self._batches(_rows_at(session, partition))
+                changes = Changes(self.table, self.schema)
+                low, high = partition.start, partition.end
+                if partition.above >= 0:
+                    teller = Teller(session, changes, partition.above, partition.upto)
+                    yield from teller.batches(low, high)
                 else:
-                    yield from self._batches([_changes(session, partition)])
+                    pages = map(changes.of_rows, _rows_at(session, partition))
+                    yield from in_batches(chain.from_iterable(pages))
             except SnapshotTooOld as e:
                 raise behind(e, partition.above) from e
             finally:
                 gc.enable()
                 if partition.pin is not None:
                     partition.pin.left(session)
-
-    def _batches(self, some: Iterator[list[Change]] | list[list[Change]]) -> Iterator[Any]:
-        want = to_arrow_schema(self.schema, timezone="UTC")
-        return in_batches(
-            self._decode(changes[at : at + _DECODE_ROWS]).cast(want)
-            for changes in some
-            for at in range(0, len(changes), _DECODE_ROWS)
-        )
-
-    def _decode(self, changes: list[Change]) -> pa.RecordBatch:
-        """The rows, columns first."""
-        columns = [f.name for f in self.schema.fields if f.name not in _OWN]
-        stored, values, versions, olds = zip(*changes, strict=True)
-        keys = [key[_PREFIX_BYTES:] for key in stored]
-        ops, arrays, schema = self._after(keys, values, olds, columns)
-        old = self._before(keys, values, olds, columns, schema)
-        at = pa.array(versions, pa.int64())
-        micros = pc.multiply(pc.shift_right(at, LOGICAL_BITS), 1_000)
-        return pa.record_batch(
-            [ops, *arrays, old, at, micros.view(pa.timestamp("us", "UTC"))],
-            names=[OP, *columns, OLD, VERSION, TIME],
-        )
-
-    def _after(
-        self,
-        keys: list[bytes],
-        values: tuple[bytes | None, ...],
-        olds: tuple[bytes | None, ...],
-        columns: list[str],
-    ) -> tuple[pa.Array, list[pa.Array], pa.Schema]:
-        """The operations, the rows as they are since then, and the schema of these."""
-        deleted = None in values
-        rows = list(map(_either, values, olds)) if deleted else [v for v in values if v is not None]
-        now = arrow_rows.decode_batch(self.table, keys, rows, columns)
-        if not deleted:
-            inserts = olds.count(None)
-            if inserts in (0, len(olds)):
-                code = _INSERT if inserts else _UPDATE
-                return pa.repeat(_OPS[code], len(olds)), now.columns, now.schema
-        codes = [
-            _DELETE if value is None else _INSERT if old is None else _UPDATE
-            for value, old in zip(values, olds, strict=True)
-        ]
-        arrays = now.columns
-        if deleted:
-            gone = pa.array([code == _DELETE for code in codes])
-            own = {"key"} if self.table.plain else set(self.table.primary_key)
-            arrays = [
-                array if name in own else pc.if_else(gone, pa.scalar(None, array.type), array)
-                for name, array in zip(columns, arrays, strict=True)
-            ]
-        return _OPS.take(pa.array(codes)), arrays, now.schema
-
-    def _before(
-        self,
-        keys: list[bytes],
-        values: tuple[bytes | None, ...],
-        olds: tuple[bytes | None, ...],
-        columns: list[str],
-        schema: pa.Schema,
-    ) -> pa.Array:
-        """The rows as they were, structs; NULL of an insert."""
-        missing = olds.count(None)
-        if missing == len(olds):
-            return pa.nulls(len(olds), pa.struct(list(schema)))
-        rows = list(map(_either, olds, values)) if missing else [v for v in olds if v is not None]
-        was = arrow_rows.decode_batch(self.table, keys, rows, columns)
-        mask = pa.array([old is None for old in olds]) if missing else None
-        return pa.StructArray.from_arrays(was.columns, fields=list(schema), mask=mask)
-
-
-def _either(wanted: bytes | None, other: bytes | None) -> bytes:
-    """A row to decode where there is none: it is masked afterwards."""
-    found = other if wanted is None else wanted
-    assert found is not None, "a deletion of nothing is no change"
-    return found
-
-
-def _changes(session: Session, wanted: Some) -> list[Change]:
-    """All changes of the range, by version and key. A task's share of a batch is held in memory
-    (SPARK_CHANGES_PER_TASK): the planner cuts it so.
-    """
-
-    async def ask(start: bytes, cursor: bytes | None) -> tuple[Any, bytes, bytes | None]:
-        here = await session.kv.locate(start)
-        high = min(wanted.end, here.end) if here.end else wanted.end
-        rows, cursor = await session.kv.call(
-            *(PAIRS, start, start, high, wanted.upto, FEED_ROWS_MAX, wanted.above, False),
-            *(FEED_BYTES_MAX, cursor),
-        )
-        # From a cursor's own key on: the partition that has it now may not have what came before.
-        return rows, high if cursor is None else parse_cursor(cursor)[0], cursor
-
-    def begin(start: bytes, cursor: bytes | None) -> asyncio.Task[Any]:
-        return session.begin(session.definite(lambda: ask(start, cursor)))
-
-    found: list[Change] = []
-    flying = begin(wanted.start, None) if wanted.start < wanted.end else None
-    while flying is not None:
-        rows, at, cursor = session.run(_of(flying))
-        flying = begin(at, cursor) if at < wanted.end else None
-        # Of a deletion of nothing both are None: it is no change.
-        found += [row for row in rows if row[1] is not None or row[3] is not None]
-    found.sort(key=itemgetter(2))  # they came by key, so those of one version stay so
-    return found
 
 
 def _rows_at(session: Session, wanted: Some) -> Iterator[list[Change]]:
@@ -321,7 +205,3 @@ def _rows_at(session: Session, wanted: Some) -> Iterator[list[Change]]:
         at = page.resume
         if wanted.pin is not None:
             wanted.pin.renew(session)
-
-
-async def _of(flying: asyncio.Task[Any]) -> Any:
-    return await flying

@@ -2,7 +2,7 @@
 and where to cut it for tasks. It lives as long as the query, in Spark's planner process.
 
     look    one timestamp R; each partition says how far below R it is complete (CHANGES), the
-            lowest of these is the frontier; the versions up to it are counted (PAIRS, bare)
+            lowest of these is the frontier; the versions up to it are counted (PAIRS)
     latest  the next offset: the highest version with at most so many rows below it. What was
             counted beyond it is remembered, so a backlog is counted once, not once per batch
 
@@ -39,6 +39,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import CHANGES, PAIRS
 from kv.base.timestamps import physical_ms
+from kv.feed.pairs import VERSIONS
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.read_options import ReadOptions
@@ -50,7 +51,6 @@ from txn.results import ScanPage
 Range = tuple[bytes, bytes]
 Versions = np.ndarray[Any, np.dtype[np.uint64]]
 _NONE: Final[Versions] = np.empty(0, np.uint64)
-_SAMPLE_EVERY: Final = 64
 _KEYS_MAX: Final = 200_000
 _LEGS_AT_ONCE: Final = 8
 _PAUSE_S: Final = 0.05
@@ -183,7 +183,7 @@ class Planner:
         cursor: bytes | None = None
         while True:
             rows, cursor = await self._session.kv.call(
-                PAIRS, low, low, high, counted.upto, FEED_ROWS_MAX, above, True, FEED_BYTES_MAX,
+                PAIRS, low, low, high, counted.upto, FEED_ROWS_MAX, above, VERSIONS, FEED_BYTES_MAX,
                 cursor,
             )  # fmt: skip
             counted.add(rows)
@@ -290,14 +290,14 @@ class _Counted:
         self.upto = upto  # sinks when there are too many
         self.keys: list[bytes] = []
         self._found = array("Q")
-        self._seen = 0
         self._most = SPARK_PLAN_ROWS_MAX
 
-    def add(self, rows: list[Any]) -> None:
-        """Rows of a bare page."""
-        self._found.extend(version for _, version in rows)
-        self.keys += [key for key, _ in rows[self._seen % _SAMPLE_EVERY :: _SAMPLE_EVERY]]
-        self._seen += 1
+    def add(self, page: list[Any]) -> None:
+        """Versions of a page (kv/feed/slices.py)."""
+        newest, older, keys = page
+        self._found.frombytes(np.frombuffer(newest, ">u8").astype(np.uint64).tobytes())
+        self._found.frombytes((~np.frombuffer(older, ">u8").astype(np.uint64)).tobytes())
+        self.keys += keys
         if len(self._found) > self._most:
             kept = self.sorted()
             last = kept[len(kept) // 2]

@@ -94,6 +94,20 @@ class Page:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def versions(self) -> Any:
+        """The first eight bytes of each record; of one in `hist` the version that replaced it."""
+        return _numbers(self.data, self.records, 8)
+
+    def tails(self) -> Any:
+        """The last eight bytes of each key."""
+        return _numbers(self.data, self.records - 8, 8)
+
+    def names(self) -> list[bytes]:
+        """The keys."""
+        blob = self.blob
+        places = zip(self.keys.tolist(), self.records.tolist(), strict=True)
+        return [blob[start:end] for start, end in places]
+
 
 def plain_page(lengths: bytes, blob: bytes, read_ts: int) -> Page | None:
     """The page, if every row of it is intact, and what a reader at `read_ts` sees as it is."""

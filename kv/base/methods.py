@@ -84,9 +84,10 @@ FINISH: Final = 19
 # start, end, read_ts, limit, reverse, ignore → [value, …], resume | None. SCAN for who wants all
 # rows and knows their keys from their values: the values alone
 SCAN_VALUES: Final = 20
-# start, end, upto, limit, above, bare, bytes_max, cursor | None → [[key, value | None = was
-# deleted, version, old value | None], …], cursor | None; bare: [[key, version], …]. Versions in
-# (above, upto], a frontier that CHANGES told, with what they replaced (kv/feed/pairs.py)
+# start, end, upto, limit, above, form, bytes_max, cursor | None → [[key, value | None = was
+# deleted, version, old value | None], …], cursor | None (form 0). Versions in (above, upto], a
+# frontier that CHANGES told, with what they replaced (kv/feed/pairs.py); form 1: the versions
+# alone, 2: records as they are stored (kv/feed/slices.py)
 PAIRS: Final = 21
 # start, end, parts → [key, …], bytes. Where the range would be cut into so many parts of about the
 # same size, and its size: estimates

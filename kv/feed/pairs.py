@@ -1,8 +1,9 @@
 """The versions of a range together with what each of them replaced: the method PAIRS.
 
-    start, end, upto, limit, above, bare, bytes_max, cursor | nil
-        → [[key, value | nil = deleted, version, old | nil = there was none], …], cursor | nil
-          bare: [[key, version], …]
+    start, end, upto, limit, above, form, bytes_max, cursor | nil
+        → form ROWS: [[key, value | nil = deleted, version, old | nil = there was none], …],
+          cursor | nil
+          VERSIONS, SEALED: see kv/feed/slices.py
 
 Versions in (above, upto], by key, those of a key newest first. `upto` is a frontier of
 the range (kv/feed/changes.py: `resolved`), so nothing is waited for: what was complete once stays
@@ -29,8 +30,10 @@ from kv.base.limits import SCAN_STEP_ROWS_MAX
 from kv.base.timestamps import physical_ms
 from kv.feed.changes import Versions, check_above, make_cursor, parse_cursor
 from kv.feed.recent import Recent
+from kv.feed.slices import KEY_EVERY, count, sealed
 from kv.mvcc.records import corrupt, is_tombstone, payload_at, verified
 
+ROWS, VERSIONS, SEALED = range(3)  # the forms of an answer
 Pair = list[Any]
 _SLICE_ROWS: Final = 256
 _OLDER_ROWS_MIN: Final = 4
@@ -43,21 +46,31 @@ _version = itemgetter(0)
 
 def pairs(state: Versions, recent: Recent, top_ts: int, r: list[Any]) -> list[Any]:
     """The result fields. Raises SnapshotTooOld, Corruption, InvalidArgument of a cursor."""
-    start, end, upto, limit, above, bare, bytes_max, cursor = r[5:]
+    start, end, upto, limit, above, form, bytes_max, cursor = r[5:]
     recent.begin(top_ts)
     check_above(above, state.safepoint)
-    page = _Page(limit, bytes_max, bare=bare)
-    if above < recent.floor:
+    if form == SEALED:
+        return list(sealed(state, start, end, above=above, limit=limit, cursor=cursor))
+    walks = above < recent.floor
+    if form == VERSIONS and walks:
+        window = {"above": above, "upto": upto, "limit": limit}
+        return list(count(state, start, end, cursor=cursor, **window))
+    page = _Page(limit, bytes_max, bare=form == VERSIONS)
+    if walks:
         return [page.rows, _walk(state, page, start, end, above, upto, cursor)]
-    return [page.rows, _recent(state, recent, page, start, end, above, upto, cursor)]
+    rest = _recent(state, recent, page, start, end, above, upto, cursor)
+    if form == VERSIONS:
+        keys = [key for key, _ in page.rows[::KEY_EVERY]]
+        return [[b"".join([u64(version) for _, version in page.rows]), b"", keys], rest]
+    return [page.rows, rest]
 
 
 def bytes_of(result: list[Any]) -> int:
     """Of the keys and values in a result, about."""
-    return sum(
-        len(row[0]) + (len(row[1] or b"") + len(row[3] or b"") if len(row) > 2 else 0)
-        for row in result[0]
-    )
+    rows = result[0]
+    if rows and type(rows[0]) is bytes:
+        return sum(len(part) for part in rows if type(part) is bytes)
+    return sum(len(row[0]) + len(row[1] or b"") + len(row[3] or b"") for row in rows)
 
 
 class _Page:
@@ -192,10 +205,9 @@ class _Older:
                 return False
             found = self._records[at]
             self._used += 1
-            if not page.bare:
-                old = verified("hist", old_key, found)
-                if from_u64(found) != version:
-                    old = None  # between them another one was collected, a tombstone
+            old = verified("hist", old_key, found)
+            if from_u64(found) != version:
+                old = None  # between them another one was collected, a tombstone
         page.add(key, version, verified("cur", key, record), old)
         return True
 

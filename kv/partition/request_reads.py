@@ -18,6 +18,7 @@ from kv.base.limits import (
     WAIT_MS_MAX,
 )
 from kv.base.timestamps import MAX
+from kv.feed.pairs import SEALED
 from kv.partition.fields import (
     NO_KEYS,
     Keys,
@@ -89,20 +90,21 @@ def scan(r: list[Any]) -> Keys:
 
 
 def changes(r: list[Any]) -> Keys:
-    return _versions(r, "read_ts", "closed")
+    if type(r[10]) is not bool:
+        raise InvalidArgument(f"closed must be true or false, got {r[10]!r:.40}")
+    return _versions(r, "read_ts")
 
 
 def pairs(r: list[Any]) -> Keys:
-    return _versions(r, "upto", "bare")
+    check_int(r[10], "form", SEALED)
+    return _versions(r, "upto")
 
 
-def _versions(r: list[Any], high: str, flag: str) -> Keys:
+def _versions(r: list[Any], high: str) -> Keys:
     _check_bounds(r)
     check_int(r[7], high, MAX, 1)
     check_int(r[8], "limit", FEED_ROWS_MAX, 1)
     check_int(r[9], "above", MAX)
-    if type(r[10]) is not bool:
-        raise InvalidArgument(f"{flag} must be true or false, got {r[10]!r:.40}")
     check_int(r[11], "bytes_max", FEED_BYTES_MAX, 1)
     if r[12] is not None and type(r[12]) is not bytes:
         raise InvalidArgument(f"cursor must be bytes or nil, got {type(r[12]).__name__}")
