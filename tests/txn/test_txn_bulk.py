@@ -1,0 +1,124 @@
+"""Pieces of a bulk transaction: some are under way at once, and what ends one ends all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from kv.base.errors import TxnAborted
+from txn.bulk import BulkTransaction
+
+Piece = tuple[list[bytes], list[bytes | None]]
+PIECES = 6
+
+
+class Disk(BulkTransaction):
+    """Messages that arrive when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(cast("Any", None), 1, b"anchor")
+        self.sent: list[bytes] = []
+        self.under_way = self.most = 0
+        self.tick = asyncio.Event()
+        self.fails: bytes | None = None
+
+    async def prewrite_rows(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        laid: list[tuple[bytes, int]] | None = None,
+    ) -> None:
+        self.sent.append(keys[0])
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await self.tick.wait()
+            if keys[0] == self.fails:
+                raise TxnAborted("expired")
+        finally:
+            self.under_way -= 1
+        assert laid is not None
+        laid.append((keys[0], len(keys)))
+
+
+class Source:
+    """Pieces of two rows; knows whether it was closed."""
+
+    def __init__(self, breaks_at: int = PIECES) -> None:
+        self.breaks_at, self.given, self.closed = breaks_at, 0, False
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        try:
+            for n in range(PIECES):
+                if n == self.breaks_at:
+                    raise LookupError("a chunk is missing")
+                self.given += 1
+                yield [b"%d" % n, b"%d+" % n], [b"v", None]
+        finally:
+            self.closed = True
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_o3_pieces_are_under_way_as_many_as_may_be(at_once: int) -> None:
+    """All of a batch is in memory at once, or the loop waits for the disk with nothing to do, or
+    of two rows with one key the wrong one is the first.
+    """
+
+    async def work() -> None:
+        disk, source, arrived = Disk(), Source(), list[int]()
+        laid: list[tuple[bytes, int]] = []
+        doing = asyncio.ensure_future(
+            disk.prewrite_pieces(source.pieces(), laid, arrived.append, at_once=at_once)
+        )
+        await turns()
+        assert len(disk.sent) == at_once
+        assert source.given == at_once + 1, "the next one is read meanwhile, no more"
+        disk.tick.set()
+        await doing
+        assert disk.most == at_once
+        assert disk.sent == [b"%d" % n for n in range(PIECES)]
+        assert sorted(laid) == [(b"%d" % n, 2) for n in range(PIECES)]
+        assert arrived == [2] * PIECES
+        assert source.closed
+
+    asyncio.run(work())
+
+
+def test_o3_what_ends_one_piece_ends_all() -> None:
+    """A refused piece is hidden in a group, its neighbour goes on behind the rollback, or the
+    reader of the staged rows stays open.
+    """
+
+    async def work() -> None:
+        disk, source = Disk(), Source()
+        disk.fails = b"1"
+        disk.tick.set()
+        with pytest.raises(TxnAborted):
+            await disk.prewrite_pieces(source.pieces(), [], lambda rows: None, at_once=2)
+        assert disk.under_way == 0
+        assert source.closed
+        assert b"5" not in disk.sent
+
+    asyncio.run(work())
+
+
+def test_o3_a_source_that_breaks_ends_what_is_under_way() -> None:
+    """A damaged chunk is told as something else, or pieces arrive after it was told."""
+
+    async def work() -> None:
+        disk, source = Disk(), Source(breaks_at=1)
+        with pytest.raises(LookupError):
+            await disk.prewrite_pieces(source.pieces(), [], lambda rows: None, at_once=2)
+        assert disk.sent == [b"0"] or disk.sent == []
+        assert disk.under_way == 0
+        assert source.closed
+
+    asyncio.run(work())
