@@ -87,6 +87,7 @@ class Staged(WriterCommitMessage):
     query: str
     table: int
     inline: bytes | None = None  # its only chunk, which was not staged
+    shape: list[list[Any]] | None = None  # of the table, by the first task (sink_parts)
 
     def manifest_row(self) -> list[Any]:
         return [self.part, self.task, self.chunks, self.rows, self.crc]
@@ -144,6 +145,8 @@ class _Writer:
                 self.table = session.run(session.described())
             part = self._part(attempt, tasks[0].table if self.table is None else self.table.id)
             part["manifest"] = [m.manifest_row() for m in tasks if m.rows]
+            if shape := next((m.shape for m in tasks if m.shape), None):
+                part["shape"] = shape
             inline = [m for m in tasks if m.inline is not None]
             fetched = app and self.options.delivery != AT_MOST_ONCE  # then the record goes at once
             room = SINK_INLINE_TOTAL if fetched else SINK_INLINE_KEPT
@@ -276,7 +279,7 @@ class _Stage:
                 self.flying.cancel()
         return Staged(
             self.attempt, self.part, self.task, self.chunks, self.rows, self.crc, self.query,
-            self.table.id, inline,
+            self.table.id, inline, _shape_of(self.table) if self.part == 0 else None,
         )  # fmt: skip
 
     def _may_stay(self, chunk: bytes) -> bool:
@@ -353,6 +356,11 @@ class _Stage:
         flying, self.flying = self.flying, None
         if flying is not None:
             await flying
+
+
+def _shape_of(table: Table) -> list[list[Any]]:
+    """What the encoded rows of a table depend on (procedures.library.sink_parts)."""
+    return [[c.id, c.name, c.type, c.nullable] for c in table.columns]
 
 
 def _highest(

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base import limits
@@ -69,7 +70,7 @@ class SinkTables:
     async def facts(self, get: Get, table: int) -> Facts:
         found, version = await self._find(get, table)
         key = catalog.table_key(found.namespace, found.name)
-        return Facts(found.path, found.ruled, key, version)
+        return Facts(found.path, found.ruled, key, version, partial(_check_shape, found))
 
     async def shown(self, get: Get, table: int, key: bytes) -> str:
         with suppress(KvorumError, SinkRefused):
@@ -84,6 +85,7 @@ class SinkTables:
         """See `Tables.write`."""
         table, version = await self._find(t.get, part.table)
         t.check(catalog.table_key(table.namespace, table.name), version)
+        _check_shape(table, part)
         if part.replace is not None:
             await _within(table, part.replace, pieces)
         where = "" if part.replace is None else part.replace[2]
@@ -144,6 +146,35 @@ class SinkTables:
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         told = {"user": "spark", "session_user": "spark", "database": table.namespace}
         return Env(now=now, statement_now=now, session=told, clock=lambda: now)
+
+
+def _check_shape(table: Table, part: Part) -> None:
+    """The staged rows mean now what they meant when they were encoded. Where a column has got
+    another type meanwhile, what they have would be NULL; NOT NULL and new columns without a default
+    are looked at row by row only where the table has other rules. Columns that were dropped are
+    left out. Raises SinkRefused.
+    """
+    staged = {id: (kind, nullable) for id, _, kind, nullable in part.shape}
+    names = {name for _, name, _, _ in part.shape}
+    if not staged:
+        return
+    for column in table.columns:
+        if column.generated is not None or column.hidden:
+            continue
+        known = staged.get(column.id)
+        if known is None:
+            bad = column.name in names or not (
+                table.ruled or column.nullable or column.missing is not None
+            )
+        else:
+            bad = known[0] != column.type or (known[1] and not column.nullable and not table.ruled)
+        if bad:
+            null = "" if column.nullable else " NOT NULL"
+            raise SinkRefused(
+                "SINK_ALTERED",
+                f"column {column.name} of table {table.path} is {column.type}{null} now and was"
+                " not when these rows were staged: write them again",
+            )
 
 
 async def _within(table: Table, replace: tuple[bytes, bytes, str], pieces: Pieces) -> None:

@@ -321,6 +321,7 @@ class _Verify:
             facts = await self.tables.facts(getter(self.ctx), part.table)
             careful = careful or not part.plain or (facts is not None and facts.ruled)
             if facts is not None and part.manifest:
+                facts.check(part)
                 self.ctx.txn.check(facts.key, facts.version)
                 guards.append([facts.key, facts.version])
         self.ctx.state["guards"] = guards

@@ -9,6 +9,8 @@ rows mean:
                        list); of equal ones the last
     fresh    a row whose key is there already ends the batch (SINK_KEY_EXISTS)
     inline   {task: chunk}: tasks of one small chunk that was never staged: it came with the commit
+    shape    [[column id, name, type, nullable], …] of the table as its rows were encoded: a table
+             that means something else by them now ends the batch (SINK_ALTERED)
     replace  [start, end, where]: what is there in this range of user keys (b"" = no bound), or what
              of it `where` is true for ("" = all), goes in the same transaction
 
@@ -21,7 +23,7 @@ conditions are known two floors up (`sqlproxy.sinking`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -42,6 +44,7 @@ ORDER: Final = "order"
 _TWICE: Final = (LAST, REFUSE, ORDER)
 _MANIFEST_FIELDS: Final = 5
 _REPLACE_FIELDS: Final = 3
+_SHAPE: Final = [int, str, str, bool]
 
 Get = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
 Pieces = Callable[[], AsyncIterator[tuple[list[bytes], list[bytes | None]]]]
@@ -55,14 +58,21 @@ class SinkRefused(Exception):
         self.code, self.message = code, message
 
 
+def _nothing(part: Part) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A table as a commit finds it. While `key` has `version`, this is so."""
+    """A table as a commit finds it. While `key` has `version`, this is so. `check` raises
+    SinkRefused if the part's rows were encoded for columns that it has no more.
+    """
 
     path: str
     ruled: bool
     key: bytes
     version: int
+    check: Callable[[Part], None] = _nothing
 
 
 class Tables(Protocol):
@@ -99,6 +109,7 @@ class Part:
     fresh: bool = False
     replace: tuple[bytes, bytes, str] | None = None
     inline: Mapping[str, bytes] = field(default_factory=dict)
+    shape: Sequence[Sequence[Any]] = ()
 
     @property
     def staged(self) -> list[list[Any]]:
@@ -141,6 +152,7 @@ def _part(told: Any) -> Part:
         told.get("fresh", False),
         None if replace is None else (replace[0], replace[1], replace[2]),
         told.get("inline", {}),
+        told.get("shape", ()),
     )
 
 
@@ -166,6 +178,8 @@ def checked_part(told: Any) -> dict[str, Any]:
         part["replace"] = _checked_replace(told["replace"])
     if told.get("inline"):
         part["inline"] = _checked_inline(told["inline"], part["manifest"])
+    if told.get("shape"):
+        part["shape"] = _checked_shape(told["shape"])
     return part
 
 
@@ -210,6 +224,18 @@ def _checked_inline(inline: Any, manifest: list[list[Any]]) -> dict[str, bytes]:
                 code="SINK_MANIFEST",
             )
     return inline
+
+
+def _checked_shape(shape: Any) -> list[list[Any]]:
+    """With columns that come or go as well. Raises InvalidArgument."""
+    if not isinstance(shape, list) or len(shape) > 2 * limits.COLUMNS_MAX:
+        raise InvalidArgument(f"shape must be a list of at most {2 * limits.COLUMNS_MAX} columns")
+    for column in shape:
+        if not isinstance(column, list) or [type(one) for one in column] != _SHAPE:
+            raise InvalidArgument(
+                f"a column of a shape is [id, name, type, nullable], got {column!r:.80}"
+            )
+    return shape
 
 
 def _checked_replace(replace: Any) -> list[Any]:

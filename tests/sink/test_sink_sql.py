@@ -102,6 +102,51 @@ def test_o2_an_index_made_while_rows_were_staged(sql: psycopg.Connection, to: To
     assert sql.execute("SELECT count(*) FROM t WHERE tag = 't1'").fetchone() == (333,)
 
 
+ALTERED = [
+    ("ALTER COLUMN n TYPE text", "n", False),
+    ("ALTER COLUMN n TYPE text", "n", True),
+    ("ALTER COLUMN tag SET NOT NULL", "tag", False),
+    ("ADD COLUMN more int NOT NULL", "more", False),
+]
+
+
+@pytest.mark.parametrize(("change", "column", "indexed"), ALTERED)
+def test_o2_a_table_altered_while_rows_were_staged(
+    sql: psycopg.Connection, to: To, change: str, column: str, indexed: bool
+) -> None:
+    """Staged values of a column that got another type became NULL without a word, and NULLs came
+    into a column that had become NOT NULL, which no reader can read.
+    """
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, tag text, n int)")
+    if indexed:
+        sql.execute("CREATE INDEX by_tag ON t (tag)")
+    data = rows("id tag n", [(i, None, i) for i in range(1_000)], tag=pa.string())
+    made = [Write(data.schema, **to("t")).task(part) for part in (data, data.slice(0, 3))]
+    sql.execute(f"ALTER TABLE t {change}")
+    for one in made:
+        told = refusal(one.commit)
+        assert told.startswith("SINK_ALTERED")
+        assert f"column {column} of table" in told
+    assert sql.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_o2_a_table_altered_in_ways_that_rows_survive(sql: psycopg.Connection, to: To) -> None:
+    """A batch is refused for a change that leaves its rows what they are."""
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, tag text, n int NOT NULL)")
+    data = rows("id tag n", [(1, "a", 10)])
+    made = Write(data.schema, **to("t")).task(data)
+    for change in (
+        "RENAME COLUMN tag TO label",
+        "ADD COLUMN more int NOT NULL DEFAULT 3",
+        "ADD COLUMN less text",
+        "ALTER COLUMN n DROP NOT NULL",
+        "ADD CHECK (n > 0)",
+    ):
+        sql.execute(f"ALTER TABLE t {change}")
+    made.commit()
+    assert sql.execute("SELECT * FROM t").fetchall() == [(1, "a", 10, 3, None)]
+
+
 def test_o2_unique_values_may_change_places(sql: psycopg.Connection, to: To) -> None:
     """Two rows of a batch that swap a unique value refuse each other, or an entry is lost."""
     sql.execute("CREATE TABLE t (id int PRIMARY KEY, tag text UNIQUE)")
