@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from kv.base.methods import PAIRS
 from kv.base.timestamps import LOGICAL_BITS
 from kv.feed.changes import parse_cursor
 from kv.feed.pairs import ROWS, SEALED
+from pyspark_kvorum.paging import in_batches
 from pyspark_kvorum.session import Session
 from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.arrow_pages import Page
@@ -41,6 +43,7 @@ _INSERT, _UPDATE, _DELETE = range(3)
 _DECODE_ROWS: Final = 1_000
 _BATCH_ROWS: Final = 8_000  # that Spark gets at once
 _ROWS_PAGES: Final = 16
+_PROBE_ROWS: Final = 128
 _PREFIX_BYTES: Final = 4
 _TAIL_BYTES: Final = 8  # of a key in hist: the complement of its version
 _JOINED_BYTES_MAX: Final = 1 << 30  # Arrow counts the bytes of a column of texts by 31 bits
@@ -180,13 +183,13 @@ def _replaced(now: Page, was: Page, above: int) -> Versions | None:
         return np.full(len(now), -1, np.int64)
     if (MAX64 - was.tails() > np.uint64(above)).any():
         return None
-    names = [key.replace(b"\x00", b"\x00\xff") + TERMINATOR for key in now.names()]
-    old = [key[:-_TAIL_BYTES] for key in was.names()]
-    if len(old) == len(names):
-        if names != old:
+    if len(was) == len(now):
+        if not _same_keys(now, was):
             return None
-        found = np.arange(len(old), dtype=np.int64)
+        found = np.arange(len(was), dtype=np.int64)
     else:
+        names = [key.replace(b"\x00", b"\x00\xff") + TERMINATOR for key in now.names()]
+        old = [key[:-_TAIL_BYTES] for key in was.names()]
         places = {key: at for at, key in enumerate(old)}
         found = np.array([places.get(key, -1) for key in names], np.int64)
         if len(places) < len(old) or np.count_nonzero(found >= 0) < len(old):
@@ -196,6 +199,25 @@ def _replaced(now: Page, was: Page, above: int) -> Versions | None:
     return found if (alone | (superseded == now.versions())).all() else None
 
 
+def _same_keys(now: Page, was: Page) -> bool:
+    """Whether the rows of `hist` are those of the same keys, one by one. All keys escaped at once
+    are the same bytes then, and each has the same share of them.
+    """
+    keys = now.pieces(now.keys, now.records)
+    tail = _TAIL_BYTES + len(TERMINATOR)
+    old = was.pieces(was.keys, was.records - tail)
+    edges = np.frombuffer(keys.buffers()[1], np.int32, len(now) + 1)
+    data = keys.buffers()[2].to_pybytes()[: edges[-1]]
+    zeros = np.add.reduceat(np.frombuffer(data, np.uint8) == 0, edges[:-1], dtype=np.int64)
+    wanted = np.concatenate([[0], np.cumsum(np.diff(edges) + zeros)])
+    found = np.frombuffer(old.buffers()[1], np.int32, len(was) + 1)
+    if not (wanted == found).all():
+        return False
+    escaped: bytes = data.replace(b"\x00", b"\x00\xff")
+    others: bytes = old.buffers()[2].to_pybytes()[: found[-1]]
+    return escaped == others
+
+
 class Teller:
     """One task's walk over its range. Of one thread."""
 
@@ -203,39 +225,52 @@ class Teller:
         self._session, self._changes = session, changes
         self._above, self._upto = above, upto
         self._rows_for = 0  # so many pages are asked for as rows
+        self._limit = _PROBE_ROWS  # of a slice: the first shows whether they are simple
 
     def batches(self, start: bytes, end: bytes) -> Iterator[pa.RecordBatch]:
         """All changes of the range, by version and key."""
-        return by_version([batch for page in self._pages(start, end) for batch in page])
+        pages = list(self._pages(start, end))
+        if not any(isinstance(page, pa.RecordBatch) for page in pages):
+            changes = [change for page in pages for change in page]
+            changes.sort(key=itemgetter(2))  # they came by key, so those of one version stay so
+            return in_batches(self._changes.of_rows(changes))
+        found: list[pa.RecordBatch] = []
+        for page in pages:
+            if isinstance(page, pa.RecordBatch):
+                found.append(page)
+            else:
+                found += self._changes.of_rows(page)
+        return by_version(found)
 
-    def _pages(self, start: bytes, end: bytes) -> Iterator[Iterator[pa.RecordBatch]]:
+    def _pages(self, start: bytes, end: bytes) -> Iterator[pa.RecordBatch | list[Change]]:
         flying = self._begin(start, None, end) if start < end else None
         while flying is not None:
             page = self._session.run(_of(flying))
-            flying = self._begin(page.at, page.cursor, end) if page.at < end else None
-            if not page.sealed:
-                yield self._of_rows(page.rows)
-                continue
-            batch = self._changes.of_slice(page.rows, self._above, self._upto)
+            flying, batch = None, None
+            first, self._limit = self._limit == _PROBE_ROWS, FEED_ROWS_MAX
+            if not first and page.at < end:
+                flying = self._begin(page.at, page.cursor, end)
+            if page.sealed:
+                batch = self._changes.of_slice(page.rows, self._above, self._upto)
+                if batch is None:
+                    self._rows_for = _ROWS_PAGES
+            if first and page.at < end:
+                flying = self._begin(page.at, page.cursor, end)
             if batch is not None:
-                yield iter([batch])
-            else:
-                self._rows_for = _ROWS_PAGES
+                yield batch
+            elif page.sealed:
                 yield from self._by_rows(page)
+            else:
+                yield _changed(page.rows)
 
-    def _by_rows(self, page: _Found) -> Iterator[Iterator[pa.RecordBatch]]:
+    def _by_rows(self, page: _Found) -> Iterator[list[Change]]:
         at, cursor = page.start, page.since
         while at < page.at:
             found = self._session.run(
                 self._session.definite(lambda at=at, cursor=cursor: self._rows(at, cursor, page.at))
             )
-            yield self._of_rows(found.rows)
+            yield _changed(found.rows)
             at, cursor = found.at, found.cursor
-
-    def _of_rows(self, rows: list[Any]) -> Iterator[pa.RecordBatch]:
-        # Of a deletion of nothing both are None: it is no change.
-        told = [row for row in rows if row[1] is not None or row[3] is not None]
-        return self._changes.of_rows(told)
 
     def _begin(self, start: bytes, cursor: bytes | None, end: bytes) -> asyncio.Task[_Found]:
         return self._session.begin(self._session.definite(lambda: self._ask(start, cursor, end)))
@@ -256,13 +291,19 @@ class Teller:
         kv = self._session.kv
         here = await kv.locate(start)
         high = min(end, here.end) if here.end else end
+        limit = self._limit if form == SEALED else FEED_ROWS_MAX
         rows, cursor = await kv.call(
-            *(PAIRS, start, start, high, self._upto, FEED_ROWS_MAX, self._above, form),
+            *(PAIRS, start, start, high, self._upto, limit, self._above, form),
             *(FEED_BYTES_MAX, since),
         )
         # From a cursor's own key on: the partition that has it now may not have what came before.
         at = high if cursor is None else parse_cursor(cursor)[0]
         return _Found(start, since, at, cursor, form == SEALED, rows)
+
+
+def _changed(rows: list[Any]) -> list[Change]:
+    """Of a deletion of nothing both values are None: it is no change."""
+    return [row for row in rows if row[1] is not None or row[3] is not None]
 
 
 async def _of(flying: asyncio.Task[_Found]) -> _Found:

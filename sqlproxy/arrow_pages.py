@@ -102,6 +102,10 @@ class Page:
         """The last eight bytes of each key."""
         return _numbers(self.data, self.records - 8, 8)
 
+    def pieces(self, starts: Places, ends: Places) -> pa.Array:
+        """Bytes of the page, which rise and do not overlap, as an array."""
+        return _binaries(self, starts, ends, None)
+
     def names(self) -> list[bytes]:
         """The keys."""
         blob = self.blob

@@ -11,12 +11,17 @@ import pyarrow as pa
 import pytest
 
 from kv.base import methods
+from kv.base.checksum import seal
+from kv.base.keys import u64
 from kv.base.limits import SCAN_SEALED_ROWS_MAX
 from kv.feed.pairs import ROWS, SEALED
+from kv.feed.slices import _packed
+from kv.mvcc.records import cur_row, hist_key
 from pyspark_kvorum import telling
 from pyspark_kvorum.changes import changes_schema
 from pyspark_kvorum.telling import VERSION, Changes, by_version
 from pyspark_kvorum.types import PLAIN
+from sqlproxy.arrow_pages import plain_page
 from sqlproxy.schema import Table
 from tests.feed.test_feed_pairs import HIGH, LOW, Model, pairs
 from tests.partition.node import Node
@@ -98,6 +103,30 @@ def test_f14_slices_of_inserts_and_updates_are_simple(updated: int) -> None:
         assert (row["key"], row["value"]) == (key[4:], b"new" + key)
     expected = pairs(node, above, upto)
     assert [row[VERSION] for row in found] == [row[2] for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("keys", "others"),
+    [
+        ([b"tab.a\x00b", b"tab.c"], [b"tab.a\x00b", b"tab.d"]),
+        ([b"tab.a\x00", b"\x01tab"], [b"tab.a", b"\x00\x01tab"]),  # cut at another place
+        ([b"tab.ab", b"tab"], [b"tab.a", b"btab"]),
+    ],
+)
+def test_f14_old_rows_belong_to_keys_byte_by_byte(keys: list[bytes], others: list[bytes]) -> None:
+    """A change is paired with the old row of another key that looks like its own."""
+    now = [(key, cur_row(key, b"v", 9, None)[1] or b"") for key in keys]
+
+    def replaced(names: list[bytes]) -> Any:
+        was = [(at := hist_key(key, 3), seal(at, u64(9) + b"\x00old")) for key in names]
+        pages = [
+            plain_page(*_packed([part for row in rows for part in row]), 9) for rows in (now, was)
+        ]
+        assert None not in pages
+        return telling._replaced(pages[0], pages[1], 5)  # type: ignore[arg-type]
+
+    assert replaced(keys).tolist() == [0, 1]
+    assert replaced(others) is None
 
 
 @pytest.mark.parametrize("joined", [0, 1 << 30])
