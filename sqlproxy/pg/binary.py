@@ -23,6 +23,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
+from ipaddress import ip_address, ip_interface
 from typing import Any, Final
 from uuid import UUID
 
@@ -71,6 +72,21 @@ _WITHOUT: Final = frozenset(
 
 def _text(value: Any) -> bytes:
     return str(value).encode()
+
+
+def _inet(value: Any) -> bytes:
+    """u8 family (2: IPv4, 3: IPv6), bits, 0, length; the address."""
+    there = ip_interface(str(value))
+    packed = there.packed
+    family = 2 if there.version == 4 else 3
+    return bytes([family, there.network.prefixlen, 0, len(packed)]) + packed
+
+
+def _read_inet(raw: bytes) -> str:
+    if len(raw) not in (8, 20) or raw[3] != len(raw) - 4:
+        raise _wrong_length("inet")
+    address = ip_address(raw[4:])
+    return f"{address}" if raw[1] == address.max_prefixlen else f"{address}/{raw[1]}"
 
 
 def _bool(value: bool) -> bytes:
@@ -166,6 +182,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.UNKNOWN: _text,
     oids.REFCURSOR: _text,
     oids.PG_NODE_TREE: _text,
+    oids.INET: _inet,
     oids.VOID: _text,
     oids.JSON: _text,
     oids.JSONB: _jsonb,
@@ -380,6 +397,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.OID: _sized(_U4, "oid"),
     oids.XID: _sized(_U4, "xid"),
     oids.XID8: _sized(_I8, "xid8"),
+    oids.INET: _read_inet,
     oids.CID: _sized(_U4, "cid"),
     oids.TEXT: read_text,
     oids.VARCHAR: read_text,

@@ -38,6 +38,7 @@ PG_NODE_TREE: Final = 194
 FLOAT4: Final = 700
 FLOAT8: Final = 701
 UNKNOWN: Final = 705
+INET: Final = 869
 ACLITEM: Final = 1033
 BPCHAR: Final = 1042
 VARCHAR: Final = 1043
@@ -106,6 +107,7 @@ _BASE: Final[tuple[tuple[int, str, int, int, str, str, str], ...]] = (
     (PG_NODE_TREE, "pg_node_tree", 0, -1, "Z", "", ""),
     (FLOAT4, "float4", 1021, 4, "N", "real", ""),
     (FLOAT8, "float8", 1022, 8, "N", "double precision", ""),
+    (INET, "inet", 1041, -1, "I", "", ""),
     (ACLITEM, "aclitem", 1034, 12, "U", "", ""),
     (BPCHAR, "char", 1014, -1, "S", "character", "bpchar"),
     (VARCHAR, "varchar", 1015, -1, "S", "character varying", ""),

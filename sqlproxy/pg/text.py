@@ -36,6 +36,7 @@ _TEXTS: Final = frozenset(
     {
         oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.UNKNOWN, oids.PG_NODE_TREE, oids.REFCURSOR,
         oids.ACLITEM, oids.TID, oids.RECORD, oids.VOID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY,
+        oids.INET,
     }
 )  # fmt: skip
 _NAMED: Final = frozenset(

@@ -68,6 +68,9 @@ def test_u2_pg_stat_activity_lists_the_sessions_of_the_node(
         conn.rollback()
         told = "SELECT state FROM pg_stat_activity WHERE datname = current_database() ORDER BY pid"
         assert db.execute(told).fetchall() == [("active",), ("idle",)]
+        for binary in (False, True):
+            rows = db.execute("SELECT * FROM pg_stat_activity", binary=binary).fetchall()
+            assert conn.info.backend_pid in {row[2] for row in rows}
         mine = "SELECT count(*) FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         assert _one(db, mine) == 1
     patiently(lambda: _one(db, told.replace("state", "count(*)").partition(" ORDER")[0]) == 1)
