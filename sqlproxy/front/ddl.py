@@ -22,6 +22,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.front import ddl_types
 from sqlproxy.front import definitions as d
 from sqlproxy.front.compiling import fold
 from sqlproxy.front.ddl_options import index_part, option_value, sequence_options, table_options
@@ -315,7 +316,9 @@ class Definitions:
             "a schema beside public", hint="Each database has the schema public; make a database."
         )
 
-    def drop(self, body: Node) -> d.Drop:
+    def drop(self, body: Node) -> d.Drop | Ignored:
+        if body["removeType"] in ("OBJECT_TYPE", "OBJECT_DOMAIN"):
+            return ddl_types.drop(body, self.names)
         kind = _DROPS.get(body["removeType"])
         if kind is None:
             word = body["removeType"].removeprefix("OBJECT_").lower().replace("_", " ")
@@ -362,7 +365,9 @@ class Definitions:
             )
         return d.Comment(kind, name, column, text)
 
-    def rename(self, body: Node) -> d.Rename:
+    def rename(self, body: Node) -> d.Rename | Ignored:
+        if body["renameType"] == "OBJECT_TYPE":
+            return ddl_types.rename(body, self.names)
         kinds = {
             "OBJECT_TABLE": "table",
             "OBJECT_VIEW": "view",

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from sqlproxy.answers import Field
 from sqlproxy.errors import SqlError, unsupported
-from sqlproxy.front import bulk, commands, granting
+from sqlproxy.front import bulk, commands, ddl_types, granting
 from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.casting import Coercer
@@ -58,6 +58,7 @@ _DEFINES: Final = frozenset((
     "CreateStmt", "CreateTableAsStmt", "IndexStmt", "ViewStmt", "CreateSeqStmt", "AlterSeqStmt",
     "AlterTableStmt", "CommentStmt",
     "DropStmt", "RenameStmt", "CreatedbStmt", "DropdbStmt", "CreateSchemaStmt",
+    "CreateEnumStmt", "AlterEnumStmt",
 ))  # fmt: skip
 # Functions that only the catalog can answer.
 _CATALOG_FUNCTIONS: Final = frozenset((
@@ -81,7 +82,7 @@ _REFUSED: Final = {
     "CreateFunctionStmt": "CREATE FUNCTION",
     "CreateTrigStmt": "CREATE TRIGGER", "DoStmt": "DO", "CallStmt": "CALL",
     "CreateExtensionStmt": "CREATE EXTENSION",
-    "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE",
+    "CompositeTypeStmt": "CREATE TYPE",
     "CreateRangeStmt": "CREATE TYPE",
     "CreateDomainStmt": "CREATE DOMAIN", "RuleStmt": "CREATE RULE",
     "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
@@ -95,7 +96,7 @@ _REFUSED: Final = {
     "CreatePublicationStmt": "CREATE PUBLICATION",
     "CreateSubscriptionStmt": "CREATE SUBSCRIPTION", "CreateStatsStmt": "CREATE STATISTICS",
     "CreateForeignTableStmt": "CREATE FOREIGN TABLE", "CreateTableSpaceStmt": "CREATE TABLESPACE",
-    "DefineStmt": "CREATE TYPE, AGGREGATE and OPERATOR", "AlterEnumStmt": "ALTER TYPE",
+    "DefineStmt": "CREATE TYPE, AGGREGATE and OPERATOR",
     "DropOwnedStmt": "DROP OWNED",
 }  # fmt: skip
 
@@ -291,6 +292,8 @@ class _Bind:
             "CreatedbStmt": ddl.create_database,
             "DropdbStmt": ddl.drop_database,
             "CreateSchemaStmt": ddl.create_schema,
+            "CreateEnumStmt": ddl_types.create_enum,
+            "AlterEnumStmt": lambda body: ddl_types.alter_enum(body, self.names),
         }
         if kind == "CreateStmt":
             return ddl.create_table(body, parsed.extras)

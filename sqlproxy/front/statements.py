@@ -529,6 +529,7 @@ class Ignored:
 
     tag: str
     notice: str = ""
+    more: tuple[str, ...] = ()  # notices behind the first
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,7 +286,8 @@ async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
 
 async def ignored(session: SqlSession, bound: s.Ignored) -> str:
     if bound.notice:
-        session.notice(bound.notice)
+        for notice in (bound.notice, *bound.more):
+            session.notice(notice)
     return bound.tag
 
 

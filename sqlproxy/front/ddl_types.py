@@ -1,0 +1,117 @@
+"""CREATE, ALTER and DROP of types, of which users have none: there are PostgreSQL's own, and those
+of the rows of tables and views.
+
+What would make one is refused with what to write instead (docs/decisions/1076). What names one that
+is not there answers as PostgreSQL: migrations say DROP TYPE IF EXISTS behind a DROP TABLE, whether
+or not a type was made. Not here: ALTER TYPE of composite types, which is an ALTER TABLE to the
+grammar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlproxy.errors import (
+    DEPENDENT_OBJECTS,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.front.fromitems import check_schema
+from sqlproxy.front.registry import TYPE_BY_NAME, format_type
+from sqlproxy.front.scope import Names
+from sqlproxy.front.statements import Ignored
+from sqlproxy.front.syntax import Node, strings
+
+ENUM_HINT: Final = (
+    "Use text with CHECK (column IN ('a', 'b')); in SQLAlchemy Enum(..., native_enum=False, "
+    "create_constraint=True)."
+)
+
+
+def create_enum(body: Node) -> Ignored:
+    """Raises 0A000 with the way around."""
+    raise unsupported("CREATE TYPE … AS ENUM", hint=ENUM_HINT)
+
+
+def drop(body: Node, names: Names) -> Ignored:
+    """DROP TYPE and DROP DOMAIN. Raises 42704, 3F000, 42809, 2BP01 (a type of the system, or of a
+    relation's rows).
+    """
+    missing = []
+    for words in _names(body):
+        found = _why_not(words, names, domain=body["removeType"] == "OBJECT_DOMAIN")
+        absent = found.sqlstate in (UNDEFINED_OBJECT, UNDEFINED_SCHEMA)
+        if not (absent and body.get("missing_ok")):
+            raise found
+        missing.append(f"{found.message}, skipping")
+    tag = body["removeType"].replace("OBJECT", "DROP").replace("_", " ")
+    return Ignored(tag, missing[0], tuple(missing[1:]))
+
+
+def alter_enum(body: Node, names: Names) -> Ignored:
+    """ADD VALUE and RENAME VALUE. Raises 42704, 42809."""
+    raise _no_enum(strings(body["typeName"]), names)
+
+
+def rename(body: Node, names: Names) -> Ignored:
+    """ALTER TYPE … RENAME TO. Raises 42704, 0A000."""
+    words = strings(body["object"]["List"]["items"])
+    if _there(words, names):
+        raise unsupported("renaming a type that is the system's or of a relation's rows")
+    raise SqlError(UNDEFINED_OBJECT, f'type "{".".join(words)}" does not exist')
+
+
+def _names(body: Node) -> Iterator[list[str]]:
+    for node in body["objects"]:
+        yield strings(node["TypeName"]["names"])
+
+
+def _relation(words: list[str], names: Names) -> str:
+    """What the rows of this type are of: "table t", "view v"; "": no relation of users'."""
+    if words[:-1] == ["pg_catalog"]:
+        return ""
+    reference: Node = {"relname": words[-1]}
+    if len(words) > 1:
+        reference["schemaname"] = words[-2]
+    name = check_schema(reference, names.database)
+    one = names.table(name) or names.view(name)
+    return "" if one is None else f"{one.kind} {name}"
+
+
+def _there(words: list[str], names: Names) -> bool:
+    own = words[:-1] in ([], ["pg_catalog"]) and words[-1] in TYPE_BY_NAME
+    return own or bool(_relation(words, names))
+
+
+def _why_not(words: list[str], names: Names, *, domain: bool) -> SqlError:
+    """Why a type is not dropped, in PostgreSQL's words: it is not there, or it stays."""
+    shown = ".".join(words)
+    try:
+        if not _there(words, names):
+            return SqlError(UNDEFINED_OBJECT, f'type "{shown}" does not exist')
+    except SqlError as error:
+        return error
+    if domain:
+        return SqlError(WRONG_OBJECT_TYPE, f'"{shown}" is not a domain')
+    if whose := _relation(words, names):
+        return SqlError(
+            DEPENDENT_OBJECTS,
+            f"cannot drop type {words[-1]} because {whose} requires it",
+            hint=f"You can drop {whose} instead.",
+        )
+    shown = format_type(TYPE_BY_NAME[words[-1]])
+    return SqlError(
+        DEPENDENT_OBJECTS,
+        f"cannot drop type {shown} because it is required by the database system",
+    )
+
+
+def _no_enum(words: list[str], names: Names) -> SqlError:
+    shown = ".".join(words)
+    if _there(words, names):
+        return SqlError(WRONG_OBJECT_TYPE, f"{shown} is not an enum")
+    return SqlError(UNDEFINED_OBJECT, f'type "{shown}" does not exist')
