@@ -38,9 +38,10 @@ from txn.waiting import others_use, sleep
 
 T = TypeVar("T")
 
-_LOOKS: Final = 2  # that find nobody, before a step has the loop for itself
+_LOOKS: Final = 2  # in a row that find nobody, before a step has the loop for itself, …
+_LOOKS_MAX: Final = 10  # … of so many
 _WHOLE: Final = 14.0  # what a slice costs the loop, measured, by what it takes to make its entries
-_SHARE: Final = 0.35  # of the loop, beside others
+_SHARE: Final = 0.25  # of the loop, beside others
 
 
 class Store(Protocol):
@@ -66,11 +67,16 @@ class Pace:
         return fewer(SQL_SLICE_ROWS if self.busy else SQL_SLICE_ROWS_MAX, self._tries)
 
     async def look(self) -> None:
-        """Whether others use the loop; while no slice is under way."""
-        for _ in range(_LOOKS):
+        """Whether others use the loop; while no slice is under way. What the slices before have
+        left to do behind their commits is no other's, and soon over.
+        """
+        nobody = 0
+        for _ in range(_LOOKS_MAX):
             self.busy = await others_use(self._timers, self._loop_s, LOOP_LOOK_MS)
-            if self.busy:
+            nobody = 0 if self.busy else nobody + 1
+            if nobody == _LOOKS:
                 return
+        self.busy = True
 
     def begins(self) -> None:
         """Entries of a slice are made from now on, …"""
