@@ -58,7 +58,7 @@ def test_o14_a_sealed_page_is_its_rows(data: st.DataObject) -> None:
     drawn = []
     for at, kind in enumerate(kinds):
         values = VALUES[kind]
-        if kind == "text":
+        if kind == "text" and at not in key:
             values |= st.sampled_from(["x" * 31, "é" * 16, "y" * 255, "z" * 256, "w" * 65_536])
         if at not in key:
             values = st.one_of(st.none(), values)
