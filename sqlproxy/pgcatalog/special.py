@@ -20,6 +20,7 @@ class Special:
 
     types: Coercion
     calls: Calls
+    listed: Node | None = None  # what is all of a column of a SELECT's list
 
     def expr(self, node: Node, scope: Scope) -> Expr:
         raise NotImplementedError
@@ -213,7 +214,14 @@ class Special:
         return self._signal("pg_terminate_backend", body, scope)
 
     def _signal(self, name: str, body: Node, scope: Scope) -> Expr:
-        """Whether there is such a session; that it ends is told as set_config()'s change is."""
+        """Whether there is such a session; that it ends is told as set_config()'s change is, for
+        every row that comes out: within a CASE, say, it would end those that are not meant.
+        """
+        if body is not self.listed:
+            raise unsupported(
+                f"{name}() within an expression or a condition", position=at(body),
+                hint=f"Write SELECT {name}(pid) FROM pg_stat_activity WHERE ….",
+            )  # fmt: skip
         given = self._arguments(body, scope)
         self.calls.resolve(name, given, at(body))
         process = self.types.to(given[0], oids.INT4).sql

@@ -290,6 +290,7 @@ class Translation(Expressions):
                 one = self.expr(value["arg"], scope)
                 made += [self._field(one, name) for name, _ in one.struct]
                 continue
+            self.listed = value
             one = self.expr(target["val"], scope)
             made.append(one.named(target["name"]) if "name" in target else one)
         return made

@@ -272,6 +272,24 @@ def test_set_config_tells_what_to_set(ask: Asker) -> None:
     assert [(c.name, c.value, c.local) for c in answer.changes] == [("jit", "off", False)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT CASE WHEN pid = 0 THEN pg_terminate_backend(pid) END FROM pg_stat_activity",
+        "SELECT pid FROM pg_stat_activity WHERE pid = 0 OR pg_cancel_backend(pid)",
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity",
+        "VALUES (pg_terminate_backend(1))",
+    ],
+)
+def test_p10_sessions_are_ended_by_what_is_a_column_only(ask: Asker, text: str) -> None:
+    """It is done for every row that comes out: a CASE would end the sessions that it spares."""
+    with pytest.raises(SqlError) as refused:
+        ask.answer(text)
+    assert refused.value.sqlstate == "0A000"
+    answer = ask.answer("SELECT pid, pg_terminate_backend(pid) AS x FROM (SELECT 7 AS pid) q")
+    assert [(c.value, c.local) for c in answer.changes] == [("7", True)]
+
+
 def test_the_search_path_decides_what_is_visible(ask: Asker) -> None:
     """Names would be shown without the schema that they need, or tables hidden that can be
     named.
