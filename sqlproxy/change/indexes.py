@@ -219,9 +219,13 @@ class CreateIndex(Change):
         """Public → write-only."""
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
-        columns = set(index_of(table, ctx.state["index"]).column_ids)
+        index = index_of(table, ctx.state["index"])
+        columns = set(index.column_ids)
         there = await relations.list_relations(t, table.namespace)
-        if any(k.table == table.id and set(k.referenced) == columns for k in _keys(there)):
+        others = (set(ids) for name, ids in table.unique_sets() if name != index.name)
+        needed = index.unique and columns not in others
+        keys = _keys(there)
+        if needed and any(k.table == table.id and set(k.referenced) == columns for k in keys):
             ctx.state["kept"] = True
             return
         await self._switch(ctx, WRITE_ONLY)

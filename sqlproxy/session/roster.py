@@ -69,11 +69,17 @@ def _may(asker: SqlSession, one: SqlSession) -> bool:
     """Whether it may see what the session does, and end it."""
     if asker is one or asker.permits.free:
         return True
-    return not one.permits.free and one.user in asker.permits.members.roles_of(asker.permits.acting)
+    members = asker.permits.members
+    return not _mighty(one) and one.user in members.roles_of(asker.permits.acting)
+
+
+def _mighty(one: SqlSession) -> bool:
+    """A superuser's, whatever it does for now as another role (SET ROLE)."""
+    return one.permits.free or one.permits.members.superuser(one.user)
 
 
 def _refuse(one: SqlSession, verb: str) -> None:
-    if one.permits.free:
+    if _mighty(one):
         raise SqlError(
             INSUFFICIENT_PRIVILEGE,
             f"must be a superuser to {verb} superuser "
@@ -98,7 +104,7 @@ def _row(one: SqlSession, role: int | None, shown: bool) -> dict[str, Any]:
         "query_start": _time(began),
         "state_change": _time(began),
         "state": _state(one),
-        "query": "" if one.last is None else one.last.text,
+        "query": one.query,
     }
 
 

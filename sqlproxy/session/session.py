@@ -115,7 +115,7 @@ class SqlSession:
         self.outcomes: list[Outcome] = []  # of the transaction: what a refused condition may mean
         self.began_us = services.clock.now_ms() * 1000
         self.transaction_us = 0  # when the transaction began, for now()
-        self.last: Prepared | None = None  # the statement that runs, or ran last, …
+        self.query = ""  # the statement that runs, or ran last, …
         self.statement_us = 0  # … and when it began; 0: nobody asked
         self._running: asyncio.Task[Any] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
@@ -170,7 +170,7 @@ class SqlSession:
 
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         assert isinstance(statement, Prepared)
-        self.last = statement
+        self.query, self.statement_us = statement.text, self.services.clock.now_ms() * 1000
         self.advising.check()
         if self.block.status == "E" and not isinstance(statement.bound, (*_EXITS, s.Empty)):
             raise SqlError(
@@ -210,7 +210,7 @@ class SqlSession:
             statement = again
         if declared is None or self.advising.any or not self.permits.holds(statement):
             return False
-        self.last, self.statement_us = statement, 0
+        self.query, self.statement_us = statement.text, 0
         return short.start(self, declared, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:
@@ -360,7 +360,7 @@ class SqlSession:
             now_us=self.transaction_us or services.clock.now_ms() * 1000,
             started_us=self.began_us,
             pid=self.channel.process,
-            query="" if self.last is None else self.last.text,
+            query=self.query,
             **await self._told_of_sessions(system.translated.needs, cluster),
         )
         answer = await services.system.execute(system, values, who, cluster, declared.contents)

@@ -345,3 +345,16 @@ def test_p4_a_failed_addition_leaves_nothing(db: psycopg.Connection) -> None:
     found = db.execute("SELECT c, d FROM t ORDER BY id").fetchall()
     assert found[0][0] == found[2][0] == 3
     assert len({d for _, d in found}) == 3
+
+
+def test_p4_a_failed_second_unique_constraint_leaves_nothing(db: psycopg.Connection) -> None:
+    """It stayed for the sake of a foreign key, which has the primary key."""
+    db.execute("CREATE TABLE p (id int PRIMARY KEY, a int)")
+    db.execute("CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p)")
+    db.execute("INSERT INTO p VALUES (1, 1)")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        db.execute("ALTER TABLE p ADD CONSTRAINT again UNIQUE (id), ADD CHECK (a > 1)")
+    names = db.execute("SELECT conname FROM pg_constraint WHERE conrelid = 'p'::regclass")
+    assert names.fetchall() == [("p_pkey",)]
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        db.execute("INSERT INTO c VALUES (1, 2)")

@@ -76,6 +76,22 @@ def test_u2_pg_stat_activity_lists_the_sessions_of_the_node(
     patiently(lambda: _one(db, told.replace("state", "count(*)").partition(" ORDER")[0]) == 1)
 
 
+def test_u2_a_command_began_when_it_began(sql: Sql, db: psycopg.Connection) -> None:
+    """Who ends what runs for long by query_start ended what had just begun behind a pause: CREATE
+    INDEX, COMMIT and the like had the time of the statement before them.
+    """
+    with sql.connect(autocommit=True) as conn:
+        conn.execute("SELECT now()")
+        sleep(0.05)
+        now = _one(db, "SELECT date_trunc('milliseconds', clock_timestamp())")
+        conn.execute("BEGIN")
+        where = "FROM pg_stat_activity WHERE pid = %s"
+        row = db.execute(f"SELECT query, query_start {where}", [conn.info.backend_pid]).fetchone()
+        assert row is not None
+        assert row[0] == "BEGIN"
+        assert row[1] >= now
+
+
 def test_p10_a_statement_is_cancelled_by_another_session(
     db: psycopg.Connection, other: psycopg.Connection
 ) -> None:
@@ -152,3 +168,24 @@ def test_p10_a_role_ends_its_own_sessions_only(sql: Sql, db: psycopg.Connection)
                 conn.execute("SELECT pg_terminate_backend(pg_backend_pid())")
     finally:
         db.execute("DROP ROLE ender")
+
+
+def test_p10_a_superuser_as_another_role_is_one(sql: Sql, db: psycopg.Connection) -> None:
+    """A member of an administrator's role read and ended his sessions while he was SET ROLE."""
+    for text in ("ROLE boss SUPERUSER LOGIN", "ROLE helper LOGIN"):
+        db.execute(f"CREATE {text}")
+    db.execute("GRANT boss TO helper")
+    try:
+        as_role = [sql.dsn.replace("user=kvorum", f"user={name}") for name in ("boss", "helper")]
+        with psycopg.connect(as_role[0], autocommit=True) as boss:
+            boss.execute("SET ROLE helper")
+            with psycopg.connect(as_role[1], autocommit=True) as helper:
+                pid = boss.info.backend_pid
+                with pytest.raises(psycopg.errors.InsufficientPrivilege, match="superuser"):
+                    helper.execute("SELECT pg_terminate_backend(%s)", [pid])
+                assert _one(
+                    helper, "SELECT query FROM pg_stat_activity WHERE pid = %s", pid
+                ).startswith("<")
+            assert _one(boss, "SELECT 1") == 1
+    finally:
+        db.execute("DROP ROLE boss, helper")
