@@ -22,6 +22,7 @@ from sqlproxy.front.exprs import Expr
 from sqlproxy.front.fromitems import table_columns
 from sqlproxy.front.granting import role_name, role_names, role_options
 from sqlproxy.front.query import Queries
+from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import TEXT, UNKNOWN
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.syntax import Node, at, strings, unwrap
@@ -77,12 +78,19 @@ def modes(nodes: Sequence[Node]) -> s.Begin:
     return s.Begin(isolation, read_only, deferrable)
 
 
+_OF_NAMES: Final = frozenset({"search_path"})
+"""Settings that are a list of names: SHOW quotes what needs it, and SET takes that again."""
+
+
 def set_variable(body: Node) -> Any:
     name = body.get("name", "").lower()
     local = bool(body.get("is_local"))
     match body.get("kind", "VAR_SET_VALUE"):
         case "VAR_SET_VALUE":
-            return s.SetVariable(name, tuple(_setting(a) for a in body["args"]), local)
+            values = tuple(_setting(a) for a in body["args"])
+            if name in _OF_NAMES:
+                values = tuple(map(quote_ident, values))
+            return s.SetVariable(name, values, local)
         case "VAR_SET_DEFAULT":
             return s.SetVariable(name, None, local)
         case "VAR_RESET":

@@ -146,6 +146,22 @@ def test_p9_prepared_inserts_that_race_have_one_winner(sql: Sql, t: psycopg.Conn
         assert sorted(one) == ["23505"] * 5 + ["INSERT 0 1"], one
 
 
+def test_p10_the_search_path_is_shown_as_it_can_be_set_again(t: psycopg.Connection) -> None:
+    """A tool that saves it, and sets what it saved, would name another schema, or break."""
+    for given, shown in [
+        ('public, "$user"', 'public, "$user"'),
+        ("'a, b'", '"a, b"'),
+        ("'$user', public", '"$user", public'),
+    ]:
+        t.execute(f"SET search_path TO {given}")
+        assert t.execute("SHOW search_path").fetchall() == [(shown,)]
+        t.execute(f"SET search_path TO {shown}")
+        assert t.execute("SHOW search_path").fetchall() == [(shown,)]
+    t.execute("SET search_path = ''")
+    assert t.execute("SHOW search_path").fetchall() == [('""',)]
+    t.execute("RESET search_path")
+
+
 def test_p10_settings_are_obeyed(t: psycopg.Connection) -> None:
     """A session that may not write, or reads the past, must not be overtaken."""
     insert = "INSERT INTO t (n) VALUES (%s)"
