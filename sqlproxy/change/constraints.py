@@ -91,6 +91,8 @@ class AddConstraint(Change):
             changed = await self._declared(t, table, args)
         names = [check.name for check in changed.checks[len(table.checks) :]]
         names += [key.name for key in changed.foreign_keys[len(table.foreign_keys) :]]
+        if any(index.constraint and index.name == names[0] for index in table.indexes):
+            raise settling.constraint_exists(table, names[0])
         (ctx.state["constraint"],) = names
         ctx.state["parent"] = _parent_of(part_of(changed, names[0]))
         await self.write(t, with_state(changed, names[0], WRITE_ONLY))

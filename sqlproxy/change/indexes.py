@@ -40,7 +40,7 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import catalog, records, relations
+from sqlproxy import catalog, records, relations, settling
 from sqlproxy.change.backfill import fewer, fill_index
 from sqlproxy.change.slices import Pace, in_slices
 from sqlproxy.change.states import Change, ChangeServices, gone
@@ -124,6 +124,9 @@ class CreateIndex(Change):
                 name = first_free(table.name, "", "pkey", names)
         if name in names:
             raise relations.already(name, what=names[name], namespace=table.namespace)
+        taken = {c.name for c in table.checks} | {k.name for k in table.foreign_keys}
+        if index.constraint and name in taken:
+            raise settling.constraint_exists(table, name)
         return replace(index, id=await catalog.next_table_id(t), name=name)
 
     @step(undo="drop_partitions", undo_partial=True)

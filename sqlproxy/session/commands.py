@@ -155,8 +155,9 @@ async def reset(session: SqlSession, bound: s.Reset) -> str:
 def show_rows(session: SqlSession, bound: s.Show) -> list[Row]:
     """The rows of SHOW."""
     if bound.name == "all":
-        return list(session.settings.all())
-    return [(session.settings.get(bound.name),)]
+        told = session.shown()
+        return [(name, told[name], what) for name, _, what in session.settings.all()]
+    return [(session.shown().get(bound.name) or session.settings.get(bound.name),)]
 
 
 async def discard(session: SqlSession, bound: s.Discard) -> str:

@@ -279,6 +279,14 @@ class SqlSession:
             self.transaction_us = self.services.clock.now_ms() * 1000
         return moment(self.transaction_us)
 
+    def shown(self) -> dict[str, str]:
+        """Settings as SHOW tells them: outside of a block the next transaction's."""
+        found = {name: value for name, value, _ in self.settings.all()}
+        if not self.block.explicit:
+            for name in ("transaction_isolation", "transaction_read_only"):
+                found[name] = found["default_" + name]
+        return found
+
     def modes(self) -> Modes:
         """Of a transaction that begins now."""
         return with_changes(
@@ -356,7 +364,7 @@ class SqlSession:
         who = CatalogSession(
             user=self.permits.acting,
             database=self.database,
-            settings={name: value for name, value, _ in self.settings.all()},
+            settings=self.shown(),
             now_us=self.transaction_us or services.clock.now_ms() * 1000,
             started_us=self.began_us,
             pid=self.channel.process,

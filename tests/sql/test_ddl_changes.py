@@ -358,3 +358,18 @@ def test_p4_a_failed_second_unique_constraint_leaves_nothing(db: psycopg.Connect
     assert names.fetchall() == [("p_pkey",)]
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
         db.execute("INSERT INTO c VALUES (1, 2)")
+
+
+@pytest.mark.parametrize(
+    "parts", [("UNIQUE (id)", "CHECK (a > 0)"), ("CHECK (a > 0)", "UNIQUE (id)")]
+)
+def test_p4_constraints_of_a_table_have_a_name_each(
+    db: psycopg.Connection, parts: tuple[str, str]
+) -> None:
+    """DROP CONSTRAINT would take one of two, whichever it found first."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    adds = ", ".join(f"ADD CONSTRAINT same {part}" for part in parts)
+    with pytest.raises(psycopg.errors.DuplicateObject, match='constraint "same" for relation "t"'):
+        db.execute(f"ALTER TABLE t {adds}")
+    names = db.execute("SELECT conname FROM pg_constraint WHERE conrelid = 't'::regclass")
+    assert names.fetchall() == [("t_pkey",)]

@@ -540,6 +540,17 @@ def test_p10_a_lower_isolation_level_is_taken_and_shown(sql: Sql) -> None:
             conn.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
 
 
+def test_p10_a_default_isolation_level_is_shown(db: psycopg.Connection) -> None:
+    """JDBC asks outside of a block for the level that it has just set for the session."""
+    db.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    for text in ("SHOW transaction_isolation", "SELECT current_setting('transaction_isolation')"):
+        assert db.execute(text).fetchone() == ("read committed",)
+    with db.transaction():
+        db.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        assert db.execute("SHOW transaction_isolation").fetchone() == ("serializable",)
+    assert db.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
+
+
 def test_p10_a_second_database_of_one_name_is_a_duplicate_database(db: psycopg.Connection) -> None:
     """Tools that make a database unless it is there look for 42P04."""
     name = db.info.dbname
