@@ -57,6 +57,10 @@ class AppliedState(ReadView, Protocol):
     frozen: tuple[int, int] | None
     """(index, term) of the entry since which nobody is served: another partition takes it over."""
 
+    def is_empty(self, family: str, start: bytes, end: bytes) -> bool:
+        """Whether there are certainly no rows in a range; see `kv.storage.engine`."""
+        ...
+
     @property
     def top_ts(self) -> int:
         """The highest commit timestamp that was applied."""

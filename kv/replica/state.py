@@ -91,6 +91,10 @@ class PartitionState:
 
     # ------------------------------------------------------------------ reading
 
+    def is_empty(self, family: str, start: bytes, end: bytes) -> bool:
+        """Whether there are certainly no rows; see the engine."""
+        return self.engine.is_empty(family, start, end)
+
     def scan(
         self,
         family: str,
