@@ -309,8 +309,8 @@ WRONG_LOAD = [
     ({"where": "nothing = 1"}, "no such column"),
     ({"where": "id ="}, "cannot be parsed"),
     ({"keyform": "1"}, "unknown option 'keyform'"),
-    ({"at": "99999999999999999999"}, "option at"),
-    ({"pageRows": "0"}, "option pagerows"),
+    ({"at": "99999999999999999999"}, "option asOf"),
+    ({"pageRows": "0"}, "option pageRows"),
 ]
 
 
