@@ -26,7 +26,8 @@ meanwhile makes the batch start over.
 
 Every step may run twice: `verify` is one transaction; `write` lays intents that are there already;
 `flip` asks the record; cleaning removes what is left. A batch that fails or is aborted rolls its
-transaction back and lets go of its attempt (`release`); was the flip faster, it cleans instead.
+transaction back and lets go of its attempt (`release`); was the flip faster, it cleans instead, and
+says so in its state (`committed`): whoever asks is told that the batch is there.
 
 `early` batches (at most once) move the marker before their rows and nobody waits for them.
 
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from txn.transaction import Transaction
 
 SINK_COMMIT: Final = "kvorum.sink_commit"
+COMMITTED_STILL: Final = "committed"  # in the state of one that was rolled back: whether it was
 _FOREVER_MS: Final = 1 << 62
 _CHUNKS_PER_READ: Final = 3  # of at most SINK_CHUNK_BYTES_MAX each, so that a reply holds them
 _STAGING: Final = (AttemptState.OPEN, AttemptState.PREPARED)
@@ -440,18 +442,23 @@ def _drop_staged(ctx: StepContext, part: Part, *, opened: bool = True) -> None:
 
 
 async def _release(ctx: StepContext, txn: Transactions, submit: Submit) -> None:
-    """The batch failed, or somebody aborted it: no intents, and staging that expires."""
+    """The batch failed, or somebody aborted it: no intents, and staging that expires. Unless it was
+    committed just before.
+    """
     start_ts, bulk = ctx.state.get("txn"), txn.bulk
+    ctx.state[COMMITTED_STILL] = False
     if start_ts is not None:
         (part,) = parts_of(ctx.args)
         status, commit_ts = await bulk.roll_back(bulk_key(part.table), start_ts)
         if status == COMMITTED:
+            ctx.state[COMMITTED_STILL] = True
             await hand_to_clean(ctx, part, commit_ts, submit)
             return
         await take_back(ctx, part, bulk, start_ts)
     for part in parts_of(ctx.args):
         found = await ctx.txn.get(attempt_key(part.attempt))
         if found is not None and Attempt.unpack(found.value).state is AttemptState.DONE:
+            ctx.state[COMMITTED_STILL] = True
             await hand_to_clean(ctx, part, 0, submit)
             continue
         _let_go_of(ctx, part)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
-from procedures.engine.procedure import Lock, Outcome, children, done, fail, shared
+from procedures.engine.procedure import Lock, Outcome, State, children, done, fail, shared
 from procedures.engine.registry import procedure, step, undo
 from procedures.library.sink import SINK_COMMIT
 from procedures.library.sink_parts import JOB_SIGNAL, checked_part
@@ -99,7 +99,15 @@ class SparkJob:
     async def ended(self, ctx: StepContext) -> Outcome:
         if not ctx.children:  # nothing was written
             return done({"outcome": "committed", "rows": 0})
-        return done(ctx.children[0].result)
+        child = ctx.children[0]
+        if child.state != State.SUCCESS.name:
+            return fail(
+                "SINK_UNKNOWN",
+                f"whether the job was committed is not known: its commit, procedure {child.id}, was"
+                f" ended by force ({child.state}). Run the job again; with an app_id a version that"
+                " was committed is skipped",
+            )
+        return done(child.result)
 
     @undo
     async def release(self, ctx: StepContext) -> None:

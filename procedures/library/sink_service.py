@@ -27,10 +27,12 @@ from kv.base.keys import successor, table_range
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
 from kv.base.timestamps import physical_ms
+from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
 from procedures.library.sink import (
+    COMMITTED_STILL,
     SINK_COMMIT,
     Transactions,
     already_committed,
@@ -191,12 +193,38 @@ class SinkService:
             if args["app"]:  # else the record is all that a repeated request could find
                 await self._forget_later(id)
             return [0]
-        if await self._marked(args):
+        if await self._marked(args) or await self._committed_still(record, args):
             return [0]  # somebody aborted it just after its flip
         error = record.error
         raise Refused(
             f"the batch was not committed: {error.message if error else record.state.name}",
             code=error.code if error else "SINK_FAILED",
+        )
+
+    async def _committed_still(self, record: Record, args: dict[str, Any]) -> bool:
+        """Whether a commit that did not end well, and left no marker that says so, had made its
+        batch visible. Raises Refused (SINK_UNKNOWN) if nobody can tell.
+        """
+        if record.state is State.FAILED:  # in its first step, which does all or nothing
+            return False
+        told = plain.decode(record.data)
+        known = told.get(COMMITTED_STILL) if isinstance(told, dict) else None
+        if known is not None:
+            return bool(known)
+        found, _ = await self._load(args["attempt"])
+        if found is not None and found.state is AttemptState.DONE:
+            return True
+        advice = (
+            "Run it again: under the same name and version it is done once"
+            if args["app"]
+            else "Look at the table: rows have keys, so writing them once more by op=upsert is"
+            " harmless unless somebody changed them since. With txnAppId and txnVersion it would be"
+            " done once"
+        )
+        raise Refused(
+            f"whether the batch was committed is not known: its procedure {record.id} ended"
+            f" {record.state.name} without saying so (kvorum proc show {record.id}). {advice}",
+            code="SINK_UNKNOWN",
         )
 
     async def _forget_later(self, id: int) -> None:

@@ -17,6 +17,7 @@ from kv.base.ops import put
 from kvorum.spark.sinks import SparkJobInfo, commit_all
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
+from procedures.library.sink import SINK_COMMIT
 from procedures.library.sink_job import SPARK_JOB
 from procedures.library.sink_parts import JOB_SIGNAL
 from procedures.library.sink_records import Marker, attempt_of
@@ -476,6 +477,75 @@ def test_o10_what_a_bypassed_commit_left_goes(monkeypatch: pytest.MonkeyPatch) -
         await asyncio.sleep(limits.SINK_EXPIRED_MS / 1000 + 1)
         assert await life.sink.reap() == 1, "nobody knows of this commit any more"
         assert sorted({attempt_of(key) for key in await world.staged()}) == ["b"]
+
+    play(work)
+
+
+def test_o10_a_commit_aborted_behind_its_flip_says_that_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch without an application that is visible is told to have failed: nobody has a marker
+    to look at, so it is written twice.
+    """
+    monkeypatch.setattr(limits, "SINK_STEP_ROWS", 10)
+
+    async def work(world: World, life: Life) -> None:
+        bulk = life.txn.bulk
+        flip = bulk.commit
+
+        async def aborted_behind(*args: Any) -> Any:
+            told = await flip(*args)
+            await life.executor.abort(ids[0], "by hand")
+            return told
+
+        monkeypatch.setattr(bulk, "commit", aborted_behind)
+        rows = some_rows(400, "a")
+        client = Client(life.sink, "a")
+        request = client.request(await staged(client, rows), 0, app="")
+        ids = await life.sink.commit(request, wait_ms=0)
+        record = await life.executor.wait(ids[0], 20_000)
+        assert record.state is State.ROLLED_BACK
+        assert await life.sink.commit(request, wait_ms=5_000) == [0]
+        assert await world.rows() == rows
+        await life.idle()
+        assert await world.staged() == []
+
+    play(work)
+
+
+@pytest.mark.parametrize("app", ["", "app"])
+def test_o10_a_bypassed_commit_is_not_said_to_have_failed(
+    monkeypatch: pytest.MonkeyPatch, app: str
+) -> None:
+    """A commit that was ended by force, perhaps behind its flip, is told to have written nothing;
+    or a job whose commit was is told to be done.
+    """
+    monkeypatch.setattr(limits, "SINK_STEP_ROWS", 10)
+
+    async def work(world: World, life: Life) -> None:
+        async def never(*args: Any) -> Any:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(life.txn.bulk, "commit", never)
+        client = Client(life.sink, "a")
+        request = client.request(await staged(client, some_rows(400, "a")), 0, app=app)
+        (id,) = await life.sink.commit(request, wait_ms=0)
+        await asyncio.sleep(5)
+        await life.executor.surgeon.bypass(id, "stuck", "me", override=True)
+        error = await refusal(life.sink.commit(request, wait_ms=5_000))
+        assert (error.code, str(id) in error.message) == ("SINK_UNKNOWN", True)
+
+        job = await job_of(life, "nightly", 1, "n")
+        other = Client(life.sink, "other", OTHER)
+        await tell(life, job, added(other, await staged(other, some_rows(400, "b")), 0))
+        await asyncio.sleep(0.5)
+        await tell(life, job, {"do": "commit"})
+        await asyncio.sleep(5)
+        (child,) = [one.id for one in life.executor.live_of(SINK_COMMIT)]
+        await life.executor.surgeon.bypass(child, "stuck", "me", override=True)
+        record = await life.executor.wait(job, 20_000)
+        assert record.error is not None
+        assert record.error.code == "SINK_UNKNOWN"
 
     play(work)
 
