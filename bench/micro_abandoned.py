@@ -50,7 +50,7 @@ async def lay(node: Node, keys: list[bytes], per: int, ttl_ms: int) -> None:
 
 
 def left(node: Node) -> int:
-    return sum(len(r.state.locks.by_key) for r in node.store.manager.replicas())
+    return sum(len(r.state.locks) for r in node.store.manager.replicas())
 
 
 async def page(node: Node, cursor: str | None) -> Page:

@@ -1,6 +1,9 @@
 """What the server pays for a batch of the Spark sink, in process, over RocksDB, without sockets.
 
     python -m bench.micro_sink [--rows 1000000] [--batches 1] [--profile commit|stage|clean]
+        [--scattered]
+
+`--scattered`: the keys of each chunk lie among those of all others, as in a frame without order.
 
 One JSON line: rows/s and CPU µs per row of staging (a 16 B key and a 100 B value per row), of the
 commit until it is answered, and of the cleaning behind it; and the peak of resident memory.
@@ -40,15 +43,17 @@ class NoTables:
         return TABLE
 
 
-def chunk(task: int, seq: int, rows: int) -> bytes:
+def chunk(task: int, seq: int, rows: int, scattered: bool) -> bytes:
     """Rows as Spark's benchmark makes them: rising keys, two tasks."""
     first = task * 100_000_000 + seq * CHUNK_ROWS
     keys = [b"%016d" % (first + i) for i in range(rows)]
+    if scattered:  # a permutation of all numbers of 40 bits
+        keys = sorted(b"%016d" % (int(key) * 0x9E3779B9 & 0xFFFFFFFFFF) for key in keys)
     return pack_chunk(keys, [b"v%09d" % i * 10 for i in range(rows)])
 
 
 class Bench:
-    def __init__(self, store: Store, profile: str) -> None:
+    def __init__(self, store: Store, profile: str, scattered: bool) -> None:
         registry = Registry()
         registry.add(SinkCommit, make=lambda: SinkCommit(store.txn, self.executor.submit))
         registry.add(SinkClean, make=lambda: SinkClean(store.txn))
@@ -57,7 +62,7 @@ class Bench:
             KvStore(store.txn), registry, NoTables(), p.clock, p.timers, p.rng, threads=1
         )
         self.sink = SinkService(store.txn, self.executor, p.clock)
-        self.profile = profile
+        self.profile, self.scattered = profile, scattered
         self.result: dict[str, Any] = {}
 
     async def batch(self, version: int, rows: int) -> None:
@@ -68,7 +73,7 @@ class Bench:
         for task in range(TASKS):
             crc, seq = 0, 0
             for at in range(0, per_task, CHUNK_ROWS):
-                data = chunk(task, seq, min(CHUNK_ROWS, per_task - at))
+                data = chunk(task, seq, min(CHUNK_ROWS, per_task - at), self.scattered)
                 crc = add_crc(crc, seq, data)
                 plan.append((task, seq, data))
                 seq += 1
@@ -105,7 +110,9 @@ class Bench:
         self.result[f"{name}_cpu_us"] = round((time.process_time() - cpu) / rows * 1e6, 2)
 
 
-async def measure(data: Path, rows: int, batches: int, profile: str) -> dict[str, Any]:
+async def measure(
+    data: Path, rows: int, batches: int, profile: str, scattered: bool
+) -> dict[str, Any]:
     fatal: list[BaseException] = []
     store = Store(system_ports(asyncio.get_running_loop()), fatal.append)
     await store.open(NodeConfig(data=data, port=None))
@@ -114,7 +121,7 @@ async def measure(data: Path, rows: int, batches: int, profile: str) -> dict[str
     )
     while not all(r.serving() for r in store.manager.replicas()):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    bench = Bench(store, profile)
+    bench = Bench(store, profile, scattered)
     async with bench.executor:
         for version in range(batches):
             await bench.batch(version, rows)
@@ -130,8 +137,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batches", type=int, default=1)
     parser.add_argument("--profile", default="", help="stage, commit or clean")
+    parser.add_argument("--scattered", action="store_true")
     args = parser.parse_args()
-    print_measured(lambda data: measure(data, args.rows, args.batches, args.profile))
+    print_measured(
+        lambda data: measure(data, args.rows, args.batches, args.profile, args.scattered)
+    )
 
 
 if __name__ == "__main__":

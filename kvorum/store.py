@@ -391,7 +391,7 @@ class Store:
             figures[f"term.{id_}"] = replica.group.term
             figures[f"applied_index.{id_}"] = state.index
             figures[f"waiting.{id_}"] = replica.machine.waiting
-            figures[f"intents.{id_}"] = len(state.locks.by_key)
+            figures[f"intents.{id_}"] = len(state.locks)
             figures[f"live_bytes.{id_}"] = state.live_bytes
             status = replica.group.status()
             lags = [follower.lag for follower in status.followers.values()]

@@ -20,7 +20,7 @@ Who watches asks again every few seconds; when nobody did for RECENT_IDLE_S the 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby, islice
 from operator import attrgetter, itemgetter
@@ -42,11 +42,19 @@ Answer = Callable[[Any, list[Any]], object]
 """(connection, reply row)"""
 
 
+class Intents(Protocol):
+    """The intents of a partition (kv.partition.locks.LockMirror)."""
+
+    def __len__(self) -> int: ...
+    def values(self) -> Iterable[Lock]: ...
+
+
 class Applied(Protocol):
     """An entry that was applied (kv.partition.entry.Entry). Its rows are sorted by key."""
 
     rows: list[Any]
     locks: dict[bytes, Lock | None]
+    gone: dict[int, Lock]  # chunk intents that went away
     top_ts: int
     low_ts: int  # at or below every version in it
     size: int
@@ -122,7 +130,7 @@ class Recent:
 
     def applied(self, entry: Applied) -> None:
         """Keep an entry, and tell those who wait for one like it (with the entry's replies)."""
-        gone = None in entry.locks.values() if entry.locks else False
+        gone = bool(entry.gone) or None in entry.locks.values()
         if not entry.rows and not gone:
             return
         self.mark += 1
@@ -211,7 +219,7 @@ class Recent:
 
     # ------------------------------------------------------------------ intents
 
-    def below_intents(self, locks: Mapping[bytes, Lock], upto: int) -> int:
+    def below_intents(self, locks: Intents, upto: int) -> int:
         """The highest timestamp at or below `upto` that no intent can become a version at or
         below.
 

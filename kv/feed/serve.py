@@ -4,23 +4,17 @@ is in kv/feed/changes.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kv.feed.changes import Versions, check_above, size_of, walk, whole_versions
-from kv.feed.recent import Recent
-from kv.mvcc.records import Lock
-
-
-class Mirror(Protocol):
-    by_key: dict[bytes, Lock]
+from kv.feed.recent import Intents, Recent
 
 
 class Applied(Versions, Protocol):
     """The partition's applied state."""
 
     @property
-    def locks(self) -> Mirror: ...
+    def locks(self) -> Intents: ...
 
     @property
     def top_ts(self) -> int: ...
@@ -41,8 +35,7 @@ def changes(state: Applied, recent: Recent, r: list[Any]) -> list[Any]:
     frontier = read_ts
     if not closed:
         cursor = None
-        locks: Mapping[bytes, Lock] = state.locks.by_key
-        frontier = max(above, recent.below_intents(locks, read_ts))
+        frontier = max(above, recent.below_intents(state.locks, read_ts))
     if frontier <= above:
         return [[], above, None, recent.mark, above, 0]
     window = {"above": above, "upto": frontier, "limit": limit, "bytes_max": bytes_max}

@@ -37,7 +37,7 @@ def resolve(
     resolved = left = chunk_rows = size = 0
     for key in keys:
         lock = view.lock(key)
-        if lock is None or lock.start_ts != start_ts or key in m.locks:
+        if lock is None or lock.start_ts != start_ts or key in m.locks or id(lock) in m.gone:
             continue
         if size >= RESOLVE_BYTES or (lock.chunk and chunk_rows >= RESOLVE_CHUNK_ROWS):
             left += 1

@@ -9,7 +9,7 @@ Two views of one partition, and a verb says in its signature which one it needs:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from kv.base.methods import FENCED
 from kv.mvcc.guards import At, Guard, GuardTable, encode_guard, guard_key
@@ -146,6 +146,9 @@ class GcView(View, Protocol):
     """
 
 
+_NONE: Final[dict[int, Lock]] = {}  # shared by all that drop no chunk: never changed
+
+
 class Mutations:
     """The effects of one command, in order. `rows` are new versions, `others` plain puts and
     deletes (value None) by family.
@@ -154,7 +157,9 @@ class Mutations:
     __slots__ = (  # not a dataclass: one is made for every command
         "bound_ts",
         "forgotten_bytes",
+        "gone",
         "guards",
+        "laid",
         "locks",
         "others",
         "rows",
@@ -166,7 +171,9 @@ class Mutations:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.others: list[tuple[str, bytes, bytes | None]] = []
-        self.locks: dict[bytes, Lock | None] = {}
+        self.locks: dict[bytes, Lock | None] = {}  # of single keys
+        self.laid: Sequence[Lock] = ()  # chunk intents that are new …
+        self.gone: dict[int, Lock] = _NONE  # … and those that are none any more, by their `id`
         self.txns: dict[tuple[bytes, int], TxnRecord | None] = {}
         self.guards: dict[At, Guard | None] = {}
         self.top_ts = 0  # the highest commit timestamp among the rows
@@ -190,17 +197,13 @@ class Mutations:
     def set_chunk(self, lock: Lock, values: Sequence[bytes | None]) -> None:
         """One record for all keys of a chunk intent."""
         self.others.append(("lock", lock.chunk[0], encode_chunk(lock, values)))
-        if self.locks:
-            self.locks.update(dict.fromkeys(lock.chunk, lock))
-        else:
-            self.locks = dict.fromkeys(lock.chunk, lock)
+        self.laid = (*self.laid, lock)
 
     def drop_chunk(self, lock: Lock) -> None:
         self.others.append(("lock", lock.chunk[0], None))
-        if self.locks:
-            self.locks.update(dict.fromkeys(lock.chunk))
-        else:
-            self.locks = dict.fromkeys(lock.chunk)
+        if not self.gone:
+            self.gone = {}
+        self.gone[id(lock)] = lock
 
     def set_guard(self, guard: Guard) -> None:
         at = (guard.start, guard.start_ts)

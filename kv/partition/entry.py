@@ -31,6 +31,7 @@ from kv.base.timestamps import MAX
 from kv.mvcc.guards import At, Guard
 from kv.mvcc.records import Lock, Row, TxnRecord
 from kv.mvcc.view import Mutations
+from kv.partition.apart import Apart
 
 FORMAT: Final = 1
 FORGOTTEN: Final = b""  # in `pending`: the key has no cur record any more
@@ -50,10 +51,13 @@ class Entry:
     """
 
     __slots__ = (
+        "apart",
         "batch",
         "bounds",
         "forgotten_bytes",
+        "gone",
         "guards",
+        "laid",
         "live_bytes",
         "locks",
         "low_ts",
@@ -67,6 +71,7 @@ class Entry:
         "replies",
         "rows",
         "safepoint",
+        "scattered",
         "shape",
         "size",
         "top_ts",
@@ -78,7 +83,12 @@ class Entry:
         self.rows: list[Row] = []
         self.others: list[Other] = []
         self.pending: dict[bytes, bytes] = {}  # key → newest record in here, FORGOTTEN = none
-        self.locks: dict[bytes, Lock | None] = {}
+        self.locks: dict[bytes, Lock | None] = {}  # of single keys; None = removed
+        # Chunk intents, by `id`: those that are new, and those of before that are none any more.
+        self.laid: dict[int, Lock] = {}
+        self.gone: dict[int, Lock] = {}
+        self.apart = Apart()  # the new ones that overlap no other in here …
+        self.scattered: dict[bytes, Lock] = {}  # … and the keys of those that do
         self.txns: dict[tuple[bytes, int], TxnRecord | None] = {}
         self.guards: dict[At, Guard | None] = {}
         self.top_ts = 0
@@ -115,6 +125,8 @@ class Entry:
             self.locks.update(m.locks)
         elif m.locks:
             self.locks = m.locks  # those of the entry's first command with any: it is done
+        if m.gone or m.laid:
+            self._add_chunks(m)
         if m.txns:
             self.txns.update(m.txns)
         if m.guards:
@@ -129,6 +141,22 @@ class Entry:
         if m.bound_ts:
             self.bounds.update(dict.fromkeys(m.locks, m.bound_ts))
             self.low_ts = min(self.low_ts, m.bound_ts)
+
+    def chunk_at(self, key: bytes) -> Lock | None:
+        """The new chunk intent on a key."""
+        return self.apart.get(key) or self.scattered.get(key)
+
+    def _add_chunks(self, m: Mutations) -> None:
+        for lock in m.gone.values():
+            if self.laid.pop(id(lock), None) is None:
+                self.gone[id(lock)] = lock
+            elif not self.apart.remove(lock):
+                for key in lock.chunk:
+                    del self.scattered[key]
+        for lock in m.laid:
+            self.laid[id(lock)] = lock
+            if not self.apart.add(lock):
+                self.scattered.update(dict.fromkeys(lock.chunk, lock))
 
     def seal(self) -> bytes:
         """The log entry. Rows are put in key order: every memtable inserts them faster."""

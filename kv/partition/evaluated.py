@@ -23,6 +23,7 @@ from kv.base.limits import (
 )
 from kv.mvcc.guards import At, Guard, GuardTable
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
+from kv.partition.apart import between
 from kv.partition.entry import FORGOTTEN, Entry
 from kv.partition.ports import AppliedState
 from kv.partition.recorded import Recorded
@@ -44,8 +45,9 @@ class Evaluated:
         self.locked_keys = state.locked_keys
         self.open = Entry(1)
         self.flying: Entry | None = None
-        self._applied_locks: Mapping[bytes, Lock] = {}  # the mirror's
+        self._mirror = state.locks  # of the applied state
         self._flying_locks: dict[bytes, Lock | None] = {}  # what that entry changes; None = removed
+        self._flying_chunks = False  # whether it lays or removes chunk intents
         self.ahead: dict[bytes, bytes | None] = {}
         """Records read ahead for this drain with one sorted multi-get; emptied at its end."""
         self.known: dict[bytes, bytes] = {}
@@ -102,10 +104,34 @@ class Evaluated:
         return records
 
     def lock(self, key: bytes) -> Lock | None:
-        for changed in (self.open.locks, self._flying_locks):
+        open_ = self.open
+        if open_.laid or open_.gone or self._flying_chunks or self._mirror.apart.locks:
+            return self._lock_or_chunk(key)
+        for changed in (open_.locks, self._flying_locks):
             if key in changed:
                 return changed[key]
-        return self._applied_locks.get(key)
+        return self._mirror.by_key.get(key)
+
+    def _lock_or_chunk(self, key: bytes) -> Lock | None:
+        """`lock`, where a chunk may begin or end in flight. Of one entry chunks are asked first:
+        what an intent on one of their keys was is over.
+        """
+        open_, flying = self.open, self.flying
+        if (new := open_.chunk_at(key)) is not None:
+            return new
+        if key in open_.locks:
+            return open_.locks[key]
+        if flying is None:
+            found = self._mirror.get(key)
+        elif (new := flying.chunk_at(key)) is not None:
+            found = new
+        elif key in flying.locks:
+            return flying.locks[key]
+        else:
+            found = self._mirror.get(key)
+            if found is not None and id(found) in flying.gone:
+                return None
+        return None if found is not None and id(found) in open_.gone else found
 
     def intent(self, key: bytes) -> Lock:
         lock = self.lock(key)
@@ -118,15 +144,26 @@ class Evaluated:
         return decode_lock(key, record)
 
     def locked(self, keys: Sequence[bytes]) -> Sequence[bytes]:
-        tables = (self.open.locks, self._flying_locks, self._applied_locks)
+        entries = (self.open,) if self.flying is None else (self.open, self.flying)
+        tables: list[Mapping[bytes, object]] = [self._mirror.by_key]
+        aparts = [self._mirror.apart]
+        for entry in entries:
+            tables += (entry.locks, entry.scattered)
+            aparts.append(entry.apart)
         if all(locks.keys().isdisjoint(keys) for locks in tables if locks):
-            return ()
+            met = [apart for apart in aparts if apart.locks]
+            if not met or not keys:
+                return ()
+            first, last = min(keys), max(keys)
+            chunks = [lock for apart in met for lock in apart.overlapping(first, last)]
+            if not chunks or all(set(keys).isdisjoint(lock.chunk) for lock in chunks):
+                return ()
         return [key for key in keys if self.lock(key) is not None]
 
     def chunk_values(self, lock: Lock) -> Sequence[bytes | None]:
         first = lock.chunk[0]
         for entry in (self.open, self.flying):
-            if entry is not None and entry.locks.get(first) is lock:
+            if entry is not None and id(lock) in entry.laid:
                 record = next(v for f, k, v in reversed(entry.others) if f == "lock" and k == first)
                 break
         else:
@@ -160,7 +197,12 @@ class Evaluated:
         return found
 
     def locks_in_flight(self, start: bytes, end: bytes) -> list[bytes]:
-        return _between(chain(self._flying_locks, self.open.locks), start, end)
+        chunks: list[bytes] = []
+        for entry in (self.flying, self.open):
+            if entry is not None:
+                for lock in chain(entry.laid.values(), entry.gone.values()):
+                    chunks += between(lock, start, end)
+        return _between(chain(self._flying_locks, self.open.locks), start, end) + chunks
 
     def look(self, rows: int) -> None:
         self.open.size += rows * LOOK_BYTES
@@ -186,6 +228,7 @@ class Evaluated:
         assert self.flying is None, "one entry in flight"
         entry = self.flying = self.open
         self._flying_pending, self._flying_locks = entry.pending, entry.locks
+        self._flying_chunks = bool(entry.laid or entry.gone)
         self._begin(entry.number + 1)
         return entry
 
@@ -198,6 +241,7 @@ class Evaluated:
                 known.pop(key, None)
         if self.flying is entry:
             self.flying, self._flying_pending, self._flying_locks = None, {}, {}
+            self._flying_chunks = False
 
     def reset(self) -> Entry:
         """Forget the open entry (returned): what it was evaluated on is lost, or another node's."""
@@ -205,7 +249,7 @@ class Evaluated:
         self._begin(entry.number + 1)
         self.recorded.forget()
         self.known.clear()
-        self._flying_locks, self._applied_locks = {}, self._state.locks.by_key
+        self._flying_locks, self._flying_chunks, self._mirror = {}, False, self._state.locks
         self.guards = self._state.guards.copy() if self._state.guards.by_at else None
         return entry
 

@@ -63,7 +63,8 @@ class Reader:
         """
         self._counters.reads += len(items)
         state, dirty = self._state, self._scheduler.dirty
-        locks, ahead, cur = state.locks.by_key, self._view.ahead, state.cur
+        locks = state.locks.by_key or state.locks.apart.locks  # whether there are any
+        ahead, cur = self._view.ahead, state.cur
         rows = size = 0
         room = max(self._scheduler.reply_room, DRAIN_REPLY_BYTES_MIN)
         left = iter(items)

@@ -123,7 +123,9 @@ def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
     if view.lock(key) is not None:
         return None
     for entry in (view.open, view.flying):
-        if entry is not None and key in entry.locks:
+        if entry is None:
+            continue
+        if key in entry.locks or any(key in lock.chunk for lock in entry.gone.values()):
             return entry
     return None
 

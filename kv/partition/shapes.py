@@ -206,8 +206,8 @@ def split(d: PartitionDescriptor, state: Applied, key: bytes, new: PartitionDesc
 def _cut_chunks(state: Applied, key: bytes) -> list[Other]:
     straddling = {
         lock.chunk[0]: lock
-        for lock in state.locks.by_key.values()
-        if lock.chunk and lock.chunk[0] < key <= lock.chunk[-1]
+        for lock in state.locks.chunks()
+        if lock.chunk[0] < key <= lock.chunk[-1]
     }
     rows: list[Other] = []
     for first in sorted(straddling):

@@ -209,6 +209,8 @@ class Waiting:
     def finished(self, ended: Container[int], m: Mutations) -> None:
         """What these transactions held here is free."""
         free = dict.fromkeys(key for key, lock in m.locks.items() if lock is None)
+        for chunk in m.gone.values():
+            free.update(dict.fromkeys(chunk.chunk))
         if m.guards:
             for key, queue in self.by_key.items():
                 if any(waiter.met["txn"] in ended for waiter in queue):

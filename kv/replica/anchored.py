@@ -44,7 +44,7 @@ def anchored(
     found: list[Abandoned] = []
     left = keys_max
     for replica in replicas:
-        locks, guards = replica.state.locks.by_key, replica.state.guards.by_at
+        locks, guards = replica.state.locks, replica.state.guards.by_at
         if not (locks or guards) or not replica.leads():
             continue
         here: dict[int, Abandoned] = {}

@@ -47,9 +47,9 @@ def held(
     for replica in replicas:
         state = replica.state
         # A partition that sleeps has no lease, and keeps its intents.
-        if not (state.locks.by_key or state.guards.by_at) or not replica.leads():
+        if not (state.locks or state.guards.by_at) or not replica.leads():
             continue
-        locks, guards = state.locks.by_key, state.guards.by_at
+        locks, guards = state.locks, state.guards.by_at
         more = more or len(locks) > looked_at or len(guards) > looked_at
         rows = _Rows(node, replica.descriptor.id, now_ms, owner_of, waited, every=every)
         held_here: Iterable[tuple[bytes, Lock | Guard]] = chain(

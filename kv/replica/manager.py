@@ -202,7 +202,7 @@ class ReplicaManager:
             (r.state.locks, r.state.guards)
             for r in self._by_start
             # in this order: to ask whether it serves keeps a group from falling asleep
-            if (r.state.locks.by_key or r.state.guards.by_at) and r.serving()
+            if (r.state.locks or r.state.guards.by_at) and r.serving()
         ]
         found: list[Abandoned] = []
         for locks, guards in tables:

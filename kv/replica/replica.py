@@ -335,7 +335,7 @@ class Replica:
                 live_bytes=entry.live_bytes,
                 noted=noted,
             )
-            state.locks.set_all(entry.locks)
+            state.locks.apply(entry.gone.values(), entry.locks, entry.laid.values())
             for at, guard in entry.guards.items():
                 state.guards.set(at, guard)
             return

@@ -110,7 +110,7 @@ class PartitionState:
         )
 
     def lock(self, key: bytes) -> Lock | None:
-        return self.locks.by_key.get(key)
+        return self.locks.get(key)
 
     def locked_keys(self, start: bytes, end: bytes) -> Iterable[bytes]:
         return self.locks.range(start, end)

@@ -89,7 +89,7 @@ class CheckReplica:
         high = end if page.resume is None else page.resume
         return [
             *(total.to_bytes(16, "big"), len(page.items), page.resume),
-            *(orphans(state, start, high, rows), stale(state.locks.by_key, start, high, at)),
+            *(orphans(state, start, high, rows), stale(state.locks.items(), start, high, at)),
             state.index,
         ]
 
@@ -118,12 +118,14 @@ def orphans(state: ReadView, start: bytes, end: bytes, rows: int) -> list[bytes]
     return found[:_TOLD_MAX]
 
 
-def stale(locks: dict[bytes, Lock], start: bytes, end: bytes, at: int) -> list[bytes]:
+def stale(
+    locks: Iterable[tuple[bytes, Lock]], start: bytes, end: bytes, at: int
+) -> list[bytes]:
     """Keys of `[start, end)` with an intent of a transaction that must have ended long ago."""
     before_ms = physical_ms(at) - 2 * TXN_LIFETIME_MS_MAX
     old = [
         key
-        for key, lock in locks.items()
+        for key, lock in locks
         if start <= key and (not end or key < end) and physical_ms(lock.start_ts) < before_ms
     ]
     return sorted(old)[:_TOLD_MAX]

@@ -47,7 +47,7 @@ async def prewrite(node: Node, anchor: bytes, *keys: bytes, ttl_ms: int = TTL_MS
 
 def intents(cluster: SimCluster) -> int:
     return sum(
-        len(replica.state.locks.by_key)
+        len(replica.state.locks)
         for node in cluster.nodes.values()
         for replica in node.store.manager.replicas()
     )

@@ -134,7 +134,7 @@ def stored(cluster: SimCluster, begin: int) -> History:
             d, engine = replica.descriptor, replica.state.engine
             if d.start < META_RANGE[1] or not replica.leads():
                 continue
-            assert not replica.state.locks.by_key, "all is over, but intents are there"
+            assert not replica.state.locks, "all is over, but intents are there"
             for key, record in engine.scan("cur", d.start, d.end):
                 add(key, record, from_u64(record))
             for key, record in engine.scan("hist", *hist_range(d.start, d.end)):
@@ -212,7 +212,7 @@ def test_f14_a_dead_coordinator_holds_the_feed_back_for_its_time() -> None:
         dying = loop.create_task(cluster.nodes[3].backend.batch(ops))
         replicas = cluster.nodes[1].store.manager.replicas()
         for _ in range(2_000):
-            if any(replica.state.locks.by_key for replica in replicas):
+            if any(replica.state.locks for replica in replicas):
                 break
             await asyncio.sleep(0.0005)
         else:

@@ -566,7 +566,7 @@ def _intents(node: Any) -> list[Any]:
         lock
         for replica in node.store.manager.replicas()
         if replica.leads()
-        for lock in replica.state.locks.by_key
+        for lock in replica.state.locks
     ]
 
 

@@ -96,7 +96,7 @@ class Store:
         return first_rows(((key, self.rows[family][key]) for key in keys), limit, bytes_max)[0]
 
     def lock(self, key: bytes) -> Lock | None:
-        found = self.mirror.by_key.get(key)
+        found = self.mirror.get(key)
         if found is not None and found.chunk:
             return found
         return self.intent(key) if key in self.rows["lock"] else None
@@ -150,7 +150,11 @@ class Store:
         for at_, guard in m.guards.items():
             assert self.table.by_at.get(at_) == guard, "the two ways to tell differ"
         for key, lock in m.locks.items():
-            assert (key in self.mirror.by_key) == (lock is not None), "the two ways to tell differ"
+            assert (key in self.mirror) == (lock is not None), "the two ways to tell differ"
+        for chunk in m.laid:
+            assert all(key in self.mirror for key in chunk.chunk), "the two ways to tell differ"
+        for chunk in m.gone.values():
+            assert not any(key in self.mirror for key in chunk.chunk), "the two ways differ"
         self.safepoint = max(self.safepoint, m.safepoint)
 
     def _set(self, family: str, key: bytes, value: bytes | None) -> None:

@@ -134,7 +134,7 @@ def test_o3_mirror_follows_a_log() -> None:
     for key, record in store.rows["lock"].items():
         opened.follow(key, record)
     assert list(opened.range(b"", b"")) == [ANCHOR, *rows]
-    assert len({id(opened.by_key[key]) for key in rows}) == 1, "one object for all keys"
+    assert len({id(opened.get(key)) for key in rows}) == 1, "one object for all keys"
     opened.follow(b"k000000", None)
     assert list(opened.range(b"", b"")) == [ANCHOR]
 

@@ -172,8 +172,9 @@ class Node:
         machine = self.machine(key)
         replica = self.manager.replica(machine.descriptor.id)
         assert replica is not None
-        flying = [e.locks for e in (machine.view.flying, machine.view.open) if e is not None]
-        keys = set(replica.state.locks.by_key).union(*flying)
+        flying = [e for e in (machine.view.flying, machine.view.open) if e is not None]
+        keys = set(replica.state.locks).union(*(e.locks for e in flying))
+        keys.update(*(lock.chunk for e in flying for lock in e.laid.values()))
         found = {k: machine.view.lock(k) for k in sorted(keys)}
         return {k: lock for k, lock in found.items() if lock is not None}
 

@@ -226,7 +226,7 @@ def test_locks_are_rebuilt_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(MemoryEngine, "scan", spy)
     after = node.crash()
-    assert sorted(after.manager.replicas()[0].state.locks.by_key) == keys
+    assert sorted(after.manager.replicas()[0].state.locks) == keys
     assert max(loaded) <= 9 * MiB, max(loaded)
 
 

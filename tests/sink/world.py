@@ -243,7 +243,7 @@ class World:
         return [
             key
             for r in self.store.manager.replicas()
-            for key, lock in r.state.locks.by_key.items()
+            for key, lock in r.state.locks.items()
             if key >= u32(system.SINK_ATTEMPTS) and lock.kind != methods.OP_CHECK
         ]
 

@@ -150,7 +150,7 @@ class RealCluster:
 
     def locked(self) -> list[bytes]:
         """Keys with an intent."""
-        return [key for r in self.manager.replicas() for key in sorted(r.state.locks.by_key)]
+        return [key for r in self.manager.replicas() for key in sorted(r.state.locks)]
 
     def pending(self) -> list[int]:
         """Transactions whose record says pending."""

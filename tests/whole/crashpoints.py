@@ -166,7 +166,7 @@ class Scenario:
         if not all(node.ready and node.node is not None for node in nodes):
             return False
         return not any(
-            replica.state.locks.by_key or len(replica.state.guards.by_at)
+            replica.state.locks or len(replica.state.guards.by_at)
             for node in nodes
             if node.node is not None
             for replica in node.node.store.manager.replicas()

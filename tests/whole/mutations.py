@@ -245,7 +245,7 @@ def _without_mirror() -> Any:
 
     def forgets_locks(self: Any, *, leader: bool) -> None:
         if leader:
-            self.state.locks.by_key.clear()
+            self.state.locks.clear()
         set_role(self, leader=leader)
 
     return forgets_locks

@@ -183,7 +183,7 @@ class World:
 
     def _no_intents(self) -> bool:
         return not any(
-            replica.state.locks.by_key
+            replica.state.locks
             for node in self.cluster.nodes.values()
             if node.node is not None
             for replica in node.node.store.manager.replicas()

@@ -1,0 +1,80 @@
+"""Chunk intents whose keys lie apart: each is known by where it begins and ends, not by its keys.
+
+A large load lays one chunk of some thousand rows behind the other, and the keys of one lie between
+no keys of another. So a sorted list of the chunks says whose a key is, and nothing is done for each
+key when a chunk comes or goes. Chunks that lie in each other (of a frame that is not sorted) are
+not taken: their keys belong into a dictionary (kv/partition/locks.py, entry.py).
+
+Invariant: the chunks in here rise and do not overlap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from kv.mvcc.records import Lock
+
+
+class Apart:
+    """See the module. `firsts` and `lasts`, the outermost keys of `locks`, may be read directly."""
+
+    __slots__ = ("firsts", "lasts", "locks")
+
+    def __init__(self) -> None:
+        self.firsts: list[bytes] = []
+        self.lasts: list[bytes] = []
+        self.locks: list[Lock] = []
+
+    def add(self, lock: Lock) -> bool:
+        """Take the chunk in. False: it overlaps another one, nothing was done."""
+        first, last = lock.chunk[0], lock.chunk[-1]
+        at = bisect_right(self.firsts, last)
+        if at and self.lasts[at - 1] >= first:
+            return False
+        self.firsts.insert(at, first)
+        self.lasts.insert(at, last)
+        self.locks.insert(at, lock)
+        return True
+
+    def remove(self, lock: Lock) -> bool:
+        """Whether this very object was in here."""
+        at = bisect_left(self.firsts, lock.chunk[0])
+        if at == len(self.locks) or self.locks[at] is not lock:
+            return False
+        del self.firsts[at], self.lasts[at], self.locks[at]
+        return True
+
+    def get(self, key: bytes) -> Lock | None:
+        """The chunk that has this key."""
+        at = bisect_right(self.firsts, key) - 1
+        if at < 0 or key > self.lasts[at]:
+            return None
+        keys = self.locks[at].chunk
+        found = bisect_left(keys, key)
+        return self.locks[at] if keys[found] == key else None
+
+    def overlapping(self, first: bytes, last: bytes) -> list[Lock]:
+        """The chunks that begin at or below `last` and end at or above `first`."""
+        low = bisect_left(self.lasts, first)
+        return self.locks[low : bisect_right(self.firsts, last, low)]
+
+    def keys(self, start: bytes, end: bytes) -> Iterator[bytes]:
+        """Those in `[start, end)`, in order; end b"" = no bound."""
+        low = bisect_left(self.lasts, start)
+        high = bisect_left(self.firsts, end, low) if end else len(self.firsts)
+        for lock in self.locks[low:high]:
+            yield from between(lock, start, end)
+
+    def clear(self) -> None:
+        self.firsts.clear()
+        self.lasts.clear()
+        self.locks.clear()
+
+
+def between(lock: Lock, start: bytes, end: bytes) -> tuple[bytes, ...]:
+    """The keys of a chunk in `[start, end)`; end b"" = no bound."""
+    keys = tuple(lock.chunk)
+    low = bisect_left(keys, start)
+    high = bisect_left(keys, end, low) if end else len(keys)
+    return keys[low:high]
