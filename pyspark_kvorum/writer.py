@@ -166,6 +166,7 @@ class _Writer:
         options = self.options
         twice = ORDER if options.dedupe_by else LAST if options.duplicates == "last" else REFUSE
         part: dict[str, Any] = {"attempt": attempt, "table": table, "twice": twice}
+        part["path"] = f"{options.namespace}.{options.table}"
         if options.op == INSERT:
             part["fresh"] = True
         if self.overwrite:

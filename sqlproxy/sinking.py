@@ -33,7 +33,7 @@ from procedures.library.sink_careful import PlainTables
 from procedures.library.sink_parts import Facts, Get, Part, Pieces, SinkRefused
 from sqlproxy import catalog, relations
 from sqlproxy.rows import codec
-from sqlproxy.schema import DISABLED, PUBLIC, Table
+from sqlproxy.schema import DISABLED, PUBLIC, Column, Table
 
 if TYPE_CHECKING:
     from sqlproxy.fast.changing import TableWriter
@@ -67,8 +67,8 @@ class SinkTables:
         self._names: dict[int, tuple[str, str]] = {}
         self._declared: dict[str, Declared] = {}
 
-    async def facts(self, get: Get, table: int) -> Facts:
-        found, version = await self._find(get, table)
+    async def facts(self, get: Get, table: int, path: str = "") -> Facts:
+        found, version = await self._find(get, table, path)
         key = catalog.table_key(found.namespace, found.name)
         return Facts(found.path, found.ruled, key, version, partial(_check_shape, found))
 
@@ -83,7 +83,7 @@ class SinkTables:
 
     async def write(self, t: Transaction, part: Part, pieces: Pieces) -> int:
         """See `Tables.write`."""
-        table, version = await self._find(t.get, part.table)
+        table, version = await self._find(t.get, part.table, part.path)
         t.check(catalog.table_key(table.namespace, table.name), version)
         _check_shape(table, part)
         if part.replace is not None:
@@ -104,7 +104,7 @@ class SinkTables:
                 "SINK_VIOLATION", f"table {table.path}: {error.message}{detail}"
             ) from error
 
-    async def _find(self, get: Get, number: int) -> tuple[Table, int]:
+    async def _find(self, get: Get, number: int, path: str = "") -> tuple[Table, int]:
         """The table and the version of its record. Raises SinkRefused."""
         found: Table | None = None
         if known := self._names.get(number):
@@ -113,9 +113,10 @@ class SinkTables:
             found = await catalog.find_by_id(_Reader(get), TableId(number))
         if found is None or found.state not in (PUBLIC, DISABLED):
             raise SinkRefused(
-                "TABLE_GONE", f"the table with id {number} was dropped, or emptied by TRUNCATE,"
-                " since this write began; write again"
-            )  # fmt: skip
+                "TABLE_GONE",
+                f"table {path or f'of id {number}'} was dropped, or emptied by TRUNCATE, since this"
+                " write began; write again",
+            )
         if found.state == DISABLED:
             raise SinkRefused("TABLE_DISABLED", f"table {found.path} is disabled; enable it first")
         if len(self._names) >= _REMEMBERED:
@@ -150,12 +151,12 @@ class SinkTables:
 
 def _check_shape(table: Table, part: Part) -> None:
     """The staged rows mean now what they meant when they were encoded. Where a column has got
-    another type meanwhile, what they have would be NULL; NOT NULL and new columns without a default
-    are looked at row by row only where the table has other rules. Columns that were dropped are
-    left out. Raises SinkRefused.
+    a type that is stored in another form, what they have would be NULL; NOT NULL and new columns
+    without a default are looked at row by row only where the table has other rules. Columns that
+    were dropped are left out. Raises SinkRefused.
     """
     staged = {id: (kind, nullable) for id, _, kind, nullable in part.shape}
-    names = {name for _, name, _, _ in part.shape}
+    names = {name: (kind, nullable) for _, name, kind, nullable in part.shape}
     if not staged:
         return
     for column in table.columns:
@@ -167,14 +168,34 @@ def _check_shape(table: Table, part: Part) -> None:
                 table.ruled or column.nullable or column.missing is not None
             )
         else:
-            bad = known[0] != column.type or (known[1] and not column.nullable and not table.ruled)
+            bad = (known[1] and not column.nullable and not table.ruled) or (
+                known[0] != column.type and not _same_form(known[0], column)
+            )
         if bad:
             null = "" if column.nullable else " NOT NULL"
             raise SinkRefused(
                 "SINK_ALTERED",
-                f"column {column.name} of table {table.path} is {column.type}{null} now and was"
-                " not when these rows were staged: write them again",
+                f"column {column.name} of table {table.path} is {column.type}{null} now"
+                f" {_as_it_was(known or names.get(column.name))}; nothing was written. Run the"
+                " write again: it reads the table as it is now",
             )
+
+
+def _as_it_was(known: tuple[str, bool] | None) -> str:
+    if known is None:
+        return "and was not there when these rows were staged"
+    kind, nullable = known
+    return f"and was {kind}{'' if nullable else ' NOT NULL'} when these rows were staged"
+
+
+def _same_form(staged: str, column: Column) -> bool:
+    """Whether values of the type that they were staged with are stored the same way as the
+    column's.
+    """
+    from sqlproxy.change.altering import same_form
+    from sqlproxy.types import resolve
+
+    return same_form(resolve(staged), column.resolved)
 
 
 async def _within(table: Table, replace: tuple[bytes, bytes, str], pieces: Pieces) -> None:

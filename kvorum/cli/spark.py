@@ -102,7 +102,9 @@ def abort(
 @app.command("forget")
 def forget(
     application: Annotated[str, typer.Argument(help="Its appId.")],
-    table: Annotated[str, typer.Argument(help="namespace.table; left out: of its jobs.")] = "",
+    table: Annotated[
+        str, typer.Argument(help="namespace.table, or a gone one's id; else: jobs.")
+    ] = "",
     connect: Connect = None,
     json: Json = False,
 ) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TypeVar
 
 from kv.base import system
 from kv.base.adapters import LoopTimers, SystemClock
-from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
+from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, SnapshotTooOld
 from kv.base.ids import TableId
 from kv.base.keys import table_range, unescape
 from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
@@ -41,6 +41,7 @@ from procedures.library.sink_records import (
     task_of,
 )
 from sqlproxy import catalog
+from txn.client import TxnClient
 
 T = TypeVar("T")
 
@@ -161,12 +162,13 @@ class Sinks:
         found: list[SinkAttempt] = []
         rows: dict[str, list[Sealed]] = {}
         own: dict[str, Attempt] = {}
-        for key, value, _ in await self._scan(system.SINK_ATTEMPTS):
+        versions: dict[str, int] = {}
+        for key, value, version in await self._scan(system.SINK_ATTEMPTS):
             name = attempt_of(key)
             if task_of(key):
                 rows.setdefault(name, []).append(Sealed.unpack(value))
             else:
-                own[name] = Attempt.unpack(value)
+                own[name], versions[name] = Attempt.unpack(value), version
         for name in sorted({*own, *rows}):
             sealed, attempt = rows.get(name, []), own.get(name)
             leased = attempt is not None and attempt.state not in (
@@ -177,7 +179,7 @@ class Sinks:
             found.append(
                 SinkAttempt(
                     attempt=name,
-                    table=await self._path(attempt.table) if attempt else "?",
+                    table=await self._path(attempt.table, versions[name]) if attempt else "?",
                     state=attempt.state.name if attempt else "ORPHAN",
                     tasks=len(sealed),
                     rows=sum(one.rows for one in sealed),
@@ -202,7 +204,7 @@ class Sinks:
             marker = Marker.unpack(value)
             found.append(
                 SinkLedger(
-                    app.decode(), await self._path(table) if table else "", marker.version,
+                    app.decode(), await self._path(table, version) if table else "", marker.version,
                     marker.query, marker.retired, version, physical_ms(version),
                 )
             )  # fmt: skip
@@ -281,7 +283,8 @@ class Sinks:
         return commit_all(waiting, self.commit_job)
 
     def forget(self, app: str, table: str = "") -> bool:
-        """Remove an application's ledger at a table ("" = its jobs'): its next version may be any.
+        """Remove an application's ledger at a table ("" = its jobs'; the id of one that is gone):
+        its next version may be any.
         False if there was none. A query that goes on under this name would write again what it
         wrote before: only for one that is over.
         """
@@ -289,7 +292,9 @@ class Sinks:
 
     async def _forget(self, app: str, table: str) -> bool:
         number = 0
-        if table:
+        if table.isdigit():
+            number = int(table)
+        elif table:
             namespace, _, name = table.partition(".")
             number = int((await catalog.lookup(self._backend.txn, namespace, name)).id)
         key = marker_key(app, number)
@@ -324,11 +329,35 @@ class Sinks:
             resume = page.resume
         return rows
 
-    async def _path(self, table: int) -> str:
+    async def _path(self, table: int, at: int) -> str:
+        """A table's name; `at`: a version of when somebody wrote to it."""
+        if not table:
+            return "-"  # an attempt that was aborted before it staged anything
         if table not in self._paths:
             found = await catalog.find_by_id(self._backend.txn, TableId(table))
-            self._paths[table] = found.path if found else f"#{table}"
+            self._paths[table] = found.path if found else await self._path_before(table, at)
         return self._paths[table]
+
+    async def _path_before(self, table: int, at: int) -> str:
+        """What it was called then, if that is still kept."""
+        try:
+            found = await catalog.find_by_id(_Past(self._backend.txn, at), TableId(table))
+        except SnapshotTooOld:
+            found = None
+        return f"{found.path} (gone, id {table})" if found else f"(gone, id {table})"
+
+
+class _Past:
+    """`catalog.Reader` at a version, for gets."""
+
+    def __init__(self, txn: TxnClient, at: int) -> None:
+        self._txn, self._at = txn, at
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return await self._txn.get(key, self._at)
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any:
+        raise AssertionError("a table is found by its id with gets")
 
 
 def commit_all(jobs: list[SparkJobInfo], commit: Callable[[int], Any]) -> list[int]:

@@ -320,7 +320,7 @@ class _Verify:
                 if await _check_attempt(self.ctx, part):
                     self.opened.add(part.attempt)
                 await _check_manifest(self.ctx, part)
-            facts = await self.tables.facts(getter(self.ctx), part.table)
+            facts = await self.tables.facts(getter(self.ctx), part.table, part.path)
             careful = careful or not part.plain or (facts is not None and facts.ruled)
             if facts is not None and part.manifest:
                 facts.check(part)

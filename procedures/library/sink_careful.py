@@ -171,7 +171,7 @@ class _Batch:
 class PlainTables:
     """`Tables` without a catalog: keys and values."""
 
-    async def facts(self, get: Get, table: int) -> Facts | None:
+    async def facts(self, get: Get, table: int, path: str = "") -> Facts | None:
         return None
 
     async def shown(self, get: Get, table: int, key: bytes) -> str:

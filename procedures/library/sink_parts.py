@@ -11,6 +11,7 @@ rows mean:
     inline   {task: chunk}: tasks of one small chunk that was never staged: it came with the commit
     shape    [[column id, name, type, nullable], …] of the table as its rows were encoded: a table
              that means something else by them now ends the batch (SINK_ALTERED)
+    path     namespace.table, as its writer calls it, for errors about a table that is gone
     replace  [start, end, where]: what is there in this range of user keys (b"" = no bound), or what
              of it `where` is true for ("" = all), goes in the same transaction
 
@@ -78,9 +79,9 @@ class Facts:
 class Tables(Protocol):
     """What the sink asks about tables."""
 
-    async def facts(self, get: Get, table: int) -> Facts | None:
-        """By `get`, a snapshot or a step's transaction. None: nothing is declared under this id
-        (rows without a catalog). Raises SinkRefused (TABLE_GONE).
+    async def facts(self, get: Get, table: int, path: str = "") -> Facts | None:
+        """By `get`, a snapshot or a step's transaction; `path` for errors, if it is gone.
+        None: nothing is declared under this id (rows without a catalog). Raises SinkRefused (TABLE_GONE).
         """
         ...
 
@@ -110,6 +111,7 @@ class Part:
     replace: tuple[bytes, bytes, str] | None = None
     inline: Mapping[str, bytes] = field(default_factory=dict)
     shape: Sequence[Sequence[Any]] = ()
+    path: str = ""
 
     @property
     def staged(self) -> list[list[Any]]:
@@ -153,6 +155,7 @@ def _part(told: Any) -> Part:
         None if replace is None else (replace[0], replace[1], replace[2]),
         told.get("inline", {}),
         told.get("shape", ()),
+        told.get("path", ""),
     )
 
 
@@ -178,6 +181,8 @@ def checked_part(told: Any) -> dict[str, Any]:
         part["replace"] = _checked_replace(told["replace"])
     if told.get("inline"):
         part["inline"] = _checked_inline(told["inline"], part["manifest"])
+    if told.get("path"):
+        part["path"] = checked_text(told["path"], "path")
     if told.get("shape"):
         part["shape"] = _checked_shape(told["shape"])
     return part

@@ -394,7 +394,7 @@ def test_o2_a_table_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyP
     looks: list[bool] = []
 
     class Tables(PlainTables):
-        async def facts(self, get: Get, table: int) -> Facts:
+        async def facts(self, get: Get, table: int, path: str = "") -> Facts:
             value, version = await get(record)
             looks.append(value == b"ruled")
             return Facts("ns.t", value == b"ruled", record, version)
