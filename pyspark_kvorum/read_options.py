@@ -1,7 +1,7 @@
 """The options of `format("kvorum")` for reading, beside those of pyspark_kvorum.options.
 
 asOf              the state at a version, or at a time (2026-11-22T16:00:00Z, without a zone:
-                  UTC); default: now. `at` is the same
+                  UTC; a date: its beginning); default: now. `at` is the same
 owner             whom `kvorum snapshot list` names for what this read holds
 parts             tasks to read with; default: one per 32 MiB of each partition
 changes           true: the stream of the table's changes (pyspark_kvorum.changes)
@@ -29,6 +29,8 @@ LATEST: Final = "latest"
 KNOWN: Final = frozenset(
     {"asof", "owner", "parts", "changes", "startingversion", "maxrowsperbatch", "holdhistory"}
 )
+_FIRST_MS: Final = 946_684_800_000  # 2000-01-01: no version is older
+_EXAMPLE_MS: Final = 1_795_363_200_000
 _STREAM_ONLY: Final[tuple[str, ...]] = ("startingversion", "maxrowsperbatch", "holdhistory")
 _BATCH_ONLY: Final[tuple[str, ...]] = ("at", "asof", "where", "parts")
 
@@ -80,7 +82,7 @@ def _moment(text: str) -> int:
     if text.isdigit():
         if not 0 < int(text) <= timestamps.MAX:
             raise InvalidArgument(f"option asOf must be at most {timestamps.MAX}, got {text}")
-        return int(text)
+        return _version(text, "asOf")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as e:
@@ -92,11 +94,29 @@ def _moment(text: str) -> int:
     return timestamps.compose(round(moment.timestamp() * 1000) + 1) - 1
 
 
+def _version(text: str, option: str) -> int:
+    """Raises InvalidArgument for what no cluster gave out: a date or seconds, written as a number,
+    would be versions of 1970.
+    """
+    version = int(text)
+    if timestamps.physical_ms(version) >= _FIRST_MS:
+        return version
+    instead = "for a time write 2026-11-22T16:00:00Z"
+    if option == "startingVersion":
+        instead = "it takes versions, no times"
+    elif len(text) == len("YYYYMMDD"):
+        instead = f"for the date write {text[:4]}-{text[4:6]}-{text[6:]}"
+    now = timestamps.compose(_EXAMPLE_MS)
+    raise InvalidArgument(
+        f"option {option} {text} is no version (they have 18 digits, as {now}): {instead}"
+    )
+
+
 def _starting(text: str) -> str | int:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     if text.isdigit() and 0 < int(text) <= timestamps.MAX:
-        return int(text)
+        return _version(text, "startingVersion")
     raise InvalidArgument(
         f"option startingVersion must be earliest, latest or a version, got {text!r}"
     )

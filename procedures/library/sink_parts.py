@@ -80,8 +80,8 @@ class Tables(Protocol):
     """What the sink asks about tables."""
 
     async def facts(self, get: Get, table: int, path: str = "") -> Facts | None:
-        """By `get`, a snapshot or a step's transaction; `path` for errors, if it is gone.
-        None: nothing is declared under this id (rows without a catalog). Raises SinkRefused (TABLE_GONE).
+        """By `get`, a snapshot or a step's transaction; `path` for errors, if it is gone. None:
+        nothing is declared under this id (rows without a catalog). Raises SinkRefused (TABLE_GONE).
         """
         ...
 

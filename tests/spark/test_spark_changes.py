@@ -147,7 +147,7 @@ def test_f14_changes_fold_to_the_table(
         assert sum(sizes[v] for v in versions) == len(some), "a transaction was cut"
         assert len(some) <= 12 or len(versions) == 1
     assert int(stopped["version"]) >= max(sizes)
-    again = stream(options("folded", startingVersion="1"))  # a restart knows nothing but offsets
+    again = stream(options("folded", startingVersion=str(began)))  # a restart knows only offsets
     assert sorted((r for t in batch(again, start, end) for r in t), key=_place) == sorted(
         everything, key=_place
     )

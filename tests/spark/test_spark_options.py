@@ -76,8 +76,25 @@ def test_o14_at_is_as_of() -> None:
     moment = "2026-11-22T16:00:00Z"
     Options.parse({**GOOD, "at": moment})
     assert ReadOptions.parse({"at": moment}).at == ReadOptions.parse({"asOf": moment}).at > 0
+    days = {ReadOptions.parse({"at": day}).at for day in ("2026-11-22", "20261122T00")}
+    assert days == {ReadOptions.parse({"at": "2026-11-22T00:00:00Z"}).at}
     with pytest.raises(InvalidArgument, match="asOf must be a version or a time"):
         ReadOptions.parse({"at": "-1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"asOf": "20261122"}, "asOf 20261122 is no version .*for the date write 2026-11-22"),
+        ({"at": "1795363200"}, "is no version .*for a time write 2026"),
+        ({"startingVersion": "20261122", "changes": "true"}, "it takes versions, no times"),
+    ],
+)
+def test_o14_a_number_that_is_no_version(given: dict[str, str], said: str) -> None:
+    """A date or seconds written as a number are taken for a version of 1970."""
+    with pytest.raises(InvalidArgument, match=said):
+        ReadOptions.parse(given)
+    assert ReadOptions.parse({"asOf": "470644408094031928"}).at == 470_644_408_094_031_928
 
 
 def test_o14_name_for_discovery() -> None:
