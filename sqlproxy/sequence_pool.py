@@ -4,6 +4,7 @@ transaction of its own, and given out from memory.
     pool = SequencePool(run, timers)
     await pool.reserve(sequence, n)       -> n values, in order
     await pool.set_value(sequence, v, …)     setval; what is left in memory is forgotten
+    await pool.stand(sequence)             last_value, log_cnt, is_called
     pool.forget(sequence_id)                 after ALTER SEQUENCE, TRUNCATE … RESTART, DROP
     await pool.close()
 
@@ -188,6 +189,28 @@ class SequencePool:
                 await asyncio.wait([left.taking])
             await self._run(put)
             self._drop(left)
+
+    async def stand(self, sequence: Sequence) -> tuple[int, int, bool]:
+        """last_value, log_cnt, is_called: what was given out last, and how many more were taken,
+        if nobody took any behind them; else the store's word. Raises KvorumError.
+        """
+        left = self._of(sequence.id)
+
+        async def look(t: Writer) -> sequences.Stand:
+            return await sequences.stand(t, sequence)
+
+        async with left.lock:
+            if left.taking is not None:
+                await asyncio.wait([left.taking])
+            at = await self._run(look)
+            if self._good(sequence, left.version, left.taken_s):
+                end, more = left.following + (left.count - 1) * left.step, left.count
+                if left.ahead is not None:
+                    run = left.ahead.run
+                    end, more = run.first + (run.size - 1) * run.step, more + run.size
+                if at == (end, True):
+                    return left.following - left.step, more, True
+            return at.last, 0, at.called
 
     def forget(self, sequence: int) -> None:
         """The one of this id was changed: what is left of its run is not given out."""

@@ -13,7 +13,7 @@ from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from sqlproxy.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError
 from sqlproxy.front.exprs import Column
-from sqlproxy.front.statements import Select, SelectItem, TableItem
+from sqlproxy.front.statements import Select, SelectItem, SequenceItem, TableItem
 from sqlproxy.front.syntax import TOO_DEEP, Node, find, strings, unwrap
 from sqlproxy.schema import Table, View
 
@@ -112,6 +112,9 @@ def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
             return
         if isinstance(value, TableItem):
             found.setdefault(int(value.table.id), set())
+            return
+        if isinstance(value, SequenceItem):
+            found.setdefault(int(value.sequence.id), set())
             return
         if isinstance(value, Column) and value.table:
             found.setdefault(value.table, set()).add(value.attribute)

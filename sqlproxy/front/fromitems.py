@@ -32,6 +32,7 @@ from sqlproxy.front.statements import (
     ItemColumn,
     JoinItem,
     SelectItem,
+    SequenceItem,
     TableItem,
     Update,
     shown,
@@ -40,6 +41,7 @@ from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import type_of
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
+from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.schema import Table, View
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 _JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
 _NESTED_VIEWS_MAX: Final = 32
+SEQUENCE_COLUMNS: Final = (("last_value", INT8), ("log_cnt", INT8), ("is_called", BOOL))
 PLAIN_COLUMNS: Final = (
     TableColumn(1, "key", "bytea", nullable=False),
     TableColumn(2, "value", "bytea", nullable=False),
@@ -101,7 +104,7 @@ class FromItems:
             return found
         shown_name = f"{body['schemaname']}.{name}" if "schemaname" in body else name
         if names.sequence(name) is not None:
-            raise unsupported(f'reading the sequence "{name}" as a table', position=at(body))
+            raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a table', position=at(body))
         if names.index(name) is not None:
             raise SqlError(
                 WRONG_OBJECT_TYPE,
@@ -114,7 +117,15 @@ class FromItems:
         )
 
     def table(self, body: Node, what: str) -> Table:
-        """The table that a statement changes. Raises 42809 for a view."""
+        """The table that a statement changes. Raises 42809 for a view or a sequence."""
+        if (sequence := self._sequence_of(body)) is not None:
+            changes = what in ("insert", "update", "delete", "merge")
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f'cannot change sequence "{sequence.name}"'
+                if changes
+                else f'"{sequence.name}" is not a table',
+            )
         found = self.find(body)
         if isinstance(found, View):
             if what in ("insert", "update", "delete", "merge"):
@@ -150,6 +161,8 @@ class FromItems:
             return self.enter(
                 CteItem(alias=alias, columns=columns, offset=scope.width, name=name), scope
             )
+        if (sequence := self._sequence_of(body)) is not None:
+            return self.enter(self._sequence(sequence, body, scope), scope)
         found = self.find(body)
         alias, names = _alias(body, name)
         item: Item

@@ -23,7 +23,7 @@ from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.front.bulk_values import Columns
 from sqlproxy.front.exprs import Expr, Order, conjuncts
 from sqlproxy.schema import Column as TableColumn
-from sqlproxy.schema import Table, View
+from sqlproxy.schema import Sequence, Table, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,15 @@ class CteItem(Item):
 class FunctionItem(Item):
     calls: tuple[Expr, ...]
     ordinality: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceItem(Item):
+    """A sequence read as a table of one row: last_value, log_cnt, is_called. Before the statement
+    runs, its row stands there instead.
+    """
+
+    sequence: Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

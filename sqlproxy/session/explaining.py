@@ -12,6 +12,7 @@ Execution Time: 1.234 ms                an index leads to are not told
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kv.base.keys import table_prefix, table_range
@@ -29,6 +30,7 @@ from sqlproxy.session.environment import environment
 from sqlproxy.session.plan_trees import as_json
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.standing import with_stands
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -42,7 +44,9 @@ async def explained(session: SqlSession, prepared: Prepared, values: Sequence[An
     explain: s.Explain = prepared.bound
     analyze = explain.options.get("analyze") in ("on", "true", "1", "")
     bound = _query_of(explain.statement, analyze=analyze)
-    plan = plan_of(bound)
+    if (plan := plan_of(bound)) is None:
+        told = await with_stands(session, replace(prepared, bound=bound, plan=None))
+        bound, plan = told.bound, told.plan
     env, _ = environment(session, values)
     lines = _joined(session, bound, env) if plan is None else describe(bound, plan, env)
     analyzed: list[str] = []

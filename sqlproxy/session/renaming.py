@@ -100,7 +100,7 @@ def _texts_of_column(declared: Declared, bound: d.Rename) -> dict[str, Any]:
 def _texts_of_relation(declared: Declared, bound: d.Rename) -> dict[str, str]:
     """Of the views that read it."""
     old, new = bound.relation, bound.new_name
-    one = declared.table(old) or declared.view(old)
+    one = declared.table(old) or declared.view(old) or declared.sequence(old)
     if one is None:
         return {}
     after = _with(declared, one, replace(one, name=new))
@@ -115,7 +115,9 @@ def _views(declared: Declared) -> list[View]:
     return [one for one in declared.contents.relations.values() if isinstance(one, View)]
 
 
-def _with(declared: Declared, old: Table | View, new: Table | View) -> Declared:
+def _with(
+    declared: Declared, old: Table | View | Sequence, new: Table | View | Sequence
+) -> Declared:
     """What is declared when this one is another."""
     every = [new if one is old else one for one in declared.contents.relations.values()]
     found = Relations(
@@ -123,5 +125,6 @@ def _with(declared: Declared, old: Table | View, new: Table | View) -> Declared:
         tuple(one for one in every if isinstance(one, Table)),
         tuple(one for one in every if isinstance(one, View)),
         tuple(one for one in every if isinstance(one, Sequence)),
+        tuple(declared.contents.types.values()),
     )
     return Declared(found, declared.version)

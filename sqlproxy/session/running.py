@@ -25,6 +25,7 @@ from sqlproxy.session.moments import is_relative, timestamp_of
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.standing import with_stands
 from txn.client import TxnClient
 from txn.results import ScanPage
 from txn.transaction import Transaction
@@ -96,6 +97,8 @@ async def query(
     """The rows of a SELECT, in batches. Raises SqlError, KvorumError."""
     if changes_in(prepared.bound):
         prepared = await carried_out(session, prepared, _part(session, values, touched))
+    if prepared.plan is None:
+        prepared = await with_stands(session, prepared)
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
     env, numbers = environment(session, values)
@@ -236,6 +239,9 @@ async def _changed(
     alone: bool,
 ) -> Outcome:
     block = session.block
+    assert prepared.declared is not None
+    if prepared.plan is None:
+        prepared = await with_stands(session, prepared)
     assert prepared.declared is not None
     t = await block.work(session.modes())
     session.bound(prepared.declared)

@@ -56,6 +56,10 @@ class Numbers(Protocol):
         """setval. Raises SqlError (22003)."""
         ...
 
+    async def stand(self, sequence: SequenceRow) -> tuple[int, int, bool]:
+        """last_value, log_cnt, is_called."""
+        ...
+
     def forget(self, sequence: int) -> None:
         """It was changed: what was taken of it is not given out any more."""
         ...

@@ -1,0 +1,89 @@
+"""SELECT … FROM a sequence: where it stands, as the one row that it is in PostgreSQL.
+
+Sequences belong to no transaction: the row is of the moment in which the statement begins, also in
+a block, or with AS OF. It stands in the statement instead of the sequence, as VALUES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sqlproxy.front.exprs import Column, Const
+from sqlproxy.front.statements import Select, SelectItem, SequenceItem, Target
+from sqlproxy.schema import Sequence, Table, View
+from sqlproxy.session.prepared import Prepared, plan_of
+
+if TYPE_CHECKING:
+    from sqlproxy.session.session import SqlSession
+
+_TOLD = ("fields", "tree")  # of statements: nothing of what they read
+
+
+async def with_stands(session: SqlSession, prepared: Prepared) -> Prepared:
+    """The statement with the rows of the sequences that it reads; itself, if it reads none. Raises
+    KvorumError.
+    """
+    read = {int(one.id): one for one in _read(prepared.bound)}
+    if not read:
+        return prepared
+    numbers = session.services.numbers
+    stands = {number: await numbers.stand(one) for number, one in sorted(read.items())}
+    bound = _filled(prepared.bound, stands)
+    return replace(prepared, bound=bound, plan=plan_of(bound))
+
+
+def _read(node: Any) -> Iterator[Sequence]:
+    if isinstance(node, SequenceItem):
+        yield node.sequence
+    elif isinstance(node, tuple):
+        for one in node:
+            yield from _read(one)
+    elif _looked_into(node):
+        for part in fields(node):
+            if part.name not in _TOLD:
+                yield from _read(getattr(node, part.name))
+
+
+def _looked_into(node: Any) -> bool:
+    return is_dataclass(node) and not isinstance(node, type | Table | View)
+
+
+def _filled(node: Any, stands: dict[int, tuple[int, int, bool]]) -> Any:
+    """The tree with rows for sequences; parts without any are the same objects."""
+    if isinstance(node, SequenceItem):
+        return _row(node, stands[int(node.sequence.id)])
+    if isinstance(node, tuple):
+        parts = [_filled(one, stands) for one in node]
+        same = all(new is old for new, old in zip(parts, node, strict=True))
+        return node if same else tuple(parts)
+    if not _looked_into(node):
+        return node
+    changed = {}
+    for part in fields(node):
+        if part.name not in _TOLD:
+            old = getattr(node, part.name)
+            new = _filled(old, stands)
+            if new is not old:
+                changed[part.name] = new
+    return replace(node, **changed) if changed else node
+
+
+def _row(item: SequenceItem, stand: tuple[int, int, bool]) -> SelectItem:
+    row = tuple(
+        Const(oid=column.oid, typmod=column.typmod, value=value)
+        for column, value in zip(item.columns, stand, strict=True)
+    )
+    targets = tuple(
+        Target(Column(oid=one.oid, typmod=one.typmod, index=i, name=one.name), one.name)
+        for i, one in enumerate(item.columns)
+    )
+    select = Select(text="", tree={}, targets=targets, fields=(), values=(row,))
+    return SelectItem(
+        alias=item.alias,
+        columns=item.columns,
+        offset=item.offset,
+        lateral=item.lateral,
+        select=select,
+    )
