@@ -174,6 +174,26 @@ class FromItems:
             item = TableItem(alias=alias, columns=columns, offset=scope.width, table=found)
         return self.enter(item, scope)
 
+    def _sequence_of(self, body: Node) -> SequenceRow | None:
+        name, names = body["relname"], self.binder.names
+        if body.get("schemaname", "public") != "public" or names.table(name) or names.view(name):
+            return None
+        return names.sequence(name)
+
+    def _sequence(self, sequence: SequenceRow, body: Node, scope: Scope) -> Item:
+        self.binder.needs.on(sequence.id, "r")
+        alias, names = _alias(body, sequence.name)
+        columns = tuple(
+            ItemColumn(column, oid, -1, int(sequence.id), place)
+            for place, (column, oid) in enumerate(SEQUENCE_COLUMNS, 1)
+        )
+        return SequenceItem(
+            alias=alias,
+            columns=_renamed(columns, names, alias, at(body)),
+            offset=scope.width,
+            sequence=sequence,
+        )
+
     def _view(self, view: View, alias: str, names: Sequence[str], scope: Scope, pos: int) -> Item:
         parsed = syntax.parse(view.sql)
         if parsed is None or parsed.kind != "SelectStmt":
