@@ -36,6 +36,13 @@ def _many(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
     return lambda args: list(args[at])
 
 
+def _rows(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
+    """Of packed rows the first and the last."""
+    return lambda args: (
+        [args[at][0], args[at][-1]] if isinstance(args[at + 1], bytes) else list(args[at])
+    )
+
+
 def _ops(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
     return lambda args: [op[1] for op in args[at]]
 
@@ -61,7 +68,7 @@ _PLACES.update(
         m.CHANGES: (_one, -1, 2, -1),
         m.AWAIT_CHANGES: (_one, -1, -1, -1),
         m.PREWRITE: (_ops(3), 0, -1, -1),
-        m.PREWRITE_ROWS: (_many(3), 0, -1, -1),
+        m.PREWRITE_ROWS: (_rows(3), 0, -1, -1),
         m.COMMIT: (_anchor(0), 1, -1, 2),
         m.ROLLBACK: (_anchor(0), 1, -1, -1),
         m.CHECK: (_anchor(0), 1, -1, -1),

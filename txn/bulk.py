@@ -35,6 +35,7 @@ from kv.base.limits import (
     BULK_PART_BUDGET_MS,
     BULK_PIECES_IN_FLIGHT_MAX,
     BULK_TTL_MS,
+    PREWRITE_BYTES_MAX,
     PREWRITE_KEYS_MAX,
     PREWRITES_IN_FLIGHT_MAX,
 )
@@ -51,6 +52,7 @@ from kv.base.methods import (
 )
 from kv.base.ops import Op
 from kv.base.ports import Timers
+from kv.mvcc.packed import PackedKeys, all_keys, unpack_values
 from txn.cutting import row_runs
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
@@ -59,6 +61,8 @@ from txn.terms import USUAL, Terms
 from txn.waiting import Backoff, Deadline, sleep
 
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
+Rows: TypeAlias = tuple[Sequence[bytes], Sequence[bytes | None] | bytes]
+"""Keys, which rise, and values; PackedKeys and bytes: packed."""
 
 
 class BulkTransactions:
@@ -243,7 +247,12 @@ class BulkTransaction:
         anchor is not among them. `laid` gets first key and rows of each message (`resolve_laid`).
         Raises TxnAborted.
         """
-        waiting = deque(row_runs(keys, values))
+        await self._prewrite(row_runs(keys, values), laid)
+
+    async def _prewrite(
+        self, messages: Sequence[Rows], laid: list[tuple[bytes, int]] | None = None
+    ) -> None:
+        waiting = deque(messages)
         while waiting:
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -255,35 +264,36 @@ class BulkTransaction:
 
     async def prewrite_pieces(
         self,
-        pieces: AsyncGenerator[tuple[Sequence[bytes], Sequence[bytes | None]], None],
+        pieces: AsyncGenerator[Sequence[Rows], None],
         laid: list[tuple[bytes, int]],
         arrived: Callable[[int], object],
         *,
         at_once: int,
     ) -> None:
-        """`prewrite_rows` of each piece; `arrived` is told how many rows it had. `at_once` of them
-        are under way, so that the next is read and evaluated while the disk has the one before; 1
-        if two may have one key, of which the first is to stay. Raises what `pieces` raises, too.
+        """`prewrite_rows` of each piece, which is cut into messages already; `arrived` is told how
+        many rows it had. `at_once` of them are under way, so that the next is read and evaluated
+        while the disk has the one before; 1 if two may have one key, of which the first is to stay.
+        Raises what `pieces` raises, too.
         """
         room = asyncio.Semaphore(at_once)
 
-        async def lay(keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-            await self.prewrite_rows(keys, values, laid)
-            arrived(len(keys))
+        async def lay(messages: Sequence[Rows]) -> None:
+            await self._prewrite(messages, laid)
+            arrived(sum(len(keys) for keys, _ in messages))
             room.release()
 
         try:
             async with asyncio.TaskGroup() as tasks, aclosing(pieces):
-                async for keys, values in pieces:
+                async for messages in pieces:
                     await room.acquire()
-                    tasks.create_task(lay(keys, values))
+                    tasks.create_task(lay(messages))
         except* Exception as failed:  # noqa: BLE001 - raised as it is, without the group
             raise failed.exceptions[0] from None
 
     async def send_rows(
         self,
         keys: Sequence[bytes],
-        values: Sequence[bytes | None],
+        values: Sequence[bytes | None] | bytes,
         *,
         absent: bool = False,
         firsts: list[bytes] | None = None,
@@ -292,9 +302,16 @@ class BulkTransaction:
         """`prewrite_rows` of a legal size: one message for each partition that serves a part of
         these keys. `absent`: none of them may be there (ConditionFailed); the caller has seen to it
         that none is sent twice. `firsts` gets the first key of each message: it lays one chunk.
-        `laid`: those that arrived, with their rows.
+        `laid`: those that arrived, with their rows. Packed rows (kv/mvcc/packed.py), of any size,
+        go as they are if they are one legal message.
         """
         options = {**self._rows_options, "absent": True} if absent else self._rows_options
+        if isinstance(values, bytes):
+            if await self._send_packed(keys, values, options, firsts, laid):
+                return
+            for part in row_runs(all_keys(keys), unpack_values(values)):
+                await self.send_rows(*part, absent=absent, firsts=firsts, laid=laid)
+            return
         at = 0
         while at < len(keys):
             high = await _end_of_part(self._owner.kv, keys, at)
@@ -308,6 +325,33 @@ class BulkTransaction:
             if laid is not None:
                 laid.append((keys[at], high - at))
             at = high
+
+    async def _send_packed(
+        self,
+        keys: Sequence[bytes],
+        values: bytes,
+        options: Mapping[str, Any],
+        firsts: list[bytes] | None,
+        laid: list[tuple[bytes, int]] | None,
+    ) -> bool:
+        """False: they do not fit one message to one partition; nothing was done."""
+        assert isinstance(keys, PackedKeys)
+        size = len(keys.packed) + len(values)
+        if len(keys) > PREWRITE_KEYS_MAX or (len(keys) > 1 and size > PREWRITE_BYTES_MAX):
+            return False
+        while True:
+            descriptor = await self._owner.kv.locate(keys.first)
+            if descriptor.end and keys.last >= descriptor.end:
+                return False
+            try:
+                await self._send(PREWRITE_ROWS, keys.first, (keys.sent(), values), options)
+            except Moved:
+                continue  # the partition was split meanwhile: the cache has learned where
+            if firsts is not None:
+                firsts.append(keys.first)
+            if laid is not None:
+                laid.append((keys.first, len(keys)))
+            return True
 
     async def close(self) -> None:
         """End the heartbeat."""

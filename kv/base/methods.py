@@ -52,7 +52,8 @@ READ_NOW: Final = 9
 PREWRITE: Final = 10
 # start_ts, anchor, ttl_ms, keys, values[, options] → min_commit_ts. Puts (value None: delete) of
 # many rows as one chunk intent, blind if not checked (option), or to be new (option absent); keys
-# rise, the anchor is prewritten before and not among them
+# rise, the anchor is prewritten before and not among them. Keys and values may be packed
+# (kv/mvcc/packed.py)
 PREWRITE_ROWS: Final = 16
 # anchor, start_ts, commit_ts → status, commit_ts, min_commit_ts. The status flip
 COMMIT: Final = 11

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from kv.base.keys import from_u64
 from kv.base.methods import ABORTED, COMMITTED, OP_PUT
 from kv.base.timestamps import physical_ms
+from kv.mvcc.packed import PackedKeys, unpack_values
 from kv.mvcc.prewrite import lived_ms
 from kv.mvcc.records import Lock
 from kv.mvcc.refusals import (
@@ -34,7 +35,7 @@ from kv.mvcc.view import Mutations, View
 def prewrite_rows(
     view: View,
     keys: Sequence[bytes],
-    values: Sequence[bytes | None],
+    values: Sequence[bytes | None] | bytes,
     *,
     start_ts: int,
     anchor: bytes,
@@ -45,8 +46,9 @@ def prewrite_rows(
     checked: bool = False,
     absent: bool = False,
 ) -> int:
-    """min_commit_ts, as `prewrite`. `keys` rise; a value None deletes. `checked`: the transaction
-    has read, so none of them may have a version above its start. `absent`: none may be there.
+    """min_commit_ts, as `prewrite`. `keys` rise; a value None deletes; PackedKeys and bytes: packed
+    rows, which are kept as they are. `checked`: the transaction has read, so none of them may have
+    a version above its start. `absent`: none may be there.
 
     Raises KeyLocked, TxnAborted, WriteConflict, ConditionFailed, Corruption.
     """
@@ -58,13 +60,8 @@ def prewrite_rows(
     check_age(start_ts, view.safepoint, now_ms)
     taken = view.locked(keys)
     if taken:
-        for key in taken:
-            lock = view.lock(key)
-            if lock is not None and lock.start_ts != start_ts:
-                raise key_locked(key, lock, now_ms)
-        mine = set(taken)
-        left = [(k, v) for k, v in zip(keys, values, strict=True) if k not in mine]
-        keys, values = [k for k, _ in left], [v for _, v in left]
+        _refuse_locked(view, taken, start_ts, now_ms)
+        keys, values = _others(keys, values, set(taken))
     if view.guards is not None and (met := view.guards.meets_any(keys, start_ts)) is not None:
         raise key_guarded(*met, now_ms)
     if checked or absent:
@@ -74,9 +71,30 @@ def prewrite_rows(
             if old is not None and checked and from_u64(old) > start_ts:
                 raise write_conflict(key, from_u64(old), start_ts)
     if keys:
-        lock_ttl_ms = ttl_ms + lived_ms(start_ts, now_ms)
-        m.set_chunk(Lock(start_ts, OP_PUT, lock_ttl_ms, anchor, 0, None, tuple(keys)), values)
+        lock = Lock(start_ts, OP_PUT, ttl_ms + lived_ms(start_ts, now_ms), anchor, 0, None)
+        if isinstance(values, bytes):
+            assert isinstance(keys, PackedKeys)
+            m.set_packed(lock._replace(chunk=keys), keys, values)
+        else:
+            m.set_chunk(lock._replace(chunk=tuple(keys)), values)
     return fresh_ts
+
+
+def _refuse_locked(view: View, taken: Sequence[bytes], start_ts: int, now_ms: int) -> None:
+    for key in taken:
+        lock = view.lock(key)
+        if lock is not None and lock.start_ts != start_ts:
+            raise key_locked(key, lock, now_ms)
+
+
+def _others(
+    keys: Sequence[bytes], values: Sequence[bytes | None] | bytes, mine: set[bytes]
+) -> tuple[list[bytes], list[bytes | None]]:
+    """The rows whose keys are not `mine`."""
+    if isinstance(values, bytes):
+        values = unpack_values(values)
+    left = [(k, v) for k, v in zip(keys, values, strict=True) if k not in mine]
+    return [k for k, _ in left], [v for _, v in left]
 
 
 def _refuse_present(key: bytes, old: bytes, at_ms: int) -> None:

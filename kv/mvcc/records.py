@@ -43,12 +43,14 @@ from kv.base.errors import Corruption
 from kv.base.keys import TERMINATOR, escape, escape_open, from_u64, u64, unescape
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
 from kv.base.timestamps import LOGICAL_BITS, MAX, compose
+from kv.mvcc.packed import PackedKeys, unpack_values
 
 TOMBSTONE: Final = 1
 HAS_TTL: Final = 2
 LOCK_HAS_TTL: Final = 0x10
 CHUNK: Final = 0x20
 LOCK_HAS_BOUND: Final = 0x40
+PACKED: Final = 0x80  # a chunk whose rows lie in it as they were sent (kv/mvcc/packed.py)
 KIND_MASK: Final = 0x0F
 EXPIRY: Final = b"E"
 TOMB: Final = b"T"
@@ -61,6 +63,9 @@ _HEAD = struct.Struct(">QB")
 _HEAD_TTL = struct.Struct(">QBQ")
 _LOCK = struct.Struct(">QBIH")
 _TXN = struct.Struct(">BQQQI")
+_ROWS = struct.Struct(
+    ">HIHI"
+)  # of a packed chunk: prefix bytes, rows, lengths of last key and keys
 _lock, _txn = _LOCK.pack, _TXN.pack
 _head = cur_head = _HEAD.pack  # of a record without a time to live: commit_ts, flags
 _KIND_AT: Final = 8  # of a lock record
@@ -89,7 +94,7 @@ class Lock(NamedTuple):  # as TxnRecord a tuple: a frozen dataclass takes four t
     payload: bytes | None
     chunk: Sequence[bytes] = ()
     """The keys of a chunk intent, rising: one record under the first of them locks them all, and
-    they share this object. Its values stay in the record (`decode_chunk`)."""
+    they share this object. Its values stay in the record (`decode_chunk`). Perhaps PackedKeys."""
     min_commit_ts: int = 0
     """Of a parallel commit: the transaction commits at or above it, at the highest bound of its
     intents if nobody flips it. 0 = not said here."""
@@ -237,14 +242,46 @@ def encode_chunk(lock: Lock, values: Sequence[bytes | None]) -> bytes:
     return seal(lock.chunk[0], head + _pack([lock.chunk, values]))
 
 
+def encode_packed(lock: Lock, keys: PackedKeys, values: bytes) -> bytes:
+    """The same of packed rows: the values lie behind the keys. They are copied once."""
+    kind = lock.kind | CHUNK | PACKED
+    head = _LOCK.pack(lock.start_ts, kind, lock.ttl_ms, len(lock.anchor)) + lock.anchor
+    head += _ROWS.pack(keys.prefix_bytes, keys.rows, len(keys.last), len(keys.packed)) + keys.last
+    crc = crc32(values, crc32(keys.packed, crc32(head, crc32(keys.first))))
+    return b"".join((head, keys.packed, values, pack_crc(crc)))
+
+
 def decode_chunk(key: bytes, record: bytes) -> tuple[Lock, Sequence[bytes | None]]:
     """The intent in the record of a chunk, and its values. Raises Corruption."""
+    lock, at = _chunk(key, record)
+    rest = memoryview(record)[at:-CRC_BYTES]
+    if isinstance(lock.chunk, PackedKeys):
+        return lock, unpack_values(rest)
+    keys, values = msgpack.unpackb(rest, use_list=False)
+    return lock._replace(chunk=keys), values
+
+
+def decode_chunk_lock(key: bytes, record: bytes) -> Lock:
+    """The intent alone. Raises Corruption."""
+    lock, _ = _chunk(key, record)
+    return lock if lock.chunk else decode_chunk(key, record)[0]
+
+
+def _chunk(key: bytes, record: bytes) -> tuple[Lock, int]:
+    """The intent, with its keys if they are packed, and where what follows begins."""
     verified("lock", key, record)
     start_ts, kind, ttl_ms, n = _LOCK.unpack_from(record)
     at = _LOCK.size + n
-    keys, values = msgpack.unpackb(memoryview(record)[at:-CRC_BYTES], use_list=False)
     anchor = record[_LOCK.size : at]
-    return Lock(start_ts, kind & KIND_MASK, ttl_ms, anchor, 0, None, keys), values
+    keys: Sequence[bytes] = ()
+    if kind & PACKED:
+        prefix_bytes, rows, last_bytes, keys_bytes = _ROWS.unpack_from(record, at)
+        at += _ROWS.size
+        last = record[at : at + last_bytes]
+        at += last_bytes
+        keys = PackedKeys(key, prefix_bytes, rows, record[at : at + keys_bytes], last)
+        at += keys_bytes
+    return Lock(start_ts, kind & KIND_MASK, ttl_ms, anchor, 0, None, keys), at
 
 
 def is_chunk(record: bytes) -> bool:

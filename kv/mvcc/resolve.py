@@ -18,6 +18,7 @@ from kv.base.keys import from_u64, u64
 from kv.base.limits import RESOLVE_BYTES, RESOLVE_CHUNK_ROWS
 from kv.base.methods import OP_CHECK, OP_PUT
 from kv.base.timestamps import physical_ms
+from kv.mvcc.packed import all_keys
 from kv.mvcc.records import Lock, put_row
 from kv.mvcc.versions import add_version
 from kv.mvcc.view import Mutations, View
@@ -81,17 +82,18 @@ def _resolve_chunk(view: View, lock: Lock, commit_ts: int, m: Mutations) -> int:
     m.drop_chunk(lock)
     if not commit_ts:
         return 0
-    values, olds = view.chunk_values(lock), view.many_cur(lock.chunk)
+    keys = all_keys(lock.chunk)
+    values, olds = view.chunk_values(lock), view.many_cur(keys)
     m.top_ts = max(m.top_ts, commit_ts)
     rows, size = m.rows, 0
     if not any(olds) and None not in values:  # new rows: nothing is asked of each
         head = u64(commit_ts) + b"\x00"
         bodies = [head + value for value in values if value is not None]
-        sums = map(pack_crc, map(crc32, bodies, map(crc32, lock.chunk)))
+        sums = map(pack_crc, map(crc32, bodies, map(crc32, keys)))
         nothing = repeat(None)
-        rows += zip(lock.chunk, map(add, bodies, sums), nothing, nothing, strict=False)
-        return sum(map(len, lock.chunk)) + sum(map(len, bodies))
-    for key, value, old in zip(lock.chunk, values, olds, strict=True):
+        rows += zip(keys, map(add, bodies, sums), nothing, nothing, strict=False)
+        return sum(map(len, keys)) + sum(map(len, bodies))
+    for key, value, old in zip(keys, values, olds, strict=True):
         if old is not None:
             if from_u64(old) >= commit_ts:
                 continue

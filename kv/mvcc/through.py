@@ -28,6 +28,7 @@ from kv.base.limits import (
     THROUGH_CHUNKS_MAX,
 )
 from kv.mvcc.get import check_readable
+from kv.mvcc.packed import all_keys
 from kv.mvcc.records import HAS_TTL, TOMBSTONE, Lock, corrupt, decode_chunk
 from kv.mvcc.scan import Values
 from kv.mvcc.view import ReadView
@@ -102,7 +103,7 @@ def _pieces(
         version = committed.get(lock.start_ts, 0) if lock is not None else 0
         if lock is None or not lock.chunk or not 0 < version <= read_ts:
             return []
-        chunk = lock.chunk
+        chunk = all_keys(lock.chunk)
         low = bisect_left(chunk, locked[at])
         count = min(len(chunk) - low, len(locked) - at)
         if pieces and count < len(chunk) - low and len(chunk) <= cut_at == len(locked):

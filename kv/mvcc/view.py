@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from kv.base.methods import FENCED
 from kv.mvcc.guards import At, Guard, GuardTable, encode_guard, guard_key
+from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import (
     FENCE,
     Lock,
@@ -20,6 +21,7 @@ from kv.mvcc.records import (
     TxnRecord,
     encode_chunk,
     encode_lock,
+    encode_packed,
     encode_txn,
     gcq_of,
     gcq_txn,
@@ -197,6 +199,11 @@ class Mutations:
     def set_chunk(self, lock: Lock, values: Sequence[bytes | None]) -> None:
         """One record for all keys of a chunk intent."""
         self.others.append(("lock", lock.chunk[0], encode_chunk(lock, values)))
+        self.laid = (*self.laid, lock)
+
+    def set_packed(self, lock: Lock, keys: PackedKeys, values: bytes) -> None:
+        """`set_chunk` of rows as they were sent: `lock.chunk` are the keys."""
+        self.others.append(("lock", keys.first, encode_packed(lock, keys, values)))
         self.laid = (*self.laid, lock)
 
     def drop_chunk(self, lock: Lock) -> None:

@@ -11,8 +11,9 @@ Invariant: the chunks in here rise and do not overlap.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from kv.mvcc.packed import all_keys
 from kv.mvcc.records import Lock
 
 
@@ -50,9 +51,8 @@ class Apart:
         at = bisect_right(self.firsts, key) - 1
         if at < 0 or key > self.lasts[at]:
             return None
-        keys = self.locks[at].chunk
-        found = bisect_left(keys, key)
-        return self.locks[at] if keys[found] == key else None
+        keys = all_keys(self.locks[at].chunk)
+        return self.locks[at] if keys[bisect_left(keys, key)] == key else None
 
     def overlapping(self, first: bytes, last: bytes) -> list[Lock]:
         """The chunks that begin at or below `last` and end at or above `first`."""
@@ -72,9 +72,11 @@ class Apart:
         self.locks.clear()
 
 
-def between(lock: Lock, start: bytes, end: bytes) -> tuple[bytes, ...]:
+def between(lock: Lock, start: bytes, end: bytes) -> Sequence[bytes]:
     """The keys of a chunk in `[start, end)`; end b"" = no bound."""
-    keys = tuple(lock.chunk)
+    if lock.chunk[-1] < start or (end and lock.chunk[0] >= end):
+        return ()
+    keys = all_keys(lock.chunk)
     low = bisect_left(keys, start)
     high = bisect_left(keys, end, low) if end else len(keys)
     return keys[low:high]

@@ -22,6 +22,7 @@ from kv.base.limits import (
     KNOWN_RECORDS_MAX,
 )
 from kv.mvcc.guards import At, Guard, GuardTable
+from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
 from kv.partition.apart import between
 from kv.partition.entry import FORGOTTEN, Entry
@@ -154,7 +155,8 @@ class Evaluated:
             met = [apart for apart in aparts if apart.locks]
             if not met or not keys:
                 return ()
-            first, last = min(keys), max(keys)
+            rise = isinstance(keys, PackedKeys)
+            first, last = (keys[0], keys[-1]) if rise else (min(keys), max(keys))
             chunks = [lock for apart in met for lock in apart.overlapping(first, last)]
             if not chunks or all(set(keys).isdisjoint(lock.chunk) for lock in chunks):
                 return ()

@@ -21,7 +21,7 @@ from itertools import chain, islice, repeat
 from typing import Final
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
-from kv.mvcc.records import Lock, decode_chunk, decode_lock, is_chunk
+from kv.mvcc.records import Lock, decode_chunk_lock, decode_lock, is_chunk
 from kv.partition.apart import Apart
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
@@ -153,7 +153,7 @@ class LockMirror:
         if record is None:
             return
         if chunk:
-            self.lay(decode_chunk(key, record)[0])
+            self.lay(decode_chunk_lock(key, record))
         else:
             self.set(key, decode_lock(key, record, inline_bytes_max=LOCK_INLINE_BYTES_MAX))
 

@@ -12,6 +12,8 @@ from itertools import islice
 from operator import lt
 from typing import Any, Final
 
+import msgpack
+
 from kv.base.errors import InvalidArgument
 from kv.base.limits import (
     BATCH_BYTES_MAX,
@@ -24,6 +26,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, WRITE
 from kv.base.timestamps import MAX
+from kv.mvcc.packed import PackedKeys
 from kv.partition.fields import (
     NO_KEYS,
     PREFIX_BYTES,
@@ -37,6 +40,7 @@ from kv.partition.fields import (
 )
 from kv.partition.options import check_options, options_of
 
+_VALUES: Final = {bytes, type(None)}
 _SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 
 
@@ -91,8 +95,13 @@ def prewrite_rows(r: list[Any]) -> Keys:
     check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
     keys = r[8]
     bytes_max = PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
-    _check_rows(keys, r[9], {bytes, type(None)}, PREWRITE_KEYS_MAX, bytes_max)
-    if r[6] in keys:
+    if type(r[9]) is bytes:
+        keys = r[8] = _check_packed(keys, r[9], PREWRITE_KEYS_MAX, bytes_max)
+        anchored = keys.first <= r[6] <= keys.last and r[6] in keys
+    else:
+        _check_rows(keys, r[9], {bytes, type(None)}, PREWRITE_KEYS_MAX, bytes_max)
+        anchored = r[6] in keys
+    if anchored:
         raise InvalidArgument("the anchor is prewritten by PREWRITE, before these rows")
     check_options(r[10] if len(r) > 10 else None)
     return NO_KEYS  # they are read at once, if at all
@@ -108,6 +117,48 @@ def write_rows(r: list[Any]) -> Keys:
     _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
     sampled: list[bytes] = r[5][::_SAMPLED]
     return sampled  # all are read at once; these tell where the traffic is
+
+
+def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> PackedKeys:
+    """Packed rows, of which everything is looked at here and nothing later."""
+    if type(sent) is PackedKeys:
+        return sent  # of a request that was here before
+    match sent:
+        case [
+            bytes() as first,
+            int() as prefix_bytes,
+            int() as rows,
+            bytes() as packed,
+            bytes() as last,
+        ]:
+            pass
+        case _:
+            raise InvalidArgument("packed keys are [first, prefix bytes, rows, packed, last]")
+    check_key(first)
+    if len(packed) + len(values) > bytes_max:
+        raise too_large("bytes of keys and values", bytes_max, len(packed) + len(values))
+    try:
+        own, bodies = msgpack.unpackb(packed), msgpack.unpackb(values)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise InvalidArgument(f"packed keys and values are msgpack lists: {error}") from error
+    if type(own) is not list or type(bodies) is not list or not len(own) == len(bodies) == rows:
+        raise InvalidArgument(f"{rows} rows are said, but keys and values are others")
+    prefix = first[:prefix_bytes] if 0 <= prefix_bytes <= len(first) else None
+    if prefix is None or not own:
+        raise InvalidArgument("packed keys need a prefix that the first has, and at least one row")
+    if rows > rows_max:
+        raise too_large("rows", rows_max, rows)
+    if set(map(type, own)) != {bytes} or not set(map(type, bodies)) <= _VALUES:
+        raise InvalidArgument("keys must be bytes, values bytes or nil")
+    check_key(prefix + min(own, key=len))
+    check_key(prefix + max(own, key=len))
+    if len(values) > VALUE_BYTES_MAX:
+        check_value(max(filter(None, bodies), key=len, default=b""))
+    if not all(map(lt, own, islice(own, 1, None))):
+        raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
+    if first != prefix + own[0] or last != prefix + own[-1]:
+        raise InvalidArgument("the first or the last of packed keys is not what is said")
+    return PackedKeys(first, prefix_bytes, rows, packed, last)
 
 
 def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_max: int) -> None:

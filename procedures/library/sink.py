@@ -80,7 +80,6 @@ from procedures.library.sink_records import (
     chunk_key,
     chunks_range,
     task_key,
-    unpack_chunk,
 )
 from procedures.library.sink_rows import intact, there
 
@@ -362,7 +361,7 @@ class _Verify:
         prefix = table_prefix(part.table)
         rows: dict[bytes, bytes | None] = {}
         for chunk in chunks:
-            keys, values = unpack_chunk(chunk, "staged chunk")
+            keys, values = sink_rows.unpacked(chunk)
             if part.twice == REFUSE:
                 for key in keys:
                     if key in rows:

@@ -10,12 +10,12 @@ Every part may be done again after a crash: intents that are there are there (`t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, Rejected, TxnAborted
+from kv.base.errors import ConditionFailed, InvalidArgument, Rejected, TooLarge, TxnAborted
 from kv.base.keys import table_prefix
 from kv.base.methods import COMMITTED
 from kv.base.ops import check, put
@@ -24,7 +24,9 @@ from procedures.engine.procedure import next as next_step
 from procedures.engine.submission import Submission
 from procedures.library import sink_rows
 from procedures.library.sink_parts import REFUSE, Part, SinkRefused, Tables, marker_of, parts_of
-from procedures.library.sink_records import bulk_key
+from procedures.library.sink_records import bulk_key, packed_rows, trusted
+from txn.bulk import Rows
+from txn.cutting import row_runs
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
@@ -109,12 +111,12 @@ async def _prewrite_rows(
         written += rows
         ctx.progress(min(1.0, written / max(1, part.rows)), f"{written} of {part.rows} rows")
 
-    await transaction.prewrite_pieces(
-        rows_of(part, bulk, doubts),
-        laid,
-        arrived,
-        at_once=limits.BULK_PIECES_IN_FLIGHT_MAX if part.twice == REFUSE else 1,
-    )
+    at_once = limits.BULK_PIECES_IN_FLIGHT_MAX if part.twice == REFUSE else 1
+    messages = _messages(part, bulk, doubts)
+    try:
+        await transaction.prewrite_pieces(messages, laid, arrived, at_once=at_once)
+    except (InvalidArgument, TooLarge) as error:
+        raise sink_rows.damaged(error) from error
     if doubts is not None:
         await sink_rows.compare(part, bulk.read, show, doubts, prefix)
     return laid
@@ -165,6 +167,28 @@ def system_keys(ctx: StepContext, part: Part) -> list[bytes]:
 def moderate(part: Part) -> bool:
     """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
     return part.rows <= limits.SINK_STEP_ROWS and part.chunks <= limits.SINK_STEP_CHUNKS
+
+
+async def _messages(
+    part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None
+) -> AsyncGenerator[Sequence[Rows], None]:
+    """`rows_of`, cut into messages; chunks of packed rows are cut already, and go as they lie.
+    Raises InvalidArgument, too.
+    """
+    if moderate(part):
+        async for keys, values in rows_of(part, bulk, doubts):
+            yield row_runs(keys, values)
+        return
+    prefix = table_prefix(part.table)
+    async for _, chunk in sink_rows.stored(part, bulk.read, backwards=True):
+        messages: Sequence[Rows] | None = packed_rows(chunk, prefix)
+        if messages is None:
+            keys, values, _ = trusted(chunk)
+            messages = row_runs(list(map(prefix.__add__, keys)), values)
+        if doubts is not None:
+            for run, _ in messages:
+                doubts.add_run(run)
+        yield messages
 
 
 async def rows_of(

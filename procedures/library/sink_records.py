@@ -7,12 +7,15 @@
     SINK_MARKERS   esc("") [table id u32]            → attempt of the last large batch: the anchor
                                                        of their transactions, so one at a time
 
-All values are msgpack lists. A chunk is msgpack `[[user key, …], [value | nil, …]]`, sorted by key
-by its writer, nil = a deletion; a third list, if there is one, has each row's order among rows of
-its key (bytes, compared as such). User keys come without the table prefix, so that no chunk can
-reach into another table. `crc` is the sum of (seq + 1) * crc32(chunk) modulo 2^32, so that it can
-be checked in any order. Deliberately missing: compression (the server would need another library to
-read it).
+All values are msgpack lists. A chunk is msgpack `[2, [piece, …]]`, a piece `[first user key, rows,
+last user key, keys, values]`: packed rows (kv/mvcc/packed.py) of one legal message, which the
+commit of a large batch sends as they lie here. The pieces rise, sorted by their writer; nil = a
+deletion. Or a chunk is `[[user key, …], [value | nil, …], [order, …]]`: each row's order among rows
+of its key, bytes, compared as such. (Programs before wrote all chunks so, without the third list.)
+
+User keys come without the table prefix, so that no chunk can reach into another table. `crc` is the
+sum of (seq + 1) * crc32(chunk) modulo 2^32, so that it can be checked in any order. Deliberately
+missing: compression (the server would need another library to read it).
 """
 
 from __future__ import annotations
@@ -29,12 +32,16 @@ import msgpack
 from kv.base import limits, system
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.keys import escape, successor, table_prefix, u32, unescape
+from kv.mvcc.packed import PackedKeys
 
 FORMAT: Final = 1
 # A buffer of its own: one that grows copies what it has, a megabyte again and again.
 _pack = msgpack.Packer(use_bin_type=True, buf_size=4 * limits.MiB).pack
 _KEY_TYPES: Final = {bytes}
 _VALUE_TYPES: Final = {bytes, type(None)}
+_PACKED: Final = 2
+_IS_PACKED: Final = b"\x92\x02"  # how a chunk of packed pieces begins
+_PIECE: Final = [bytes, int, bytes, bytes, bytes]
 
 
 class AttemptState(IntEnum):
@@ -169,7 +176,35 @@ def bulk_key(table: int) -> bytes:
 
 
 def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
-    """`keys` without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when packed."""
+    """`keys`, which rise, without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when
+    packed. Raises TooLarge for a key or a value.
+    """
+    _fits("chunk", "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
+    pieces: list[list[Any]] = []
+    parts = -(-len(keys) // limits.PREWRITE_KEYS_MAX)
+    step = -(-len(keys) // max(1, parts))
+    for low in range(0, len(keys), max(1, step)):
+        _add_pieces(pieces, keys[low : low + step], values[low : low + step])
+    packed: bytes = _pack([_PACKED, pieces])
+    return packed
+
+
+def _add_pieces(pieces: list[list[Any]], keys: list[bytes], values: list[bytes | None]) -> None:
+    packed_keys: bytes = _pack(keys)
+    packed_values: bytes = _pack(values)
+    if len(packed_values) > limits.VALUE_BYTES_MAX:
+        longest = max(map(len, filter(None, values)), default=0)
+        _fits("chunk", "value", longest, limits.VALUE_BYTES_MAX)
+    if len(packed_keys) + len(packed_values) > limits.PREWRITE_BYTES_MAX and len(keys) > 1:
+        half = len(keys) // 2
+        _add_pieces(pieces, keys[:half], values[:half])
+        _add_pieces(pieces, keys[half:], values[half:])
+        return
+    pieces.append([keys[0], len(keys), keys[-1], packed_keys, packed_values])
+
+
+def pack_plain(keys: list[bytes], values: list[bytes | None]) -> bytes:
+    """`pack_chunk` as programs before did it."""
     packed: bytes = _pack([keys, values])
     return packed
 
@@ -195,6 +230,8 @@ def unpack_orders(
     """The rows of a chunk, checked, and their orders if it has them. Raises InvalidArgument,
     TooLarge.
     """
+    if chunk[:2] == _IS_PACKED:
+        return (*_unpack_pieces(chunk, what), None)
     try:
         keys, values, *more = msgpack.unpackb(chunk, use_list=True)
         orders = more[0] if more else None
@@ -212,16 +249,74 @@ def unpack_orders(
         raise InvalidArgument(f"{what}: orders must be bytes")
     if not all(map(lt, keys, islice(keys, 1, None))):
         raise InvalidArgument(f"{what}: its keys are not in order, or one occurs twice")
-    _fits(what, "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
-    longest = max(map(len, filter(None, values)), default=0)
-    _fits(what, "value", longest, limits.VALUE_BYTES_MAX)
+    _check_sizes(what, keys, values)
     return keys, values, orders
 
 
-def trusted(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
-    """`unpack_orders` of a chunk that was checked when it was taken in, and whose checksum is what
-    it was then.
+def _check_sizes(what: str, keys: list[bytes], values: list[bytes | None]) -> None:
+    _fits(what, "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
+    longest = max(map(len, filter(None, values)), default=0)
+    _fits(what, "value", longest, limits.VALUE_BYTES_MAX)
+
+
+def check_chunk(chunk: bytes, what: str) -> None:
+    """Whether it may be staged. Of packed pieces only their heads are looked at: their rows are
+    checked by who uses them (`unpack_orders`; a partition, when they come as one message).
+
+    Raises InvalidArgument or TooLarge.
     """
+    if chunk[:2] != _IS_PACKED:
+        unpack_orders(chunk, what)
+        return
+    before = None
+    for first, rows, last, _, _ in _pieces(chunk, what):
+        if (before is not None and first <= before) or (first < last) != (rows > 1):
+            raise InvalidArgument(f"{what}: its keys are not in order, or one occurs twice")
+        _fits(what, "key", max(len(first), len(last)), limits.KEY_BYTES_MAX)
+        before = last
+
+
+def packed_rows(chunk: bytes, prefix: bytes) -> list[tuple[PackedKeys, bytes]] | None:
+    """Its pieces as rows of a table. None: it is not of packed pieces. Raises InvalidArgument."""
+    if chunk[:2] != _IS_PACKED:
+        return None
+    return [
+        (PackedKeys(prefix + first, len(prefix), rows, keys, prefix + last), values)
+        for first, rows, last, keys, values in _pieces(chunk, "staged chunk")
+    ]
+
+
+def _pieces(chunk: bytes, what: str) -> list[list[Any]]:
+    """Their heads have the right types. Raises InvalidArgument."""
+    try:
+        _, pieces = msgpack.unpackb(chunk, use_list=True)
+        good = all([type(field) for field in piece] == _PIECE for piece in pieces)
+    except (ValueError, TypeError, msgpack.UnpackException) as e:
+        raise InvalidArgument(f"{what}: not a chunk of packed pieces: {e}") from e
+    if not good or any(piece[1] < 1 for piece in pieces):
+        raise InvalidArgument(f"{what}: a piece is [first, rows, last, keys, values]")
+    found: list[list[Any]] = pieces
+    return found
+
+
+def _unpack_pieces(chunk: bytes, what: str) -> tuple[list[bytes], list[bytes | None]]:
+    keys: list[bytes] = []
+    values: list[bytes | None] = []
+    for first, rows, last, packed_keys, packed_values in _pieces(chunk, what):
+        own, mine, _ = unpack_orders(b"\x92" + packed_keys + packed_values, what)
+        if len(own) != rows or own[0] != first or own[-1] != last or (keys and keys[-1] >= first):
+            raise InvalidArgument(f"{what}: a piece is not the {rows} rows that it says")
+        keys += own
+        values += mine
+    return keys, values
+
+
+def trusted(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
+    """`unpack_orders` of a chunk that was taken in, and whose checksum is what it was then: what
+    was checked then is not checked again.
+    """
+    if chunk[:2] == _IS_PACKED:
+        return unpack_orders(chunk, "staged chunk")
     keys, values, *more = msgpack.unpackb(chunk, use_list=True)
     return keys, values, more[0] if more else None
 

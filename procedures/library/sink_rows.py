@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import NamedTuple
 
 from kv.base import limits
+from kv.base.errors import InvalidArgument, KvorumError, TooLarge
 from procedures.library.sink_parts import LAST, ORDER, REFUSE, Part, SinkRefused
 from procedures.library.sink_records import add_crc, chunk_key, trusted
 
@@ -34,6 +35,14 @@ async def chunks(part: Part, read: Read, *, backwards: bool = False) -> AsyncIte
     """All chunks of the manifest's tasks, in the order of their numbers. Raises SinkRefused for
     what is missing or damaged.
     """
+    async for at, chunk in stored(part, read, backwards=backwards):
+        yield Piece(at, *_opened(chunk))
+
+
+async def stored(
+    part: Part, read: Read, *, backwards: bool = False
+) -> AsyncIterator[tuple[int, bytes]]:
+    """`chunks` as they were staged."""
     at = part.chunks if backwards else -1
     for _, task, count, _, crc in sorted(part.manifest, reverse=backwards):
         running = 0
@@ -43,8 +52,21 @@ async def chunks(part: Part, read: Read, *, backwards: bool = False) -> AsyncIte
                 chunk = there(await read(chunk_key(part.attempt, task, seq)), task, seq)
             running = add_crc(running, seq, chunk)
             at += -1 if backwards else 1
-            yield Piece(at, *trusted(chunk))
+            yield at, chunk
         intact(task, running, crc)
+
+
+def unpacked(chunk: bytes) -> tuple[list[bytes], list[bytes | None]]:
+    """The rows of a staged chunk. Raises SinkRefused."""
+    keys, values, _ = _opened(chunk)
+    return keys, values
+
+
+def _opened(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
+    try:
+        return trusted(chunk)
+    except (InvalidArgument, TooLarge) as error:
+        raise damaged(error) from error
 
 
 def there(chunk: bytes | None, task: str, seq: int) -> bytes:
@@ -61,6 +83,11 @@ def intact(task: str, running: int, crc: int) -> None:
             "SINK_CORRUPT",
             f"the checksum of what task {task} staged is {running}, not {crc}; run the batch again",
         )
+
+
+def damaged(error: KvorumError) -> SinkRefused:
+    """A task's program staged what it must not."""
+    return SinkRefused("SINK_CORRUPT", f"what was staged is no rows of a table: {error.message}")
 
 
 def duplicate(shown: str) -> SinkRefused:

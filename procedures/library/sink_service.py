@@ -47,13 +47,13 @@ from procedures.library.sink_records import (
     add_crc,
     attempt_key,
     attempt_of,
+    check_chunk,
     checked_int,
     checked_text,
     chunk_key,
     chunks_range,
     task_key,
     task_of,
-    unpack_chunk,
 )
 
 log = logging.getLogger(__name__)
@@ -434,7 +434,7 @@ class SinkService:
                     "actual": len(chunk),
                 },
             )
-        unpack_chunk(chunk, what)
+        check_chunk(chunk, what)
         return put(chunk_key(name, task, number), chunk)
 
 

@@ -8,6 +8,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgpack
+
 from kv.base.keys import from_u64
 from kv.base.ops import Op
 from kv.base.timestamps import compose
@@ -17,6 +19,7 @@ from kv.mvcc.gc import Due, OldVersions, collect
 from kv.mvcc.get import Found, get, multi_get
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.heartbeat import heartbeat
+from kv.mvcc.packed import PackedKeys, pack_values
 from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.records import (
@@ -45,10 +48,20 @@ def at(ms: int, logical: int = 0) -> int:
     return compose(NOW_MS + ms, logical)
 
 
+def packed(
+    keys: Sequence[bytes], values: Sequence[bytes | None], prefix_bytes: int = 1
+) -> tuple[PackedKeys, bytes]:
+    """These rows, whose keys begin alike."""
+    own = msgpack.packb([key[prefix_bytes:] for key in keys])
+    return PackedKeys(keys[0], prefix_bytes, len(keys), own, keys[-1]), pack_values(values)
+
+
 class Store:
     """Implements View, ReadView and GcView. Each verb's wrapper applies its mutations if it
     returns.
     """
+
+    packed = False  # whether chunks are laid as packed rows
 
     def __init__(self, start: bytes = b"", end: bytes = b"") -> None:
         self.rows: dict[str, dict[bytes, bytes]] = {
@@ -269,11 +282,14 @@ class Store:
         fresh: int = 0,
         absent: bool = False,
     ) -> int:
-        keys = sorted(rows)
+        keys: Sequence[bytes] = sorted(rows)
+        values: Sequence[bytes | None] | bytes = [rows[key] for key in keys]
+        if self.packed:
+            keys, values = packed(keys, values)
         out: int = self._run(
             prewrite_rows,
             keys,
-            [rows[key] for key in keys],
+            values,
             start_ts=start,
             anchor=anchor,
             ttl_ms=1000,

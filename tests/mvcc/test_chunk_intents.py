@@ -17,6 +17,12 @@ from tests.mvcc.store import Store, at
 ANCHOR = b"a"
 
 
+@pytest.fixture(autouse=True, params=["rows", "packed"])
+def _form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of rows, and of packed rows, are the same to everybody."""
+    monkeypatch.setattr(Store, "packed", request.param == "packed")
+
+
 def begun(start: int = at(0)) -> Store:
     store = Store()
     store.prewrite(put(ANCHOR, b"anchor"), start=start, anchor=ANCHOR)
@@ -148,7 +154,9 @@ def test_o3_record_of_a_chunk_is_sealed() -> None:
     assert (list(lock.chunk), list(values)) == ([b"k1", b"k2"], [b"v", None])
     assert is_chunk(record)
     assert not is_chunk(store.rows["lock"][ANCHOR])
-    assert encode_chunk(lock, values) == record
+    plain = encode_chunk(lock._replace(chunk=tuple(lock.chunk)), values)
+    assert decode_chunk(b"k1", plain) == (lock, tuple(values))
+    assert (plain == record) == (not Store.packed)
     damaged = bytearray(record)
     damaged[-7] ^= 4
     with pytest.raises(Corruption):

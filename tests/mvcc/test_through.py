@@ -20,6 +20,12 @@ DONE = at(9)
 NOW = at(20)
 
 
+@pytest.fixture(autouse=True, params=["rows", "packed"])
+def _form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of rows, and of packed rows, are the same to readers."""
+    monkeypatch.setattr(Store, "packed", request.param == "packed")
+
+
 def begun() -> Store:
     store = Store()
     store.prewrite(put(ANCHOR, b"anchor"), start=at(0), anchor=ANCHOR)

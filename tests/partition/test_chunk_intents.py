@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
 import pytest
 
 from kv.base import limits
@@ -12,9 +13,11 @@ from kv.base.methods import BLIND, COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import put
 from kv.mvcc.records import Lock
 from kv.partition.locks import LockMirror
+from tests.mvcc.store import packed
 from tests.partition.node import Node
 
 TABLE = b"\x00\x00\x00\x64"
+PACKED = False  # whether chunks are sent as packed rows
 ANCHOR = TABLE + b"a"
 
 
@@ -22,11 +25,25 @@ def k(text: str) -> bytes:
     return TABLE + text.encode()
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["rows", "packed"])
+def _form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of rows, and of packed rows, are the same to everybody."""
+    monkeypatch.setattr("tests.partition.test_chunk_intents.PACKED", request.param)
+
+
+def sent(keys: list[bytes], values: list[bytes | None]) -> list[Any]:
+    """As PREWRITE_ROWS takes them."""
+    if not PACKED:
+        return [keys, values]
+    packed_keys, packed_values = packed(keys, values, len(TABLE))
+    return [packed_keys.sent(), packed_values]
+
+
 def laid(node: Node, count: int = 10) -> tuple[int, list[bytes]]:
     """(start_ts, keys) of a transaction with an anchor and a chunk."""
     start, keys = node.oracle(1), [k(f"k{i:05d}") for i in range(count)]
     node.call(PREWRITE, ANCHOR, start, ANCHOR, 1_000, [list(put(ANCHOR, b""))], BLIND)
-    node.call(PREWRITE_ROWS, keys[0], start, ANCHOR, 1_000, keys, [b"v"] * count)
+    node.call(PREWRITE_ROWS, keys[0], start, ANCHOR, 1_000, *sent(keys, [b"v"] * count))
     return start, keys
 
 
@@ -59,10 +76,71 @@ def test_o6_malformed_chunks_are_refused(args: list[Any], kind: type[Exception])
     assert node.locks() == {}
 
 
+def broken(**wrong: Any) -> list[Any]:
+    """Arguments of packed rows, of which one thing is wrong."""
+    rows = ["1", "2", "3"]
+    own = {"first": k("1"), "prefix": 4, "rows": 3, "last": k("3"), "start": 5, "anchor": ANCHOR}
+    own |= {"keys": [one.encode() for one in rows], "values": [b"v", None, b""]} | wrong
+    packed_keys = own["keys"] if isinstance(own["keys"], bytes) else msgpack.packb(own["keys"])
+    packed_values = (
+        own["values"] if isinstance(own["values"], bytes) else msgpack.packb(own["values"])
+    )
+    head = [own["first"], own["prefix"], own["rows"], packed_keys, own["last"]]
+    return [own["start"], own["anchor"], 1, head, packed_values]
+
+
+BROKEN: list[tuple[dict[str, Any], type[Exception]]] = [
+    ({"first": k("0")}, InvalidArgument),
+    ({"first": TABLE[:3]}, InvalidArgument),
+    ({"first": 7}, InvalidArgument),
+    ({"last": k("2")}, InvalidArgument),
+    ({"last": None}, InvalidArgument),
+    ({"prefix": -1}, InvalidArgument),
+    ({"prefix": 3}, InvalidArgument),
+    ({"prefix": 9}, InvalidArgument),
+    ({"rows": 2}, InvalidArgument),
+    ({"rows": 0, "keys": [], "values": []}, InvalidArgument),
+    ({"keys": [b"1", b"3", b"2"], "last": k("2")}, InvalidArgument),
+    ({"keys": [b"1", b"1", b"3"]}, InvalidArgument),
+    ({"keys": [b"1", "2", b"3"]}, InvalidArgument),
+    ({"keys": b"\xc1"}, InvalidArgument),
+    ({"keys": msgpack.packb([b"1", b"2", b"3"]) + b"x"}, InvalidArgument),
+    ({"keys": msgpack.packb(3)}, InvalidArgument),
+    ({"keys": {b"1": 1, b"2": 1, b"3": 1}}, InvalidArgument),
+    ({"values": [b"v", None]}, InvalidArgument),
+    ({"values": [b"v", None, "text"]}, InvalidArgument),
+    ({"values": b""}, InvalidArgument),
+    ({"values": [b"v", [], b""]}, InvalidArgument),
+    ({"anchor": k("2")}, InvalidArgument),
+    ({"start": 0}, InvalidArgument),
+    ({"keys": [b"1", b"2", b"2" * 4097], "last": k("2" * 4097)}, TooLarge),
+    ({"values": [b"v", b"x" * (limits.VALUE_BYTES_MAX + 1), b""]}, TooLarge),
+    ({"values": [b"x" * limits.VALUE_BYTES_MAX] * 3}, TooLarge),
+    ({"rows": 2_001, "keys": [b"%05d" % i for i in range(2_001)], "values": [b""] * 2_001,
+      "first": k("00000"), "last": k("02000")}, TooLarge),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "kind"), BROKEN)
+def test_o6_packed_rows_are_what_they_say(wrong: dict[str, Any], kind: type[Exception]) -> None:
+    """Packed rows lock other keys than they say, or lie there and can never become versions."""
+    node = Node()
+    error = node.error(node.send(PREWRITE_ROWS, k("k"), *broken(**wrong)))
+    assert type(error) is kind
+    assert node.locks() == {}
+
+
+def test_o6_packed_rows_that_are_right_are_taken() -> None:
+    """The rows of the test above would be refused for something else."""
+    node = Node()
+    node.call(PREWRITE_ROWS, k("k"), *broken(start=node.oracle(1)))
+    assert sorted(node.locks()) == [k("1"), k("2"), k("3")]
+
+
 def test_o3_chunk_outside_the_partition() -> None:
     """A chunk reaches rows of another partition."""
     node = Node((k("m"),))
-    args = [5, ANCHOR, 1, [k("k"), k("n")], [b"v", b"v"]]
+    args = [5, ANCHOR, 1, *sent([k("k"), k("n")], [b"v", b"v"])]
     assert isinstance(node.error(node.send(PREWRITE_ROWS, k("k"), *args)), Moved)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgpack
 import pytest
 
 from kv.base import limits
@@ -16,7 +17,7 @@ from procedures.engine import plain
 from procedures.library import sink_bulk
 from procedures.library.sink_careful import PlainTables
 from procedures.library.sink_parts import Facts, Get
-from procedures.library.sink_records import chunk_key
+from procedures.library.sink_records import add_crc, chunk_key
 from tests.sink.world import OTHER, TABLE, Client, Life, Task, World, opened, refusal, some_rows
 from tests.support import simloop
 
@@ -217,6 +218,43 @@ def test_o6_corrupt_chunk_of_a_large_batch() -> None:
         await asyncio.sleep(limits.SINK_LEASE_MS / 1000 + 1)
         await life.sink.reap()
         assert await world.staged() == []
+        replay = Client(life.sink, "y")
+        await replay.commit(await staged(replay, "v"), 0)
+        assert await world.rows() == some_rows(300, "v")
+        await life.idle()
+        assert world.intents() == []
+
+    play(work)
+
+
+@pytest.mark.parametrize("large", [True, False])
+@pytest.mark.parametrize(
+    "keys", [[b"2", b"1", b"3"], [b"1", b"1", b"3"], [b"1", b"2"], [b"1", 2, b"3"]]
+)
+def test_o6_packed_rows_that_are_none(
+    keys: list[Any], large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the heads of packed pieces are looked at when they are staged: a task's program that
+    staged something else in them would get its batch committed without some of its rows, or leave
+    intents that nobody can resolve.
+    """
+    if not large:
+        monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 200)
+
+    async def work(world: World, life: Life) -> None:
+        client = Client(life.sink, "x")
+        bad = Task(0, "x-0", some_rows(40, "v"), chunk_rows=10)
+        piece = [b"1", 3, b"3", msgpack.packb(keys), msgpack.packb([b"v"] * len(keys))]
+        bad.chunks[1] = msgpack.packb([2, [piece]])
+        bad.crc = 0
+        for seq, chunk in enumerate(bad.chunks):
+            bad.crc = add_crc(bad.crc, seq, chunk)
+        await client.stage(bad)
+        error = await refusal(client.commit([bad], 0))
+        assert error.code == "SINK_CORRUPT"
+        assert error.disposition == "no"
+        assert await world.rows() == {}
+        await life.idle()
         replay = Client(life.sink, "y")
         await replay.commit(await staged(replay, "v"), 0)
         assert await world.rows() == some_rows(300, "v")

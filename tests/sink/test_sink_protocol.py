@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgpack
 import pytest
 
 from kv.base import limits
@@ -13,7 +14,7 @@ from kv.base.ops import delete, put
 from procedures.engine.procedure import State
 from procedures.library import sink
 from procedures.library.sink_bulk import SINK_CLEAN
-from procedures.library.sink_records import add_crc, pack_chunk, task_key
+from procedures.library.sink_records import add_crc, pack_chunk, pack_plain, task_key
 from tests.sink.world import (
     OTHER,
     TABLE,
@@ -201,7 +202,7 @@ def test_o6_chunks_in_a_commit_are_checked() -> None:
     async def work(world: World, life: Life) -> None:
         client = Client(life.sink, "a1")
         one, two = halves(some_rows(20, "x"))
-        packed = pack_chunk([b"2", b"1"], [b"", b""])
+        packed = pack_plain([b"2", b"1"], [b"", b""])
         huge = pack_chunk([b"k"], [bytes(limits.SINK_INLINE_TOTAL)])
         bad: list[tuple[Any, str]] = [
             ({"t0": two.chunks[0]}, "not what the manifest says"),
@@ -658,6 +659,12 @@ def test_o3_conflict_with_a_transaction_runs_again() -> None:
     play(work)
 
 
+def pieces(*several: Any) -> bytes:
+    """A chunk that says that it is of packed pieces."""
+    packed: bytes = msgpack.packb([2, *([list(several)] if several else [])])
+    return packed
+
+
 BAD: list[tuple[str, list[Any], type[Exception], str]] = [
     ("begin", ["", TABLE, 1000], InvalidArgument, "attempt"),
     ("begin", ["x" * 65, TABLE, 1000], InvalidArgument, "64"),
@@ -668,11 +675,21 @@ BAD: list[tuple[str, list[Any], type[Exception], str]] = [
     ("stage", ["a", TABLE, 0, "t", "0", b""], InvalidArgument, "seq"),
     ("stage", ["a", TABLE, 0, "t", 0, "text"], InvalidArgument, "bytes"),
     ("stage", ["a", TABLE, 0, "t", 0, b"\xc1"], InvalidArgument, "chunk"),
-    ("stage", ["a", TABLE, 0, "t", 0, pack_chunk([b"k"], [])], InvalidArgument, "1 keys"),
-    ("stage", ["a", TABLE, 0, "t", 0, pack_chunk(["k"], [b"v"])], InvalidArgument, "bytes"),  # type: ignore[list-item]
-    ("stage", ["a", TABLE, 0, "t", 0, pack_chunk([b"k", b"k"], [b"v", b"v"])], InvalidArgument,
+    ("stage", ["a", TABLE, 0, "t", 0, pack_plain([b"k"], [])], InvalidArgument, "1 keys"),
+    ("stage", ["a", TABLE, 0, "t", 0, pack_plain(["k"], [b"v"])], InvalidArgument, "bytes"),  # type: ignore[list-item]
+    ("stage", ["a", TABLE, 0, "t", 0, pack_plain([b"k", b"k"], [b"v", b"v"])], InvalidArgument,
      "order"),
-    ("stage", ["a", TABLE, 0, "t", 0, pack_chunk([b"k" * 4097], [b"v"])], TooLarge, "key"),
+    ("stage", ["a", TABLE, 0, "t", 0, pack_plain([b"k" * 4097], [b"v"])], TooLarge, "key"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces()], InvalidArgument, "chunk"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces(7)], InvalidArgument, "packed"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 1, b"a", b""])], InvalidArgument, "piece"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 0, b"a", b"", b""])], InvalidArgument, "piece"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 2, b"a", b"", b""])], InvalidArgument, "order"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 1, b"b", b"", b""])], InvalidArgument, "order"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"b", 1, b"b", b"", b""], [b"b", 1, b"b", b"", b""])],
+     InvalidArgument, "order"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"k" * 4097, 1, b"k" * 4097, b"", b""])], TooLarge,
+     "key"),
     ("stage", ["a", TABLE, 0, "t", 0, b"x" * (limits.SINK_CHUNK_BYTES_MAX + 1)], TooLarge,
      "smaller chunks"),
     ("seal", ["a", TABLE, 0, "t", 0, 1, 1, None], InvalidArgument, "chunks"),

@@ -39,6 +39,7 @@ from procedures.library.sink_records import (
     attempt_of,
     pack_chunk,
     pack_ordered,
+    pack_plain,
     task_of,
 )
 from procedures.library.sink_service import SinkService
@@ -298,8 +299,10 @@ class Task:
         for at in range(0, len(keys), chunk_rows):
             some = sorted(keys[at : at + chunk_rows])
             values = [rows[k] for k in some]
+            # what programs before staged is read, too
+            pack = pack_plain if (part + len(self.chunks)) % 3 == 2 else pack_chunk
             self.chunks.append(
-                pack_chunk(some, values)
+                pack(some, values)
                 if orders is None
                 else pack_ordered(some, values, [orders[k] for k in some])
             )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from kv.base.errors import TxnAborted
-from txn.bulk import BulkTransaction
+from kv.base.errors import Moved, TxnAborted
+from tests.mvcc.store import packed
+from txn.bulk import BulkTransaction, Rows
 
-Piece = tuple[list[bytes], list[bytes | None]]
 PIECES = 6
 
 
@@ -25,10 +26,13 @@ class Disk(BulkTransaction):
         self.tick = asyncio.Event()
         self.fails: bytes | None = None
 
-    async def prewrite_rows(
+    async def send_rows(
         self,
         keys: Sequence[bytes],
-        values: Sequence[bytes | None],
+        values: Sequence[bytes | None] | bytes,
+        *,
+        absent: bool = False,
+        firsts: list[bytes] | None = None,
         laid: list[tuple[bytes, int]] | None = None,
     ) -> None:
         self.sent.append(keys[0])
@@ -50,13 +54,13 @@ class Source:
     def __init__(self, breaks_at: int = PIECES) -> None:
         self.breaks_at, self.given, self.closed = breaks_at, 0, False
 
-    async def pieces(self) -> AsyncGenerator[Piece, None]:
+    async def pieces(self) -> AsyncGenerator[Sequence[Rows], None]:
         try:
             for n in range(PIECES):
                 if n == self.breaks_at:
                     raise LookupError("a chunk is missing")
                 self.given += 1
-                yield [b"%d" % n, b"%d+" % n], [b"v", None]
+                yield [([b"%d" % n, b"%d+" % n], [b"v", None])]
         finally:
             self.closed = True
 
@@ -122,3 +126,61 @@ def test_o3_a_source_that_breaks_ends_what_is_under_way() -> None:
         assert source.closed
 
     asyncio.run(work())
+
+
+class Sent(BulkTransaction):
+    """Remembers its messages; the partition ends before `end`, and is split once on the way."""
+
+    def __init__(self, end: bytes, split: bytes = b"") -> None:
+        kv = SimpleNamespace(locate=self._locate)
+        super().__init__(cast("Any", SimpleNamespace(kv=kv)), 1, b"anchor")
+        self.end, self.split = end, split
+        self.sent: list[tuple[Any, ...]] = []
+
+    async def _locate(self, key: bytes) -> Any:
+        return SimpleNamespace(end=self.end if key < self.end else b"")
+
+    async def _send(
+        self, method: int, key: bytes, rows: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
+        if self.split:
+            self.end, self.split = self.split, b""
+            raise Moved("it was split")
+        self.sent.append(rows)
+
+
+@pytest.mark.parametrize(
+    ("end", "split", "cut"),
+    [
+        (b"", b"", [10]),
+        (b"k0010", b"", [10]),
+        (b"k0009", b"", [9, 1]),
+        (b"k0004", b"", [4, 6]),
+        (b"k0010", b"k0003", [3, 7]),
+    ],
+)
+def test_o3_packed_rows_go_whole_or_as_rows(end: bytes, split: bytes, cut: list[int]) -> None:
+    """Packed rows are sent to a partition that does not have all of them, are lost where it ends,
+    or are cut where they need not be.
+    """
+    keys, values = packed([b"k%04d" % i for i in range(10)], [b"v%d" % i for i in range(10)])
+    laid, firsts = list[tuple[bytes, int]](), list[bytes]()
+    sender = Sent(end, split)
+    asyncio.run(sender.send_rows(keys, values, laid=laid, firsts=firsts))
+    assert [count for _, count in laid] == cut
+    assert [first for first, _ in laid] == firsts
+    if cut == [10]:
+        assert sender.sent == [(keys.sent(), values)]
+    else:
+        assert [key for rows in sender.sent for key in rows[0]] == list(keys)
+        assert [v for rows in sender.sent for v in rows[1]] == [b"v%d" % i for i in range(10)]
+
+
+def test_o3_packed_rows_of_other_limits_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was staged under other limits is refused by the partition, for ever."""
+    monkeypatch.setattr("txn.bulk.PREWRITE_KEYS_MAX", 4)
+    monkeypatch.setattr("txn.cutting.PREWRITE_KEYS_MAX", 4)
+    keys, values = packed([b"k%04d" % i for i in range(10)], [b"v"] * 10)
+    sender = Sent(b"")
+    asyncio.run(sender.send_rows(keys, values))
+    assert [len(rows[0]) for rows in sender.sent] == [4, 4, 2]
