@@ -1,8 +1,15 @@
-"""ALTER TABLE → actions, one after the other."""
+"""ALTER TABLE → actions, one after the other.
+
+What is bound, and done, first is PostgreSQL's: what goes (and DROP DEFAULT), types, columns added,
+their NOT NULL, keys, other constraints, defaults, the rest. So `ADD UNIQUE (c), ADD COLUMN c int`
+is one addition, and `DROP COLUMN c, ADD COLUMN c text` makes another column. But columns are
+dropped last where nothing needs their place: what is added may fail, and their values are gone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from sqlproxy.errors import (
@@ -37,6 +44,13 @@ class Alterations:
 
     def __init__(self, ddl: Definitions) -> None:
         self.ddl = ddl
+        self._items: list[ItemColumn] = []  # as the actions so far leave them
+
+    def _draft(self, table: Table) -> Draft:
+        draft = Draft(self.ddl, table.name)
+        draft.items = list(self._items)
+        draft.columns = [d.ColumnDef(name=i.name, type="") for i in draft.items]
+        return draft
 
     def bind(self, body: Node) -> d.AlterTable | granting.ChangeOwner:
         if (owner := granting.owner_of_relation(body, self.ddl.names)) is not None:
@@ -50,18 +64,17 @@ class Alterations:
                 return d.AlterTable(None, name, ())
             self.ddl.queries.items.find(body["relation"])  # raises, unless it is a view
             raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a table')
+        self._items = list(item_columns(found))
         actions: list[d.Action] = []
-        for node in body["cmds"]:
-            command = node["AlterTableCmd"]
+        for command in sorted((node["AlterTableCmd"] for node in body["cmds"]), key=_pass):
             handler = _ALTERS.get(command["subtype"])
             if handler is None:
-                word = command["subtype"].removeprefix("AT_")
-                raise unsupported(f"ALTER TABLE … {word}")
+                raise unsupported(_refused(command["subtype"]))
             actions.extend(handler(self, command, found))
-        return d.AlterTable(found, name, tuple(actions))
+        return d.AlterTable(found, name, tuple(_in_order(actions)))
 
     def _column(self, table: Table, name: str) -> ItemColumn:
-        for item in item_columns(table):
+        for item in self._items:
             if item.name == name:
                 return item
         raise SqlError(
@@ -69,9 +82,7 @@ class Alterations:
         )
 
     def _add_column(self, command: Node, table: Table) -> list[d.Action]:
-        draft = Draft(self.ddl, table.name)
-        draft.items = list(item_columns(table))
-        draft.columns = [d.ColumnDef(name=i.name, type="") for i in draft.items]
+        draft = self._draft(table)
         body = command["def"]["ColumnDef"]
         if any(c.name == body["colname"] for c in draft.columns):
             if command.get("missing_ok"):
@@ -82,17 +93,19 @@ class Alterations:
             )
         draft.column(body, Extras())
         draft.finish()
+        self._items = draft.items
         added: list[d.Action] = [d.AddColumn(draft.columns[-1], bool(command.get("missing_ok")))]
         rest: list[d.KeyDef | d.CheckDef | d.ForeignKeyDef] = [
             *draft.keys,
             *draft.checks,
             *draft.foreign_keys,
         ]
-        return [*added, *(d.AddConstraint(c) for c in rest)]
+        return [*added, *(d.AddConstraint(c, of=body["colname"]) for c in rest)]
 
     def _drop_column(self, command: Node, table: Table) -> list[d.Action]:
         if not command.get("missing_ok"):
             self._column(table, command["name"])
+        self._items = [item for item in self._items if item.name != command["name"]]
         cascade = command.get("behavior") == "DROP_CASCADE"
         return [d.DropColumn(command["name"], bool(command.get("missing_ok")), cascade)]
 
@@ -141,9 +154,7 @@ class Alterations:
         return [d.SetType(column.name, canonical(oid, typmod), using, uses)]
 
     def _add_constraint(self, command: Node, table: Table) -> list[d.Action]:
-        draft = Draft(self.ddl, table.name)
-        draft.items = list(item_columns(table))
-        draft.columns = [d.ColumnDef(name=i.name, type="") for i in draft.items]
+        draft = self._draft(table)
         body = command["def"]["Constraint"]
         if body.get("indexname"):
             key = d.KeyDef(
@@ -211,6 +222,103 @@ class Alterations:
         return [d.SetOptions(table_options(nodes))]
 
 
+def _pass(command: Node) -> int:
+    """When it is bound."""
+    kind = command["subtype"]
+    if kind == "AT_ColumnDefault":
+        return _LATER if "def" in command else _FIRST
+    if kind == "AT_AddConstraint":
+        contype = command["def"]["Constraint"]["contype"]
+        return _KEYS if contype in ("CONSTR_PRIMARY", "CONSTR_UNIQUE") else _CONSTRAINTS
+    return _PASSES.get(kind, _LATER)
+
+
+def _in_order(actions: list[d.Action]) -> list[d.Action]:
+    added = {a.column.name for a in actions if isinstance(a, d.AddColumn)}
+    retyped = any(isinstance(a, d.SetType) for a in actions)
+
+    def turn(action: d.Action) -> int:
+        if isinstance(action, d.DropColumn) and not retyped and action.name not in added:
+            return _LAST
+        return _turn(action)
+
+    return sorted(actions, key=turn)
+
+
+def _turn(action: d.Action) -> int:
+    """When it is done; those of one command may come in several."""
+    match action:
+        case d.DropColumn() | d.DropConstraint() | d.DropExpression() | d.SetNullable(_, True):
+            return _FIRST
+        case d.SetDefault(_, None, None) | d.SetIdentity(_, ""):
+            return _FIRST
+        case d.SetType():
+            return _TYPES
+        case d.AddColumn():
+            return _COLUMNS
+        case d.SetNullable() | d.AddConstraint(d.KeyDef()):
+            return _KEYS
+        case d.AddConstraint():
+            return _CONSTRAINTS
+        case _:
+            return _LATER
+
+
+def _refused(kind: str) -> str:
+    return f"ALTER TABLE … {_WORDS.get(kind) or kind.removeprefix('AT_')}"
+
+
+_FIRST, _TYPES, _COLUMNS, _KEYS, _CONSTRAINTS, _LATER, _LAST = range(7)
+_PASSES: Final = {
+    "AT_DropColumn": _FIRST,
+    "AT_DropConstraint": _FIRST,
+    "AT_DropNotNull": _FIRST,
+    "AT_DropExpression": _FIRST,
+    "AT_DropIdentity": _FIRST,
+    "AT_AlterColumnType": _TYPES,
+    "AT_AddColumn": _COLUMNS,
+    "AT_SetNotNull": _KEYS,
+}
+_WORDS: Final = {
+    "AT_EnableTrig": "ENABLE TRIGGER",
+    "AT_EnableTrigAll": "ENABLE TRIGGER ALL",
+    "AT_EnableTrigUser": "ENABLE TRIGGER USER",
+    "AT_EnableAlwaysTrig": "ENABLE ALWAYS TRIGGER",
+    "AT_EnableReplicaTrig": "ENABLE REPLICA TRIGGER",
+    "AT_DisableTrig": "DISABLE TRIGGER",
+    "AT_DisableTrigAll": "DISABLE TRIGGER ALL",
+    "AT_DisableTrigUser": "DISABLE TRIGGER USER",
+    "AT_EnableRule": "ENABLE RULE",
+    "AT_EnableAlwaysRule": "ENABLE ALWAYS RULE",
+    "AT_EnableReplicaRule": "ENABLE REPLICA RULE",
+    "AT_DisableRule": "DISABLE RULE",
+    "AT_EnableRowSecurity": "ENABLE ROW LEVEL SECURITY",
+    "AT_DisableRowSecurity": "DISABLE ROW LEVEL SECURITY",
+    "AT_ForceRowSecurity": "FORCE ROW LEVEL SECURITY",
+    "AT_NoForceRowSecurity": "NO FORCE ROW LEVEL SECURITY",
+    "AT_SetStatistics": "ALTER COLUMN … SET STATISTICS",
+    "AT_SetStorage": "ALTER COLUMN … SET STORAGE",
+    "AT_SetCompression": "ALTER COLUMN … SET COMPRESSION",
+    "AT_SetOptions": "ALTER COLUMN … SET (…)",
+    "AT_ResetOptions": "ALTER COLUMN … RESET (…)",
+    "AT_SetExpression": "ALTER COLUMN … SET EXPRESSION",
+    "AT_AlterConstraint": "ALTER CONSTRAINT",
+    "AT_ClusterOn": "CLUSTER ON",
+    "AT_DropCluster": "SET WITHOUT CLUSTER",
+    "AT_SetLogged": "SET LOGGED",
+    "AT_SetUnLogged": "SET UNLOGGED",
+    "AT_DropOids": "SET WITHOUT OIDS",
+    "AT_SetAccessMethod": "SET ACCESS METHOD",
+    "AT_SetTableSpace": "SET TABLESPACE",
+    "AT_AddInherit": "INHERIT",
+    "AT_DropInherit": "NO INHERIT",
+    "AT_AddOf": "OF",
+    "AT_DropOf": "NOT OF",
+    "AT_ReplicaIdentity": "REPLICA IDENTITY",
+    "AT_AttachPartition": "ATTACH PARTITION",
+    "AT_DetachPartition": "DETACH PARTITION",
+    "AT_GenericOptions": "OPTIONS (…)",
+}
 Handler = Callable[[Alterations, Node, Table], list[d.Action]]
 _ALTERS: Final[dict[str, Handler]] = {
     "AT_AddColumn": Alterations._add_column,

@@ -148,6 +148,39 @@ class DropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateEnum:
+    name: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddLabel:
+    """ALTER TYPE … ADD VALUE; `before` or `after` a label, or at the end."""
+
+    name: str
+    label: str
+    before: str | None = None
+    after: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameLabel:
+    name: str
+    label: str
+    new_label: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropTypes:
+    """Of users'. `skipped`: those that are not there, and need not be, in words."""
+
+    names: tuple[str, ...]
+    cascade: bool = False
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """`kind`: table, index, view, sequence. `names` in schema public."""
 
@@ -159,7 +192,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`kind`: table, view, sequence, index, column, constraint; `part`: of the last two."""
+    """`kind`: table, view, sequence, index, type, column, constraint; `part`: of the last two."""
 
     kind: str
     relation: str
@@ -225,10 +258,13 @@ class SetType:
 
 @dataclass(frozen=True, slots=True)
 class AddConstraint:
-    """`index`: ADD … USING INDEX that index."""
+    """`index`: ADD … USING INDEX that index. `of`: it was declared with this new column, and goes
+    with it: IF NOT EXISTS may find that the column is there.
+    """
 
     constraint: KeyDef | CheckDef | ForeignKeyDef
     index: str = ""
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

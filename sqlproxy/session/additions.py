@@ -65,6 +65,7 @@ class Additions:
         self.nullable = {c.name: c.nullable for c in table.columns}  # as they will be
         self.parts: list[Part] = []
         self.keyed = bool(table.declared_key)
+        self.skipped: set[str] = set()  # columns that are there already
 
     @staticmethod
     async def of(session: SqlSession, name: str, actions: Sequence[d.Action]) -> list[Part]:
@@ -79,8 +80,9 @@ class Additions:
                 case d.SetNullable(column):
                     made.parts.append(("AddConstraint", {"not_null": column}))
                     made.nullable[column] = False
-                case d.AddConstraint(constraint):
-                    made._constraint(constraint)
+                case d.AddConstraint(constraint, of=of):
+                    if of not in made.skipped:
+                        made._constraint(constraint)
                 case _:
                     raise AssertionError(action)
         return made.parts
@@ -90,7 +92,8 @@ class Additions:
             told = f'column "{column.name}" of relation "{self.table.name}" already exists'
             if not if_not_exists:
                 raise SqlError(DUPLICATE_COLUMN, told)
-            self.session.notice(f"{told}, skipping")
+            self.session.notice(f"{told}, skipping", sqlstate=DUPLICATE_COLUMN)
+            self.skipped.add(column.name)
             return
         args: dict[str, Any] = {"column": {**column_args(column), "nullable": True}}
         computed = column.identity or column.serial or column.generated is not None

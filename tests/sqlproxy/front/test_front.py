@@ -211,7 +211,7 @@ def test_p13_alterations() -> None:
         "alter table t add column q int default 3 not null unique, drop column b cascade, "
         "alter c type text using c::text, alter d drop default, alter c set not null"
     )
-    add, unique, drop, kind, default, nullable = made.actions
+    drop, default, kind, add, unique, nullable = made.actions
     assert (add.column.name, add.column.default, add.column.nullable) == ("q", 3, False)
     assert unique.constraint.unique
     assert drop == d.DropColumn("b", False, True)
