@@ -146,6 +146,16 @@ class Entry:
         """The new chunk intent on a key."""
         return self.apart.get(key) or self.scattered.get(key)
 
+    def has_any(self, keys: Sequence[bytes]) -> bool:
+        """Whether it lays or removes an intent on any of these keys, which rise; a chunk that it
+        removes does not count.
+        """
+        for table in (self.locks, self.scattered):
+            if table and not table.keys().isdisjoint(keys):
+                return True
+        chunks = self.apart.overlapping(keys[0], keys[-1]) if keys else ()
+        return bool(chunks) and not all(set(keys).isdisjoint(lock.chunk) for lock in chunks)
+
     def _add_chunks(self, m: Mutations) -> None:
         for lock in m.gone.values():
             if self.laid.pop(id(lock), None) is None:

@@ -146,20 +146,9 @@ class Evaluated:
 
     def locked(self, keys: Sequence[bytes]) -> Sequence[bytes]:
         entries = (self.open,) if self.flying is None else (self.open, self.flying)
-        tables: list[Mapping[bytes, object]] = [self._mirror.by_key]
-        aparts = [self._mirror.apart]
-        for entry in entries:
-            tables += (entry.locks, entry.scattered)
-            aparts.append(entry.apart)
-        if all(locks.keys().isdisjoint(keys) for locks in tables if locks):
-            met = [apart for apart in aparts if apart.locks]
-            if not met or not keys:
-                return ()
-            rise = isinstance(keys, PackedKeys)
-            first, last = (keys[0], keys[-1]) if rise else (min(keys), max(keys))
-            chunks = [lock for apart in met for lock in apart.overlapping(first, last)]
-            if not chunks or all(set(keys).isdisjoint(lock.chunk) for lock in chunks):
-                return ()
+        rising = keys if isinstance(keys, PackedKeys) else sorted(keys)
+        if not any(entry.has_any(rising) for entry in entries) and not self._mirror.has_any(rising):
+            return ()
         return [key for key in keys if self.lock(key) is not None]
 
     def chunk_values(self, lock: Lock) -> Sequence[bytes | None]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, islice, repeat
 from typing import Final
@@ -26,6 +26,7 @@ from kv.partition.apart import Apart
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
 _MANY: Final = 64  # keys from which on it pays to look at all of them together
+_FEW: Final = 4  # times as many keys as are asked for: so many are sorted in for one question
 _NEW_MAX: Final = 10_000  # keys beyond those locked now that may wait to be sorted in
 
 
@@ -60,6 +61,25 @@ class LockMirror:
     def get(self, key: bytes) -> Lock | None:
         lock = self.by_key.get(key)
         return self.apart.get(key) if lock is None and self.apart.locks else lock
+
+    def has_any(self, keys: Sequence[bytes]) -> bool:
+        """Whether there is an intent on any of these keys, which rise."""
+        if not keys:
+            return False
+        first, last = keys[0], keys[-1]
+        if chunks := self.apart.overlapping(first, last):
+            mine = set(keys)
+            if not all(mine.isdisjoint(lock.chunk) for lock in chunks):
+                return True
+        if not self.by_key:
+            return False
+        if self._new and len(self.by_key) <= _FEW * len(keys):
+            self._settle()
+        low, high = bisect_left(self._sorted, first), bisect_right(self._sorted, last)
+        if self._new or high - low > len(keys):
+            return not self.by_key.keys().isdisjoint(keys)
+        found = [key for key in self._sorted[low:high] if key in self.by_key]
+        return bool(found) and not set(keys).isdisjoint(found)
 
     def items(self) -> Iterator[tuple[bytes, Lock]]:
         """Every key with its intent, in no order. Lazy, as `range`."""
@@ -128,10 +148,11 @@ class LockMirror:
         """A chunk of keys without intents."""
         if self.apart.add(lock):
             return
-        for other in self.apart.overlapping(lock.chunk[0], lock.chunk[-1]):
-            self.apart.remove(other)
-            self._spread(other, other.chunk)
-        self._spread(lock, lock.chunk)
+        others = self.apart.overlapping(lock.chunk[0], lock.chunk[-1])
+        if len(others) == 1:  # of a frame without order: each would have to be searched for others
+            self.apart.remove(others[0])
+            self._spread(others[0])
+        self._spread(lock)
 
     def take(self, lock: Lock) -> None:
         """The chunk is no intent any more: this very object, as it was found in here."""
@@ -237,9 +258,9 @@ class LockMirror:
         self.apart.clear()
         self._sorted, self._new = [], []
 
-    def _spread(self, lock: Lock, keys: Iterable[bytes]) -> None:
+    def _spread(self, lock: Lock) -> None:
         """Know the chunk by its keys."""
-        keys = list(keys)
+        keys = list(lock.chunk)
         self._new += keys
         self.by_key.update(dict.fromkeys(keys, lock))
         if len(self._new) > len(self.by_key) + _NEW_MAX:
